@@ -1,0 +1,131 @@
+"""Sending one attempt until it is answered: retries, lessons, and the record of each call."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from continuation.budget import Budget
+from continuation.commands import Command, Read, Reply, Send, Wait
+from continuation.dialect import Dialect
+from continuation.policy import Policy
+from continuation.report import Attempt, Recorder, Retrying
+from continuation.retry import pause
+from continuation.types import Ending, Head, Mode, Outgoing, Refusal, Refused, Way
+
+LESSONS = 2
+"""How often one attempt may be repeated because its limit or its form was refused."""
+
+Build: TypeAlias = Callable[[int | None, Way], Outgoing]
+"""Makes an attempt's request for a limit and a way; called again after a lesson."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An attempt that the provider answers: with which limit, and asked in which way."""
+
+    head: Head
+    limit: int | None
+    way: Way
+
+
+class Attempts:
+    """The upstream calls of one turn."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        policy: Policy,
+        budget: Budget,
+        recorder: Recorder,
+        now: Callable[[], float],
+    ) -> None:
+        self._dialect = dialect
+        self._policy = policy
+        self._budget = budget
+        self._recorder = recorder
+        self._now = now
+        self._mark = now()
+        self._mode = Mode.FIRST
+        self._limit: int | None = None
+        self._head: Head | None = None
+
+    def begin(self, mode: Mode, limit: int | None) -> None:
+        """An upstream call begins."""
+        self._budget.sent += 1
+        self._mark, self._mode, self._limit, self._head = self._now(), mode, limit, None
+
+    def send(
+        self, outgoing: Outgoing | None, mode: Mode, limit: int | None
+    ) -> Generator[Command, Reply, Reply]:
+        """Send one call; note its head."""
+        self.begin(mode, limit)
+        reply = yield Send(outgoing, seconds=self._budget.left)
+        self._head = reply if isinstance(reply, Head) else None
+        return reply
+
+    def record(self, ending: Ending | None = None, error: str | None = None) -> None:
+        """The upstream call is over."""
+        headers = self._head.headers if self._head is not None else dict[str, str]()
+        if ending is not None and ending.error is not None:
+            error = type(ending.error).__name__
+        self._recorder.error = error or self._recorder.error
+        self._recorder.attempts.append(
+            Attempt(
+                number=self._budget.sent,
+                mode=self._mode,
+                limit=self._limit,
+                stop=ending.raw if ending else None,
+                usage=ending.usage if ending else None,
+                request_id=headers.get("request-id") or headers.get("x-request-id"),
+                seconds=self._now() - self._mark,
+                error=error,
+            )
+        )
+
+    def discard(self, start: int, end: int | None = None) -> None:
+        """Mark recorded calls whose answer is not in the turn."""
+        attempts = self._recorder.attempts
+        for i in range(len(attempts))[start:end]:
+            attempts[i] = replace(attempts[i], discarded=True)
+
+    def open(
+        self, build: Build, limit: int | None, mode: Mode, way: Way
+    ) -> Generator[Command, Reply, Opened | None]:
+        """Send a later attempt, its retries and lessons included; `None`: it failed for good."""
+        tries, lessons = 0, LESSONS
+        while True:
+            reply = yield from self.send(build(limit, way), mode, limit)
+            if isinstance(reply, Head) and reply.ok:
+                return Opened(reply, limit, way)
+            refused = yield from self._refused(reply)
+            self.record(error=refused.error)
+            if self._budget.spent(self._recorder.draft()):
+                return None
+            if refused.kind is Refusal.BUSY and tries < self._policy.max_retries:
+                tries += 1
+                if not (yield from self._wait(reply, refused, tries)):
+                    return None
+            elif lessons and self._budget.learn(refused, limit):
+                lessons -= 1
+                way = Way.PROMPT if refused.kind is Refusal.PREFILL else way
+                limit = refused.maximum or limit
+            else:
+                return None
+
+    def _wait(self, reply: Reply, refused: Refused, tries: int) -> Generator[Command, Reply, bool]:
+        seconds = pause(reply, tries - 1, self._policy, random.random())
+        left = self._budget.left
+        if seconds is None or (left is not None and seconds >= left):
+            return False
+        self._recorder.tell(Retrying(self._budget.sent, refused.error, seconds))
+        yield Wait(seconds)
+        return True
+
+    def _refused(self, reply: Reply) -> Generator[Command, Reply, Refused]:
+        if not isinstance(reply, Head):
+            return Refused(Refusal.BUSY, type(reply).__name__)
+        body = yield Read()
+        return self._dialect.refused(reply, body if isinstance(body, bytes) else b"")

@@ -1,0 +1,162 @@
+"""What a turn may still spend: limits, recoveries, attempts, tokens, time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+from continuation.decide import Action
+from continuation.dialect import Call, Dialect
+from continuation.limits import Learned, ModelLimits, clamp, find
+from continuation.policy import Policy
+from continuation.report import Report
+from continuation.types import Refusal, Refused
+
+MARGIN = 1024
+"""Tokens left free in the window: our prompt, and what counting gets wrong."""
+WORTH = 1.2
+"""An escalation must raise the limit by a fifth."""
+
+
+class Budget:
+    """The counts of one turn, and the output limit of its next attempt.
+
+    The bound on everything: `sent` grows with each upstream call and never passes `max_attempts`;
+    escalation and guidance happen once, recoveries and resumptions have budgets that only shrink.
+    """
+
+    def __init__(
+        self, policy: Policy, dialect: Dialect, learned: Learned, now: Callable[[], float]
+    ) -> None:
+        self.limit: int | None = None
+        """The last limit that was sent."""
+        self.key: Hashable = None
+        self.sent = 0
+        self.recoveries = policy.max_recoveries
+        self.drops = policy.max_drop_recoveries
+        self.escalated = False
+        self.guided = policy.cut_call != "guide"
+        self._policy = policy
+        self._dialect = dialect
+        self._learned = learned
+        self._now = now
+        self._started = now()
+        self._deadline: float | None = None
+        self._model = ""
+
+    def read(self, call: Call, key: Hashable, timeout: float | None) -> None:
+        """Take the caller's own limits: its output limit, and its timeout if it chose one."""
+        self.limit, self.key, self._model = call.limit, key, call.model
+        chosen = timeout is not None and timeout != self._dialect.default_timeout
+        if timeout is not None and chosen and not call.streamed:
+            self._deadline = self._started + timeout
+
+    # --- limits ------------------------------------------------------------------------------
+
+    @property
+    def table(self) -> ModelLimits:
+        """What the table says of the model."""
+        return find(self._model) or ModelLimits(self._dialect.default_ceiling)
+
+    @property
+    def ceiling(self) -> int:
+        """The model's largest output limit: policy, then learned, then table, then default."""
+        return self._policy.ceiling or self._learned.get_ceiling(self.key) or self.table.ceiling
+
+    @property
+    def ceiling_known(self) -> bool:
+        """Policy or the provider itself has named the ceiling."""
+        return bool(self._policy.ceiling or self._learned.get_ceiling(self.key))
+
+    def target(self, so_far: Report) -> int:
+        """Return the limit for the next attempt: the ceiling, as far as the window has room."""
+        turn = so_far.turn
+        prompt = None if turn.prompt is None else turn.prompt + (turn.output or 0)
+        return clamp(self.ceiling, self.table.window, prompt, margin=MARGIN, floor=self.limit or 1)
+
+    def below(self, so_far: Report) -> bool:
+        """Whether the limit can still be raised by a fifth or more."""
+        if self.escalated or not self._policy.escalate:
+            return False
+        return self.limit is None or self.target(so_far) >= WORTH * self.limit
+
+    def raised_first(self, call: Call) -> int | None:
+        """Return the limit to send instead of the caller's, if policy or memory say so."""
+        limit = 0
+        if self._policy.first_limit == "ceiling":
+            limit = self.ceiling
+        elif self._policy.remember_limit:
+            limit = self._learned.get_raised(self.key) or 0
+        if not call.streamed and self._dialect.unary_ceiling is not None:
+            limit = min(limit, self._dialect.unary_ceiling)
+        return limit if call.limit is not None and limit > call.limit else None
+
+    # --- spending ----------------------------------------------------------------------------
+
+    def spend(self, action: Action, so_far: Report) -> int | None:
+        """Take an attempt from its budget; return the limit it is to be sent with."""
+        if action in {Action.RESEND, Action.RESEND_BEHIND}:
+            self.drops -= 1
+            return self.limit
+        target = self.target(so_far)
+        if action in {Action.ESCALATE, Action.ESCALATE_BEHIND}:
+            self.escalated = True
+            if self._policy.remember_limit:
+                self._learned.remember_raised(self.key, target)
+        elif action is Action.GUIDE:
+            self.guided = True
+        elif action is Action.RESUME:
+            self.drops -= 1
+        else:
+            self.recoveries -= 1
+        return target
+
+    def spent(self, so_far: Report) -> str | None:
+        """Name the budget that is used up, if one is."""
+        policy, now = self._policy, self._now()
+        if self.sent >= policy.max_attempts:
+            return "max_attempts spent"
+        if now - self._started >= policy.max_turn_seconds:
+            return "max_turn_seconds spent"
+        if self.late:
+            return "the caller's timeout is spent"
+        if (so_far.billed.output or 0) >= policy.max_turn_output_tokens:
+            return "max_turn_output_tokens spent"
+        return None
+
+    @property
+    def late(self) -> bool:
+        """The caller's own timeout has passed."""
+        return self._deadline is not None and self._now() >= self._deadline
+
+    @property
+    def left(self) -> float | None:
+        """Seconds left of the caller's own timeout; `None`: it set none for the turn."""
+        return None if self._deadline is None else max(0.1, self._deadline - self._now())
+
+    # --- lessons -----------------------------------------------------------------------------
+
+    def learn(self, refused: Refused, limit: int | None) -> bool:
+        """Take the lesson of a refusal; whether it makes another try worth it."""
+        if refused.kind is Refusal.PREFILL:
+            self._learned.refuse_prefill(self.key)
+            return True
+        if refused.maximum is None or limit is None or not 0 < refused.maximum < limit:
+            return False
+        if refused.kind is Refusal.CEILING:
+            # What is left of the window in this request is no lesson for the next one.
+            self._learned.learn_ceiling(self.key, refused.maximum)
+        return refused.kind in {Refusal.CEILING, Refusal.ROOM}
+
+    def prefill_refused(self) -> bool:
+        return self._learned.prefill_refused(self.key)
+
+    def ask_once(self) -> bool:
+        """Whether it is this turn's part to ask the models endpoint."""
+        return self._learned.ask_once(self.key)
+
+    def learn_ceiling(self, ceiling: int) -> None:
+        self._learned.learn_ceiling(self.key, ceiling)
+
+    def forget_raised(self) -> None:
+        """The raised limit was refused: later turns begin with the caller's own again."""
+        self._learned.forget_raised(self.key)

@@ -1,0 +1,72 @@
+"""What a turn asks of its shell, and what the shell answers."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from continuation.dialect import Feed
+from continuation.types import Head, Outgoing, Tape
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a request (`None`: the caller's own). Reply: its `Head`, or the exception."""
+
+    outgoing: Outgoing | None
+    seconds: float | None = None
+    """Time left for it; `None`: the caller's own timeouts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Read the whole body of the live response. Reply: bytes, or the exception."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """Pass the live response's bytes through `feed`, show what it returns.
+
+    Reply: `None` at the end of the bytes or at `Enough`, else the exception they ended with.
+    """
+
+    feed: Feed
+    tape: Tape | None = None
+    """Where the shell notes the bytes first; only for the caller's own attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """Give these bytes to the caller."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait, and let a close cut the wait short."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """The live response is the caller's: hand it over with our stream in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """Hand the live response over as it is; the turn is none of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """Raise this to the caller."""
+
+    error: BaseException
+
+
+Command: TypeAlias = Send | Read | Relay | Show | Wait | Attach | Hand | Raise
+Reply: TypeAlias = "Head | bytes | BaseException | None"
+Script: TypeAlias = Generator[Command, Reply, None]

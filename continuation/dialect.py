@@ -1,0 +1,177 @@
+"""What a wire format must be able to do for the engine: translate, never decide.
+
+One module in `providers/` per wire format implements `Dialect`. Everything is sans-IO: bytes in,
+bytes out. Built-in dialects are named in `registry.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from continuation.policy import Policy
+from continuation.seam import Verdict
+from continuation.types import (
+    Close,
+    Ending,
+    Head,
+    Mode,
+    Outgoing,
+    Refused,
+    Resume,
+    Tape,
+    Usage,
+    Way,
+)
+
+Feed = Callable[[bytes], bytes]
+"""Takes the next bytes of an attempt's body, returns what may be shown now; raises `Enough`."""
+
+Settle = Callable[[Ending], bool]
+"""Asks the engine whether an answer that has just ended may go out as it came."""
+
+
+class Answer(Protocol):
+    """One model turn as the caller gets it, built from one attempt after another."""
+
+    def first(self, head: Head, tape: Tape, settle: Settle) -> Feed:
+        """Begin to read the caller's own attempt; the shell appends its bytes to `tape`."""
+        ...
+
+    def begin(self, resume: Resume, head: Head) -> Feed:
+        """Begin to read a later attempt."""
+        ...
+
+    def end(self, error: BaseException | None = None) -> Ending:
+        """The attempt's bytes have ended, or failed with `error`: say how it stands."""
+        ...
+
+    def take(self) -> bytes:
+        """Return bytes that became ready for the caller when an attempt ended."""
+        ...
+
+    def revert(self) -> None:
+        """Forget the attempt read last; nothing of it is in the turn."""
+        ...
+
+    def fork(self) -> Answer:
+        """Return an answer that begins anew; this one stays as it is. Nothing may be shown."""
+        ...
+
+    def finish(self, close: Close) -> bytes:
+        """End the turn: everything still held that is fit to be seen, and the terminal bytes."""
+        ...
+
+    def parses(self) -> bool:
+        """Whether structured output is whole."""
+        ...
+
+    @property
+    def open_text(self) -> str:
+        """The visible text a recovery would go on from."""
+        ...
+
+    @property
+    def stop(self) -> str | None:
+        """The stop reason the caller got, once finished."""
+        ...
+
+    @property
+    def cut_name(self) -> str:
+        """Name of the call that was cut (`""` when none was)."""
+        ...
+
+    @property
+    def cut_length(self) -> int:
+        """Characters of the cut call's arguments that arrived."""
+        ...
+
+    def seams(self) -> list[tuple[int, Verdict]]:
+        """The seam of the last attempt, if it had one: characters before it, and the verdict."""
+        ...
+
+
+class Call(Protocol):
+    """One request of the caller's, read once. Attributes are in the engine's words."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def limit(self) -> int | None: ...
+    @property
+    def streamed(self) -> bool: ...
+    @property
+    def structured(self) -> bool: ...
+    @property
+    def liftable(self) -> bool:
+        """Whether the constraint on structured output can be lifted for a recovery."""
+        ...
+
+    @property
+    def untouched(self) -> str | None:
+        """Why this request is not ours to heal, if it is not."""
+        ...
+
+    def prefills(self, model_takes_it: bool) -> bool:
+        """Whether this request can be gone on with by prefill on a model that takes it."""
+        ...
+
+    def first(self, limit: int) -> Outgoing:
+        """Return the caller's request with another limit, streamed or not as the caller asked."""
+        ...
+
+    def again(self, limit: int | None) -> Outgoing:
+        """Return the same request with another limit, streamed."""
+        ...
+
+    def resume(self, answer: Answer, way: Way, prompt: str, limit: int | None) -> Outgoing:
+        """Return the request that asks the model to go on from `answer`."""
+        ...
+
+    def prefilled(self, answer: Answer) -> str:
+        """Return the text that `resume` by prefill ends with."""
+        ...
+
+    def answer(self, policy: Policy) -> Answer: ...
+
+    def lookup(self) -> Outgoing | None:
+        """Return the request that asks the provider's models endpoint for this model."""
+        ...
+
+
+class Dialect(Protocol):
+    """One wire format."""
+
+    name: str
+    default_ceiling: int
+    unary_ceiling: int | None
+    """Largest limit that is safe on a call that is not streamed; `None`: no such bound."""
+    default_timeout: float
+    """The SDK's own default read timeout, seconds: what a caller did not choose."""
+
+    def claims(self, method: str, path: str) -> bool:
+        """Whether a request belongs to this format; cheap, called for every request."""
+        ...
+
+    def call(self, path: str, headers: Mapping[str, str], body: bytes) -> Call:
+        """Read a request. Raises `Untouched` when it is not one we can read."""
+        ...
+
+    def refused(self, head: Head, body: bytes) -> Refused:
+        """Classify an error answer to a later attempt."""
+        ...
+
+    def ceiling(self, body: bytes) -> int | None:
+        """Read the answer of the models endpoint."""
+        ...
+
+
+__all__ = [
+    "Answer",
+    "Call",
+    "Dialect",
+    "Feed",
+    "Mode",
+    "Settle",
+    "Usage",
+]

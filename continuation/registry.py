@@ -1,0 +1,25 @@
+"""Which wire formats there are: ours by name, other people's by entry point."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from importlib.metadata import entry_points
+from typing import cast
+
+from continuation.dialect import Dialect
+
+BUILT_IN = {"anthropic": "continuation.providers.anthropic_messages"}
+"""Name of a dialect -> module whose `DIALECT` it is. A built-in name wins over an entry point."""
+
+GROUP = "continuation.providers"
+
+
+@cache
+def dialects() -> tuple[Dialect, ...]:
+    """Return all dialects: built-in ones first, then those of the entry-point group."""
+    found = {name: importlib.import_module(path).DIALECT for name, path in BUILT_IN.items()}
+    for point in entry_points(group=GROUP):
+        if point.name not in found:
+            found[point.name] = point.load()
+    return tuple(cast("Dialect", dialect) for dialect in found.values())

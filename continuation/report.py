@@ -1,0 +1,256 @@
+"""What happened in a turn: the events while it runs, and the report when it has ended.
+
+Neither ever holds message text, keys or headers other than a request id.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from continuation.decide import Outcome
+from continuation.types import Mode, Usage
+
+if TYPE_CHECKING:
+    from continuation.seam import Verdict
+
+logger = logging.getLogger("continuation")
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """An attempt was cut. `reason` is the provider's word, or `"dropped"`."""
+
+    attempt: int
+    reason: str | None
+    limit: int | None
+    output_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Escalating:
+    """The same request is sent again with a raised limit.
+
+    `replaces`: what follows takes the place of everything so far (nothing was shown).
+    """
+
+    attempt: int
+    limit: int
+    replaces: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recovering:
+    """The model is asked to go on; what follows continues what was shown."""
+
+    attempt: int
+    limit: int | None
+    way: str
+    """`prefill`, `prompt`, `guide`, `resend` or `token`."""
+    replaces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """A later attempt was turned away and is tried again after `seconds`."""
+
+    attempt: int
+    error: str
+    seconds: float
+    replaces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The turn has ended; told before its last bytes reach the caller."""
+
+    report: Report
+
+
+Event: TypeAlias = Truncated | Escalating | Recovering | Retrying | Finished
+OnEvent: TypeAlias = Callable[[Event], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One upstream call."""
+
+    number: int
+    mode: Mode
+    """How it joined the turn: `first`, `fresh`, `behind`, `onward`, `token`."""
+    limit: int | None
+    """The output limit it was sent with, in tokens; `None`: none was set."""
+    stop: str | None
+    """The provider's own stop reason; `None` when it never said one."""
+    usage: Usage | None
+    request_id: str | None
+    seconds: float
+    error: str | None = None
+    """Why it failed, if it did: a status or an exception's name."""
+    discarded: bool = False
+    """Its answer is not in the turn (it was billed all the same)."""
+    estimated: bool = False
+    """`usage` is our estimate: the provider gave no count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seam:
+    """Where two attempts meet."""
+
+    attempt: int
+    """The later attempt's number."""
+    at: int
+    """Characters of visible text before the seam."""
+    kind: str
+    dropped: int
+    taken_back: int
+    inserted: int
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of one turn. `as_dict()` is JSON-able."""
+
+    outcome: Outcome
+    reason: str | None
+    """Why it is not `complete` or `healed`; for the eye, not for code."""
+    dialect: str
+    model: str | None
+    stop: str | None
+    """The stop reason the caller got."""
+    synthetic: bool
+    """That stop reason is ours, not the provider's."""
+    attempts: tuple[Attempt, ...]
+    seams: tuple[Seam, ...]
+    error: str | None
+    """What the last failed attempt failed with."""
+    seconds: float
+    rows: tuple[str, ...] = ()
+    """The rows of the decision table that were taken, in order."""
+
+    @property
+    def turn(self) -> Usage:
+        """What the turn would have cost uncut: the first prompt, and all output delivered."""
+        kept = [a.usage for a in self.attempts if a.usage and not a.discarded]
+        first = next((a.usage for a in self.attempts if a.usage), Usage())
+        return Usage(
+            input=first.input,
+            cached=first.cached,
+            cache_write=first.cache_write,
+            output=_sum([usage.output for usage in kept]),
+            thinking=_sum([usage.thinking for usage in kept]),
+        )
+
+    @property
+    def billed(self) -> Usage:
+        """All tokens of all attempts, discarded ones too."""
+        every = [a.usage for a in self.attempts if a.usage]
+        return Usage(
+            input=_sum([usage.input for usage in every]),
+            cached=_sum([usage.cached for usage in every]),
+            cache_write=_sum([usage.cache_write for usage in every]),
+            output=_sum([usage.output for usage in every]),
+            thinking=_sum([usage.thinking for usage in every]),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain JSON values, both usages included."""
+        return {**asdict(self), "turn": asdict(self.turn), "billed": asdict(self.billed)}
+
+
+def _sum(counts: list[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+_last: contextvars.ContextVar[Report | None] = contextvars.ContextVar(
+    "continuation_last_report", default=None
+)
+
+
+def last_report() -> Report | None:
+    """Return the report of the turn that ended last in this thread or task, if one did."""
+    return _last.get()
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Collects what a turn does, and tells those who listen."""
+
+    dialect: str
+    on_event: OnEvent | None
+    now: Callable[[], float]
+    started: float = 0.0
+    attempts: list[Attempt] = field(default_factory=list[Attempt])
+    seams: list[Seam] = field(default_factory=list[Seam])
+    rows: list[str] = field(default_factory=list[str])
+    model: str | None = None
+    error: str | None = None
+    finished: Report | None = None
+
+    def __post_init__(self) -> None:
+        self.started = self.now()
+
+    def tell(self, event: Event) -> None:
+        """Hand an event to the listener. A listener that raises is logged, and no more."""
+        if self.on_event is None:
+            return
+        try:
+            self.on_event(event)
+        except Exception:
+            logger.exception("on_event raised; the turn goes on")
+
+    def seam(self, attempt: int, at: int, verdict: Verdict) -> None:
+        self.seams.append(
+            Seam(
+                attempt=attempt,
+                at=at,
+                kind=str(verdict.kind),
+                dropped=verdict.dropped,
+                taken_back=verdict.taken_back,
+                inserted=verdict.inserted,
+                confidence=verdict.confidence,
+            )
+        )
+
+    def draft(self) -> Report:
+        """Return the report as it would stand now."""
+        return Report(
+            outcome=Outcome.PARTIAL,
+            reason=None,
+            dialect=self.dialect,
+            model=self.model,
+            stop=None,
+            synthetic=False,
+            attempts=tuple(self.attempts),
+            seams=tuple(self.seams),
+            error=self.error,
+            seconds=self.now() - self.started,
+            rows=tuple(self.rows),
+        )
+
+    def finish(
+        self,
+        outcome: Outcome,
+        reason: str | None = None,
+        *,
+        stop: str | None = None,
+        synthetic: bool = False,
+    ) -> Report:
+        """Write the report, make it this context's last one, and tell. The first call counts."""
+        if self.finished is not None:
+            return self.finished
+        report = self.finished = replace(
+            self.draft(),
+            outcome=outcome,
+            reason=reason,
+            stop=stop,
+            synthetic=synthetic,
+        )
+        _last.set(report)
+        self.tell(Finished(report))
+        return report

@@ -1,0 +1,40 @@
+"""How long to wait before a later attempt is tried again: a pure function."""
+
+from __future__ import annotations
+
+import email.utils
+import time
+from collections.abc import Mapping
+
+from continuation.policy import Policy
+from continuation.types import Head
+
+LONGEST_BACKOFF = 8.0
+"""Seconds; what the SDKs use as well."""
+
+
+def pause(reply: object, tries: int, policy: Policy, chance: float) -> float | None:
+    """Return the seconds to wait before try `tries + 1`, or `None`: do not try again.
+
+    The server's `retry-after-ms` or `retry-after` is obeyed up to `max_wait_seconds`; a longer
+    one, or `x-should-retry: false`, means that trying again is pointless. `chance` (0..1) is the
+    jitter: it takes up to a quarter off.
+    """
+    headers = reply.headers if isinstance(reply, Head) else {}
+    if headers.get("x-should-retry") == "false":
+        return None
+    asked = retry_after(headers)
+    if asked is not None:
+        return asked if asked <= policy.max_wait_seconds else None
+    return min(policy.backoff_seconds * 2.0**tries, LONGEST_BACKOFF) * (1 - 0.25 * chance)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that `retry-after-ms`, or `retry-after` (seconds or a date), asks for."""
+    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            return max(0.0, float(headers[name]) * scale)
+        except (KeyError, ValueError):
+            continue
+    parsed = email.utils.parsedate_tz(headers.get("retry-after"))
+    return max(0.0, email.utils.mktime_tz(parsed) - time.time()) if parsed else None

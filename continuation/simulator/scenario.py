@@ -1,0 +1,264 @@
+"""What the simulated model does, as plain data: scripted replies and standing manners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from .manners import MANNERS
+
+if TYPE_CHECKING:
+    import threading
+
+SIGNED = "(signed by the simulator)"
+"""The signature of a thinking block the simulator signs itself, bound to what came before it."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """Visible text."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Thinking:
+    """Thinking; with `signature=None` it was cut before its signature was sent.
+
+    `tokens` is what it cost when that is not what its text shows (display "omitted").
+    """
+
+    text: str
+    signature: str | None = SIGNED
+    tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call; of its `arguments`, a mapping or raw JSON text, `cut` characters arrive."""
+
+    name: str
+    arguments: Mapping[str, Any] | str
+    id: str | None = None
+    cut: int | None = None
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A whole content block in the provider's own shape, sent as it stands."""
+
+    block: Mapping[str, Any]
+
+
+Block = Text | Thinking | Call | Raw
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer of the model and how its bytes travel, as events or as one JSON body.
+
+    Event counts (`drop`, `error_after`, `stall`, `gate_at`) count every event, pings too.
+
+    - `stop`, `stop_sequence`: why the model stopped, in Anthropic's words; other formats translate.
+    - `usage`: laid over what was computed; None takes a field away. `extra`: laid over the message,
+      in a stream over the closing delta (`container`, `stop_details`).
+    - `status`, `error` (type, message), `headers`: another HTTP status makes it an error answer.
+    - `drop`: after so many events the connection is closed without the end of the body. -1: before
+      the status line. A JSON body breaks off in its middle.
+    - `error_after`: after so many events comes an `error` event, which `error` describes, and the
+      end. A JSON body has no events: there the same fault is an error status.
+    - `delay`: seconds before the status line. `slow`: seconds before each event.
+    - `stall`: after so many events comes silence until the client hangs up; in the JSON form comes
+      nothing at all. `gate`: wait for it before event `gate_at`, or before the JSON body.
+    - `chunk`: bytes per write. `newline`, `comments`, `gzip`: shapes a stream may legally have.
+    - `deltas`: characters per text, thinking or argument delta.
+    - `raw_events`: (event name or None, data) sent verbatim in place of the blocks.
+    - `raw_body`: the body verbatim, whatever the request asked for.
+    """
+
+    blocks: Sequence[Block] = ()
+    stop: str = "end_turn"
+    stop_sequence: str | None = None
+    usage: Mapping[str, Any] | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    status: int = 200
+    error: tuple[str, str] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    drop: int | None = None
+    error_after: int | None = None
+    delay: float = 0.0
+    slow: float = 0.0
+    stall: int | None = None
+    gate: threading.Event | None = None
+    gate_at: int = 0
+    chunk: int | None = None
+    newline: Literal["\n", "\r\n"] = "\n"
+    comments: bool = False
+    gzip: bool = False
+    deltas: int | None = None
+    raw_events: Sequence[tuple[str | None, str | Mapping[str, Any]]] | None = None
+    raw_body: bytes | str | Mapping[str, Any] | None = None
+
+
+_COUNTED = ("echo", "skip")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Standing manners of the reciting model, and how strict and how faulty its provider is.
+
+    At a seam, `manner` is how a recovery begins:
+
+    - `exact`; `anchor` repeats what the recovery prompt quoted; `echo:K` the last K characters;
+      `echo-word` and `echo-line` the last word and line; then each goes on.
+    - `preamble` says that it goes on, `fence` opens the code fence again, `restart` starts over.
+    - `whitespace` eats the white space at the seam, or adds some where there is none;
+      `skip:K` leaves out K characters.
+    - `done` says that it had finished, `empty` says nothing.
+    - `prefill-echo` repeats a prefill; the others leave a prefill alone.
+
+    What an answer is made of:
+
+    - `thinking`: `none`; a number of tokens spent before the text; `all` (eats the whole limit);
+      `all:N` (eats it as long as the limit is below N tokens).
+    - `call`: the answer comes as a call `Write{path, content}` after a short text.
+    - `mislabel`: the stop reason told at a cut instead of `max_tokens`.
+    - `deltas`: characters per delta. `slow`: seconds before each event.
+
+    Faults, by attempt (1 is a conversation's first model call since start or reset):
+
+    - `status`: attempt to HTTP status, with `retry_after` seconds or `retry_after_ms`.
+    - `drop`, `error_event`: attempt to the number of events after which it strikes.
+
+    The provider:
+
+    - `ceiling`: largest output limit, instead of the model's own.
+    - `any_model`: unknown models are served, with a ceiling of 64,000.
+    - `models_endpoint`: whether it tells about models.
+    - `strict_signatures`: refuse thinking signatures that the simulator did not make.
+    """
+
+    manner: str = "exact"
+    thinking: str | int = "none"
+    call: bool = False
+    mislabel: str | None = None
+    deltas: int = 24
+    status: Mapping[int, int] = field(default_factory=dict[int, int])
+    retry_after: float | None = None
+    retry_after_ms: int | None = None
+    drop: Mapping[int, int] = field(default_factory=dict[int, int])
+    error_event: Mapping[int, int] = field(default_factory=dict[int, int])
+    slow: float = 0.0
+    ceiling: int | None = None
+    any_model: bool = True
+    models_endpoint: bool = True
+    strict_signatures: bool = False
+
+    def __post_init__(self) -> None:
+        _check_manner(self.manner)
+        _check_thinking(self.thinking)
+        if self.deltas < 1:
+            msg = f"deltas: {self.deltas} is not a positive number of characters"
+            raise ValueError(msg)
+
+    def but(self, settings: str) -> Scenario:
+        """Return this scenario with settings changed as `key=value, key=value` says.
+
+        An attempt map is written `2:529`, several joined by `+`.
+        Raises ValueError that names the setting, the value and what is possible.
+        """
+        items = [item.strip() for item in settings.split(",")]
+        return replace(self, **dict(_setting(item) for item in items if item))
+
+
+def _check_manner(manner: str) -> None:
+    name, _, count = manner.partition(":")
+    wanted = "a number of characters after the colon" if name in _COUNTED else "no count"
+    if name not in MANNERS:
+        msg = f"manner: {manner!r} is none of {', '.join(MANNERS)}"
+        raise ValueError(msg)
+    if count.isdecimal() != (name in _COUNTED) or (":" in manner and not count):
+        msg = f"manner: {manner!r} needs {wanted}, as in {_example(name)!r}"
+        raise ValueError(msg)
+
+
+def _example(manner: str) -> str:
+    return f"{manner}:40" if manner in _COUNTED else manner
+
+
+def _check_thinking(thinking: str | int) -> None:
+    text = str(thinking)
+    if text not in ("none", "all") and not text.removeprefix("all:").isdecimal():
+        msg = f"thinking: {thinking!r} is neither 'none', 'all', 'all:LIMIT' nor a token count"
+        raise ValueError(msg)
+
+
+def _setting(item: str) -> tuple[str, Any]:
+    key, equals, value = (part.strip() for part in item.partition("="))
+    name = key.replace("-", "_")
+    if not equals or name not in _READERS:
+        msg = f"{item!r} is not a setting; write key=value with one of {', '.join(_READERS)}"
+        raise ValueError(msg)
+    try:
+        return name, _READERS[name](value)
+    except ValueError as error:
+        msg = f"{key}={value!r}: {error}"
+        raise ValueError(msg) from None
+
+
+def _flag(value: str) -> bool:
+    known = {"true": True, "yes": True, "on": True, "1": True}
+    known |= {"false": False, "no": False, "off": False, "0": False}
+    if value.lower() not in known:
+        msg = "write true or false"
+        raise ValueError(msg)
+    return known[value.lower()]
+
+
+def _by_attempt(value: str) -> dict[int, int]:
+    pairs = [item.split(":") for item in value.split("+")]
+    if not all(len(pair) == 2 and pair[0].isdecimal() and pair[1].isdecimal() for pair in pairs):
+        msg = "write ATTEMPT:NUMBER, several joined by '+', as in 2:529"
+        raise ValueError(msg)
+    return {int(attempt): int(number) for attempt, number in pairs}
+
+
+def _count(value: str) -> int:
+    if not value.isdecimal():
+        msg = "write a whole number"
+        raise ValueError(msg)
+    return int(value)
+
+
+def _seconds(value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 86_400:
+        msg = "write seconds, from 0 to a day"
+        raise ValueError(msg)
+    return seconds
+
+
+def _thinking(value: str) -> str | int:
+    return int(value) if value.isdecimal() else value
+
+
+_SPECIAL: dict[str, Callable[[str], Any]] = {
+    "thinking": _thinking,
+    "status": _by_attempt,
+    "drop": _by_attempt,
+    "error_event": _by_attempt,
+    "retry_after": _seconds,
+    "slow": _seconds,
+    "deltas": _count,
+    "ceiling": _count,
+    "retry_after_ms": _count,
+    "call": _flag,
+    "any_model": _flag,
+    "models_endpoint": _flag,
+    "strict_signatures": _flag,
+}
+_READERS = {f.name: _SPECIAL.get(f.name, str) for f in fields(Scenario)}

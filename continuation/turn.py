@@ -1,0 +1,450 @@
+"""One model turn: the engine, with no I/O in it.
+
+Theory of operation
+-------------------
+`Turn.run()` is a generator. It yields commands (send this, relay that response's bytes through
+this function, show these bytes, wait) and is sent what came of them. A shell of a few lines
+performs them; `http.py` has the two there are. The generator is the only place that knows the
+order of things, `decide.py` the only place that knows what to do next, and a dialect the only
+place that knows what bytes mean.
+
+Two rules shape the code:
+
+* What was shown cannot be unshown. So an `Answer` keeps back all that may still have to go, and an
+  answer that is to replace an unshown one is built beside it (`fork`) until it has succeeded.
+* Once an answer is in hand nothing may raise, our own bugs included: an SDK would run the whole
+  paid turn again. The shell keeps a `Tape` for that; nothing here relies on it.
+
+Bounds: at most 1 + 1 + `max_recoveries` attempts that the model answers, plus
+`max_drop_recoveries` after drops and one guided one; retries, lessons and the look-up are counted
+with them against `max_attempts`, which nothing passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import replace
+
+from continuation.attempts import Attempts, Build
+from continuation.budget import Budget
+from continuation.commands import (
+    Attach,
+    Command,
+    Hand,
+    Raise,
+    Read,
+    Relay,
+    Reply,
+    Script,
+    Send,
+    Show,
+)
+from continuation.decide import Action, Decision, Outcome, Situation, decide
+from continuation.dialect import Answer, Call, Dialect, Feed
+from continuation.limits import Learned
+from continuation.policy import Policy
+from continuation.prompts import Cause, cut_call_guidance, recovery_prompt
+from continuation.report import Escalating, Recorder, Recovering, Truncated
+from continuation.seam import choose_anchor, is_loop
+from continuation.types import (
+    CallState,
+    Close,
+    Ending,
+    Enough,
+    Head,
+    Mode,
+    Resume,
+    Stop,
+    StreamError,
+    Tape,
+    Untouched,
+    Way,
+)
+
+_AGAIN = "resend"
+_LOOKUP_SECONDS = 5.0
+
+
+class Failed(Exception):  # noqa: N818  (a value that says why an attempt failed for good)
+    """An attempt failed for good; the text says with what."""
+
+
+class Turn:
+    """The state of one turn; `run()` is its life."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        policy: Policy,
+        learned: Learned,
+        recorder: Recorder,
+        now: Callable[[], float],
+    ) -> None:
+        self.tape = Tape()
+        self.recorder = recorder
+        self._dialect = dialect
+        self._policy = policy
+        self._budget = Budget(policy, dialect, learned, now)
+        self._attempts = Attempts(dialect, policy, self._budget, recorder, now)
+        self._untouched: str | None = "the request could not be read"
+        self._call: Call
+        self._answer: Answer
+        self._mode = Mode.FIRST
+        self._settled = False
+
+    # --- the caller's request ----------------------------------------------------------------
+
+    def read(
+        self, host: str, path: str, headers: Mapping[str, str], body: bytes, timeout: float | None
+    ) -> None:
+        """Read the caller's request; afterwards the turn knows whether it is ours to heal."""
+        try:
+            call = self._call = self._dialect.call(path, headers, body)
+        except Untouched as reason:
+            self._untouched = str(reason)
+            return
+        self.recorder.model = call.model
+        credential = headers.get("authorization") or headers.get("x-api-key")
+        self._budget.read(call, (host, hash(credential), call.model), timeout)
+        self._untouched = call.untouched or self._too_small(call.limit)
+        self._answer = call.answer(self._policy)
+
+    def _too_small(self, limit: int | None) -> str | None:
+        if limit is None or limit >= self._policy.min_limit:
+            return None
+        return f"limit {limit} is below min_limit {self._policy.min_limit}"
+
+    # --- the life of a turn --------------------------------------------------------------------
+
+    def run(self) -> Script:
+        """Yield what is to be done, be sent what came of it, until the turn is over."""
+        head = yield from self._open_first()
+        if head is None:
+            yield Hand()
+            return
+        yield Attach()
+        error = yield Relay(self._answer.first(head, self.tape, self._settle), self.tape)
+        ending = self._ended(error)
+        while not self._settled:
+            yield Show(self._answer.take())
+            if ending.stop is Stop.LENGTH:
+                yield from self._ask_ceiling()
+            decision = decide(self._situation(ending))
+            self.recorder.rows.append(decision.row)
+            if decision.outcome is not None:
+                yield from self._close(decision, decision.outcome, ending)
+                return
+            ending = yield from self._go_on(decision.action, ending)
+        yield Show(self._rest())
+
+    def _open_first(self) -> Generator[Command, Reply, Head | None]:
+        """Send the caller's request; `None` when its answer is to be handed over as it is."""
+        raised = self._budget.raised_first(self._call) if self._untouched is None else None
+        if raised is None:
+            reply = yield from self._attempts.send(None, Mode.FIRST, self._budget.limit)
+        else:
+            reply = yield from self._open_raised(raised)
+        if isinstance(reply, BaseException):
+            self._attempts.record(error=type(reply).__name__)
+            self.recorder.finish(Outcome.FAILED, "the request failed")
+            yield Raise(reply)
+        return self._ours(reply) if isinstance(reply, Head) else None
+
+    def _open_raised(self, raised: int) -> Generator[Command, Reply, Reply]:
+        """Send the caller's request with a limit of ours; if that is refused, the caller's own."""
+        outgoing = self._call.first(raised)
+        reply = yield from self._attempts.send(outgoing, Mode.FIRST, raised)
+        if not (isinstance(reply, Head) and reply.status in {400, 422, 429}):
+            self._budget.limit = raised
+            return reply
+        body = yield Read()
+        refused = self._dialect.refused(reply, body if isinstance(body, bytes) else b"")
+        self._attempts.record(error=refused.error)
+        self._budget.forget_raised()
+        self._budget.learn(refused, raised)
+        return (yield from self._attempts.send(None, Mode.FIRST, self._budget.limit))
+
+    def _ours(self, head: Head) -> Head | None:
+        """Whether this answer can be healed; if not, the report is written now."""
+        kind = head.headers.get("content-type", "")
+        if not head.ok:
+            self._attempts.record(error=str(head.status))
+            self.recorder.finish(Outcome.FAILED, f"status {head.status}")
+            return None
+        reason = self._untouched
+        if reason is None and not ("json" in kind or head.streamed):
+            reason = f"the answer is of type {kind!r}"
+        if reason is None:
+            return head
+        self._attempts.record()
+        self.recorder.finish(Outcome.UNTOUCHED, reason)
+        return None
+
+    def _settle(self, ending: Ending) -> bool:
+        """Whether the first answer may go out as it came; then the report is written now."""
+        cut = ending.stop in {Stop.LENGTH, Stop.DROPPED} or ending.call is CallState.CUT
+        half = ending.stop is Stop.WINDOW and ending.call is not CallState.NONE
+        if cut or half or self._doubtful(ending):
+            return False
+        self._settled = True
+        self._attempts.record(ending)
+        if ending.stop is Stop.WINDOW:
+            self.recorder.finish(Outcome.TRUNCATED, "context window full", stop=ending.raw)
+        else:
+            self.recorder.finish(Outcome.COMPLETE, stop=ending.raw)
+        return True
+
+    def _doubtful(self, ending: Ending) -> bool:
+        """A normal end that used up the whole limit deserves a look."""
+        output, limit = ending.usage.output if ending.usage else None, self._budget.limit
+        if not self._policy.distrust_labels or output is None or limit is None:
+            return False
+        return ending.stop is Stop.END and output >= limit
+
+    def _ended(self, error: Reply) -> Ending:
+        """Take in how the attempt's bytes ended."""
+        ending = self._answer.end(error if isinstance(error, BaseException) else None)
+        if self._settled:
+            return ending
+        if ending.stop is Stop.END and (ending.call is CallState.CUT or self._cut_text(ending)):
+            ending = replace(ending, stop=Stop.LENGTH)
+        if ending.stop is Stop.LENGTH and not ending.stalled:
+            ending = replace(ending, stalled=is_loop(self._answer.open_text))
+        for at, verdict in self._answer.seams():
+            self.recorder.seam(self._budget.sent, at, verdict)
+        self._attempts.record(ending)
+        if ending.stop in {Stop.LENGTH, Stop.DROPPED}:
+            output = ending.usage.output if ending.usage else None
+            reason = ending.raw or "dropped"
+            self.recorder.tell(Truncated(self._budget.sent, reason, self._budget.limit, output))
+        return ending
+
+    def _cut_text(self, ending: Ending) -> bool:
+        """Text that used up the limit and stops inside a word was cut, whatever the label says."""
+        if not self._doubtful(ending) or ending.call is not CallState.NONE:
+            return False
+        return self._answer.open_text[-1:].isalnum()
+
+    def _situation(self, ending: Ending) -> Situation:
+        draft = self.recorder.draft()
+        return Situation(
+            stop=ending.stop,
+            text=ending.text,
+            call=ending.call,
+            shown=ending.shown,
+            structured=self._call.structured,
+            liftable=self._call.liftable,
+            below=self._budget.below(draft),
+            token=ending.token,
+            recovering=self._mode in {Mode.ONWARD, Mode.TOKEN},
+            later=self._mode is not Mode.FIRST,
+            opened=ending.opened,
+            fresh=ending.fresh,
+            stalled=ending.stalled,
+            stuck=ending.stuck,
+            failed=isinstance(ending.error, Failed),
+            spent=self._budget.spent(draft),
+            recoveries=self._budget.recoveries > 0,
+            drops=self._budget.drops > 0,
+            guide=not self._budget.guided and ending.alone,
+        )
+
+    def _ask_ceiling(self) -> Script:
+        """Ask the provider for the model's ceiling, once per model and only after a cut."""
+        wanted = self._policy.models_endpoint and self._policy.escalate
+        outgoing = self._call.lookup() if wanted and not self._budget.ceiling_known else None
+        if outgoing is None or not self._budget.ask_once():
+            return
+        reply = yield Send(outgoing, seconds=_LOOKUP_SECONDS)
+        if isinstance(reply, Head):
+            body = yield Read()
+            ceiling = self._dialect.ceiling(body) if reply.ok and isinstance(body, bytes) else None
+            if ceiling is not None:
+                self._budget.learn_ceiling(ceiling)
+
+    # --- going on ------------------------------------------------------------------------------
+
+    def _go_on(self, action: Action, held: Ending) -> Generator[Command, Reply, Ending]:
+        limit = self._budget.spend(action, self.recorder.draft())
+        if action in {Action.ESCALATE, Action.RESEND}:
+            return (yield from self._replace(action, limit, held))
+        if action in {Action.ESCALATE_BEHIND, Action.RESEND_BEHIND}:
+            return (yield from self._follow(action, limit, held))
+        return (yield from self._recover(action, limit, held))
+
+    def _replace(
+        self, action: Action, limit: int | None, held: Ending
+    ) -> Generator[Command, Reply, Ending]:
+        """Ask the same again; what we hold stays until the new answer has succeeded."""
+        kept, mode, count = self._answer, self._mode, len(self.recorder.attempts)
+        self._tell_again(action, limit, replaces=True)
+        ending = yield from self._attempt(
+            lambda n, _: self._call.again(n), limit, lambda _: Resume(Mode.FRESH), kept.fork()
+        )
+        if ending is not None and _better(ending, held):
+            self._attempts.discard(0, count)
+            return ending
+        self._answer, self._mode = kept, mode
+        self._attempts.discard(count)
+        return self._back(action, held, ending)
+
+    def _follow(
+        self, action: Action, limit: int | None, held: Ending
+    ) -> Generator[Command, Reply, Ending]:
+        """Ask the same again; of its answer only what follows the shown text, or only calls."""
+        mode, count = self._mode, len(self.recorder.attempts)
+        self._tell_again(action, limit, replaces=False)
+        ending = yield from self._attempt(
+            lambda n, _: self._call.again(n), limit, lambda _: Resume(Mode.BEHIND), self._answer
+        )
+        if ending is not None and ending.fresh and ending.stop is not Stop.DROPPED:
+            self._attempts.discard(0, count)
+            return ending
+        if ending is not None:
+            self._answer.revert()
+        self._mode = mode
+        self._attempts.discard(count)
+        return self._back(action, held, ending)
+
+    def _back(self, action: Action, held: Ending, ending: Ending | None) -> Ending:
+        """Return to what we held: the attempt that was to better it did not."""
+        if ending is None and action in {Action.RESEND, Action.RESEND_BEHIND}:
+            self._budget.drops = 0
+        if ending is not None and ending.stop is Stop.DROPPED:
+            return replace(held, stop=Stop.DROPPED)
+        return held
+
+    def _tell_again(self, action: Action, limit: int | None, *, replaces: bool) -> None:
+        number = self._budget.sent + 1
+        if action in {Action.ESCALATE, Action.ESCALATE_BEHIND} and limit is not None:
+            self.recorder.tell(Escalating(number, limit, replaces))
+        else:
+            self.recorder.tell(Recovering(number, limit, _AGAIN, replaces))
+
+    def _recover(
+        self, action: Action, limit: int | None, held: Ending
+    ) -> Generator[Command, Reply, Ending]:
+        """Ask the model to go on from what we have."""
+        answer, before = self._answer, self._answer.open_text
+        way = Way.GUIDE if action is Action.GUIDE else self._way()
+        anchor = choose_anchor(before)
+        prompt = self._prompt(action, before, anchor)
+        self.recorder.tell(Recovering(self._budget.sent + 1, limit, str(way)))
+
+        def resume(now: Way) -> Resume:
+            hold = self._policy.seam_hold
+            if now is Way.PREFILL:
+                return Resume(Mode.ONWARD, prefilled=self._call.prefilled(answer), hold=hold)
+            glue = now is not Way.GUIDE
+            return Resume(Mode.ONWARD, anchor, prompt=prompt, glue=glue, hold=hold)
+
+        ending = yield from self._attempt(
+            lambda n, now: self._call.resume(answer, now, prompt, n), limit, resume, answer, way
+        )
+        if ending is not None or way is Way.GUIDE:
+            return ending or held
+        self._mode = Mode.ONWARD
+        return replace(held, error=Failed(self.recorder.error or "failed"))
+
+    def _prompt(self, action: Action, before: str, anchor: str | None) -> str:
+        if action is Action.GUIDE:
+            return cut_call_guidance(self._answer.cut_name, self._answer.cut_length)
+        cause = Cause.DROP if action is Action.RESUME else Cause.LENGTH
+        return recovery_prompt(before, anchor, cause, self._policy.recovery_prompt or None)
+
+    def _way(self) -> Way:
+        takes = self._policy.prefill and self._budget.table.prefill
+        usable = self._call.prefills(takes) and bool(self._answer.open_text.strip())
+        return Way.PREFILL if usable and not self._budget.prefill_refused() else Way.PROMPT
+
+    def _attempt(
+        self,
+        build: Build,
+        limit: int | None,
+        resume: Callable[[Way], Resume],
+        answer: Answer,
+        way: Way = Way.PROMPT,
+    ) -> Generator[Command, Reply, Ending | None]:
+        """Send a later attempt and read its answer; `None` when it failed for good."""
+        opened = yield from self._attempts.open(build, limit, resume(way).mode, way)
+        if opened is None:
+            return None
+        joins = resume(opened.way)
+        self._mode, self._answer, self._budget.limit = joins.mode, answer, opened.limit
+        error = yield Relay(self._timed(answer.begin(joins, opened.head)))
+        return self._ended(error)
+
+    def _timed(self, feed: Feed) -> Feed:
+        """Stop reading once the caller's time is up."""
+        if self._budget.left is None:
+            return feed
+
+        def timed(chunk: bytes) -> bytes:
+            shown = feed(chunk)
+            if self._budget.late:
+                raise Enough(shown)
+            return shown
+
+        return timed
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def _close(self, decision: Decision, outcome: Outcome, ending: Ending) -> Script:
+        """End the turn. The report is written before the last bytes leave."""
+        error = ending.error
+        if decision.action is Action.RAISE:
+            self.recorder.finish(outcome, decision.reason)
+            yield Show(self._rest())
+            if error is not None and not isinstance(error, StreamError):
+                yield Raise(error)
+        elif self._as_it_came(decision, ending):
+            self.recorder.finish(outcome, decision.reason, stop=ending.raw)
+            yield Show(self._rest())
+        else:
+            close, outcome, reason = self._closing(decision, outcome, ending)
+            data = self._answer.finish(close)
+            self.recorder.finish(outcome, reason, stop=self._answer.stop, synthetic=close.synthetic)
+            yield Show(data)
+
+    def _as_it_came(self, decision: Decision, ending: Ending) -> bool:
+        """The first answer, looked at and found whole."""
+        whole = ending.stop in {Stop.END, Stop.REFUSED, Stop.WINDOW}
+        return whole and self._mode is Mode.FIRST and decision.action is Action.FINISH
+
+    def _closing(
+        self, decision: Decision, outcome: Outcome, ending: Ending
+    ) -> tuple[Close, Outcome, str | None]:
+        draft = self.recorder.draft()
+        close = Close(usage=draft.turn if self._policy.usage == "turn" else draft.billed)
+        if decision.action is Action.CUT_CALL:
+            cut = ending.stop is not Stop.WINDOW
+            close = replace(close, cut_call=self._policy.cut_call, truncated=cut)
+        elif decision.action is Action.STOP:
+            # Never a synthetic STOP for structured output: half a document is no document.
+            synthetic = self._policy.on_failure == "stop" and not self._call.structured
+            close = replace(close, synthetic=synthetic, truncated=not synthetic)
+        elif outcome is Outcome.HEALED and self._half_a_document():
+            reason = "the joined text is not whole JSON"
+            return replace(close, truncated=True), Outcome.TRUNCATED, reason
+        elif ending.stop is Stop.LENGTH:
+            close = replace(close, truncated=True)
+        return close, outcome, decision.reason
+
+    def _half_a_document(self) -> bool:
+        joined = any(a.mode is Mode.ONWARD and not a.discarded for a in self.recorder.attempts)
+        return self._call.structured and joined and not self._answer.parses()
+
+    def _rest(self) -> bytes:
+        """Return what the caller has not had of the first answer's own bytes."""
+        rest = bytes(self.tape.raw[self.tape.sent :])
+        self.tape.sent = len(self.tape.raw)
+        return rest
+
+
+def _better(new: Ending, held: Ending) -> bool:
+    """Whether a regenerated answer takes the place of the one we hold."""
+    if new.shown or new.stop is Stop.END:
+        return True
+    if new.stop is Stop.REFUSED:
+        return not held.text
+    return new.length >= held.length

@@ -1,0 +1,219 @@
+"""The words the engine and the dialects share: plain values, no behaviour worth the name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+Json: TypeAlias = "dict[str, object]"
+"""A decoded JSON object, as it stood on the wire."""
+
+
+class Stop(StrEnum):
+    """Why an attempt ended, in the engine's words; the provider's own word travels beside it."""
+
+    END = "end"
+    """It ended as it should: finished, stopped at a stop sequence, paused, or asks for a tool."""
+    REFUSED = "refused"
+    """The provider refused or filtered it."""
+    LENGTH = "length"
+    """It ran into the output limit."""
+    WINDOW = "window"
+    """It filled the context window: a larger limit cannot help."""
+    DROPPED = "dropped"
+    """The bytes ended, or failed, before the provider said why."""
+
+
+class CallState(StrEnum):
+    """What is known of the function calls in a turn."""
+
+    NONE = "none"
+    WHOLE = "whole"
+    CUT = "cut"
+    """The last call's arguments are not proven whole."""
+
+
+class Mode(StrEnum):
+    """How an attempt's answer joins what the caller already has."""
+
+    FIRST = "first"
+    """The caller's own request."""
+    FRESH = "fresh"
+    """The same request again; nothing was shown, so this answer replaces the earlier one."""
+    BEHIND = "behind"
+    """The same request again after text was shown: only what follows it, or only the calls."""
+    ONWARD = "onward"
+    """A recovery: the answer goes on where the text before it stopped."""
+    TOKEN = "token"
+    """A provider's own continuation: the answer goes on without a seam."""
+
+
+class Way(StrEnum):
+    """How a recovery asks the model to go on."""
+
+    PREFILL = "prefill"
+    PROMPT = "prompt"
+    GUIDE = "guide"
+    """Not on: redo the function call that was cut, in smaller pieces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one attempt. `None` where the provider gave no count.
+
+    `input` is what was neither read from nor written to a cache; `output` includes `thinking`.
+    """
+
+    input: int | None = None
+    cached: int | None = None
+    cache_write: int | None = None
+    output: int | None = None
+    thinking: int | None = None
+
+    @property
+    def prompt(self) -> int | None:
+        """All input tokens, however they were priced."""
+        if self.input is None:
+            return None
+        return self.input + (self.cached or 0) + (self.cache_write or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an attempt ended, and what the turn holds after it."""
+
+    stop: Stop
+    raw: str | None = None
+    """The provider's own word for it."""
+    text: bool = False
+    """The turn has visible text."""
+    call: CallState = CallState.NONE
+    shown: bool = False
+    """Content of the turn has reached the caller's stream and cannot be taken back."""
+    opened: bool = True
+    """At least one event of the attempt arrived."""
+    fresh: bool = True
+    """The attempt added something to the turn."""
+    stalled: bool = False
+    """What it added only repeats what was there."""
+    token: bool = False
+    """The provider gave a continuation token."""
+    alone: bool = True
+    """The cut call is the only call of the attempt."""
+    stuck: str | None = None
+    """Why the turn cannot be gone on from by a recovery, if it cannot."""
+    length: int = 0
+    """Characters of visible text the turn holds."""
+    usage: Usage | None = None
+    error: BaseException | None = None
+
+
+@dataclass(slots=True)
+class Tape:
+    """The first attempt's bytes, kept by the shell: what is safe to send if our own code fails."""
+
+    raw: bytearray = field(default_factory=bytearray)
+    sent: int = 0
+    """How many of them the caller has."""
+    closing: bytes | None = None
+    """Bytes that end the caller's answer validly where it stands now; `None`: the unsent rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """How the next attempt's answer joins the turn."""
+
+    mode: Mode
+    anchor: str | None = None
+    """The words the recovery prompt asked the model to repeat."""
+    prefilled: str | None = None
+    """The text that was sent as the trailing assistant message."""
+    prompt: str | None = None
+    """The recovery prompt that was sent."""
+    glue: bool = True
+    """Its text goes on in the open block; `False`: it begins a block of its own."""
+    hold: int = 600
+    """Characters of the head that may be held for the seam."""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """How the caller's answer is to end."""
+
+    synthetic: bool = False
+    """End with a synthetic STOP instead of the provider's own stop reason."""
+    truncated: bool = False
+    """End with the provider's word for "output limit", whatever the last attempt said."""
+    cut_call: str | None = None
+    """Policy for a call that stays cut."""
+    usage: Usage | None = None
+    """What to report as usage; `None`: leave the provider's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A request for the shell to send; URL and headers default to the caller's own."""
+
+    body: bytes
+    path: Callable[[str], str] | None = None
+    """Maps the caller's URL path to the one to use."""
+    method: str = "POST"
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Headers to set on top of the caller's; an empty value removes one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Status and headers of a response, before its body. Header names are lower-case."""
+
+    status: int
+    headers: Mapping[str, str]
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.status < 300
+
+    @property
+    def streamed(self) -> bool:
+        return "text/event-stream" in self.headers.get("content-type", "")
+
+
+class Refusal(StrEnum):
+    """What an error answer to a later attempt means for the engine."""
+
+    CEILING = "ceiling"
+    """The limit is above what the model can do; the answer names the maximum."""
+    ROOM = "room"
+    """The limit is above what is left of the window in this request."""
+    PREFILL = "prefill"
+    """A trailing assistant message is not accepted."""
+    BUSY = "busy"
+    """Rate limit, overload, server trouble: worth another try."""
+    FINAL = "final"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A classified error answer; `maximum` is the limit it names, if it names one."""
+
+    kind: Refusal
+    error: str
+    maximum: int | None = None
+
+
+class Untouched(Exception):  # noqa: N818  (a reason, not a failure)
+    """This request is not ours to heal; the text says why."""
+
+
+class StreamError(Exception):
+    """The provider reported an error inside a stream; the text is its type, never its message."""
+
+
+class Enough(Exception):  # noqa: N818  (a signal, not a failure)
+    """Raised by a reader's `feed`: the attempt is over, stop reading. `show` may still be shown."""
+
+    def __init__(self, show: bytes = b"") -> None:
+        super().__init__()
+        self.show = show

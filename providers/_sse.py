@@ -1,0 +1,57 @@
+"""Server-sent events, sans-IO: bytes in at any split, whole events out with the bytes they were."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+# A blank line ends an event; lines end in LF, CRLF or CR (WHATWG, "Server-sent events", parsing).
+_BLANK = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
+_LINES = re.compile(rb"\r\n|\n|\r")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One event: its name (`""` when it has none), its data, and where it ended in the bytes."""
+
+    name: str
+    data: bytes
+    end: int
+
+
+def parse(block: bytes | bytearray) -> tuple[str, bytes]:
+    """Read the lines of one event: its name and its data. Comments and other fields are passed."""
+    name, data = b"", list[bytes]()
+    for line in _LINES.split(bytes(block)):
+        field, _, value = line.partition(b":")
+        value = value[1:] if value.startswith(b" ") else value
+        if field == b"data":
+            data.append(value)
+        elif field == b"event":
+            name = value
+    return name.decode("utf-8", "replace"), b"\n".join(data)
+
+
+def frames(raw: bytes | bytearray, start: int = 0) -> list[Frame]:
+    """Return the whole events of `raw` from `start` on; bytes after the last blank line wait.
+
+    A CR as the very last byte waits too: the LF that may follow belongs to it.
+    """
+    found: list[Frame] = []
+    limit = len(raw) - 1 if raw.endswith(b"\r") else len(raw)
+    while match := _BLANK.search(raw, start, limit):
+        name, data = parse(raw[start : match.start()])
+        start = match.end()
+        found.append(Frame(name, data, start))
+    return found
+
+
+def remainder(raw: bytes | bytearray, start: int) -> tuple[str, bytes]:
+    """Read an event that the end of the stream cut off from its blank line."""
+    return parse(raw[start:])
+
+
+def encode(name: str, data: bytes) -> bytes:
+    """Write one event. `data` must hold no line break (compact JSON never does)."""
+    head = b"event: %s\n" % name.encode() if name else b""
+    return head + b"data: " + data + b"\n\n"

@@ -1,0 +1,228 @@
+"""The Anthropic Messages format (`POST .../v1/messages`), Vertex and Foundry paths included.
+
+Wire facts: API reference "Messages", docs "Handling stop reasons", "Streaming", "Extended
+thinking", "Errors", and the behaviour of anthropic 2.11.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from continuation.policy import Policy
+from continuation.providers._anthropic_answer import Answer
+from continuation.providers._anthropic_blocks import as_json, as_list, as_text, dumps, loads
+from continuation.types import Head, Json, Outgoing, Refusal, Refused, Untouched, Way
+
+_PATH = re.compile(r"/v1/messages/?$")
+_VERTEX = re.compile(r"/publishers/anthropic/models/([^/:]+):(?:streamRawPredict|rawPredict)$")
+
+# Parameters that tie an answer to server-side state a merged turn would break, or whose effect on
+# a second request is not ours to judge (message threads, refusal credit, compaction betas).
+_FOREIGN = ("thread", "fallback_credit_token", "compaction")
+
+_CEILING = re.compile(r"max_tokens: \d+ > (\d+), which is the maximum allowed")
+_CEILING_ELSEWHERE = (
+    re.compile(r"maximum tokens you requested exceeds the model limit of (\d+)"),
+    re.compile(r"max_tokens\D*must be (?:less than or equal to|<=|at most) (\d+)"),
+    re.compile(r"max_tokens\D*must not exceed (\d+)"),
+)
+_ROOM = re.compile(r"exceed context limit: (\d+) \+ (\d+) > (\d+)")
+_PREFILL = re.compile(r"prefill|must end with a user message|final position", re.IGNORECASE)
+_BUSY = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+
+
+class Call:
+    """One Messages request of the caller's."""
+
+    def __init__(self, path: str, body: Json) -> None:
+        self._body = body
+        vertex = _VERTEX.search(path)
+        self._vertex = vertex is not None
+        self.model = vertex[1] if vertex else as_text(body.get("model"))
+        limit = body.get("max_tokens")
+        self.limit = limit if isinstance(limit, int) and not isinstance(limit, bool) else None
+        self.streamed = bool(body.get("stream")) or path.endswith(":streamRawPredict")
+        self.structured = bool(as_json(body.get("output_config")).get("format")) or bool(
+            body.get("output_format")
+        )
+        self.liftable = True
+
+    @property
+    def untouched(self) -> str | None:
+        """Why this request is not ours to heal."""
+        if self.limit is None:
+            return "no max_tokens in the request"
+        choice = as_text(as_json(self._body.get("tool_choice")).get("type"))
+        if choice in {"any", "tool"}:
+            return f"tool_choice {choice!r} forces a call"
+        foreign = next((key for key in _FOREIGN if self._body.get(key) is not None), None)
+        return f"the request uses {foreign!r}" if foreign else None
+
+    @property
+    def _thinking(self) -> bool:
+        return as_text(as_json(self._body.get("thinking")).get("type")) not in {"", "disabled"}
+
+    def prefills(self, model_takes_it: bool) -> bool:
+        """Prefill needs thinking off and no output format (docs: "Prefill not supported")."""
+        return model_takes_it and not self._thinking and not self.structured
+
+    def first(self, limit: int) -> Outgoing:
+        """Return the caller's request with another limit."""
+        return Outgoing(dumps({**self._body, "max_tokens": limit}))
+
+    def again(self, limit: int | None) -> Outgoing:
+        """Return the same request with another limit, streamed."""
+        return self._send(dict(self._body), limit)
+
+    def resume(self, answer: Answer, way: Way, prompt: str, limit: int | None) -> Outgoing:
+        """Return the request that asks the model to go on from `answer`."""
+        messages = list(as_list(self._body.get("messages")))
+        if way is Way.PREFILL:
+            _extend(messages, "assistant", _stripped(answer.content))
+        elif way is Way.GUIDE:
+            _extend(messages, "assistant", _spoken(answer.content))
+            _extend(messages, "user", [{"type": "text", "text": prompt}])
+        else:
+            for content, asked in answer.pairs:
+                if asked is not None:
+                    _extend(messages, "user", [{"type": "text", "text": asked}])
+                _extend(messages, "assistant", content)
+            _extend(messages, "user", [{"type": "text", "text": prompt}])
+        return self._send(_lifted({**self._body, "messages": messages}), limit)
+
+    def prefilled(self, answer: Answer) -> str:
+        """Return the text that `resume` by prefill ends with."""
+        return answer.open_text.rstrip()
+
+    def answer(self, policy: Policy) -> Answer:
+        return Answer(policy)
+
+    def lookup(self) -> Outgoing | None:
+        """Ask `GET /v1/models/{id}`; Vertex has no such endpoint."""
+        if self._vertex or not self.model:
+            return None
+        return Outgoing(b"", path=_model_path(self.model), method="GET")
+
+    def _send(self, body: Json, limit: int | None) -> Outgoing:
+        body["max_tokens"] = limit if limit is not None else self.limit
+        body["stream"] = True
+        path = _streamed_path if self._vertex else None
+        return Outgoing(dumps(body), path=path, headers={"accept": "application/json"})
+
+
+def _streamed_path(path: str) -> str:
+    return (
+        path.removesuffix(":rawPredict") + ":streamRawPredict"
+        if (path.endswith(":rawPredict"))
+        else path
+    )
+
+
+def _model_path(model: str) -> Callable[[str], str]:
+    return lambda path: _PATH.sub(f"/v1/models/{model}", path)
+
+
+def _lifted(body: Json) -> Json:
+    """Lift the output constraint: what goes on from half a document is no whole document."""
+    body.pop("output_format", None)
+    config = {k: v for k, v in as_json(body.get("output_config")).items() if k != "format"}
+    if config:
+        body["output_config"] = config
+    else:
+        body.pop("output_config", None)
+    return body
+
+
+def _extend(messages: list[Any], role: str, content: list[Json]) -> None:
+    """Append a turn; strictly alternating roles are the form every server takes."""
+    if not content:
+        return
+    last = as_json(messages[-1]) if messages else {}
+    if last.get("role") != role:
+        messages.append({"role": role, "content": content})
+        return
+    before = last.get("content")
+    blocks: list[Any] = (
+        [{"type": "text", "text": before}] if isinstance(before, str) else as_list(before)
+    )
+    messages[-1] = {**last, "content": [*blocks, *content]}
+
+
+def _spoken(content: list[Json]) -> list[Json]:
+    return [b for b in content if b.get("type") != "text" or as_text(b.get("text")).strip()]
+
+
+def _stripped(content: list[Json]) -> list[Json]:
+    """Strip the end of the last text: a final assistant turn must not end in whitespace."""
+    kept = _spoken(content)
+    if kept and kept[-1].get("type") == "text":
+        kept = [*kept[:-1], {**kept[-1], "text": as_text(kept[-1].get("text")).rstrip()}]
+    return kept
+
+
+class AnthropicMessages:
+    """The dialect object."""
+
+    name = "anthropic"
+    default_ceiling = 64_000
+    # The SDK refuses a larger limit without streaming: it expects more than ten minutes.
+    unary_ceiling: int | None = 21_333
+    default_timeout = 600.0
+
+    def claims(self, method: str, path: str) -> bool:
+        """Whether a request is a Messages call."""
+        return method == "POST" and (
+            _PATH.search(path) is not None or _VERTEX.search(path) is not None
+        )
+
+    def call(self, path: str, headers: Mapping[str, str], body: bytes) -> Call:
+        """Read a request. Raises `Untouched` when it is not one we can read."""
+        if headers.get("authorization", "").startswith("AWS4-"):
+            message = "the request is signed over its body"
+            raise Untouched(message)
+        try:
+            parsed = loads(body)
+        except ValueError as error:
+            message = "the request body is not JSON"
+            raise Untouched(message) from error
+        if not isinstance(parsed, dict):
+            message = "the request body is not a JSON object"
+            raise Untouched(message)
+        return Call(path, as_json(parsed))
+
+    def refused(self, head: Head, body: bytes) -> Refused:
+        """Classify an error answer to a later attempt."""
+        kind, text = _error(body)
+        label = f"{head.status} {kind}".strip()
+        if head.status in _BUSY:
+            # A spend cap says 429 with no hint when to come back, but so do many gateways.
+            return Refused(Refusal.BUSY, label)
+        if room := _ROOM.search(text):
+            return Refused(Refusal.ROOM, label, int(room[3]) - int(room[1]))
+        for pattern in (_CEILING, *_CEILING_ELSEWHERE):
+            if found := pattern.search(text):
+                return Refused(Refusal.CEILING, label, int(found[1]))
+        if _PREFILL.search(text):
+            return Refused(Refusal.PREFILL, label)
+        return Refused(Refusal.FINAL, label)
+
+    def ceiling(self, body: bytes) -> int | None:
+        """Read `ModelInfo.max_tokens`."""
+        try:
+            value = as_json(loads(body)).get("max_tokens")
+        except ValueError:
+            return None
+        return value if isinstance(value, int) and value > 0 else None
+
+
+def _error(body: bytes) -> tuple[str, str]:
+    try:
+        error = as_json(as_json(loads(body)).get("error"))
+    except ValueError:
+        return "", ""
+    return as_text(error.get("type")), as_text(error.get("message"))
+
+
+DIALECT = AnthropicMessages()
