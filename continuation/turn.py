@@ -409,7 +409,8 @@ class Turn:
     def _as_it_came(self, decision: Decision, ending: Ending) -> bool:
         """The first answer, looked at and found whole."""
         whole = ending.stop in {Stop.END, Stop.REFUSED, Stop.WINDOW}
-        return whole and self._mode is Mode.FIRST and decision.action is Action.FINISH
+        first = self._mode is Mode.FIRST and ending.closed
+        return whole and first and decision.action is Action.FINISH
 
     def _closing(
         self, decision: Decision, outcome: Outcome, ending: Ending

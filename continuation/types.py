@@ -94,6 +94,8 @@ class Ending:
     """Content of the turn has reached the caller's stream and cannot be taken back."""
     opened: bool = True
     """At least one event of the attempt arrived."""
+    closed: bool = True
+    """Its terminal event arrived: its bytes are a whole answer."""
     fresh: bool = True
     """The attempt added something to the turn."""
     stalled: bool = False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 import sys
 import time
 from pathlib import Path
@@ -21,6 +23,7 @@ SUPPORTED = (
     "anthropic.Anthropic, AsyncAnthropic, AnthropicVertex, AsyncAnthropicVertex, "
     "AnthropicFoundry, AsyncAnthropicFoundry (anthropic >= 2)"
 )
+_OLDEST = 2
 # These sign or rewrite each request after the SDK has built it, over its body or for one attempt
 # only; a later attempt of ours would go out unsigned or wrongly signed.
 _REFUSED = {
@@ -29,10 +32,15 @@ _REFUSED = {
     "AnthropicAWS": "its requests may be signed over their bodies",
     "AnthropicGoogleCloud": "it signs each request after it was built",
 }
-
-
-def _engine(config: Policy | str | Path | None, on_event: OnEvent | None) -> Engine:
-    return Engine(dialects(), load(config), on_event, time.monotonic)
+# Where the hook may come from in which a client signs: nothing there, or a token without the body.
+_HARMLESS = {"anthropic._base_client", "anthropic.lib.vertex._client"}
+# What the SDKs give the HTTP clients they make themselves.
+_DEFAULTS: dict[str, Any] = {
+    "timeout": httpx2.Timeout(600.0, connect=5.0),
+    "limits": httpx2.Limits(max_connections=1000, max_keepalive_connections=100),
+    "follow_redirects": True,
+}
+_CREDENTIALS = {"api_key", "auth_token", "credentials", "config", "profile"}
 
 
 def wrap(
@@ -44,8 +52,9 @@ def wrap(
     """Return a client like `client` whose cut answers are made whole.
 
     The result is of the same type and shares the HTTP client, and so connections, proxies, auth,
-    hooks and limits; `client` itself is not changed. Closing the result closes nothing of it.
-    Wrapping a wrapped client gives it the new `config` and `on_event`, or returns it as it is.
+    hooks and limits; `client` itself is not changed. Closing the result closes the streams it
+    opened and nothing of `client`. Wrapping a wrapped client gives it the new `config` and
+    `on_event`, or returns it as it is when there are none.
 
     `config`: a `Policy`, or the path of a TOML file with a `[defaults]` table.
     `on_event`: called with each event of a turn as it happens (see `continuation.report`).
@@ -55,17 +64,12 @@ def wrap(
     """
     _refuse(client)
     inner = getattr(client, "_client", None)
-    if isinstance(inner, (HealingClient, AsyncHealingClient)):
-        if config is None and on_event is None:
-            return client
-        inner = inner.origin
+    if _settled(inner, config, on_event):
+        return client
     engine = _engine(config, on_event)
-    if isinstance(inner, httpx2.Client):
-        return _copied(client, HealingClient(inner, engine))
-    if isinstance(inner, httpx2.AsyncClient):
-        return _copied(client, AsyncHealingClient(inner, engine))
-    message = f"{_name(client)} does not send through httpx2; supported: {SUPPORTED}"
-    raise TypeError(message)
+    if isinstance(inner, (httpx2.Client, httpx2.AsyncClient)):
+        return _copied(client, _healing(inner, engine))
+    raise _unsupported(client, "it does not send through httpx2")
 
 
 def http_client(
@@ -76,11 +80,20 @@ def http_client(
 ) -> httpx2.Client:
     """Return an HTTP client for frameworks that take one rather than an SDK client.
 
-    It stands for `client` and leaves it open when closed; without one it makes its own and closes
-    it. Requests that no dialect knows pass through untouched.
+    It stands for `client` and leaves it open when closed; without one it makes its own, with the
+    SDKs' defaults, and closes that. Requests that no dialect knows pass through untouched. A
+    client of ours is wrapped as `wrap` wraps one.
+
+    Raises `TypeError` when `client` is not an `httpx2.Client`, and what `Policy` raises for a bad
+    `config`.
     """
-    origin = client or httpx2.Client(timeout=httpx2.Timeout(600.0, connect=5.0))
-    return HealingClient(origin, _engine(config, on_event), owned=client is None)
+    _check_http(client, httpx2.Client)
+    if client is not None and _settled(client, config, on_event):
+        return client
+    engine = _engine(config, on_event)
+    if client is None:
+        return HealingClient(httpx2.Client(**_DEFAULTS), engine, owned=True)
+    return cast("httpx2.Client", _healing(client, engine))
 
 
 def async_http_client(
@@ -90,63 +103,113 @@ def async_http_client(
     on_event: OnEvent | None = None,
 ) -> httpx2.AsyncClient:
     """Return the asynchronous twin of `http_client`."""
-    origin = client or httpx2.AsyncClient(timeout=httpx2.Timeout(600.0, connect=5.0))
-    return AsyncHealingClient(origin, _engine(config, on_event), owned=client is None)
+    _check_http(client, httpx2.AsyncClient)
+    if client is not None and _settled(client, config, on_event):
+        return client
+    engine = _engine(config, on_event)
+    if client is None:
+        return AsyncHealingClient(httpx2.AsyncClient(**_DEFAULTS), engine, owned=True)
+    return cast("httpx2.AsyncClient", _healing(client, engine))
+
+
+# --- HTTP clients -------------------------------------------------------------------------------
+
+
+def _engine(config: Policy | str | Path | None, on_event: OnEvent | None) -> Engine:
+    return Engine(dialects(), load(config), on_event, time.monotonic)
+
+
+def _settled(client: object, config: object, on_event: object) -> bool:
+    """Whether a client is one of ours already and nothing new is asked of it."""
+    ours = isinstance(client, (HealingClient, AsyncHealingClient))
+    return ours and config is None and on_event is None
+
+
+def _healing(
+    client: httpx2.Client | httpx2.AsyncClient, engine: Engine
+) -> HealingClient | AsyncHealingClient:
+    """Let a client of ours stand for `client`, never for another one of ours."""
+    if isinstance(client, (HealingClient, AsyncHealingClient)):
+        client = cast("httpx2.Client | httpx2.AsyncClient", client.origin)
+    if isinstance(client, httpx2.Client):
+        return HealingClient(client, engine)
+    return AsyncHealingClient(client, engine)
+
+
+def _check_http(client: object, wanted: type) -> None:
+    if client is not None and not isinstance(client, wanted):
+        message = (
+            f"client must be an httpx2.{wanted.__name__}, not {_name(client)}; "
+            "for the client of an SDK there is continuation.wrap"
+        )
+        raise TypeError(message)
+
+
+# --- SDK clients --------------------------------------------------------------------------------
 
 
 def _name(client: object) -> str:
-    kind = type(client)
+    kind = client if isinstance(client, type) else type(client)
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _sdk(client: object) -> Any:
-    """Return the SDK a client comes from, if it is loaded: else it cannot be one of its clients."""
-    return sys.modules.get("anthropic") if _is_anthropic(client) else None
-
-
-def _is_anthropic(client: object) -> bool:
-    return any(base.__module__.split(".")[0] == "anthropic" for base in type(client).__mro__)
+def _unsupported(client: object, why: str) -> TypeError:
+    what = "the class " if isinstance(client, type) else ""
+    return TypeError(f"cannot wrap {what}{_name(client)}: {why}; supported: {SUPPORTED}")
 
 
 def _refuse(client: object) -> None:
     """Raise `TypeError` for what we cannot serve faithfully."""
-    sdk = _sdk(client)
-    if sdk is None:
-        message = f"cannot wrap {_name(client)}; supported: {SUPPORTED}"
-        raise TypeError(message)
-    if int(str(getattr(sdk, "__version__", "0")).split(".")[0]) < 2:
-        message = f"anthropic {sdk.__version__} is too old to wrap; supported: {SUPPORTED}"
-        raise TypeError(message)
-    names = {base.__name__.removeprefix("Async") for base in type(client).__mro__}
-    for name, why in _REFUSED.items():
-        if name in names:
-            message = f"cannot wrap {_name(client)}: {why}; supported: {SUPPORTED}"
-            raise TypeError(message)
-    if not names & {"Anthropic", "AnthropicVertex"}:
-        message = f"cannot wrap {_name(client)}; supported: {SUPPORTED}"
-        raise TypeError(message)
-    if "AnthropicVertex" not in names and _signs(client):
-        message = f"cannot wrap {_name(client)}: it signs requests itself; supported: {SUPPORTED}"
-        raise TypeError(message)
+    bases = type(client).__mro__
+    if not any(base.__module__.split(".")[0] == "anthropic" for base in bases):
+        raise _unsupported(client, "it is not a client of an SDK we know")
+    version = str(getattr(sys.modules.get("anthropic"), "__version__", ""))
+    major = re.match(r"\d+", version)
+    if major is None or int(major[0]) < _OLDEST:
+        raise _unsupported(client, f"anthropic {version or 'of no version'} is too old")
+    names = {base.__name__.removeprefix("Async") for base in bases}
+    why = next((why for name, why in _REFUSED.items() if name in names), None)
+    if why is None and not names & {"Anthropic", "AnthropicVertex"}:
+        why = "it is no client"
+    if why is None and not _harmless(bases):
+        why = "it prepares requests in a way of its own, as one that signs them does"
+    if why is not None:
+        raise _unsupported(client, why)
 
 
-def _signs(client: object) -> bool:
-    """Whether a subclass overrides the hook in which requests are signed."""
-    for base in type(client).__mro__:
-        if "_prepare_request" in vars(base):
-            return not base.__module__.endswith("._base_client")
-    message = f"{_name(client)} has no _prepare_request; supported: {SUPPORTED}"
-    raise TypeError(message)
+def _harmless(bases: tuple[type, ...]) -> bool:
+    """Whether the hook in which clients sign requests is there, and leaves bodies out of it."""
+    owner = next((base for base in bases if "_prepare_request" in vars(base)), None)
+    return owner is not None and owner.__module__ in _HARMLESS
 
 
 def _copied(client: ClientT, inner: HealingClient | AsyncHealingClient) -> ClientT:
     """Copy the SDK client with our HTTP client in it."""
-    copy = getattr(client, "copy", None)
-    if copy is None:
-        message = f"{_name(client)} cannot be copied; supported: {SUPPORTED}"
-        raise TypeError(message)
-    wrapped = cast("ClientT", copy(http_client=inner))
-    if getattr(wrapped, "_client", None) is not inner:
-        message = f"{_name(client)} does not take an http_client; supported: {SUPPORTED}"
-        raise TypeError(message)
+    try:
+        wrapped = cast("Any", client).copy(http_client=inner)
+    except (AttributeError, TypeError) as error:
+        raise _unsupported(client, f"it cannot be copied ({error})") from error
+    if getattr(wrapped, "_client", None) is not inner or type(wrapped) is not type(client):
+        raise _unsupported(client, "its copy does not take another HTTP client")
+    if getattr(wrapped, "credentials", None) is not None:
+        _lend(wrapped)
     return wrapped
+
+
+def _lend(wrapped: Any) -> None:
+    """Leave the closing of the credentials to the client they belong to.
+
+    The SDK's `close` closes its HTTP client, which is ours, and then its credentials, which are
+    not. A copy of the copy has them on loan as well, unless it is given others.
+    """
+    plain, inner = wrapped.copy, wrapped._client  # noqa: SLF001  (as the SDK's own `copy` does)
+
+    @functools.wraps(plain)
+    def copy(**options: Any) -> Any:
+        other = plain(**options)
+        if not any(options.get(name) for name in _CREDENTIALS):
+            _lend(other)
+        return other
+
+    wrapped.close = inner.close if isinstance(inner, httpx2.Client) else inner.aclose
+    wrapped.copy = wrapped.with_options = copy

@@ -66,6 +66,11 @@ class Sink:
         if self.streamed and not self.muted:
             self._out.append(_sse.encode(as_text(event.get("type")), dumps(event)))
 
+    def comment(self) -> None:
+        """Keep the caller's connection alive, as the provider keeps ours."""
+        if self.streamed and not self.muted:
+            self._out.append(b":\n\n")
+
     def begin(self, event: Json) -> None:
         """Open the message; only the first opening is the caller's."""
         if not self.message:
@@ -229,7 +234,9 @@ class Answer:
             while finished[-1].kind in THINKING:
                 finished.pop()
             self._show_blocks(finished)
-        if resume.glue and self._sink.open is not None and self._sink.open.kind == "text":
+        if not resume.glue:
+            self._sink.stop()
+        elif self._sink.open is not None and self._sink.open.kind == "text":
             self._joined = self._sink.open
             before = self._joined.text
             self._seam = Seam(
@@ -249,7 +256,10 @@ class Answer:
         self._buffer += chunk
         for frame in _sse.frames(self._buffer):
             self._parsed = frame.end
-            self._see(_decode(frame))
+            if frame.empty:
+                self._sink.comment()
+            else:
+                self._see(_decode(frame))
             if self._segment.stopped or self._segment.error or self._stalled():
                 raise Enough(self._sink.take())
         del self._buffer[: self._parsed]
@@ -396,6 +406,7 @@ class Answer:
             call=call,
             shown=self._sink.streamed and bool(self._sink.blocks),
             opened=segment.events > 0,
+            closed=segment.stopped,
             fresh=self._fresh(),
             stalled=self._stalled(),
             stuck=self._stuck(),
@@ -426,7 +437,8 @@ class Answer:
 
     def _replay(self, frames: list[_sse.Frame]) -> None:
         for frame in frames:
-            self._see(_decode(frame))
+            if not frame.empty:
+                self._see(_decode(frame))
             if self._segment.stopped or self._segment.error:
                 return
 

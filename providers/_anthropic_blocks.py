@@ -185,6 +185,8 @@ class Segment:
         self._count(self.message.get("usage"))
 
     def on_block_start(self, event: Json) -> None:
+        if self.blocks:
+            self.blocks[-1].proven = True  # the server had finished it when it began the next
         block = Block(as_json(event.get("content_block")), proven=not self.unary)
         self.blocks.append(block)
         self._index[event.get("index")] = block

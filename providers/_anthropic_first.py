@@ -129,8 +129,8 @@ class FirstStream:
             event = self._event(frame)
             if self._gate.step(event):
                 shown += self._show(frame.end, b"")
-            elif event.get("type") == "ping":
-                # Nothing waits for a ping, and a ping keeps the caller's connection alive.
+            elif frame.empty or event.get("type") == "ping":
+                # Neither is content, and both keep the caller's connection alive.
                 shown += bytes(self._tape.raw[start : frame.end])
             if event.get("type") == "message_stop":
                 return shown + self._end(shown)

@@ -18,6 +18,11 @@ class Frame:
     data: bytes
     end: int
 
+    @property
+    def empty(self) -> bool:
+        """Only comments: something to keep the connection alive."""
+        return not self.data and not self.name
+
 
 def parse(block: bytes | bytearray) -> tuple[str, bytes]:
     """Read the lines of one event: its name and its data. Comments and other fields are passed."""

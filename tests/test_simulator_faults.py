@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -127,6 +128,33 @@ def test_an_error_event_is_a_status_where_there_are_no_events(
     with pytest.raises(anthropic.APIStatusError) as caught:
         create(client)
     assert caught.value.status_code == 529
+
+
+async def _two_attempts(url: str) -> list[Any]:
+    how: Any = {"model": MODEL, "max_tokens": 100, "messages": [GO], "stream": True}
+    async with anthropic.AsyncAnthropic(base_url=url, api_key="k", max_retries=0) as client:
+        seen: list[Any] = []
+        for _ in range(2):
+            try:
+                seen.append([event.type async for event in await client.messages.create(**how)][-1])
+            except (httpx2.HTTPError, anthropic.APIError) as error:
+                seen.append(type(error))
+        return seen
+
+
+@pytest.mark.parametrize(
+    ("scenario", "met"),
+    [
+        (Scenario(status={1: 429}), anthropic.RateLimitError),
+        (Scenario(drop={1: 4}), httpx2.RemoteProtocolError),
+        (Scenario(error_event={1: 4}), anthropic.APIStatusError),
+    ],
+)
+def test_async_clients_meet_the_same_faults(
+    sim: Simulator, scenario: Scenario, met: type[Exception]
+) -> None:
+    sim.scenario = scenario
+    assert [met, "message_stop"] == asyncio.run(_two_attempts(sim.url))
 
 
 def test_a_cut_can_be_mislabelled(sim: Simulator, client: anthropic.Anthropic) -> None:

@@ -11,41 +11,40 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulator_helpers import (
     ANSWER,
+    BINDING,
+    CACHED,
+    CALL,
     GO,
     HEADERS,
+    HM,
+    MANUAL,
     MODEL,
     OLD,
     PROMPT,
+    RESULT,
+    SEARCH,
+    TOOLS,
     ask,
     connect,
     create,
+    model,
+    refusal,
     said,
+    text,
     text_of,
+    user,
 )
 
 from continuation.limits import ModelLimits
-from continuation.simulator import Call, Reply, Scenario, Simulator, Text, Thinking
+from continuation.simulator import Reply, Scenario, Simulator, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BINDING = "claude-haiku-5-5"
 PREFILL = (
     "This model does not support assistant message prefill. "
     "The conversation must end with a user message."
 )
-BOUND = (
-    "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a "
-    "different conversation. Remove the block, or set "
-    '`thinking.block_binding.prefix_mismatch_behavior` to "drop_block".'
-)
-TOOLS = [{"name": "Write", "input_schema": {"type": "object"}}]
-CALL = {"type": "tool_use", "id": "toolu_1", "name": "Write", "input": {}}
-RESULT = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok"}
-HM = {"type": "thinking", "thinking": "hm", "signature": "sig"}
-SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
-MANUAL = {"type": "enabled", "budget_tokens": 1024}
-CACHED = {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}
 
 
 @pytest.fixture
@@ -58,30 +57,6 @@ def sim() -> Iterator[Simulator]:
 def client(sim: Simulator) -> Iterator[anthropic.Anthropic]:
     with connect(sim) as made:
         yield made
-
-
-def text(words: Any) -> dict[str, Any]:
-    return {"type": "text", "text": words}
-
-
-def user(*blocks: Any) -> dict[str, Any]:
-    return {"role": "user", "content": list(blocks)}
-
-
-def model(*blocks: Any) -> dict[str, Any]:
-    return {"role": "assistant", "content": list(blocks)}
-
-
-def refusal(client: anthropic.Anthropic, **body: Any) -> str:
-    """Send a body as it stands, through the SDK; return why it was refused."""
-    whole = {"model": MODEL, "max_tokens": 2000, "messages": [GO], **body}
-    sent = {name: value for name, value in whole.items() if value != "missing"}
-    with pytest.raises(anthropic.BadRequestError) as caught:
-        client.post("/v1/messages", body=sent, cast_to=object)
-    answer: Any = caught.value.body
-    assert (answer["type"], answer["error"]["type"]) == ("error", "invalid_request_error")
-    assert answer["request_id"] == caught.value.response.headers["request-id"]
-    return str(answer["error"]["message"])
 
 
 # -- by the body alone
@@ -99,6 +74,8 @@ FIRST_THINKING = (
     "messages.1.content.0.type: If an assistant message contains any thinking blocks, the first "
     "block must be `thinking` or `redacted_thinking`. Found `text`."
 )
+NO_OBJECT = "Input should be a valid dictionary or object to extract fields from"
+NO_LIST = "Input should be a valid list"
 EMPTY_MESSAGE = (
     "all messages must have non-empty content except for the optional final assistant message"
 )
@@ -114,18 +91,9 @@ EMPTY_MESSAGE = (
         ({"messages": []}, "messages: at least one message is required"),
         ({"messages": "hi"}, "messages: Input should be a valid list"),
         ({"messages": [{"role": "user"}]}, "messages.0.content: Field required"),
-        (
-            {"messages": ["hi"]},
-            "messages.0: Input should be a valid dictionary or object to extract fields from",
-        ),
-        (
-            {"messages": [{"role": "user", "content": 5}]},
-            "messages.0.content: Input should be a valid list",
-        ),
-        (
-            {"messages": [user("hi")]},
-            "messages.0.content: Input should be a valid list of content blocks",
-        ),
+        ({"messages": ["hi"]}, f"messages.0: {NO_OBJECT}"),
+        ({"messages": [{"role": "user", "content": 5}]}, f"messages.0.content: {NO_LIST}"),
+        ({"messages": [user("hi")]}, f"messages.0.content: {NO_LIST} of content blocks"),
         ({"messages": [user({})]}, "messages.0.content.0.type: Field required"),
         ({"messages": [user({"type": "text"})]}, "messages.0.content.0.text.text: Field required"),
         (
@@ -469,130 +437,6 @@ def test_automatic_caching_follows_the_conversation(client: anthropic.Anthropic)
     first = create(client, 20, **how)
     second = create(client, 20, GO, said(first), PROMPT, **how)
     assert first.usage.cache_creation_input_tokens == second.usage.cache_read_input_tokens
-
-
-# -- thinking that is bound to its conversation
-
-
-def _thought(client: anthropic.Anthropic, *turns: Any, **more: Any) -> Any:
-    how = {"extra_headers": {"x-simulate": "thinking=5"}, "model": BINDING, **more}
-    return create(client, 20, *turns, **how)
-
-
-def test_thinking_may_be_sent_back_as_the_conversation_grows(client: anthropic.Anthropic) -> None:
-    turns: list[Any] = [GO]
-    for _ in range(4):
-        turns += [said(_thought(client, *turns)), PROMPT]
-    assert _thought(client, *turns).stop_reason == "max_tokens"
-
-
-def test_moving_cache_control_or_changing_the_limit_keeps_thinking_valid(
-    client: anthropic.Anthropic,
-) -> None:
-    first = _thought(client, user(CACHED), system=[CACHED])
-    plain = {"type": "text", "text": "hi"}
-    again = [{"role": "user", "content": "hi"}, said(first), user(CACHED)]
-    assert create(client, 50, *again, system=[plain], model=BINDING).content
-
-
-@pytest.mark.parametrize(
-    ("before", "changed"),
-    [
-        ([{"role": "user", "content": "recite!"}], {}),
-        ([GO], {"system": "another"}),
-        ([GO], {"tools": TOOLS}),
-        ([GO, model(text("x")), GO], {}),
-    ],
-)
-def test_thinking_is_refused_after_another_conversation(
-    client: anthropic.Anthropic, before: list[Any], changed: dict[str, Any]
-) -> None:
-    first = _thought(client, system="one")
-    turns = [*before, said(first), PROMPT]
-    why = refusal(client, **{"model": BINDING, "system": "one", "messages": turns, **changed})
-    assert BOUND.replace("messages.1", f"messages.{len(before)}") == why
-
-
-def test_a_merged_turn_may_not_carry_the_thinking_of_its_recoveries(
-    client: anthropic.Anthropic,
-) -> None:
-    first = _thought(client)
-    second = _thought(client, GO, said(first), PROMPT)
-    both = [*said(first)["content"], *said(second)["content"]]
-    why = refusal(client, model=BINDING, messages=[GO, model(*both), PROMPT])
-    assert BOUND.replace("content.0", "content.2") == why
-    merged = model(first.content[0].to_dict(), text(text_of(first) + text_of(second)))
-    assert _thought(client, GO, merged, PROMPT).content
-
-
-def test_the_oldest_thinking_may_be_left_out_but_none_in_the_middle(
-    client: anthropic.Anthropic,
-) -> None:
-    turns: list[Any] = [GO]
-    for _ in range(3):
-        turns += [said(_thought(client, *turns)), PROMPT]
-
-    def bare(place: int) -> dict[str, Any]:
-        return model(*turns[place]["content"][1:])
-
-    assert _thought(client, GO, bare(1), *turns[2:]).content
-    why = refusal(client, model=BINDING, messages=[*turns[:3], bare(3), *turns[4:]])
-    assert BOUND.replace("messages.1", "messages.5") == why
-
-
-def test_a_model_that_does_not_bind_takes_thinking_from_elsewhere(
-    client: anthropic.Anthropic,
-) -> None:
-    first = _thought(client, model=MODEL)
-    assert create(client, 20, {"role": "user", "content": "other"}, said(first), PROMPT).content
-
-
-def test_thinking_that_was_changed_is_refused(client: anthropic.Anthropic) -> None:
-    first = _thought(client)
-    changed = model({**first.content[0].to_dict(), "thinking": "changed"}, text("x"))
-    latest = refusal(client, messages=[GO, changed, PROMPT])
-    earlier = refusal(client, messages=[GO, changed, PROMPT, model(text("y")), PROMPT])
-    assert latest == (
-        "messages.1.content.0: `thinking` or `redacted_thinking` blocks in the latest assistant "
-        "message cannot be modified. These blocks must remain as they were in the original "
-        "response."
-    )
-    assert earlier == "messages.1.content.0: Invalid `signature` in `thinking` block"
-
-
-def test_a_mismatch_can_be_dropped_by_those_who_may(client: anthropic.Anthropic) -> None:
-    thinking = {
-        "type": "adaptive",
-        "block_binding": {"prefix_mismatch_behavior": "drop_block"},
-    }
-    turns = [{"role": "user", "content": "other"}, said(_thought(client)), PROMPT]
-    why = refusal(client, model=BINDING, messages=turns, thinking=thinking)
-    needed = "thinking-binding-controls-2026-08-01"
-    assert (
-        f"{BOUND} That setting requires the `{needed}` value in the `anthropic-beta` header." == why
-    )
-    head = {"anthropic-beta": needed}
-    taken = create(client, 20, *turns, model=BINDING, thinking=thinking, extra_headers=head)
-    assert taken.content
-
-
-def test_signatures_from_elsewhere_are_refused_only_by_the_strict(
-    sim: Simulator, client: anthropic.Anthropic
-) -> None:
-    turns = [GO, model(HM, text("x")), PROMPT]
-    assert create(client, 20, *turns, model=BINDING).content
-    sim.scenario = Scenario(strict_signatures=True)
-    why = refusal(client, model=BINDING, messages=turns)
-    assert why == "messages.1.content.0: Invalid `signature` in `thinking` block"
-
-
-def test_a_scripted_reply_is_signed_too(sim: Simulator, client: anthropic.Anthropic) -> None:
-    sim.script([Reply([Thinking("hm"), Text("x"), Call("Write", {}, id="toolu_1")], "tool_use")])
-    first = create(client, 20, model=BINDING, tools=TOOLS)
-    turns = [said(first), user(RESULT)]
-    assert create(client, 20, GO, *turns, model=BINDING, tools=TOOLS).content
-    other = {"role": "user", "content": "other"}
-    assert refusal(client, model=BINDING, messages=[other, *turns], tools=TOOLS) == BOUND
 
 
 def test_a_refused_request_is_recorded_and_spends_no_script(

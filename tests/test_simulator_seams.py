@@ -18,9 +18,7 @@ from simulator_helpers import (
     text_of,
 )
 
-from continuation.simulator import (
-    Simulator,
-)
+from continuation.simulator import Scenario, Simulator
 
 
 @pytest.fixture

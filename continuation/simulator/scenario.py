@@ -165,7 +165,8 @@ class Scenario:
     def but(self, settings: str) -> Scenario:
         """Return this scenario with settings changed as `key=value, key=value` says.
 
-        An attempt map is written `2:529`, several joined by `+`.
+        This is the form of the request header `x-simulate`, which holds for that request only.
+        A map by attempt is written `2:529`, several entries joined by `+`.
         Raises ValueError that names the setting, the value and what is possible.
         """
         items = [item.strip() for item in settings.split(",")]

@@ -121,10 +121,9 @@ class Simulator:
             return wire.error(400, f"{SETTINGS_HEADER}: {error}"), Reply()
         try:
             return self._answer(wire, request, scenario)
-        except Exception as error:
-            return wire.error(
-                500, f"the simulator failed: {type(error).__name__}: {error}"
-            ), Reply()
+        except Exception as error:  # a client is to see our bug, not a dead connection
+            why = f"the simulator failed: {type(error).__name__}: {error}"
+            return wire.error(500, why), Reply()
 
     def _answer(
         self, wire: WireFormat, request: Recorded, scenario: Scenario

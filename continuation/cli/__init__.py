@@ -1,0 +1,63 @@
+"""The command `continuation`: one module per subcommand, and how each of them ends."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from continuation import __version__
+from continuation.cli import demo, run, simulate
+from continuation.cli.exits import CommandError, Exit
+from continuation.cli.screen import silence, soften
+
+__all__ = ["Exit", "main"]
+
+_EPILOG = """\
+exit status:
+    0  the answer is whole (demo: proven equal; simulate: ended by Ctrl-C)
+    1  the answer is not whole, or could not be written (demo: not equal)
+    2  wrong usage: an argument, a file, a configuration
+    3  something is missing: an extra to install, a key to set
+    4  the provider answered with an error, or could not be reached
+  130  interrupted by Ctrl-C; what had arrived was kept
+
+Output has colours on a terminal, and none when piped or when NO_COLOR is set."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv` (default: the process's own) and return its exit status.
+
+    Raises `SystemExit`, as argparse does, for `--help`, `--version` and wrong usage.
+    """
+    soften(sys.stdout, sys.stderr)
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.command(arguments))
+    except CommandError as error:
+        _complain(str(error))
+        return int(error.exit)
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        return int(Exit.INTERRUPTED)
+    finally:
+        silence(sys.stdout, sys.stderr)
+
+
+def _complain(message: str) -> None:
+    if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison] - closed by `2>&-`
+        sys.stderr.write(f"continuation: {message}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="continuation",
+        description="Finish model answers that ran out of output tokens.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"continuation {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in (demo, run, simulate):
+        module.add_to(commands)
+    return parser

@@ -1,0 +1,65 @@
+"""How a command ends: the exit statuses, the error that carries one, and what must be installed."""
+
+from __future__ import annotations
+
+import argparse
+from enum import IntEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+class Commands(Protocol):
+    """What a command adds itself to: what `ArgumentParser.add_subparsers` returns."""
+
+    def add_parser(self, name: str, *, help: str, description: str) -> argparse.ArgumentParser:  # noqa: A002 - argparse's own word
+        """Add a subcommand's parser and return it."""
+        ...
+
+
+class Exit(IntEnum):
+    """The exit statuses of every command."""
+
+    WHOLE = 0
+    NOT_WHOLE = 1
+    USAGE = 2
+    MISSING = 3
+    PROVIDER = 4
+    INTERRUPTED = 130
+
+
+class CommandError(Exception):
+    """Ends the command with one line for the user, and an exit status."""
+
+    def __init__(self, message: str, status: Exit) -> None:
+        super().__init__(message)
+        self.exit = status
+
+
+def need_anthropic() -> ModuleType:
+    """Import the SDK; without it the command ends with the line that installs it."""
+    try:
+        import anthropic
+    except ImportError as error:
+        message = (
+            "this command needs the anthropic SDK: "
+            "python -m pip install 'continuation-engine[anthropic]'"
+        )
+        raise CommandError(message, Exit.MISSING) from error
+    return anthropic
+
+
+def positive(text: str) -> int:
+    """Read a positive whole number, for argparse."""
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        message = f"{text!r} is not a positive whole number"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
+
+
+def reason(error: Exception) -> str:
+    """Say what an exception says, an `OSError` with its file and without its number."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)

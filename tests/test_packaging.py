@@ -1,0 +1,58 @@
+"""What is installed is what is here, and nothing is called `providers` at the top."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import continuation
+
+ROOT = Path(__file__).parent.parent
+
+
+def project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def test_every_package_is_listed() -> None:
+    found = {"continuation", "continuation.providers"}
+    for init in (ROOT / "continuation").rglob("__init__.py"):
+        relative = init.parent.relative_to(ROOT)
+        if "providers" not in relative.parts:
+            found.add(".".join(relative.parts))
+    assert set(project()["tool"]["setuptools"]["packages"]) == found
+
+
+def test_the_link_and_the_mapping_agree() -> None:
+    link = ROOT / "continuation" / "providers"
+    assert link.resolve() == (ROOT / "providers").resolve()
+    assert project()["tool"]["setuptools"]["package-dir"] == {"continuation.providers": "providers"}
+
+
+def test_the_distribution_has_no_top_level_providers() -> None:
+    top = importlib.metadata.distribution("continuation-engine").read_text("top_level.txt")
+    assert top is not None
+    assert top.split() == ["continuation"]
+
+
+def test_the_version_is_told_once() -> None:
+    assert importlib.metadata.version("continuation-engine") == continuation.__version__
+    assert f"[{continuation.__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_extras_are_those_we_promise() -> None:
+    extras = set(project()["project"]["optional-dependencies"])
+    assert extras == {"anthropic", "openai", "google", "all", "test", "dev"}
+
+
+def test_types_are_shipped() -> None:
+    assert (ROOT / "continuation" / "py.typed").exists()
+
+
+def test_nothing_speaks_of_one_machine() -> None:
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("design/**/*.md"), ROOT / "pyproject.toml"]:
+        text = path.read_text(encoding="utf-8")
+        for word in ("/work/", "/root/", "/tmp/"):  # noqa: S108
+            assert word not in text, f"{path.name}: {word}"
