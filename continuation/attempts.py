@@ -31,6 +31,12 @@ class Opened:
     way: Way
 
 
+def _limited(reply: Reply, mode: Mode) -> bool:
+    """A rate limit that met an escalation: the raised limit may be its cause."""
+    again = mode in {Mode.FRESH, Mode.BEHIND}
+    return again and isinstance(reply, Head) and reply.status == 429
+
+
 class Attempts:
     """The upstream calls of one turn."""
 
@@ -108,6 +114,8 @@ class Attempts:
                 tries += 1
                 if not (yield from self._wait(reply, refused, tries)):
                     return None
+            elif _limited(reply, mode) and (smaller := self._budget.step_down(limit)):
+                limit = smaller
             elif lessons and self._budget.learn(refused, limit):
                 lessons -= 1
                 way = Way.PROMPT if refused.kind is Refusal.PREFILL else way

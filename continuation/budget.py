@@ -34,6 +34,7 @@ class Budget:
         self.recoveries = policy.max_recoveries
         self.drops = policy.max_drop_recoveries
         self.escalated = False
+        self.stepped = False
         self.guided = policy.cut_call != "guide"
         self._policy = policy
         self._dialect = dialect
@@ -132,6 +133,19 @@ class Budget:
     def left(self) -> float | None:
         """Seconds left of the caller's own timeout; `None`: it set none for the turn."""
         return None if self._deadline is None else max(0.1, self._deadline - self._now())
+
+    def step_down(self, limit: int | None) -> int | None:
+        """Return a smaller raise to try once, when a raised limit itself may be what is refused.
+
+        Some vendors reserve the limit against the quota, so that a 429 can be our doing.
+        """
+        self.forget_raised()
+        before = self.limit or 0
+        smaller = round((before * (limit or 0)) ** 0.5)
+        if self.stepped or smaller < WORTH * before or before == 0:
+            return None
+        self.stepped = True
+        return smaller
 
     # --- lessons -----------------------------------------------------------------------------
 

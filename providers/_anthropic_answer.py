@@ -396,7 +396,7 @@ class Answer:
         if self._seam is not None and self._at < len(segment.blocks):
             self._text(self._last())
         self._remember()
-        stop = stop_of(segment.reason)
+        stop = stop_of(segment.reason, closed=segment.stopped)
         call = self._call_state(stop)
         waiting = "" if self._at else segment.text  # whitespace that has not been let pass
         return Ending(
@@ -418,7 +418,9 @@ class Answer:
 
     def _end_first(self, error: BaseException | None) -> Ending | None:
         raw = self._tape.raw
-        if self._sink.streamed:
+        if self._first is not None:
+            if self._first.settled is not None:
+                return self._first.settled
             self._sink.muted = True
             self._replay(_sse.frames(raw))
             self._sink.unmute({**self._segment.delta, "stop_reason": self._segment.reason})
@@ -488,6 +490,11 @@ class Answer:
             return []
         return [(self._before, self._seam.verdict)]
 
+    @property
+    def container(self) -> str | None:
+        """Id of the container the turn's code ran in; a later request must name it."""
+        return as_text(as_json(self._container).get("id")) or None
+
     def parses(self) -> bool:
         """Whether the visible text is whole JSON."""
         try:
@@ -518,7 +525,7 @@ class Answer:
             delta["container"] = self._container
         if close.synthetic:
             delta.update(stop_reason=self._synthetic(), stop_sequence=None)
-        elif close.truncated or self._segment.reason is None:
+        elif close.truncated or not (self._segment.reason or self._segment.stopped):
             delta.update(stop_reason="max_tokens", stop_sequence=None)
         self._stop = as_text(delta.get("stop_reason")) or None
         return self._sink.end(delta, write_usage(self._usage, close.usage))
@@ -528,7 +535,8 @@ class Answer:
         return "tool_use" if calls else "end_turn"
 
     def _show_rest(self, close: Close) -> None:
-        ended = stop_of(self._segment.reason) in {Stop.END, Stop.REFUSED}
+        segment = self._segment
+        ended = stop_of(segment.reason, closed=segment.stopped) in {Stop.END, Stop.REFUSED}
         rest = [block for block in self._segment.blocks if not block.closed]
         calls = [block for block in rest if block.kind == CALL]
         cut = [c for c in calls if not c.whole(ended=ended)] if close.cut_call else []

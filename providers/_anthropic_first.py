@@ -31,8 +31,11 @@ STOPS = {
 """Stop reasons that mean something to the engine; any other one is an ordinary end."""
 
 
-def stop_of(reason: str | None) -> Stop:
-    return Stop.DROPPED if reason is None else STOPS.get(reason, Stop.END)
+def stop_of(reason: str | None, *, closed: bool) -> Stop:
+    """Read a stop reason; without one an answer has ended only if its terminal event came."""
+    if reason is None:
+        return Stop.END if closed else Stop.DROPPED
+    return STOPS.get(reason, Stop.END)
 
 
 class Gate:
@@ -91,28 +94,49 @@ class FirstStream:
         self._gate = gate
         self._settle = settle
         self._seen = 0
-        self._passing = False
-        self._last_delta = b""
+        self._level = False
+        """Text flows and all that came so far was whole events, and is shown."""
         self._sketch = Segment()
+        self.settled: Ending | None = None
+        """How the answer ended, once it may go out as it came; all further bytes pass."""
 
     def feed(self, chunk: bytes) -> bytes:
         """Return what of the tape may be shown now; `chunk` is already on it."""
+        # The common case, one event of flowing text, costs these five looks and nothing else.
+        if (
+            self._level
+            and chunk.endswith(self._BLANK)
+            and chunk.startswith(self._DELTA)
+            and chunk.count(b"\n") == 3
+            and chunk.find(b"\r") < 0
+        ):
+            self._tape.sent = len(self._tape.raw)
+            return chunk
+        if self._level:
+            self._seen, self._level = self._tape.sent, False
+        return self._feed(chunk)
+
+    def _feed(self, chunk: bytes) -> bytes:
         raw = self._tape.raw
-        if self._passing:
+        if self.settled is not None:
             self._tape.sent = len(raw)
             return chunk
         end = len(raw)
         if not raw.endswith(self._BLANK):
             end = raw.rfind(self._BLANK, self._seen) + 2
-        if (
-            self._gate.blind
-            and end > self._seen
-            and raw.count(self._DELTA, self._seen, end) == raw.count(self._BLANK, self._seen, end)
-            and raw.find(b"\r", self._seen, end) < 0
-        ):
-            self._seen = end
-            return self._show(end, chunk) if self._gate.flowing else b""
-        return self._look(chunk)
+        if not (self._gate.blind and end > self._seen and self._only_deltas(end)):
+            return self._look(chunk)
+        self._seen = end
+        if not self._gate.flowing:
+            return b""
+        shown = self._show(end, chunk)
+        self._level = end == len(raw)
+        return shown
+
+    def _only_deltas(self, end: int) -> bool:
+        raw, seen = self._tape.raw, self._seen
+        deltas = raw.count(self._DELTA, seen, end)
+        return deltas == raw.count(self._BLANK, seen, end) and raw.find(b"\r", seen, end) < 0
 
     def _show(self, end: int, chunk: bytes) -> bytes:
         tape = self._tape
@@ -155,7 +179,7 @@ class FirstStream:
     def _end(self, shown: bytes) -> bytes:
         sketch = self._sketch
         quick = Ending(
-            stop=stop_of(sketch.reason),
+            stop=stop_of(sketch.reason, closed=True),
             raw=sketch.reason,
             usage=read_usage(sketch.usage),
             call=self._calls(),
@@ -163,7 +187,7 @@ class FirstStream:
         )
         if not self._settle(quick):
             raise Enough(shown)
-        self._passing = True
+        self.settled = quick
         return self._show(len(self._tape.raw), b"")
 
     def _calls(self) -> CallState:
@@ -190,7 +214,7 @@ def quick_body(body: bytes | bytearray) -> Ending | None:
     if len(reasons) != 1:
         return None
     reason = (reasons.pop() or b"").decode() or None
-    return Ending(stop=stop_of(reason), raw=reason, usage=_quick_usage(body), text=True)
+    return Ending(stop=stop_of(reason, closed=True), raw=reason, usage=_quick_usage(body), text=True)
 
 
 def _quick_usage(body: bytes | bytearray) -> Usage | None:

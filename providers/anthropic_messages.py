@@ -90,7 +90,10 @@ class Call:
                     _extend(messages, "user", [{"type": "text", "text": asked}])
                 _extend(messages, "assistant", content)
             _extend(messages, "user", [{"type": "text", "text": prompt}])
-        return self._send(_lifted({**self._body, "messages": messages}), limit)
+        body = _lifted({**self._body, "messages": messages})
+        if answer.container is not None:
+            body["container"] = answer.container
+        return self._send(body, limit)
 
     def prefilled(self, answer: Answer) -> str:
         """Return the text that `resume` by prefill ends with."""

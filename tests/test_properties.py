@@ -72,6 +72,7 @@ class Reciter:
         events = [opening(), *(text_block(0, pieces) if said else [])]
         for call in self.calls:
             if room <= 0:
+                room = -1
                 break
             args, room = call[:room], room - len(call)
             events += call_block((1 if said else 0) + self.calls.index(call), [args])
