@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 
 from continuation.decide import Action
@@ -141,7 +142,7 @@ class Budget:
         """
         self.forget_raised()
         before = self.limit or 0
-        smaller = round((before * (limit or 0)) ** 0.5)
+        smaller = math.isqrt(before * (limit or 0))
         if self.stepped or smaller < WORTH * before or before == 0:
             return None
         self.stepped = True

@@ -92,7 +92,7 @@ def test_a_rate_limit_met_by_an_escalation_steps_down_once(sim: Simulator, clien
     wrapped = client(sim, Policy(backoff_seconds=0, max_retries=0))
     sim.script([CUT, Reply(status=429), WHOLE])
     wrapped.messages.create(**ask())
-    assert limits(sim) == [1000, 128_000, 11_314]
+    assert limits(sim) == [1000, 128_000, 11_313]
     report = continuation.last_report()
     assert report is not None
     assert report.outcome is Outcome.HEALED

@@ -12,6 +12,8 @@ import openai
 import pydantic
 import pytest
 from anthropic import beta_async_tool, beta_tool
+from loopback import Relay, vertex
+from rig import quietly
 from shells import LIMIT, LONG, Way, ask, asked, both, create, stream, text_of, told
 
 import continuation
@@ -343,6 +345,27 @@ def test_a_foundry_client_comes_back_whole(kind: Any) -> None:
             assert create(way, client) == stream(way, client) == LONG
             assert {post.path for post in sim.posts} == {"/anthropic/v1/messages"}
             assert {post.headers["x-api-key"] for post in sim.posts} == {"key"}
+
+
+@both
+@pytest.mark.parametrize("model", ["claude-opus-5", "claude-haiku-4-5@20251001"])
+def test_a_vertex_client_comes_back_whole(kind: Any, model: str) -> None:
+    make = {"sync": anthropic.AnthropicVertex, "async": anthropic.AsyncAnthropicVertex}[kind]
+    with Simulator(LONG) as sim, Relay(sim.url, vertex) as cloud, Way(kind) as way, quietly():
+        where = {"base_url": f"{cloud.url}/v1", "project_id": "P", "region": "L"}
+        bare: Any = make(**where, access_token="token")
+        with way.within(bare):
+            client = way.wrap(bare)
+            assert type(client) is make
+            assert create(way, client, model=model) == LONG
+            assert stream(way, client, model=model) == LONG
+        path = f"/v1/projects/P/locations/L/publishers/anthropic/models/{model}:"
+        assert [passed.path.removeprefix(path) for passed in cloud.seen] == [
+            "rawPredict",
+            "streamRawPredict",
+            "streamRawPredict",
+            *["streamRawPredict"] * (len(cloud.seen) - 3),
+        ]
 
 
 # --- what is not supported ----------------------------------------------------------------------

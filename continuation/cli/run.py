@@ -177,7 +177,7 @@ class _Turn:
         except KeyboardInterrupt:
             return self._end("interrupted", Exit.INTERRUPTED)
         except SinkError as error:
-            return self._end(f"cannot write: {error}; stopped", Exit.NOT_WHOLE)
+            return self._end(f"cannot write to {error}", Exit.NOT_WHOLE)
         except (self._sdk.AnthropicError, httpx2.HTTPError, httpx2.StreamError) as error:
             return self._end(explain(error, self._host), Exit.PROVIDER)
         except (ValueError, AssertionError) as error:  # not events, or not the events it should be
@@ -213,8 +213,9 @@ class _Turn:
     def _end(self, why: str, status: Exit) -> Exit:
         """Say how it ended before its end, and what was kept."""
         self._settle()
-        kept = f"; kept {plural(self._sink.written, 'character')} in {self._sink.name}"
-        self._note(why + (kept if self._sink.written else "; nothing had arrived"), "red")
+        count = plural(self._sink.written, "character")
+        kept = f"kept {count} in {self._sink.name}" if self._sink.written else "nothing had arrived"
+        self._note(f"{why}; {kept}", "red")
         return status
 
     def _settle(self) -> None:
@@ -229,9 +230,9 @@ class _Turn:
         outcome = str(report.outcome) if report else "untouched"
         whole = outcome in _WHOLE_OUTCOMES and self._stop in _WHOLE_STOPS
         self._note(summary(report) if report else outcome, "green" if whole else "yellow")
-        if report is not None:
+        if report is not None and report.billed.output is not None:
             turn, billed = costs(report)
             self._note(f"as one turn: {turn}; billed: {billed}; {report.seconds:.1f} s")
-        if not whole:
+        if not whole and outcome in _WHOLE_OUTCOMES:
             self._note(f"the answer is not whole: stop reason {self._stop}", "yellow")
         return Exit.WHOLE if whole else Exit.NOT_WHOLE

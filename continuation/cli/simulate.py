@@ -138,7 +138,8 @@ def _mapping(value: object) -> Mapping[str, Any]:
 def _facts(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield counts, stop reason and error type from wherever Anthropic's shapes have them."""
     for name in ("message", "usage", "delta"):
-        yield from _facts(_mapping(value.get(name)))
+        if inner := _mapping(value.get(name)):
+            yield from _facts(inner)
     for name in ("input_tokens", "output_tokens", "stop_reason"):
         if value.get(name) is not None:
             yield name, value[name]
