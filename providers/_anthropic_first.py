@@ -214,7 +214,9 @@ def quick_body(body: bytes | bytearray) -> Ending | None:
     if len(reasons) != 1:
         return None
     reason = (reasons.pop() or b"").decode() or None
-    return Ending(stop=stop_of(reason, closed=True), raw=reason, usage=_quick_usage(body), text=True)
+    return Ending(
+        stop=stop_of(reason, closed=True), raw=reason, usage=_quick_usage(body), text=True
+    )
 
 
 def _quick_usage(body: bytes | bytearray) -> Usage | None:

@@ -20,12 +20,13 @@ from drive import (
     sse,
     text_block,
 )
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from continuation import Policy
 from continuation.decide import Outcome
 from continuation.prompts import looks_like_recovery_prompt
+from continuation.seam import choose_anchor
 
 
 class BrokenError(Exception):
@@ -39,24 +40,30 @@ class Reciter:
     text: str
     calls: list[str] = field(default_factory=list[str])
     """Arguments of the calls that follow the text."""
-    per_token: int = 1
+    obeys: bool = False
+    """It begins by repeating the words the recovery prompt asks for."""
     drops: dict[int, int] = field(default_factory=dict[int, int])
     """Attempt -> bytes after which its stream breaks."""
+    fails: set[int] = field(default_factory=set[int])
+    """Attempts that are turned away."""
     cuts: list[int] = field(default_factory=list[int])
     piece: int = 3
     attempt: int = 0
 
     def __call__(self, body: dict[str, Any]) -> Answered:
         self.attempt += 1
-        spoken = "".join(
-            block["text"]
-            for message in body["messages"]
-            if message["role"] == "assistant"
-            for block in message["content"]
-            if block["type"] == "text"
-        )
-        assert self.text.startswith(spoken)
-        events = self._events(self.text[len(spoken) :], body["max_tokens"])
+        if self.attempt in self.fails:
+            return 400, JSON, [b"{}"], None
+        spoken = self.text[: self._place(body["messages"])]
+        rest = self.text[len(spoken) :]
+        anchor = choose_anchor(spoken) if spoken else None
+        if anchor is not None and self.obeys:
+            rest = anchor + rest
+        elif anchor is not None:
+            # A model that was asked for these very words and happens to go on with them cannot
+            # be told from one that obeyed.
+            assume(not rest.startswith(anchor))
+        events = self._events(rest, body["max_tokens"])
         if not body.get("stream"):
             return 200, JSON, [self._body(events)], None
         raw = sse(events)
@@ -65,8 +72,21 @@ class Reciter:
             return 200, STREAM, split(raw[:broken], self.cuts), BrokenError()
         return 200, STREAM, split(raw, self.cuts), None
 
+    def _place(self, messages: list[Any]) -> int:
+        """How far the text has been told, repeated anchors left out."""
+        place = 0
+        for message in messages:
+            if message["role"] != "assistant":
+                continue
+            told = "".join(b["text"] for b in message["content"] if b["type"] == "text")
+            anchor = (choose_anchor(self.text[:place]) or "") if place and self.obeys else ""
+            told = told[min(len(anchor), len(told)) :]
+            assert self.text.startswith(told, place)
+            place += len(told)
+        return place
+
     def _events(self, rest: str, limit: int) -> list[dict[str, Any]]:
-        room = limit * self.per_token
+        room = limit
         said, room = rest[:room], room - len(rest)
         pieces = [said[i : i + self.piece] for i in range(0, len(said), self.piece)]
         events = [opening(), *(text_block(0, pieces) if said else [])]
@@ -114,8 +134,10 @@ texts = st.one_of(
     raised=st.integers(0, 80),
     recoveries=st.integers(0, 4),
     drops=st.dictionaries(st.integers(1, 4), st.integers(200, 1500), max_size=3),
+    fails=st.sets(st.integers(2, 5), max_size=2),
     cuts=st.lists(st.integers(1, 2000), max_size=8),
     piece=st.integers(1, 9),
+    obeys=st.booleans(),
 )
 @settings(max_examples=250, deadline=None)
 @example(
@@ -124,6 +146,8 @@ texts = st.one_of(
     raised=0,
     recoveries=3,
     drops={},
+    fails=set(),
+    obeys=False,
     cuts=[],
     piece=3,
 )
@@ -133,10 +157,12 @@ def test_what_was_streamed_is_the_final_text_and_a_prefix_of_the_truth(
     raised: int,
     recoveries: int,
     drops: dict[int, int],
+    fails: set[int],
     cuts: list[int],
     piece: int,
+    obeys: bool,
 ) -> None:
-    model = Reciter(text, drops=drops, cuts=cuts, piece=piece)
+    model = Reciter(text, drops=drops, fails=fails, cuts=cuts, piece=piece, obeys=obeys)
     driven = drive(model, request(limit), policy(limit + raised, max_recoveries=recoveries))
     report = driven.report
     assert report is not None
@@ -159,13 +185,14 @@ def test_what_was_streamed_is_the_final_text_and_a_prefix_of_the_truth(
     limit=st.integers(1, 80),
     raised=st.integers(0, 80),
     recoveries=st.integers(0, 4),
+    obeys=st.booleans(),
 )
 @settings(max_examples=150, deadline=None)
 def test_a_whole_answer_is_the_streamed_one(
-    text: str, limit: int, raised: int, recoveries: int
+    text: str, limit: int, raised: int, recoveries: int, obeys: bool
 ) -> None:
     unary = drive(
-        Reciter(text),
+        Reciter(text, obeys=obeys),
         request(limit, stream=False),
         policy(limit + raised, max_recoveries=recoveries),
     )
@@ -185,6 +212,7 @@ def test_a_whole_answer_is_the_streamed_one(
     limit=st.integers(1, 150),
     raised=st.integers(0, 150),
     drops=st.dictionaries(st.integers(1, 3), st.integers(200, 1500), max_size=2),
+    fails=st.sets(st.integers(2, 4), max_size=3),
     cuts=st.lists(st.integers(1, 2000), max_size=8),
     stream=st.booleans(),
     kept=st.sampled_from(["explain", "drop", "guide"]),
@@ -196,12 +224,13 @@ def test_a_cut_call_is_never_presented_as_a_whole_one(
     limit: int,
     raised: int,
     drops: dict[int, int],
+    fails: set[int],
     cuts: list[int],
     stream: bool,
     kept: str,
 ) -> None:
     arguments = json.dumps({"path": "a", "content": content})
-    model = Reciter(text, [arguments], drops=drops if stream else {}, cuts=cuts)
+    model = Reciter(text, [arguments], drops=drops if stream else {}, fails=fails, cuts=cuts)
     driven = drive(model, request(limit, stream=stream), policy(limit + raised, cut_call=kept))
     if driven.error is not None:
         return

@@ -1,0 +1,92 @@
+"""One turn with no sockets: the engine is driven by hand with answers made beforehand."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import answers
+
+from continuation.commands import Command, Relay, Reply, Script, Send, Show
+from continuation.engine import Engine
+from continuation.policy import Policy
+from continuation.registry import dialects
+from continuation.report import Report
+from continuation.turn import Turn
+from continuation.types import Enough, Head
+
+LIMIT = 64_000
+STREAM = Head(200, {"content-type": "text/event-stream"})
+JSON = Head(200, {"content-type": "application/json"})
+
+
+@dataclass(slots=True)
+class Driven:
+    """What one turn gave, and what it took."""
+
+    shown: list[bytes] = field(default_factory=list[bytes])
+    seconds: list[float] = field(default_factory=list[float])
+    """Engine time of each attempt: its bytes, and all that follows until the next is sent."""
+    report: Report | None = None
+
+
+def begin(*, streamed: bool) -> Turn:
+    """Begin a turn whose limit is at the ceiling, so that every cut is followed by a recovery."""
+    policy = Policy(ceiling=LIMIT, models_endpoint=False)
+    engine = Engine(dialects(), policy, None, time.monotonic)
+    dialect = engine.claims("POST", "/v1/messages")
+    assert dialect is not None
+    request = {
+        "model": answers.MODEL,
+        "max_tokens": LIMIT,
+        "stream": streamed,
+        "messages": [{"role": "user", "content": "Write it."}],
+    }
+    body = json.dumps(request).encode()
+    return engine.begin(dialect, "bench", "/v1/messages", {"x-api-key": "k"}, body, None)
+
+
+def drive(attempts: Sequence[Sequence[bytes]], *, streamed: bool) -> Driven:
+    """Run a turn to its end; each attempt is given as the chunks its body comes in.
+
+    Without `streamed` the first of them is a JSON body; later ones are streams either way.
+    """
+    turn = begin(streamed=streamed)
+    driven, script, bodies = Driven(), turn.run(), iter(attempts)
+    reply: Reply = None
+    chunks: Sequence[bytes] = ()
+    begun = time.perf_counter()
+    while (command := _next(script, reply)) is not None:
+        reply = None
+        if isinstance(command, Send):
+            driven.seconds.append(time.perf_counter() - begun)
+            chunks = next(bodies)
+            reply = STREAM if streamed or len(driven.seconds) > 1 else JSON
+            begun = time.perf_counter()
+        elif isinstance(command, Relay):
+            _relay(command, chunks, driven.shown)
+        elif isinstance(command, Show):
+            driven.shown.append(command.data)
+    driven.seconds = [*driven.seconds[1:], time.perf_counter() - begun]
+    driven.report = turn.recorder.finished
+    return driven
+
+
+def _next(script: Script, reply: Reply) -> Command | None:
+    try:
+        return script.send(reply)
+    except StopIteration:
+        return None
+
+
+def _relay(relay: Relay, chunks: Sequence[bytes], shown: list[bytes]) -> None:
+    feed, raw = relay.feed, relay.tape.raw if relay.tape is not None else None
+    try:
+        for chunk in chunks:
+            if raw is not None:
+                raw += chunk
+            shown.append(feed(chunk))
+    except Enough as enough:
+        shown.append(enough.show)

@@ -1,0 +1,58 @@
+"""Spliced events: what the engine takes for each event of a recovery, without any I/O."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Sequence
+
+import answers
+from measure import Figure, is_quick, report
+from sansio import drive
+
+EVENTS = 10_000
+TARGET = 10.0
+"""Microseconds per event."""
+BLOCK = 16_384
+
+
+def main() -> int:
+    rounds = 3 if is_quick("Engine time per spliced event.") else 15
+    first = answers.text_stream(answers.pieces(20_000), "max_tokens")
+    figures = [
+        _figure(what, [first, chunks], events, rounds) for what, chunks, events in _recoveries()
+    ]
+    return report("spliced events: engine time, no I/O", figures)
+
+
+def _recoveries() -> list[tuple[str, list[bytes], int]]:
+    text = answers.of_events(EVENTS)
+    call = answers.of_events(EVENTS, call=True)
+    pings = [event for pair in zip(text, [answers.event("ping")] * EVENTS) for event in pair]
+    return [
+        ("text, a chunk per event", text, EVENTS),
+        ("text, chunks of 16 kB", _blocks(text), EVENTS),
+        ("text, in pieces that split events", _blocks(text, 100), EVENTS),
+        ("text between pings", pings, 2 * EVENTS),
+        ("a function call, held until whole", call, EVENTS),
+    ]
+
+
+def _blocks(events: Sequence[bytes], size: int = BLOCK) -> list[bytes]:
+    whole = b"".join(events)
+    return [whole[at : at + size] for at in range(0, len(whole), size)]
+
+
+def _figure(what: str, attempts: list[list[bytes]], events: int, rounds: int) -> Figure:
+    drive(attempts, streamed=True)
+    taken: list[float] = []
+    for _ in range(rounds):
+        driven = drive(attempts, streamed=True)
+        assert len(driven.seconds) == 2, "one cut answer and one recovery"
+        taken.append(driven.seconds[1] / events * 1e6)
+    note = f"median of {rounds}, best {min(taken):.2f}"
+    return Figure(what, statistics.median(taken), "µs/event", TARGET, note)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

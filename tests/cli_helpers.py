@@ -1,0 +1,99 @@
+"""What the tests of the command line share: a clean environment, processes and a terminal."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from continuation.cli import main
+
+KEY = "sk-ant-this-is-a-secret-0123456789"
+MODEL = "claude-opus-5"
+TEXT = "".join(f"{n}: Zeile mit Umlaut ü, 文字 und 🙂, geht weiter.\n" for n in range(400))
+ESCAPE = "\x1b"
+
+
+def clean(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    """Take away whatever the machine says about keys, proxies and colours; set our key."""
+    for name in [*os.environ]:
+        if name.startswith("ANTHROPIC_") or name in ("NO_COLOR", "FORCE_COLOR"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+def start(*arguments: str) -> subprocess.Popen[bytes]:
+    """Start the command as a process with pipes."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "continuation", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def arrived(process: subprocess.Popen[bytes], count: int) -> bytes:
+    """Wait for so many bytes of output, and return all there are, past any buffer of ours."""
+    assert process.stdout is not None
+    found = b""
+    while len(found) < count:
+        piece = os.read(process.stdout.fileno(), 65536)
+        assert piece, f"the output ended after {len(found)} of {count} bytes"
+        found += piece
+    return found
+
+
+def interrupt(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    """Press Ctrl-C, and return what else the process says."""
+    process.send_signal(signal.SIGINT)
+    return process.communicate(timeout=20)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition that must come true."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen within 20 s"
+        time.sleep(0.01)
+
+
+class Terminal:
+    """A pseudo-terminal in place of standard output and standard error."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+        monkeypatch.setenv("TERM", "xterm-256color")
+        self._patch = monkeypatch
+        self._names = names
+        self._seen = io.BytesIO()
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        """Run the command in this process; return its status and what the terminal got."""
+        master, slave = pty.openpty()
+        reader = threading.Thread(target=self._read, args=(master,))
+        reader.start()
+        with self._patch.context() as patch, os.fdopen(slave, "w") as stream:
+            for name in self._names:
+                patch.setattr(sys, name, stream)
+            status = main(arguments)
+        reader.join()
+        os.close(master)
+        return status, self._seen.getvalue().decode()
+
+    def _read(self, master: int) -> None:
+        try:
+            while data := os.read(master, 65536):
+                self._seen.write(data)
+        except OSError:  # how Linux says that nobody holds the other end any more
+            return

@@ -1,0 +1,175 @@
+"""When a chain of Responses may be rebuilt (W rows), and vectors 76 to 83."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from continuation.history import validate
+from continuation.history.chain import (
+    ChainLost,
+    ReplayLimits,
+    anchor_reason,
+    infer_anchor,
+    realign,
+    replay,
+    replayable,
+    uncovered,
+)
+from history.notation import Json, read, write
+
+
+def _items(line: str) -> list[Any]:
+    return list(write("openai-responses", line)["input"])
+
+
+def _body(line: str, **fields: Any) -> Json:
+    return write("openai-responses", line, previous_response_id="resp_1", **fields)
+
+
+def _said(items: list[Any]) -> str:
+    return read("openai-responses", {"input": items})
+
+
+def test_w01_without_an_anchor_the_input_is_all_there_is() -> None:
+    body = write("openai-responses", "U:y")
+    assert _said(replayable(body, _items("U:x"))) == "U:y"
+
+
+def test_w01_vector_82_input_that_repeats_the_history_is_not_doubled() -> None:
+    history = _items("U:x A[c:a]")
+    body = _body("U:x A[c:a] R:a")
+    body["input"][0] = dict(reversed(body["input"][0].items()))
+    assert _said(replayable(body, history)) == "U:x A[c:a] R:a"
+
+
+def test_w01_otherwise_the_history_goes_before_the_input() -> None:
+    assert _said(replayable(_body("R:a"), _items("U:x A[c:a]"))) == "U:x A[c:a] R:a"
+
+
+def test_w01_big_numbers_are_compared_exactly() -> None:
+    history = [{"role": "user", "content": "x", "n": 2**60}]
+    body = {
+        "previous_response_id": "r",
+        "input": [{"role": "user", "content": "x", "n": 2**60 + 1}],
+    }
+    assert len(replayable(body, history)) == 2
+
+
+def test_w02_vector_81_old_calls_without_output_are_left_out_with_their_reasoning() -> None:
+    history = _items("U:x A[th+,c:z] U:y A[c:a]")
+    assert _said(replayable(_body("R:a"), history)) == "U:x U:y A[c:a] R:a"
+
+
+def test_w03_vector_80_an_output_that_names_no_call_ends_the_chain() -> None:
+    body = _body("R:a")
+    body["input"][0]["call_id"] = ""
+    with pytest.raises(ChainLost) as raised:
+        replay(body, _items("U:x A[c:a]"))
+    assert raised.value.calls == ("",)
+
+
+def test_vector_77_a_complete_history_is_replayed_without_the_anchor() -> None:
+    made = replay(_body("U:y"), _items("U:x A[c:a] R:a A[t:z]"))
+    assert "previous_response_id" not in made
+    assert _said(made["input"]) == "U:x A[c:a] R:a A[t:z] U:y"
+    assert validate(made, "openai-responses", live=False) == []
+
+
+def test_vector_78_an_output_whose_call_only_the_lost_response_knew_fails_closed() -> None:
+    with pytest.raises(ChainLost, match="these outputs: a; start the conversation again"):
+        replay(_body("U:y"), _items("U:x R:a"))
+
+
+def test_vector_79_an_output_whose_call_we_hold_is_replayed_with_it() -> None:
+    made = replay(_body("R:a"), _items("U:x A[c:a]"))
+    assert _said(made["input"]) == "U:x A[c:a] R:a"
+
+
+def test_an_unknown_history_fails_closed() -> None:
+    with pytest.raises(ChainLost, match="nothing is known"):
+        replay(_body("U:y"), None)
+
+
+def test_w04_every_kind_of_output_is_looked_at() -> None:
+    kinds = ["function_call_output", "custom_tool_call_output", "mcp_tool_call_output"]
+    kinds.append("tool_search_output")
+    items: list[Any] = [{"type": kind, "call_id": kind} for kind in kinds]
+    assert uncovered(items) == tuple(kinds)
+    items.append({"type": "tool_search_output", "execution": "server"})
+    assert uncovered(items) == tuple(kinds)
+
+
+def test_w05_a_reference_is_no_call() -> None:
+    items = [{"type": "item_reference", "id": "fc_1"}, *_items("R:a")]
+    assert uncovered(items) == ("a",)
+
+
+def test_w06_the_anchor_is_inferred_for_bare_outputs_only() -> None:
+    bare = write("openai-responses", "R:a", store=False)
+    assert infer_anchor(bare, "resp_9")["previous_response_id"] == "resp_9"
+    for other in (
+        write("openai-responses", "R:a"),
+        write("openai-responses", "A[c:a] R:a", store=False),
+        write("openai-responses", "U:x", store=False),
+        _body("R:a", store=False),
+    ):
+        assert infer_anchor(other, "resp_9") is other
+    assert infer_anchor(bare, None) is bare
+
+
+def test_w07_a_stale_anchor_is_realigned() -> None:
+    body = _body("R:a")
+    assert realign(body, "resp_1") is body
+    assert realign(body, "resp_2")["previous_response_id"] == "resp_2"
+    plain = write("openai-responses", "U:x")
+    assert realign(plain, "resp_2") is plain
+
+
+@pytest.mark.parametrize(
+    ("body", "before", "last", "reason"),
+    [
+        (_body("R:a"), _body("U:x"), "resp_1", "has_output"),
+        (write("openai-responses", "U:x"), _body("U:x"), "resp_1", "no_anchor"),
+        (_body("U:x"), _body("U:x"), None, "no_last_response"),
+        (_body("U:x"), _body("U:x"), "resp_2", "anchor_mismatch"),
+        (_body("U:x"), None, "resp_1", "no_previous_request"),
+        (_body("U:x", top_p=1), _body("U:x"), "resp_1", "other_fields_changed"),
+        (_body("U:y"), _body("U:x"), "resp_1", "incremental"),
+    ],
+)
+def test_w08_why_an_anchor_stays(body: Json, before: Json | None, last: str, reason: str) -> None:
+    assert anchor_reason(body, before, last) == reason
+
+
+def test_w10_a_history_too_large_to_send_again_fails_closed() -> None:
+    with pytest.raises(ChainLost, match="3 items is too large"):
+        replay(_body("U:y"), _items("U:x A[t:z]"), limits=ReplayLimits(items=2))
+    with pytest.raises(ChainLost, match="too large"):
+        replay(_body("U:y"), _items("U:x"), limits=ReplayLimits(size=20))
+
+
+@pytest.mark.parametrize(
+    ("given", "count"),
+    [("words", 1), ("", 0), (None, 0), ({"role": "user", "content": "x"}, 1), ([], 0)],
+)
+def test_w13_input_may_be_a_string_an_object_an_array_or_null(given: Any, count: int) -> None:
+    assert len(replayable({"input": given}, None)) == count
+
+
+def test_w13_other_input_is_an_error_not_silence() -> None:
+    with pytest.raises(ValueError, match="input: a int; give a string, an object or an array"):
+        replayable({"input": 5}, None)
+
+
+def test_w14_ids_that_do_not_begin_as_they_must_are_dropped_and_call_ids_kept() -> None:
+    from continuation.history import repair
+
+    body = write("openai-responses", "U:x A[c:a] R:a")
+    body["input"][1]["id"] = "call_a"
+    body["input"][2]["id"] = "anything"
+    made = repair(body).body["input"]
+    assert "id" not in made[1]
+    assert made[1]["call_id"] == "a"
+    assert made[2]["id"] == "anything"

@@ -1,0 +1,331 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from continuation.history import classify
+from continuation.history.anthropic_rules import RULES
+from continuation.history.classify import message_of
+from continuation.history.gemini import GeminiGrammar
+from continuation.history.grammar import Rule
+from continuation.history.openai_rules import CHAT_RULES, RESPONSES_RULES
+
+FIXTURES: list[tuple[str, str]] = [
+    (
+        "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a"
+        " different conversation. Remove the block, or set"
+        ' `thinking.block_binding.prefix_mismatch_behavior` to "drop_block".',
+        "thinking_bound",
+    ),
+    (
+        "messages.5.content.1: `thinking` or `redacted_thinking` blocks in the latest assistant"
+        " message cannot be modified. These blocks must remain as they were",
+        "thinking_modified",
+    ),
+    ("messages.1.content.0: Invalid `signature` in `thinking` block", "thinking_foreign"),
+    ("messages.1.content.0.thinking.signature: Field required", "thinking_foreign"),
+    ("Invalid `data` in `redacted_thinking` block", "thinking_foreign"),
+    ("The final block in an assistant message cannot be `thinking`.", "thinking_last"),
+    (
+        "messages.3.content.0.type: Expected `thinking` or `redacted_thinking`, but found"
+        " `tool_use`. When `thinking` is enabled, a final `assistant` message must start with a"
+        " thinking block (preceeding the lastmost set of `tool_use` and `tool_result` blocks)."
+        " To avoid this requirement, disable `thinking`.",
+        "thinking_missing",
+    ),
+    (
+        "messages.3.content.0.type: Expected `thinking` or `redacted_thinking`, but found `text`",
+        "thinking_missing",
+    ),
+    ("Expected thinking but found tool_use", "thinking_missing"),
+    (
+        "If an assistant message contains any thinking blocks, the first block must be `thinking`"
+        " or `redacted_thinking`. Found `text`.",
+        "thinking_not_first",
+    ),
+    (
+        "When thinking is disabled, an `assistant` message in the final position cannot contain"
+        " `thinking`. To use thinking blocks, enable `thinking` in your request.",
+        "thinking_when_off",
+    ),
+    (
+        "Unable to submit request because function call `edit_image` in the 2. content block is"
+        " missing a `thought_signature`.",
+        "thought_signature_missing",
+    ),
+    (
+        "Function call is missing a thought_signature in functionCall parts. This is required",
+        "thought_signature_missing",
+    ),
+    (
+        "Unable to submit request because Thought signature is not valid",
+        "thought_signature_invalid",
+    ),
+    ("Corrupted thought signature.", "thought_signature_invalid"),
+    (
+        "Invalid value at 'contents[1].parts[0].thought_signature' (TYPE_BYTES), Base64 decoding"
+        " failed",
+        "thought_signature_invalid",
+    ),
+    (
+        "The `reasoning_content` in the thinking mode must be passed back to the API.",
+        "reasoning_missing",
+    ),
+    (
+        "thinking is enabled but reasoning_content is missing in assistant tool call message at"
+        " index 3",
+        "reasoning_missing",
+    ),
+    (
+        "The content[].thinking in the thinking mode must be passed back to the API.",
+        "reasoning_missing",
+    ),
+    ("property 'messages.2.assistant.reasoning_content' is unsupported", "reasoning_refused"),
+    (
+        "Item 'rs_1' of type 'reasoning' was provided without its required following item.",
+        "reasoning_dangling",
+    ),
+    (
+        "Item 'fc_1' of type 'function_call' was provided without its required 'reasoning' item:"
+        " 'rs_1'.",
+        "reasoning_missing",
+    ),
+    (
+        "Item with id 'rs_1' not found. Items are not persisted when `store` is set to false.",
+        "item_not_stored",
+    ),
+    ("Duplicate item found with id msg_1. Remove duplicate items", "item_duplicate"),
+    ("Invalid 'input[3].id': 'x'. Expected an ID that begins with 'fc'.", "item_id_invalid"),
+    ("The encrypted content gAAA could not be verified.", "encrypted_content_invalid"),
+    ("Previous response with id 'resp_1' not found.", "anchor_lost"),
+    ("No tool call found for function call output with call_id call_1.", "tool_result_orphan"),
+    ("No tool output found for function call call_1.", "tool_result_missing"),
+    (
+        "messages.2: each tool_use must have a single result. Found multiple `tool_result` blocks"
+        " with id: toolu_1",
+        "tool_result_duplicate",
+    ),
+    ("Duplicate value for 'tool_call_id' of call_1 in message[2]", "tool_result_duplicate"),
+    ("messages: `tool_use` ids must be unique", "tool_use_duplicate_id"),
+    (
+        "messages.2.content.0: unexpected `tool_use_id` found in `tool_result` blocks: toolu_1."
+        " Each `tool_result` block must have a corresponding `tool_use` block in the previous"
+        " message.",
+        "tool_result_orphan",
+    ),
+    (
+        "Invalid parameter: messages with role 'tool' must be a response to a preceeding message"
+        " with 'tool_calls'.",
+        "tool_result_orphan",
+    ),
+    (
+        'Messages with role "tool" must be a response to a preceding message with “tool_calls”',
+        "tool_result_orphan",
+    ),
+    ("Invalid request: tool_call_id  is not found", "tool_result_orphan"),
+    (
+        "The number of toolResult blocks at messages.2.content exceeds the number of toolUse"
+        " blocks of previous turn.",
+        "tool_result_orphan",
+    ),
+    (
+        "Please ensure that function response turn comes immediately after a function call turn.",
+        "tool_result_orphan",
+    ),
+    (
+        "messages.1: `tool_use` ids were found without `tool_result` blocks immediately after:"
+        " toolu_1. Each `tool_use` block must have a corresponding `tool_result` block",
+        "tool_result_missing",
+    ),
+    (
+        "An assistant message with 'tool_calls' must be followed by tool messages responding to"
+        " each 'tool_call_id'. The following tool_call_ids did not have response messages: call_1",
+        "tool_result_missing",
+    ),
+    ("(insufficient tool messages following tool_calls message)", "tool_result_missing"),
+    (
+        "Expected toolResult blocks at messages.2.content for the following Ids: tooluse_1",
+        "tool_result_missing",
+    ),
+    (
+        "Please ensure that the number of function response parts is equal to the number of"
+        " function call parts of the function call turn.",
+        "tool_result_missing",
+    ),
+    ("Not the same number of function calls and responses", "tool_result_missing"),
+    (
+        "`web_search` tool use with id `srvtoolu_1` was found without a corresponding"
+        " `web_search_tool_result` block",
+        "server_result_missing",
+    ),
+    (
+        "Requests which include `tool_use` or `tool_result` blocks must define tools.",
+        "tools_undeclared",
+    ),
+    ("The toolConfig field must be defined when using toolUse", "tools_undeclared"),
+    (
+        'messages: roles must alternate between "user" and "assistant", but found multiple "user"'
+        " roles in a row",
+        "roles_not_alternating",
+    ),
+    (
+        "A conversation must alternate between user and assistant roles. Make sure",
+        "roles_not_alternating",
+    ),
+    ("A conversation must start with a user message. Try again", "first_not_user"),
+    (
+        "Please ensure that function call turn comes immediately after a user turn or after a"
+        " function response turn.",
+        "first_not_user",
+    ),
+    ('messages: first message must use the "user" role', "first_not_user"),
+    ("Please use a valid role: user, model.", "role_invalid"),
+    ("messages: text content blocks must be non-empty", "text_empty"),
+    ("messages: text content blocks must contain non-whitespace text", "text_blank"),
+    (
+        "messages.2: all messages must have non-empty content except for the optional final"
+        " assistant message",
+        "message_empty",
+    ),
+    (
+        "The text field in the ContentBlock object at messages.1.content.0 is blank. Add text",
+        "text_blank",
+    ),
+    ("the message at position 3 with role 'assistant' must not be empty", "message_empty"),
+    (
+        "GenerateContentRequest.contents[23].parts: contents.parts must not be empty.",
+        "message_empty",
+    ),
+    ("Unable to submit request because it must include at least one parts field", "message_empty"),
+    ("Invalid assistant message: content or tool_calls must be set", "message_empty"),
+    (
+        "messages: final assistant content cannot end with trailing whitespace",
+        "trailing_whitespace",
+    ),
+    (
+        "This model does not support assistant message prefill. The conversation must end with a"
+        " user message.",
+        "prefill_unsupported",
+    ),
+    (
+        "Requests ending with a model turn are not supported unless the last part is a function"
+        " response.",
+        "prefill_unsupported",
+    ),
+    (
+        "Expected last role User or Tool (or Assistant with prefix True) for serving but got"
+        " assistant",
+        "last_not_user",
+    ),
+    (
+        "messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+'",
+        "tool_use_id_invalid",
+    ),
+    (
+        "messages.1.content.0.tool_use.input: Input should be a valid dictionary",
+        "tool_input_invalid",
+    ),
+    (
+        "messages.70.tool_calls.0.function.arguments: arguments must be a valid JSON object string",
+        "tool_input_invalid",
+    ),
+]
+
+STRANGERS = [
+    "Prompt is too long",
+    "prompt is too long: 210000 tokens > 200000 maximum",
+    "This model's maximum context length is 128000 tokens",
+    "context length exceeded",
+    "Rate limit reached for requests",
+    "Tool Debug Summary: expected=1 found=0 tool_use tool_result",
+    "max_tokens: 100000 > 64000, which is the maximum allowed number of output tokens",
+    "messages.0.content.1.image.source.base64: image exceeds 5 MB maximum",
+    "The model `gpt-9` does not exist",
+    "Item not found",
+    "",
+    "thinking",
+    "credit balance is too low",
+]
+
+
+@pytest.mark.parametrize(("text", "code"), FIXTURES, ids=range(len(FIXTURES)))
+def test_a_providers_text_is_classified(text: str, code: str) -> None:
+    error = classify(400, text)
+    assert error is not None
+    assert error.code == code
+
+
+@pytest.mark.parametrize(("text", "code"), FIXTURES, ids=range(len(FIXTURES)))
+@pytest.mark.parametrize("how", ["body", "bytes", "data", "escaped"])
+def test_the_text_is_found_wherever_a_gateway_puts_it(text: str, code: str, how: str) -> None:
+    body: dict[str, Any] = {"type": "error", "error": {"type": "x", "message": text}}
+    given: Any = {
+        "body": body,
+        "bytes": json.dumps(body).encode(),
+        "data": {"data": {"error": {"message": text}}},
+        "escaped": {"detail": json.dumps(body)},
+    }[how]
+    error = classify(422, given)
+    assert error is not None
+    assert error.code == code
+
+
+@pytest.mark.parametrize("text", STRANGERS)
+def test_other_errors_are_not_ours(text: str) -> None:
+    assert classify(400, text) is None
+
+
+@pytest.mark.parametrize("status", [200, 401, 403, 413, 429, 500, 529])
+def test_only_refusals_of_the_request_are_looked_at(status: int) -> None:
+    assert classify(status, FIXTURES[0][0]) is None
+
+
+def _rules() -> list[tuple[str, Rule]]:
+    every = {**RULES, **CHAT_RULES, **RESPONSES_RULES, **GeminiGrammar.rules}
+    own_text = [(code, rule) for code, rule in every.items() if rule.text]
+    return sorted(own_text, key=lambda item: item[0])
+
+
+@pytest.mark.parametrize(("code", "rule"), _rules(), ids=[code for code, _ in _rules()])
+def test_the_words_of_every_rule_are_recognised_unless_no_provider_has_them(
+    code: str, rule: Rule
+) -> None:
+    invented = {"message_invalid", "block_invalid", "message_foreign", "tool_use_id_too_long"}
+    invented |= {"tool_use_in_user", "tool_result_in_assistant", "thinking_in_user"}
+    invented |= {"call_incomplete", "server_result_orphan", "role_invalid", "message_empty"}
+    invented |= {"tool_use_id_invalid", "tool_input_invalid"}
+    text = rule.text.format(n=1, m=0, id="toolu_1", name="web_search", detail="text")
+    assert classify(400, text) is not None or code in invented
+
+
+def test_index_part_and_ids_are_read_from_the_text() -> None:
+    error = classify(
+        400,
+        "messages.7.content.2: unexpected `tool_use_id` found in `tool_result` blocks: toolu_01A",
+    )
+    assert error is not None
+    assert (error.index, error.part, error.ids) == (7, 2, ("toolu_01A",))
+
+
+def test_the_code_of_an_error_counts_too() -> None:
+    error = classify(
+        404, {"error": {"code": "previous_response_not_found", "message": "it is gone"}}
+    )
+    assert error is not None
+    assert error.code == "anchor_lost"
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({"error": {"message": "a"}}, "a"),
+        ({"message": "b"}, "b"),
+        ({"data": {"message": "c"}}, "c"),
+        ("not json", "not json"),
+        ({"x": 1}, '{"x": 1}'),
+    ],
+)
+def test_the_message_of_a_body(body: Any, text: str) -> None:
+    assert message_of(body) == text

@@ -1,0 +1,168 @@
+"""The numbered vectors of the history facts that can be said in a line of `notation`."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from continuation.history import Reason, RepairPolicy, repair, validate
+from history.notation import DIALECTS, read, write
+
+AN, OC, OR, GE = DIALECTS
+ALL = DIALECTS
+DEAD: dict[str, Any] = {"live": False}
+DROP: dict[str, Any] = {"strict": True, "duplicate_ids": "drop"}
+
+
+class Vector(NamedTuple):
+    number: str
+    dialects: tuple[str, ...]
+    given: str
+    wanted: str
+    policy: dict[str, Any]
+
+
+def _v(
+    number: str, dialects: tuple[str, ...] | str, given: str, wanted: str = "=", **policy: Any
+) -> Vector:
+    where = (dialects,) if isinstance(dialects, str) else dialects
+    return Vector(number, where, given, wanted, policy)
+
+
+VECTORS = [
+    _v("1", (AN, OC, OR), "U:x A[c:a] R:a U:y"),
+    _v("1", ALL, "U:x A[c:a] R:a A[t:y] U:z"),
+    _v("2", ALL, "U:x A[c:a]", "U:x A[c:a] R*:a", **DEAD),
+    _v("3", ALL, "U:x A[c:a]"),
+    _v("4", ALL, "U:x A[c:a] U:y", "U:x A[c:a] R*:a U:y"),
+    _v("5", ALL, "U:x A[c:a,c:b] R:a U:y", "U:x A[c:a,c:b] R:a R*:b U:y"),
+    _v(
+        "6",
+        (AN, OC, GE),
+        "U:x A[c:a,c:b,c:d] R:b",
+        "U:x A[c:a,c:b,c:d] R*:a R:b R*:d",
+        **DEAD,
+    ),
+    _v("7", (AN, OC, GE), "U:x A[c:a] U:ping R:a", "U:x A[c:a] R:a U:ping"),
+    _v("7", OR, "U:x A[c:a] U:ping R:a"),
+    _v(
+        "8",
+        (AN, OC),
+        "U:x A[c:a] U:y A[c:b] R:b U:z R:a",
+        "U:x A[c:a] R:a U:y A[c:b] R:b U:z",
+    ),
+    _v("9", (AN, OC, OR), "U:x A[c:a,c:b,c:d] R:d R:a R:b"),
+    _v("9", GE, "U:x A[c:a,c:b,c:d] R:d R:a R:b", "U:x A[c:a,c:b,c:d] R:a R:b R:d"),
+    _v("10", ALL, "U:x A[c:a] R:a R:q", "U:x A[c:a] R:a"),
+    _v("11", ALL, "R:q U:x A[t:y]", "U:x A[t:y]"),
+    _v("12", ALL, "R:a U:x A[c:a] U:y", "U:x A[c:a] R*:a U:y"),
+    _v("13", ALL, "U:x A[c:a] R:a=1 R:a=2", "U:x A[c:a] R:a=1"),
+    _v("14", ALL, "U:x A[c:a] R*:a R:a", "U:x A[c:a] R:a"),
+    _v("15", (AN, OC, OR), "U:x A[c:a] R*:a R:a", "U:x A[c:a] R*:a", late_results="drop"),
+    _v("16", OC, "U:x A[c:a] R:a=1 A[c:a,c:b] R:a=2 R:b", "U:x A[c:a] R:a=1 A[c:b] R:b", **DROP),
+    _v("16", AN, "U:x A[c:a] R:a=1 A[c:a,c:b] R:a=2 R:b", "U:x A[c:a] R:a=1 A[c:b] R:b", **DROP),
+    _v("17", OC, "U:x A[c:a] R:a=1 A[c:a,c:b] R:a=2 R:b"),
+    _v(
+        "18",
+        AN,
+        "U:x A[c:a] R:a=1 A[c:a,c:b] R:a=2 R:b",
+        "U:x A[c:a] R:a=1 A[c:a_2,c:b] R:a_2=2 R:b",
+    ),
+    _v("19", (AN, OC, OR), "U:x A[c:a,c:a] R:a", "U:x A[c:a] R:a", **DROP),
+    _v("19", (AN, OC, OR), "U:x A[c:a,c:a] R:a", "U:x A[c:a] R:a"),
+    _v(
+        "20",
+        (AN, OC),
+        "U:x A[t:p,c:a] A[t:q,c:a] R:a",
+        "U:x A[t:p,c:a] R:a A[t:q]",
+        **DROP,
+    ),
+    _v("21", (AN, OC, OR), "U:x A[t:p,c:a] R:a A[c:a] U:y", "U:x A[t:p,c:a] R:a U:y", **DROP),
+    _v("22", AN, "U:x A[c:a] R:a=1 A[th0-,c:a] R:a=2", "U:x A[c:a] R:a=1", **DROP),
+    _v("22", OC, "U:x A[c:a] R:a=1 A[th-,c:a] R:a=2", "U:x A[c:a] R:a=1", **DROP),
+    _v("23", OC, "U:x A[c:a] A[c:a] R:a", "U:x A[c:a] R*:a A[c:a] R:a"),
+    _v("23", AN, "U:x A[c:a] A[c:a] R:a=1", "U:x A[c:a] R*:a A[c:a_2] R:a_2=1"),
+    _v(
+        "24",
+        (AN, OC),
+        "U:x A[c:a] A[c:b] A[t:y]",
+        "U:x A[c:a] R*:a A[c:b] R*:b A[t:y]",
+        **DEAD,
+    ),
+    _v("25", ALL, "U:x A[c:a]", "U:x A[c:a] R*:a", live=False, reason=Reason.NOT_IN_CONTEXT),
+    _v("26", ALL, "R:a U:x A[t:y]", "U:x A[t:y]"),
+    _v("31", AN, "U:x A[c:a] U:y R:a", "U:x A[c:a] R:a U:y"),
+    _v("34", AN, "U:x A[c:a,t:y] R:a", "U:x A[t:y,c:a] R:a"),
+    _v("34", AN, "U:x A[th+,c:a,t:y] R:a", "U:x A[th+,c:a] R:a A[t:y]"),
+    _v("35", AN, "U:x A[th+,c:a] U:y", "U:x A[th+,c:a] R*:a U:y"),
+    _v("39", AN, "U:x A[th-] U:y", "U:x U:y"),
+    _v("40", AN, "U:x A[th+] U:y", "U:x U:y"),
+    _v("41", AN, "U:x A[t:y,th+] U:z", "U:x A[t:y] U:z"),
+    _v("42", AN, "U:x A[th+,th+,c:a] R:a", "U:x A[c:a] R:a"),
+    _v("43", AN, "U:x A[th-,t:y] U:z", "U:x A[t:y] U:z"),
+    _v("46", OC, "U:x A[th-,c:a] R:a"),
+    _v("51", AN, "A[t:x] U:y", "U:head A[t:x] U:y", head_text="head"),
+    _v("52", GE, "U:x U:y", "U:x U:y"),
+    _v("55", (OC, OR), "U:notice U:x A[t:y]"),
+    _v("57", AN, "U:x A[t:y,s:w] U:z", "U:x A[t:y] U:z"),
+    _v("58", AN, "U:x A[t:y,s:w]"),
+    _v("64", OC, "U:x A[th-] U:y", "U:x U:y"),
+    _v("66", OR, "U:x A[th+,c:a]", "U:x A[th,c:a] R*:a", **DEAD),
+    _v("67", OR, "U:x A[th+,c:a] U:y", "U:x U:y", open_calls="purge"),
+    _v("68", OR, "U:x A[th+,th+,c:a] U:y", "U:x U:y", open_calls="purge"),
+    _v("69", OR, "U:x A[th+,t:m,c:a] U:y", "U:x A[th,t:m] U:y", open_calls="purge"),
+    _v("85", GE, "U:x A[c:a,c:b] R:a", "U:x A[c:a,c:b] R:a R*:b", **DEAD),
+    _v("87", GE, "U:x A[c:a,c:b] R:b U:y R:a", "U:x A[c:a,c:b] R:a R:b U:y"),
+    _v("95", ALL, "U:x A[t:y,c:a] U:z", "U:x A[t:y] U:z", open_calls="purge"),
+    _v("95", ALL, "U:x A[c:a] U:z", "U:x U:z", open_calls="purge"),
+    _v("95", AN, "U:x A[th+,c:a] U:z", "U:x U:z", open_calls="purge"),
+    _v("95", ALL, "U:x A[c:a,c:b] R:b U:z", "U:x A[c:b] R:b U:z", open_calls="purge"),
+    _v("96", ALL, "U:x A[t:p,c:a,c:b] R:a R:b A[t:q] U:y"),
+    _v(
+        "Q07",
+        ALL,
+        "U:x A[t:p] U:Output†token A[t:q] U:y",
+        "U:x A[t:pq] U:y",
+        is_recovery=lambda text: text.startswith("Output†"),
+    ),
+    _v(
+        "Q07",
+        ALL,
+        "U:x A[t:p] U:Go! A[t:q] U:Go! A[t:r,c:a] R:a",
+        "U:x A[t:pqr,c:a] R:a",
+        is_recovery=lambda text: text == "Go!",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("vector", "dialect"),
+    [
+        pytest.param(vector, dialect, id=f"{vector.number}-{dialect}-{n}")
+        for n, vector in enumerate(VECTORS)
+        for dialect in vector.dialects
+    ],
+)
+def test_vector(vector: Vector, dialect: str) -> None:
+    body = write(dialect, vector.given)
+    policy = RepairPolicy(**vector.policy)
+    repaired = repair(body, dialect, policy=policy)
+    if vector.wanted == "=":
+        assert repaired.body is body
+    else:
+        assert read(dialect, dict(repaired.body)) == vector.wanted
+        assert repaired.changes
+    assert validate(repaired.body, dialect, strict=policy.strict, live=policy.live) == []
+    assert repair(repaired.body, dialect, policy=policy).body is repaired.body
+
+
+@pytest.mark.parametrize(("dialect", "marks"), [(AN, 1), (OC, 1), (GE, 1)])
+def test_vector_15_a_late_result_of_a_sent_placeholder_is_kept_as_text(
+    dialect: str, marks: int
+) -> None:
+    body = write(dialect, "U:x A[c:a] R*:a A[t:y] U:z R:a=late")
+    policy = RepairPolicy(late_results="append")
+    flat = str(repair(body, dialect, policy=policy).body)
+    assert flat.count("Late result of the call a:\\nlate") == marks
+    assert "[no result] test" in flat

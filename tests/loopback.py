@@ -1,0 +1,156 @@
+"""Small servers on 127.0.0.1 for what the simulator is not: a forward proxy, and Vertex's paths."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+_HOP = {"connection", "transfer-encoding", "content-length", "proxy-connection", "host"}
+
+
+@dataclass
+class Passed:
+    """One request on its way: `path` is an absolute URL where the client takes us for a proxy."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+Rewrite = Callable[[Passed], Passed]
+
+
+class Relay:
+    """Passes requests on to the host in their URL, or to `base`, and remembers them as they came."""
+
+    def __init__(self, base: str = "", rewrite: Rewrite | None = None) -> None:
+        self.seen: list[Passed] = []
+        self.base = base
+        self.rewrite = rewrite
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.relay = self
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Relay:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    relay: Relay
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: a client that hangs up is an everyday event here."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the base
+        """Keep standard error clean."""
+
+    def _pass(self) -> None:
+        relay = cast("_Server", self.server).relay
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        headers = {k.lower(): v for k, v in self.headers.items() if k.lower() not in _HOP}
+        passed = Passed(self.command, self.path, headers, body)
+        relay.seen.append(passed)
+        if relay.rewrite is not None:
+            passed = relay.rewrite(passed)
+        url = urlsplit(passed.path if passed.path.startswith("http") else relay.base + passed.path)
+        upstream = http.client.HTTPConnection(url.netloc)
+        try:
+            target = url.path + (f"?{url.query}" if url.query else "")
+            upstream.request(passed.method, target, passed.body, passed.headers)
+            self._copy(upstream.getresponse())
+        finally:
+            upstream.close()
+
+    do_GET = do_POST = _pass  # noqa: N815 - the base's names
+
+    def _copy(self, response: http.client.HTTPResponse) -> None:
+        self.send_response_only(response.status)
+        for name, value in response.getheaders():
+            if name.lower() not in _HOP:
+                self.send_header(name, value)
+        self.end_headers()
+        while piece := response.read1(65536):
+            self.wfile.write(piece)
+            self.wfile.flush()
+
+
+_VERTEX = re.compile(
+    r"/v1/projects/([^/]+)/locations/([^/]+)/publishers/anthropic/models/([^/:]+):(\w+)$"
+)
+
+
+def vertex(passed: Passed) -> Passed:
+    """Turn a Vertex call into the Messages call it stands for; refuse what Vertex refuses."""
+    found = _VERTEX.match(passed.path)
+    body = json.loads(passed.body) if passed.body else {}
+    assert found is not None, passed.path
+    assert "model" not in body, "Vertex has the model in its path"
+    assert body.pop("anthropic_version")
+    streamed = found[4] == "streamRawPredict"
+    assert bool(body.get("stream")) == streamed, "the path and the body must agree"
+    assert passed.headers["authorization"] == "Bearer token"
+    headers = {**passed.headers, "anthropic-version": "2026-10-21"}
+    headers = {k: v for k, v in headers.items() if k != "accept-encoding"}
+    whole = json.dumps({**body, "model": found[3].replace("@", "-")}).encode()
+    return Passed(passed.method, "/v1/messages", headers, whole)
+
+
+class Redirect:
+    """Answers every request with a 307 to the same path at `base`."""
+
+    def __init__(self, base: str) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+                """Keep standard error clean."""
+
+            def do_POST(self) -> None:  # noqa: N802 - the base's name
+                self.rfile.read(int(self.headers.get("content-length") or 0))
+                self.send_response_only(307)
+                self.send_header("location", base + self.path)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Redirect:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
