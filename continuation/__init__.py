@@ -3,6 +3,7 @@
 client = continuation.wrap(anthropic.Anthropic())
 """
 
+from continuation.override import override
 from continuation.policy import Policy
 from continuation.report import (
     Escalating,
@@ -13,6 +14,8 @@ from continuation.report import (
     Retrying,
     Truncated,
     last_report,
+    report,
+    watch,
 )
 from continuation.wrap import async_http_client, http_client, wrap
 
@@ -31,5 +34,8 @@ __all__ = [
     "async_http_client",
     "http_client",
     "last_report",
+    "override",
+    "report",
+    "watch",
     "wrap",
 ]

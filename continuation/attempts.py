@@ -11,8 +11,9 @@ from continuation.budget import Budget
 from continuation.commands import Command, Read, Reply, Send, Wait
 from continuation.dialect import Dialect
 from continuation.policy import Policy
+from continuation.recent import request_id_in
 from continuation.report import Attempt, Recorder, Retrying
-from continuation.retry import pause
+from continuation.retry import capped, pause
 from continuation.types import Ending, Head, Mode, Outgoing, Refusal, Refused, Way
 
 LESSONS = 2
@@ -62,6 +63,7 @@ class Attempts:
         """An upstream call begins."""
         self._budget.sent += 1
         self._mark, self._mode, self._limit, self._head = self._now(), mode, limit, None
+        self._recorder.live = self._attempt()
 
     def send(
         self, outgoing: Outgoing | None, mode: Mode, limit: int | None
@@ -70,25 +72,32 @@ class Attempts:
         self.begin(mode, limit)
         reply = yield Send(outgoing, seconds=self._budget.left)
         self._head = reply if isinstance(reply, Head) else None
+        self._recorder.live = self._attempt()
         return reply
 
     def record(self, ending: Ending | None = None, error: str | None = None) -> None:
         """The upstream call is over."""
-        headers = self._head.headers if self._head is not None else dict[str, str]()
         if ending is not None and ending.error is not None:
             error = type(ending.error).__name__
         self._recorder.error = error or self._recorder.error
-        self._recorder.attempts.append(
-            Attempt(
-                number=self._budget.sent,
-                mode=self._mode,
-                limit=self._limit,
-                stop=ending.raw if ending else None,
-                usage=ending.usage if ending else None,
-                request_id=headers.get("request-id") or headers.get("x-request-id"),
-                seconds=self._now() - self._mark,
-                error=error,
-            )
+        self._recorder.live = None
+        self._recorder.attempts.append(self._attempt(ending, error))
+
+    def _attempt(self, ending: Ending | None = None, error: str | None = None) -> Attempt:
+        """Describe the call as far as it has come."""
+        headers = self._head.headers if self._head is not None else dict[str, str]()
+        now = self._now()
+        return Attempt(
+            number=self._budget.sent,
+            mode=self._mode,
+            limit=self._limit,
+            stop=ending.raw if ending else None,
+            usage=ending.usage if ending else None,
+            request_id=request_id_in(headers),
+            seconds=now - self._mark,
+            error=error,
+            answered=self._head is not None and self._head.ok,
+            begun=self._mark - self._recorder.started,
         )
 
     def discard(self, start: int, end: int | None = None) -> None:
@@ -125,8 +134,7 @@ class Attempts:
 
     def _wait(self, reply: Reply, refused: Refused, tries: int) -> Generator[Command, Reply, bool]:
         seconds = pause(reply, tries - 1, self._policy, random.random())
-        left = self._budget.left
-        if seconds is None or (left is not None and seconds >= left):
+        if seconds is None or (seconds := capped(seconds)) >= self._budget.patience:
             return False
         self._recorder.tell(Retrying(self._budget.sent, refused.error, seconds))
         yield Wait(seconds)

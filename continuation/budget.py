@@ -9,7 +9,7 @@ from continuation.decide import Action
 from continuation.dialect import Call, Dialect
 from continuation.limits import Learned, ModelLimits, clamp, find
 from continuation.policy import Policy
-from continuation.report import Report
+from continuation.report import Lesson, Report
 from continuation.types import Refusal, Refused
 
 MARGIN = 1024
@@ -37,6 +37,10 @@ class Budget:
         self.escalated = False
         self.stepped = False
         self.guided = policy.cut_call != "guide"
+        self.lessons: list[Lesson] = []
+        """What was learned in this turn."""
+        self._least = 1
+        """The caller's own limit: a later attempt with less would only make another seam."""
         self._policy = policy
         self._dialect = dialect
         self._learned = learned
@@ -48,6 +52,7 @@ class Budget:
     def read(self, call: Call, key: Hashable, timeout: float | None) -> None:
         """Take the caller's own limits: its output limit, and its timeout if it chose one."""
         self.limit, self.key, self._model = call.limit, key, call.model
+        self._least = call.limit or 1
         chosen = timeout is not None and timeout != self._dialect.default_timeout
         if timeout is not None and chosen and not call.streamed:
             self._deadline = self._started + timeout
@@ -69,17 +74,33 @@ class Budget:
         """Policy or the provider itself has named the ceiling."""
         return bool(self._policy.ceiling or self._learned.get_ceiling(self.key))
 
-    def target(self, so_far: Report) -> int:
-        """Return the limit for the next attempt: the ceiling, as far as the window has room."""
+    def target(self, so_far: Report, *, onward: bool) -> int:
+        """Return the limit for the next attempt: the ceiling, as far as the window has room.
+
+        `onward`: the attempt sends what the turn holds as part of its prompt.
+        """
         turn = so_far.turn
-        prompt = None if turn.prompt is None else turn.prompt + (turn.output or 0)
-        return clamp(self.ceiling, self.table.window, prompt, margin=MARGIN, floor=self.limit or 1)
+        held = (turn.output or 0) if onward else 0
+        prompt = None if turn.prompt is None else turn.prompt + held
+        room = clamp(self.ceiling, self.table.window, prompt, margin=MARGIN, floor=self.limit or 1)
+        return min(room, max(self._tokens_left(so_far), self._least))
+
+    def _tokens_left(self, so_far: Report) -> int:
+        """Return how many output tokens the turn may still be billed.
+
+        Where the provider gave no final count, all that the limit allowed counts as billed.
+        """
+        answered = [a for a in so_far.attempts if a.answered]
+        counts = [a.usage.output if a.usage and a.stop is not None else None for a in answered]
+        most = [a.limit or self.ceiling for a in answered]
+        billed = sum(m if n is None else n for n, m in zip(counts, most, strict=True))
+        return self._policy.max_turn_output_tokens - billed
 
     def below(self, so_far: Report) -> bool:
         """Whether the limit can still be raised by a fifth or more."""
         if self.escalated or not self._policy.escalate:
             return False
-        return self.limit is None or self.target(so_far) >= WORTH * self.limit
+        return self.limit is None or self.target(so_far, onward=False) >= WORTH * self.limit
 
     def raised_first(self, call: Call) -> int | None:
         """Return the limit to send instead of the caller's, if policy or memory say so."""
@@ -90,6 +111,9 @@ class Budget:
             limit = self._learned.get_raised(self.key) or 0
         if not call.streamed and self._dialect.unary_ceiling is not None:
             limit = min(limit, self._dialect.unary_ceiling)
+        limit = min(limit, self._policy.max_turn_output_tokens)
+        if self._policy.max_attempts < 2:  # if it were refused, there would be no second try
+            return None
         return limit if call.limit is not None and limit > call.limit else None
 
     # --- spending ----------------------------------------------------------------------------
@@ -98,12 +122,15 @@ class Budget:
         """Take an attempt from its budget; return the limit it is to be sent with."""
         if action in {Action.RESEND, Action.RESEND_BEHIND}:
             self.drops -= 1
-            return self.limit
-        target = self.target(so_far)
-        if action in {Action.ESCALATE, Action.ESCALATE_BEHIND}:
+            left = max(self._tokens_left(so_far), self._least)
+            return None if self.limit is None else min(self.limit, left)
+        again = action in {Action.ESCALATE, Action.ESCALATE_BEHIND}
+        target = self.target(so_far, onward=not again)
+        if again:
             self.escalated = True
             if self._policy.remember_limit:
                 self._learned.remember_raised(self.key, target)
+                self.lessons.append(Lesson("raised", target, "escalation"))
         elif action is Action.GUIDE:
             self.guided = True
         elif action is Action.RESUME:
@@ -121,7 +148,7 @@ class Budget:
             return "max_turn_seconds spent"
         if self.late:
             return "the caller's timeout is spent"
-        if (so_far.billed.output or 0) >= policy.max_turn_output_tokens:
+        if self._tokens_left(so_far) < self._least:
             return "max_turn_output_tokens spent"
         return None
 
@@ -134,6 +161,12 @@ class Budget:
     def left(self) -> float | None:
         """Seconds left of the caller's own timeout; `None`: it set none for the turn."""
         return None if self._deadline is None else max(0.1, self._deadline - self._now())
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which it is too late to begin an attempt: no wait may be longer."""
+        left = self._started + self._policy.max_turn_seconds - self._now()
+        return left if self.left is None else min(left, self.left)
 
     def step_down(self, limit: int | None) -> int | None:
         """Return a smaller raise to try once, when a raised limit itself may be what is refused.
@@ -154,12 +187,14 @@ class Budget:
         """Take the lesson of a refusal; whether it makes another try worth it."""
         if refused.kind is Refusal.PREFILL:
             self._learned.refuse_prefill(self.key)
+            self.lessons.append(Lesson("prefill", 0, "refusal"))
             return True
         if refused.maximum is None or limit is None or not 0 < refused.maximum < limit:
             return False
         if refused.kind is Refusal.CEILING:
             # What is left of the window in this request is no lesson for the next one.
             self._learned.learn_ceiling(self.key, refused.maximum)
+            self.lessons.append(Lesson("ceiling", refused.maximum, "refusal"))
         return refused.kind in {Refusal.CEILING, Refusal.ROOM}
 
     def prefill_refused(self) -> bool:
@@ -170,7 +205,9 @@ class Budget:
         return self._learned.ask_once(self.key)
 
     def learn_ceiling(self, ceiling: int) -> None:
+        """Take what the models endpoint says."""
         self._learned.learn_ceiling(self.key, ceiling)
+        self.lessons.append(Lesson("ceiling", ceiling, "models endpoint"))
 
     def forget_raised(self) -> None:
         """The raised limit was refused: later turns begin with the caller's own again."""

@@ -152,7 +152,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "a recovery was empty",
-        lambda s: s.recovering and not s.fresh,
+        lambda s: s.recovering and not s.fresh and not _dropped(s),
         Action.STOP,
         Outcome.PARTIAL,
         "recovery was empty",

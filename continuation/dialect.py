@@ -15,6 +15,7 @@ from continuation.types import (
     Close,
     Ending,
     Head,
+    Json,
     Mode,
     Outgoing,
     Refused,
@@ -112,6 +113,19 @@ class Call(Protocol):
         """Why this request is not ours to heal, if it is not."""
         ...
 
+    @property
+    def body(self) -> Json:
+        """The request's body, decoded."""
+        ...
+
+    def mended(self, body: Mapping[str, object], more: str | None) -> Call:
+        """Return the same request with another body; `more` is said for the user at its end."""
+        ...
+
+    def outgoing(self, headers: Mapping[str, str]) -> Outgoing:
+        """Return the request as it is, with further headers."""
+        ...
+
     def prefills(self, model_takes_it: bool) -> bool:
         """Whether this request can be gone on with by prefill on a model that takes it."""
         ...
@@ -143,6 +157,8 @@ class Dialect(Protocol):
     """One wire format."""
 
     name: str
+    history: str | None
+    """Name of its history's rules in `continuation.history`; `None`: there are none."""
     default_ceiling: int
     unary_ceiling: int | None
     """Largest limit that is safe on a call that is not streamed; `None`: no such bound."""

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
+from continuation import tracing
+from continuation.config import Config, load
 from continuation.dialect import Dialect
 from continuation.limits import Learned
-from continuation.policy import Policy
+from continuation.override import current
+from continuation.policy import Policy, changed
 from continuation.report import OnEvent, Recorder
 from continuation.turn import Turn
 
@@ -17,12 +22,16 @@ class Engine:
     def __init__(
         self,
         dialects: tuple[Dialect, ...],
-        policy: Policy,
+        config: Config | Policy,
         on_event: OnEvent | None,
         now: Callable[[], float],
     ) -> None:
-        self.policy = policy
+        self.config = load(config)
         self.learned = Learned()
+        if kept := self.config.policy_for("").learned_file:
+            from continuation.memory import Memory  # hardly anybody wants it
+
+            Memory(Path(kept).expanduser(), self.learned).attach()
         self._dialects = dialects
         self._on_event = on_event
         self._now = now
@@ -39,9 +48,22 @@ class Engine:
         headers: Mapping[str, str],
         body: bytes,
         timeout: float | None,
+        asked: Mapping[str, Any] | None = None,
     ) -> Turn:
-        """Begin a turn. `timeout` is the caller's read timeout in seconds, if any."""
+        """Begin a turn. `timeout` is the caller's read timeout in seconds, if any.
+
+        `asked`: policies for this call only; `None`: what `override` says here.
+        """
+        said = current() if asked is None else asked
         recorder = Recorder(dialect.name, self._on_event, self._now)
-        turn = Turn(dialect, self.policy, self.learned, recorder, self._now)
+        turn = Turn(
+            dialect, lambda model: self._policy(model, said), self.learned, recorder, self._now
+        )
         turn.read(host, path, headers, body, timeout)
+        if spans := tracing.begin(turn.policy.tracing, headers):
+            recorder.then = spans.finish
         return turn
+
+    def _policy(self, model: str, said: Mapping[str, Any]) -> Policy:
+        policy = self.config.policy_for(model)
+        return changed(policy, said) if said else policy

@@ -11,12 +11,13 @@ Synchronous and asynchronous code differ where bytes move, and nowhere else: wha
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import socket
 import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any, TypeAlias, cast
 
@@ -25,21 +26,22 @@ import httpx2
 
 from continuation.commands import Command, Read, Relay, Reply, Send, Show, Wait
 from continuation.engine import Engine
-from continuation.session import Session, head_of
+from continuation.override import checked, take
+from continuation.session import CLOSED, Session, head_of
 from continuation.turn import Turn
 
 logger = logging.getLogger("continuation")
 
-_CLOSED = "Cannot send a request, as the client has been closed."
 _REOPENED = "Cannot reopen a client instance, once it has been closed."
 
 _SyncSend: TypeAlias = "Callable[[httpx2.Request], httpx2.Response]"
 _AsyncSend: TypeAlias = "Callable[[httpx2.Request], Awaitable[httpx2.Response]]"
 
 
-def _plain(response: httpx2.Response) -> bool:
-    """Whether the body needs no decoding, so that its bytes can be taken from the stream."""
-    return response.headers.get("content-encoding", "identity") == "identity"
+def _direct(response: httpx2.Response) -> bool:
+    """Whether bytes can be taken from the stream itself: not encoded, nor read by a hook."""
+    plain = response.headers.get("content-encoding", "identity") == "identity"
+    return plain and not response.is_closed
 
 
 def _hang_up(response: httpx2.Response) -> None:
@@ -48,6 +50,31 @@ def _hang_up(response: httpx2.Response) -> None:
         if response.http_version.startswith("HTTP/1"):
             line = response.extensions["network_stream"].get_extra_info("socket")
             line.shutdown(socket.SHUT_RDWR)
+
+
+async def _shut(response: httpx2.Response) -> None:
+    """Close a response for good, whatever happens to this task meanwhile.
+
+    A task that is cancelled while httpcore closes a connection leaves it in the pool for ever:
+    httpcore shields its closing from cancel scopes, not from `Task.cancel`.
+    """
+    if response.is_closed:
+        return
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:  # not asyncio, so there are only scopes
+        await response.aclose()
+        return
+    closing, cancelled = loop.create_task(response.aclose()), None
+    with anyio.CancelScope(shield=True):
+        while not closing.done():
+            try:
+                await asyncio.wait({closing})
+            except asyncio.CancelledError as error:
+                cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    closing.result()
 
 
 class HealedStream(Session, httpx2.SyncByteStream):
@@ -68,7 +95,7 @@ class HealedStream(Session, httpx2.SyncByteStream):
         if (response := self._opened(command, self)) is not None:
             return response
         self._drop()
-        return self._send(self._request)
+        return self._send(self._as_it_is())
 
     def _perform(self, command: Command) -> Reply:
         try:
@@ -97,7 +124,7 @@ class HealedStream(Session, httpx2.SyncByteStream):
         live = cast("httpx2.Response", self._live)
         self._begin(relay)
         stream = cast("httpx2.SyncByteStream", live.stream)
-        self._chunks = iter(stream) if _plain(live) else live.iter_bytes()
+        self._chunks = iter(stream) if _direct(live) else live.iter_bytes()
         try:
             for chunk in self._chunks:
                 if shown := self._take(chunk):
@@ -140,7 +167,7 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
         if (response := self._opened(command, self)) is not None:
             return response
         await self._drop()
-        return await self._send(self._request)
+        return await self._send(self._as_it_is())
 
     async def _perform(self, command: Command) -> Reply:
         with anyio.CancelScope() as self._scope:
@@ -172,7 +199,7 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
         live = cast("httpx2.Response", self._live)
         self._begin(relay)
         stream = cast("httpx2.AsyncByteStream", live.stream)
-        chunks = stream.__aiter__() if _plain(live) else live.aiter_bytes()
+        chunks = stream.__aiter__() if _direct(live) else live.aiter_bytes()
         try:
             async for chunk in chunks:
                 if shown := self._take(chunk):
@@ -182,13 +209,15 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
         except Exception as error:
             self._fail(error)
         finally:
-            if isinstance(chunks, AsyncGenerator):
-                await chunks.aclose()
-            await live.aclose()
+            try:
+                if isinstance(chunks, AsyncGenerator):
+                    await chunks.aclose()
+            finally:
+                await _shut(live)
 
     async def _drop(self) -> None:
         if self._live is not None:
-            await self._live.aclose()
+            await _shut(self._live)
 
     async def aclose(self) -> None:
         """End the turn here: no further attempt, and nothing left open."""
@@ -223,7 +252,7 @@ class _StandIn:
 
     def build_request(self, *arguments: Any, **options: Any) -> httpx2.Request:
         """Let the origin build it: its class may have its own way."""
-        return cast("httpx2.Request", self._origin.build_request(*arguments, **options))
+        return checked(self._origin.build_request(*arguments, **options))
 
     def __getattr__(self, name: str) -> Any:
         # Reached for what neither httpx2 nor the shared settings have: the origin's class does.
@@ -232,9 +261,10 @@ class _StandIn:
     def _begin(self, request: httpx2.Request) -> Turn | None:
         """Begin a turn for a request that a dialect knows; `None`: let it pass."""
         if self._closed:
-            raise RuntimeError(_CLOSED)
+            raise RuntimeError(CLOSED)
+        asked = take(request)
         try:
-            return _turn(self.engine, request)
+            return _turn(self.engine, request, asked)
         except Exception:
             logger.exception("the request could not be read; it is sent as it is")
             return None
@@ -250,7 +280,7 @@ class _StandIn:
         return streams
 
 
-def _turn(engine: Engine, request: httpx2.Request) -> Turn | None:
+def _turn(engine: Engine, request: httpx2.Request, asked: Mapping[str, Any]) -> Turn | None:
     dialect = engine.claims(request.method, request.url.path)
     if dialect is None:
         return None
@@ -259,7 +289,9 @@ def _turn(engine: Engine, request: httpx2.Request) -> Turn | None:
         return None
     timeout = request.extensions.get("timeout", {}).get("read")
     url = request.url
-    return engine.begin(dialect, url.host, url.path, headers, request.content, timeout)
+    return engine.begin(
+        dialect, url.netloc.decode("ascii"), url.path, headers, request.content, timeout, asked
+    )
 
 
 class HealingClient(_StandIn, httpx2.Client):

@@ -10,6 +10,8 @@ free error that names the right one (`Learned` keeps that lesson).
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import threading
 from collections import OrderedDict
@@ -20,10 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
 __all__ = [
     "DEFAULT_CEILING",
+    "KEPT",
     "Learned",
     "ModelLimits",
     "Row",
@@ -210,6 +213,14 @@ class _Lesson:
     asked: bool = False
 
 
+KEPT: Final = ("ceiling", "raised", "no_prefill")
+"""The facts that `Learned` tells and takes back; that a provider was asked is none."""
+
+
+def _facts(lesson: _Lesson) -> dict[str, Any]:
+    return {name: value for name in KEPT if (value := getattr(lesson, name))}
+
+
 class Learned:
     """What one client learned from its providers; every method is safe to call from any thread.
 
@@ -222,6 +233,9 @@ class Learned:
         self._capacity = capacity
         self._lock = threading.Lock()
         self._lessons: OrderedDict[Hashable, _Lesson] = OrderedDict()
+        self.salt = os.urandom(16)
+        self.on_news: Callable[[], None] | None = None
+        """Called, outside the lock, when a fact has changed."""
 
     def get_ceiling(self, key: Hashable) -> int | None:
         """Return the ceiling a provider named for this key, in tokens."""
@@ -231,8 +245,7 @@ class Learned:
     def learn_ceiling(self, key: Hashable, n: int) -> None:
         """Keep a ceiling in tokens; the newest lesson counts, a number below 1 teaches nothing."""
         if n > 0:
-            with self._lock:
-                self._write(key).ceiling = n
+            self._set(key, "ceiling", n)
 
     def get_raised(self, key: Hashable) -> int | None:
         """Return the raised limit to start from, never above a ceiling learned since."""
@@ -244,13 +257,11 @@ class Learned:
     def remember_raised(self, key: Hashable, n: int) -> None:
         """Keep the limit in tokens that an escalation needed."""
         if n > 0:
-            with self._lock:
-                self._write(key).raised = n
+            self._set(key, "raised", n)
 
     def forget_raised(self, key: Hashable) -> None:
         """Forget the raised limit: it ran into a rate limit."""
-        with self._lock:
-            self._write(key).raised = None
+        self._set(key, "raised", None)
 
     def prefill_refused(self, key: Hashable) -> bool:
         """Tell whether this provider refused a trailing assistant message before."""
@@ -259,8 +270,7 @@ class Learned:
 
     def refuse_prefill(self, key: Hashable) -> None:
         """Keep the lesson that a trailing assistant message is refused."""
-        with self._lock:
-            self._write(key).no_prefill = True
+        self._set(key, "no_prefill", True)
 
     def ask_once(self, key: Hashable) -> bool:
         """Return True to exactly one caller per key: the one who asks the models endpoint."""
@@ -268,6 +278,32 @@ class Learned:
             lesson = self._write(key)
             first, lesson.asked = not lesson.asked, True
             return first
+
+    def digest(self, credential: str | None) -> str:
+        """Return what stands for a credential in a key; it cannot be turned back into it."""
+        return hashlib.sha256(self.salt + (credential or "").encode()).hexdigest()[:32]
+
+    def facts(self) -> dict[Hashable, dict[str, Any]]:
+        """Return what is worth keeping, by key, the longest unused first."""
+        with self._lock:
+            told = ((key, _facts(lesson)) for key, lesson in self._lessons.items())
+            return {key: facts for key, facts in told if facts}
+
+    def restore(self, key: Hashable, facts: Mapping[str, Any]) -> None:
+        """Take in what `facts` told before."""
+        with self._lock:
+            lesson = self._write(key)
+            for name in KEPT:
+                setattr(lesson, name, facts.get(name, getattr(lesson, name)))
+
+    def _set(self, key: Hashable, name: str, value: object) -> None:
+        """Keep a fact, and tell who wants to know, if it is news."""
+        with self._lock:
+            lesson = self._write(key)
+            news = getattr(lesson, name) != value
+            setattr(lesson, name, value)
+        if news and self.on_news is not None:
+            self.on_news()
 
     def _read(self, key: Hashable) -> _Lesson:
         return self._lessons.get(key) or _Lesson()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import tomllib
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args, get_type_hints
 
 CutCall: TypeAlias = Literal["explain", "drop", "keep", "guide"]
@@ -14,6 +14,9 @@ ThinkingStream: TypeAlias = Literal["hold", "live"]
 OnFailure: TypeAlias = Literal["stop", "truth"]
 UsagePolicy: TypeAlias = Literal["turn", "billed"]
 FirstLimit: TypeAlias = Literal["caller", "ceiling"]
+Tracing: TypeAlias = Literal["auto", "on", "off"]
+Repair: TypeAlias = Literal["on_error", "before_send", "off"]
+OpenCalls: TypeAlias = Literal["synthesize", "purge"]
 
 
 def _number(default: float, low: float, high: float, doc: str) -> Any:
@@ -32,6 +35,7 @@ class Policy:
     `TypeError` when it is of the wrong type.
     """
 
+    enabled: bool = _choice(True, "Heal at all; false: every answer passes untouched.")
     escalate: bool = _choice(True, "Ask again at the model's ceiling when nothing was shown yet.")
     max_recoveries: int = _number(3, 0, 10, "Recovery turns in one model turn.")
     max_drop_recoveries: int = _number(3, 0, 10, "Dropped streams resumed in one model turn.")
@@ -39,7 +43,7 @@ class Policy:
     max_retries: int = _number(2, 0, 10, "Retries of a later attempt after 429, 5xx or no connect.")
     max_turn_seconds: float = _number(3600.0, 1, 86_400, "No attempt begins after this long.")
     max_turn_output_tokens: int = _number(
-        2_000_000, 1, 100_000_000, "No attempt begins once the turn has been billed this many."
+        2_000_000, 1, 100_000_000, "Output tokens billed in one turn; later limits shrink to fit."
     )
     min_limit: int = _number(
         256, 0, 1_000_000, "Requests with a smaller limit are budgets: theirs."
@@ -67,10 +71,28 @@ class Policy:
         True, "Look for a cut behind a stop reason that denies it (tokens, arguments, ending)."
     )
     models_endpoint: bool = _choice(True, "Ask the provider for a model's ceiling after a cut.")
-    recovery_prompt: str = _choice("", "Wording of the recovery prompt; empty: ours.")
-    seam_hold: int = _number(600, 0, 100_000, "Characters of a recovery's head held for the seam.")
+    recovery_prompt: str = _choice(
+        "", "Wording of the recovery prompt ({anchor}: what to repeat); empty: ours."
+    )
+    seam_hold: int = _number(600, 1, 100_000, "Characters of a recovery's head held for the seam.")
     backoff_seconds: float = _number(0.5, 0, 60, "First wait before a retry; doubles each time.")
     max_wait_seconds: float = _number(60.0, 0, 3600, "Longest wait a `retry-after` is granted.")
+    learned_file: str = _choice("", "File that keeps what was learned of limits; empty: none.")
+    tracing: Tracing = _choice(
+        "auto", "OpenTelemetry spans: when a tracer provider is set, always, or never."
+    )
+
+    repair: Repair = _choice(
+        "on_error", "Repair a history the provider rejects: after its error, before sending, never."
+    )
+    open_calls: OpenCalls = _choice(
+        "synthesize", "A call without result: answered by an honest error, or dropped."
+    )
+    auto_resume: bool = _choice(
+        False, "After a repair that closed the last call, say `resume_text` for the user, once."
+    )
+    resume_text: str = _choice("Please go on.", "What `auto_resume` says.")
+    quiet: bool = _choice(False, "No log warning when a history was repaired; events still tell.")
 
     def __post_init__(self) -> None:
         hints = _hints()
@@ -78,52 +100,77 @@ class Policy:
             _check(item.name, getattr(self, item.name), hints[item.name], item.metadata)
 
 
-def load(source: Policy | str | Path | None) -> Policy:
-    """Return the policy that `source` names: itself, a TOML file's `[defaults]`, or the defaults.
+CLIENT_KEYS = frozenset({"learned_file"})
+"""Keys that hold for a whole client, and so for neither one model nor one call."""
 
-    Raises `ValueError` or `TypeError` naming file, key, value and the nearest valid key;
-    `OSError` when the file cannot be read.
-    """
-    if source is None:
-        return Policy()
-    if isinstance(source, Policy):
-        return source
-    if not isinstance(source, (str, Path)):  # pyright: ignore[reportUnnecessaryIsInstance]
-        message = f"config must be a Policy or a path to a TOML file, not {type(source).__name__}"
-        raise TypeError(message)
-    return _from_toml(Path(source))
+KEYS = tuple(item.name for item in fields(Policy))
+"""Every key, in the order of the documentation."""
 
 
-def _from_toml(path: Path) -> Policy:
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        message = f"{path}: not valid TOML: {error}"
-        raise ValueError(message) from error
-    for key in table:
-        if key not in {"defaults", "models", "vendors"}:
-            message = f"{path}: unknown table [{key}]; known: [defaults]"
-            raise ValueError(message)
-    defaults: dict[str, Any] = table.get("defaults", {})
-    try:
-        return changed(Policy(), defaults)
-    except (ValueError, TypeError) as error:
-        message = f"{path}: [defaults] {error}"
-        raise type(error)(message) from error
-
-
-def changed(policy: Policy, values: dict[str, Any]) -> Policy:
-    """Return `policy` with `values` set; an unknown key is a `ValueError` naming the nearest."""
-    known = [item.name for item in fields(Policy)]
-    for key in values:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
-            message = f"unknown key {key!r}{hint}"
-            raise ValueError(message)
+def changed(policy: Policy, values: Mapping[str, Any]) -> Policy:
+    """Return `policy` with `values` set; raises what `check` raises."""
+    values = _unaliased(values)
+    check(values)
     return replace(policy, **values)
 
 
+def check(values: Mapping[str, Any]) -> None:
+    """Check keys and values, whatever the rest of a policy says.
+
+    Raises `ValueError` naming key, value and the nearest key, the choices or the range, and
+    `TypeError` naming key, value and type.
+    """
+    values = _unaliased(values)
+    for key, value in values.items():
+        known_key(key, value, KEYS)
+    Policy(**values)
+
+
+def _unaliased(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Take the names other tools use: `session_recovery` (a flag) and `quiet_mode`."""
+    plain = dict(values)
+    if "quiet_mode" in plain:
+        plain["quiet"] = plain.pop("quiet_mode")
+    if "session_recovery" in plain:
+        flag = plain.pop("session_recovery")
+        plain["repair"] = {True: "on_error", False: "off"}.get(flag, flag)
+    return plain
+
+
+def known_key(key: str, value: object, known: Iterable[str]) -> None:
+    """Raise `ValueError` for a key that is not among the known ones, naming the nearest."""
+    if key not in (known := tuple(known)):
+        near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+        message = f"{key} = {shown(key, value)}: unknown key {key!r}; {hint}"
+        raise ValueError(message)
+
+
+def shown(key: str, value: object) -> str:
+    """Return a value for an error message: never a secret, never a page of text."""
+    if re.search(r"key|token$|secret|passw|credential|auth", key, re.IGNORECASE):
+        return "..."
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def read_value(key: str, text: str) -> Any:
+    """Read a value for `key` from text, as a header has it; raises `ValueError` naming both."""
+    known_key(key, text, KEYS)
+    hint = _hints()[key]
+    try:
+        if hint is bool:
+            return _FLAGS[text.lower()]
+        return hint(text) if hint in (int, float) else text
+    except (KeyError, ValueError):
+        kind = "true or false" if hint is bool else f"of type {hint.__name__}"
+        message = f"{key} = {shown(key, text)}: must be {kind}{_between(_METADATA[key])}"
+        raise ValueError(message) from None
+
+
+_LONGEST = 60
+_FLAGS = {"true": True, "false": False}
+_METADATA = {item.name: item.metadata for item in fields(Policy)}
 _HINTS: dict[str, Any] = {}
 
 
@@ -133,16 +180,40 @@ def _hints() -> dict[str, Any]:
     return _HINTS
 
 
-def _check(name: str, value: object, hint: Any, metadata: Any) -> None:
+def _between(metadata: Mapping[str, Any]) -> str:
+    return f", from {metadata['low']} to {metadata['high']}" if "low" in metadata else ""
+
+
+def possible(key: str) -> str:
+    """Say what a key may be: its choices, or its type and range."""
+    hint = _hints()[key]
+    if choices := get_args(hint):
+        return ", ".join(map(repr, choices))
+    return f"{hint.__name__}{_between(_METADATA[key])}"
+
+
+def _check(name: str, value: object, hint: Any, metadata: Mapping[str, Any]) -> None:
+    told = f"{name} = {shown(name, value)}"
     if choices := get_args(hint):
         if value not in choices:
-            message = f"{name} = {value!r}: choose one of {', '.join(map(repr, choices))}"
+            message = f"{told}: choose one of {', '.join(map(repr, choices))}"
             raise ValueError(message)
         return
     accepted = (int, float) if hint is float else hint
     if not isinstance(value, accepted) or (isinstance(value, bool) and hint is not bool):
-        message = f"{name} = {value!r}: must be {hint.__name__}, not {type(value).__name__}"
+        kind = type(value).__name__
+        message = f"{told}: must be {hint.__name__}{_between(metadata)}, not {kind}"
         raise TypeError(message)
+    if name == "recovery_prompt":
+        _check_wording(str(value), told)
     if "low" in metadata and not metadata["low"] <= value <= metadata["high"]:
-        message = f"{name} = {value!r}: must be from {metadata['low']} to {metadata['high']}"
+        message = f"{told}: must be from {metadata['low']} to {metadata['high']}"
         raise ValueError(message)
+
+
+def _check_wording(text: str, told: str) -> None:
+    try:
+        text.format(anchor="", state="")
+    except (ValueError, LookupError, AttributeError) as error:
+        message = f"{told}: {{anchor}} and {{state}} are filled in; write other braces twice"
+        raise ValueError(message) from error

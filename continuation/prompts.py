@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import string
 from enum import StrEnum
+from typing import Final
+
+from continuation._seam_state import Cut, Form
 
 __all__ = [
     "Cause",
@@ -11,6 +15,10 @@ __all__ = [
     "looks_like_recovery_prompt",
     "recovery_prompt",
 ]
+
+_OPEN, _CLOSE = "<anchor>", "</anchor>"
+#: Breaks a delimiter inside the quoted text, so that the quotation cannot end early.
+_NEUTRAL: Final = "\u200b"
 
 
 class Cause(StrEnum):
@@ -22,40 +30,128 @@ class Cause(StrEnum):
     DROP = "drop"
 
 
-_LEADS = {
-    Cause.LENGTH: "Your answer above was cut off by the output limit.",
-    Cause.DROP: "The connection broke while your answer above was arriving.",
+_LEADS: Final = {
+    Cause.LENGTH: "Your answer above stopped at the output limit; it is not finished.",
+    Cause.DROP: (
+        "The connection broke while your answer above was on its way; only this much arrived."
+    ),
+}
+_ANCHORED: Final = (
+    "Go on exactly where it stopped. Begin by repeating the text between {open} and {close}, "
+    "character for character and without the tags, then write what follows it, in the same reply "
+    "and without a break."
+)
+_PLAIN: Final = "Go on exactly where it stopped, and begin with the very next character."
+_MANNERS: Final = (
+    "No preamble, no apology, no summary, and nothing from before that text; open no new code "
+    "fence for what is already open."
+)
+
+_INSIDE: Final = {
+    Form.JSON: "a JSON document",
+    Form.CSV: "a file of comma-separated values",
+    Form.HTML: "an HTML or XML document",
+    Form.YAML: "a YAML document",
+    Form.TABLE: "a table",
+    Form.LIST: "a list",
+    Form.CODE: "code",
 }
 
 
 def recovery_prompt(
     before: str, anchor: str | None, cause: Cause, template: str | None = None
 ) -> str:
-    """The user turn that asks the model to go on where `before` stopped."""
-    lead = _LEADS[cause]
+    """The user turn that asks the model to go on where `before` stopped.
+
+    `anchor` is the end of `before` that the model is asked to repeat first, or None to ask for
+    nothing. `template` replaces the wording: a format string in which `{anchor}` stands for the
+    quoted anchor and `{state}` for a sentence (or nothing) about what is open at the cut.
+
+    Raises ValueError when `template` is no format string or names anything else.
+    """
+    quoted = _quote(anchor) if anchor else ""
+    state = _state(before)
     if template is not None:
-        return template.format(anchor=anchor or "", state="")
-    if anchor is None:
-        return f"{lead} Go on directly."
-    return f"{lead} Begin by repeating exactly the text between <anchor> and </anchor>, then go on.\n<anchor>{anchor}</anchor>"
+        return _fill(template, {"anchor": quoted, "state": state})
+    ask = _ANCHORED.format(open=_OPEN, close=_CLOSE) if anchor else _PLAIN
+    sentences = " ".join(part for part in (_LEADS[cause], ask, state, _MANNERS) if part)
+    return f"{sentences}\n{quoted}" if quoted else sentences
 
 
 def looks_like_recovery_prompt(text: str) -> bool:
-    """Whether `text` is a recovery prompt of ours."""
-    return text.startswith(tuple(_LEADS.values()))
+    """Whether `text` is a recovery prompt in our own wording, whatever its cause and anchor."""
+    said = text.lstrip()
+    return said.startswith(tuple(_LEADS.values())) and _MANNERS in said
 
 
 def cut_call_note(name: str, received: int) -> str:
-    """The note that stands in the answer for a call that was cut and not run."""
+    """What stands in the answer for a call that was cut and not run.
+
+    `received` counts the characters of its arguments that arrived.
+    """
     return (
-        f"The call to {name} was cut off by the output limit after {received} characters of its "
-        "arguments and was not run. Split the work into smaller calls."
+        f"[The call to `{name}` was cut off by the output limit after {_characters(received)} of "
+        "its arguments. It was not run. Split the work into smaller calls.]"
     )
 
 
 def cut_call_guidance(name: str, received: int) -> str:
     """The user turn that asks for a cut call again, in smaller pieces."""
     return (
-        f"Your call to {name} was cut off by the output limit after {received} characters of its "
-        "arguments, so it was not run. Make the call again in smaller pieces."
+        f"Your call to `{name}` was cut off by the output limit after {_characters(received)} of "
+        "its arguments, so it was not run. Do not send the same call again: do the work in several "
+        "smaller calls, each well below that size, and begin with the first one now."
     )
+
+
+def _characters(count: int) -> str:
+    return "1 character" if count == 1 else f"{count:,} characters"
+
+
+def _quote(anchor: str) -> str:
+    """The anchor between its delimiters, with any delimiter inside it made harmless."""
+    inside = anchor
+    for delimiter in (_OPEN, _CLOSE):
+        inside = inside.replace(delimiter, delimiter[0] + _NEUTRAL + delimiter[1:])
+    return f"{_OPEN}{inside}{_CLOSE}"
+
+
+def _fill(template: str, values: dict[str, str]) -> str:
+    try:
+        names = [
+            field for _, field, _, _ in string.Formatter().parse(template) if field is not None
+        ]
+    except ValueError as error:
+        msg = f"recovery prompt: {template!r} is no format string ({error}); write {{{{ for a brace"
+        raise ValueError(msg) from None
+    for name in names:
+        if name not in values:
+            msg = (
+                f"recovery prompt: unknown placeholder {{{name}}} in {template!r}; "
+                "use {anchor} and {state}, and {{ for a brace"
+            )
+            raise ValueError(msg)
+    try:
+        return template.format(**values)
+    except (KeyError, ValueError) as error:
+        msg = f"recovery prompt: {template!r} cannot be filled in ({error}); use plain {{anchor}}"
+        raise ValueError(msg) from None
+
+
+def _state(before: str) -> str:
+    """A sentence about what is open where `before` stopped, or nothing."""
+    cut = Cut(before)
+    if cut.fence is not None:
+        language = cut.fence.info.split()[0] if cut.fence.info else ""
+        what = f"an open {language} code block" if language else "an open code block"
+        return f"It stopped inside {what}{_place(cut)}."
+    if cut.inside_string:
+        return "It stopped inside a string of a JSON document."
+    what = _INSIDE.get(cut.form, "")
+    if not what:
+        return "It stopped in the middle of a line." if cut.inside_word else ""
+    return f"It stopped inside {what}{_place(cut)}."
+
+
+def _place(cut: Cut) -> str:
+    return ", in the middle of a line" if cut.inside_line else ", after a whole line"

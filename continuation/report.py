@@ -5,12 +5,14 @@ Neither ever holds message text, keys or headers other than a request id.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from continuation import recent
 from continuation.decide import Outcome
 from continuation.types import Mode, Usage
 
@@ -64,13 +66,23 @@ class Retrying:
 
 
 @dataclass(frozen=True, slots=True)
+class Repairing:
+    """The history was made valid; the request is sent (again) with it."""
+
+    attempt: int
+    code: str
+    """What was wrong, as `continuation.history.validate` names it."""
+    changes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The turn has ended; told before its last bytes reach the caller."""
 
     report: Report
 
 
-Event: TypeAlias = Truncated | Escalating | Recovering | Retrying | Finished
+Event: TypeAlias = Truncated | Escalating | Recovering | Retrying | Repairing | Finished
 OnEvent: TypeAlias = Callable[[Event], object]
 
 
@@ -94,6 +106,10 @@ class Attempt:
     """Its answer is not in the turn (it was billed all the same)."""
     estimated: bool = False
     """`usage` is our estimate: the provider gave no count."""
+    answered: bool = False
+    """The provider began to answer it with 2xx, so that it was billed."""
+    begun: float = 0.0
+    """Seconds since the turn began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +125,26 @@ class Seam:
     taken_back: int
     inserted: int
     confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What was learned of a model's limits in this turn; later turns of the client know it."""
+
+    kind: str
+    """`ceiling` or `raised`, in tokens; `prefill`, 0: refused."""
+    value: int
+    source: str
+    """`refusal`, `models endpoint` or `escalation`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """One change to a history: what was done, where (a path), and why (a rule's code)."""
+
+    what: str
+    where: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +167,9 @@ class Report:
     seconds: float
     rows: tuple[str, ...] = ()
     """The rows of the decision table that were taken, in order."""
+    learned: tuple[Lesson, ...] = ()
+    repairs: tuple[Repair, ...] = ()
+    """What was changed in the request's history so that the provider takes it."""
 
     @property
     def turn(self) -> Usage:
@@ -148,18 +187,27 @@ class Report:
     @property
     def billed(self) -> Usage:
         """All tokens of all attempts, discarded ones too."""
-        every = [a.usage for a in self.attempts if a.usage]
-        return Usage(
-            input=_sum([usage.input for usage in every]),
-            cached=_sum([usage.cached for usage in every]),
-            cache_write=_sum([usage.cache_write for usage in every]),
-            output=_sum([usage.output for usage in every]),
-            thinking=_sum([usage.thinking for usage in every]),
-        )
+        return _total([a.usage for a in self.attempts if a.usage])
+
+    @property
+    def discarded(self) -> Usage:
+        """The part of `billed` whose answers are not in the turn."""
+        return _total([a.usage for a in self.attempts if a.usage and a.discarded])
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain JSON values, both usages included."""
-        return {**asdict(self), "turn": asdict(self.turn), "billed": asdict(self.billed)}
+        """Return the report as plain JSON values, all usages included."""
+        usages = {"turn": self.turn, "billed": self.billed, "discarded": self.discarded}
+        return {**asdict(self), **{name: asdict(usage) for name, usage in usages.items()}}
+
+
+def _total(usages: list[Usage]) -> Usage:
+    return Usage(
+        input=_sum([usage.input for usage in usages]),
+        cached=_sum([usage.cached for usage in usages]),
+        cache_write=_sum([usage.cache_write for usage in usages]),
+        output=_sum([usage.output for usage in usages]),
+        thinking=_sum([usage.thinking for usage in usages]),
+    )
 
 
 def _sum(counts: list[int | None]) -> int | None:
@@ -177,6 +225,39 @@ def last_report() -> Report | None:
     return _last.get()
 
 
+def report(thing: object) -> Report | None:
+    """Return the report of the turn that an SDK object came from; `None`: none is known.
+
+    `thing`: a message, a raw or streaming response, a stream or an error as the SDK gave it, or a
+    request id. A stream's report is there when the stream has ended. The last 1,024 are known.
+
+    Raises `TypeError` for an object that carries no request id, as a message does that an SDK
+    put together from a stream: ask for the stream's.
+    """
+    return recent.find(thing)
+
+
+_watching: contextvars.ContextVar[tuple[list[Report], ...]] = contextvars.ContextVar(
+    "continuation_watching", default=()
+)
+
+
+@contextlib.contextmanager
+def watch() -> Generator[list[Report]]:
+    """Collect the reports of the turns that begin inside the block, in the order they end.
+
+    Tasks started inside the block are watched too, other threads are not. A stream that is read
+    after the block adds its report when it ends.
+    """
+    turns: list[Report] = []
+    token = _watching.set((*_watching.get(), turns))
+    try:
+        yield turns
+    finally:
+        with contextlib.suppress(ValueError):  # closed in another context: nothing to undo there
+            _watching.reset(token)
+
+
 @dataclass(slots=True)
 class Recorder:
     """Collects what a turn does, and tells those who listen."""
@@ -187,13 +268,21 @@ class Recorder:
     started: float = 0.0
     attempts: list[Attempt] = field(default_factory=list[Attempt])
     seams: list[Seam] = field(default_factory=list[Seam])
+    repairs: list[Repair] = field(default_factory=list[Repair])
     rows: list[str] = field(default_factory=list[str])
+    learned: list[Lesson] = field(default_factory=list[Lesson])
+    live: Attempt | None = None
+    """The upstream call that is under way, as far as it is known."""
     model: str | None = None
     error: str | None = None
     finished: Report | None = None
+    watching: tuple[list[Report], ...] = ()
+    then: Callable[[Report], object] | None = None
+    """Who else gets the report (`tracing.py`)."""
 
     def __post_init__(self) -> None:
         self.started = self.now()
+        self.watching = _watching.get()
 
     def tell(self, event: Event) -> None:
         """Hand an event to the listener. A listener that raises is logged, and no more."""
@@ -231,6 +320,8 @@ class Recorder:
             error=self.error,
             seconds=self.now() - self.started,
             rows=tuple(self.rows),
+            repairs=tuple(self.repairs),
+            learned=tuple(self.learned),
         )
 
     def finish(
@@ -244,6 +335,9 @@ class Recorder:
         """Write the report, make it this context's last one, and tell. The first call counts."""
         if self.finished is not None:
             return self.finished
+        if self.live is not None:
+            took = self.now() - self.started - self.live.begun
+            self.attempts.append(replace(self.live, seconds=took))
         report = self.finished = replace(
             self.draft(),
             outcome=outcome,
@@ -252,5 +346,19 @@ class Recorder:
             synthetic=synthetic,
         )
         _last.set(report)
+        self._keep(report)
         self.tell(Finished(report))
         return report
+
+    def _keep(self, report: Report) -> None:
+        """Let those find it who look for it."""
+        for turns in self.watching:
+            turns.append(report)
+        if self.then is not None:
+            try:
+                self.then(report)
+            except Exception:
+                logger.exception("the spans could not be made; the turn goes on")
+        first = (a.request_id for a in reversed(self.attempts) if a.mode is Mode.FIRST)
+        if request_id := next(filter(None, first), None):
+            recent.keep(request_id, report)

@@ -29,6 +29,21 @@ def pause(reply: object, tries: int, policy: Policy, chance: float) -> float | N
     return min(policy.backoff_seconds * 2.0**tries, LONGEST_BACKOFF) * (1 - 0.25 * chance)
 
 
+_longest: float | None = None
+
+
+def cap_waits(seconds: float | None) -> float | None:
+    """Let no wait be longer than this, in the whole process; return what held before."""
+    global _longest
+    before, _longest = _longest, seconds
+    return before
+
+
+def capped(seconds: float) -> float:
+    """Return a wait, or the longest one that a test suite allows."""
+    return seconds if _longest is None else min(seconds, _longest)
+
+
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that `retry-after-ms`, or `retry-after` (seconds or a date), asks for."""
     for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):

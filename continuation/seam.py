@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from continuation._seam_evidence import novelty, seen_with
+from continuation._seam_evidence import common_suffix, novelty
 from continuation._seam_judge import Finding, Judge
 from continuation._seam_loop import ProgressWatch, is_loop
 from continuation._seam_prefill import look_after_prefill
@@ -22,7 +22,7 @@ from continuation._seam_verdict import SeamKind, Verdict
 __all__ = ["Seam", "SeamKind", "Verdict", "choose_anchor", "is_loop", "join"]
 
 #: Lengths of the head at which it is looked at, whatever pieces it came in.
-_LOOKS: Final = (16, 32, 48, 64, 80, 96, 128, 160, 192, 256, 320, 400, 500)
+_LOOKS: Final = (24, 48, 80, 128, 200, 320, 480)
 #: Shortest and longest anchor, and the bits that make one unlikely to follow by chance.
 _SHORTEST, _LONGEST, _BITS = 24, 400, 56.0
 #: How far back an anchor must be unique.
@@ -55,7 +55,9 @@ class Seam:
         self._prefilled = prefilled
         self._unshown = unshown
         self._hold = hold + len(anchor or "")
-        self._looks = [n for n in _LOOKS if n < self._hold] + [self._hold]
+        known = len(anchor or "")
+        looks = {*_LOOKS, known, known + 24}
+        self._looks = sorted(n for n in looks if 0 < n < self._hold) + [self._hold]
         self._judge = Judge(before, anchor)
         self._head = ""
         self._replay: Replay | None = None
@@ -298,5 +300,5 @@ def _word_start(text: str, at: int) -> int:
 
 
 def _in_run(text: str, tail: str) -> bool:
-    """Whether the text before `tail` already ends as `tail` does: then more of it may follow."""
-    return seen_with(text[-2 * len(tail) : -len(tail)], tail, "", most=1) > 0
+    """Whether the text before `tail` ends much as `tail` does: then more of it may follow."""
+    return common_suffix(text, text[: len(text) - len(tail)]) * 4 > len(tail)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
 import time
@@ -26,6 +27,9 @@ _BODY_BOUND = (
     "idempotency-key",
 )
 """Headers that speak of one body; with another one they would be wrong, the last one a lie."""
+
+CLOSED = "Cannot send a request, as the client has been closed."
+"""What httpx2 says in that case."""
 
 
 class Session:
@@ -72,6 +76,7 @@ class Session:
         except Exception as bug:
             return self._salvage(bug)
         if isinstance(command, Raise):
+            self._stop()
             raise command.error
         if isinstance(command, Show):
             self._keep(command.data)
@@ -171,15 +176,25 @@ class Session:
     def _opened(self, command: Command | None, stream: object) -> httpx2.Response | None:
         """Return the response for the caller; `None`: their request is to be sent as it is."""
         live = self._live
+        if self._closed:
+            return None
         if isinstance(command, Attach) and live is not None:
             self._live = _twin(live)
             _adopt(live, stream)
             self._attached = True
-        elif self._broken and self._own and self._error is not None:
+            return live
+        self._stop()
+        if self._broken and self._own and self._error is not None:
             raise self._error
-        elif self._broken and live is not None and not (self._own or live.is_success):
+        if self._broken and live is not None and not (self._own or live.is_success):
             return None
         return live
+
+    def _as_it_is(self) -> httpx2.Request:
+        """Return the caller's request, to be sent without us; not after a close."""
+        if self._closed:
+            raise RuntimeError(CLOSED)
+        return self._request
 
     def _finish(self) -> None:
         """The caller has closed the stream, or has read it to its end."""
@@ -188,6 +203,12 @@ class Session:
             self.elapsed = datetime.timedelta(seconds=time.perf_counter() - self._started)
         if self._turn.recorder.finished is None:
             self._report(Outcome.PARTIAL, "closed by the caller")
+        self._stop()
+
+    def _stop(self) -> None:
+        """Let go of the engine; it may be at work just now, in another thread."""
+        with contextlib.suppress(Exception):
+            self._script.close()
 
 
 def _as_it_came(chunk: bytes) -> bytes:

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 
+from continuation import mending
 from continuation.attempts import Attempts, Build
 from continuation.budget import Budget
 from continuation.commands import (
@@ -44,7 +45,14 @@ from continuation.dialect import Answer, Call, Dialect, Feed
 from continuation.limits import Learned
 from continuation.policy import Policy
 from continuation.prompts import Cause, cut_call_guidance, recovery_prompt
-from continuation.report import Escalating, Recorder, Recovering, Truncated
+from continuation.report import (
+    Escalating,
+    Recorder,
+    Recovering,
+    Repair,
+    Repairing,
+    Truncated,
+)
 from continuation.seam import choose_anchor, is_loop
 from continuation.types import (
     CallState,
@@ -53,6 +61,7 @@ from continuation.types import (
     Enough,
     Head,
     Mode,
+    Outgoing,
     Resume,
     Stop,
     StreamError,
@@ -63,6 +72,7 @@ from continuation.types import (
 
 _AGAIN = "resend"
 _LOOKUP_SECONDS = 5.0
+_CREDENTIALS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 
 
 class Failed(Exception):  # noqa: N818  (a value that says why an attempt failed for good)
@@ -75,22 +85,32 @@ class Turn:
     def __init__(
         self,
         dialect: Dialect,
-        policy: Policy,
+        policies: Callable[[str], Policy],
         learned: Learned,
         recorder: Recorder,
         now: Callable[[], float],
     ) -> None:
+        """Begin. `policies` says what holds for a model; it is asked when the model is known."""
         self.tape = Tape()
         self.recorder = recorder
         self._dialect = dialect
-        self._policy = policy
-        self._budget = Budget(policy, dialect, learned, now)
-        self._attempts = Attempts(dialect, policy, self._budget, recorder, now)
+        self._policies = policies
+        self._learned = learned
+        self._now = now
         self._untouched: str | None = "the request could not be read"
+        self._readable = False
         self._call: Call
         self._answer: Answer
         self._mode = Mode.FIRST
         self._settled = False
+        self._adopt("")
+
+    def _adopt(self, model: str) -> None:
+        """Take the policies that hold for a model."""
+        policy = self._policy = self._policies(model)
+        self._budget = Budget(policy, self._dialect, self._learned, self._now)
+        self.recorder.learned = self._budget.lessons
+        self._attempts = Attempts(self._dialect, policy, self._budget, self.recorder, self._now)
 
     # --- the caller's request ----------------------------------------------------------------
 
@@ -103,13 +123,17 @@ class Turn:
         except Untouched as reason:
             self._untouched = str(reason)
             return
+        self._readable = True
         self.recorder.model = call.model
-        credential = headers.get("authorization") or headers.get("x-api-key")
-        self._budget.read(call, (host, hash(credential), call.model), timeout)
-        self._untouched = call.untouched or self._too_small(call.limit)
+        self._adopt(call.model)
+        credential = next((headers[name] for name in _CREDENTIALS if name in headers), None)
+        self._budget.read(call, (host, self._learned.digest(credential), call.model), timeout)
+        self._untouched = call.untouched or self._unwanted(call.limit)
         self._answer = call.answer(self._policy)
 
-    def _too_small(self, limit: int | None) -> str | None:
+    def _unwanted(self, limit: int | None) -> str | None:
+        if not self._policy.enabled:
+            return "switched off by policy"
         if limit is None or limit >= self._policy.min_limit:
             return None
         return f"limit {limit} is below min_limit {self._policy.min_limit}"
@@ -140,10 +164,15 @@ class Turn:
     def _open_first(self) -> Generator[Command, Reply, Head | None]:
         """Send the caller's request; `None` when its answer is to be handed over as it is."""
         raised = self._budget.raised_first(self._call) if self._untouched is None else None
-        if raised is None:
+        mended = self._mend_before()
+        if mended is not None:
+            reply = yield from self._attempts.send(mended, Mode.FIRST, self._budget.limit)
+        elif raised is None:
             reply = yield from self._attempts.send(None, Mode.FIRST, self._budget.limit)
         else:
             reply = yield from self._open_raised(raised)
+        if mended is None and isinstance(reply, Head) and reply.status in mending.STATUSES:
+            reply = yield from self._mend_after(reply)
         if isinstance(reply, BaseException):
             self._attempts.record(error=type(reply).__name__)
             self.recorder.finish(Outcome.FAILED, "the request failed")
@@ -161,8 +190,38 @@ class Turn:
         refused = self._dialect.refused(reply, body if isinstance(body, bytes) else b"")
         self._attempts.record(error=refused.error)
         self._budget.forget_raised()
-        self._budget.learn(refused, raised)
+        named = refused.maximum if self._budget.learn(refused, raised) else None
+        spare = self._budget.sent == 1 and self._policy.max_attempts > 2
+        if named is not None and named > (self._budget.limit or 0) and spare:
+            return (yield from self._open_raised(named))
         return (yield from self._attempts.send(None, Mode.FIRST, self._budget.limit))
+
+    def _mend_before(self) -> Outgoing | None:
+        """Return the caller's request with its history made valid, if policy wants that."""
+        if not self._readable:
+            return None
+        mended = mending.before_sending(self._dialect, self._call, self._policy)
+        return self._mended(mended) if mended is not None else None
+
+    def _mend_after(self, head: Head) -> Generator[Command, Reply, Reply]:
+        """A history the provider rejects is repaired and sent again, once."""
+        body = yield Read()
+        if not self._readable or not isinstance(body, bytes):
+            return head
+        mended = mending.after_refusal(self._dialect, self._call, head.status, body, self._policy)
+        if mended is None:
+            return head
+        self._attempts.record(error=f"{head.status} {mended.code}")
+        outgoing = self._mended(mended)
+        return (yield from self._attempts.send(outgoing, Mode.FIRST, self._budget.limit))
+
+    def _mended(self, mended: mending.Mended) -> Outgoing:
+        """From here on the caller's request is the one with the valid history."""
+        self._call = mended.call
+        changes = [Repair(c.what, c.where, c.why) for c in mended.changes]
+        self.recorder.repairs += changes
+        self.recorder.tell(Repairing(self._budget.sent + 1, mended.code, len(changes)))
+        return mended.outgoing
 
     def _ours(self, head: Head) -> Head | None:
         """Whether this answer can be healed; if not, the report is written now."""
@@ -253,9 +312,11 @@ class Turn:
         """Ask the provider for the model's ceiling, once per model and only after a cut."""
         wanted = self._policy.models_endpoint and self._policy.escalate
         outgoing = self._call.lookup() if wanted and not self._budget.ceiling_known else None
-        if outgoing is None or not self._budget.ask_once():
+        if outgoing is None or self._budget.spent(self.recorder.draft()):
             return
-        reply = yield Send(outgoing, seconds=_LOOKUP_SECONDS)
+        if not self._budget.ask_once():
+            return
+        reply = yield Send(outgoing, seconds=min(_LOOKUP_SECONDS, self._budget.patience))
         if isinstance(reply, Head):
             body = yield Read()
             ceiling = self._dialect.ceiling(body) if reply.ok and isinstance(body, bytes) else None

@@ -6,14 +6,13 @@ import functools
 import re
 import sys
 import time
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import httpx2
 
+from continuation.config import Source, load
 from continuation.engine import Engine
 from continuation.http import AsyncHealingClient, HealingClient
-from continuation.policy import Policy, load
 from continuation.registry import dialects
 from continuation.report import OnEvent
 
@@ -46,7 +45,7 @@ _CREDENTIALS = {"api_key", "auth_token", "credentials", "config", "profile"}
 def wrap(
     client: ClientT,
     *,
-    config: Policy | str | Path | None = None,
+    config: Source = None,
     on_event: OnEvent | None = None,
 ) -> ClientT:
     """Return a client like `client` whose cut answers are made whole.
@@ -56,7 +55,8 @@ def wrap(
     opened and nothing of `client`. Wrapping a wrapped client gives it the new `config` and
     `on_event`, or returns it as it is when there are none.
 
-    `config`: a `Policy`, or the path of a TOML file with a `[defaults]` table.
+    `config`: a `Policy`, the path of a TOML file (see `continuation.config`), or a `Config` from
+    that module; without one the file that CONTINUATION_CONFIG names, or else the defaults.
     `on_event`: called with each event of a turn as it happens (see `continuation.report`).
 
     Raises `TypeError` for a client that is not supported, naming those that are, and what
@@ -75,7 +75,7 @@ def wrap(
 def http_client(
     client: httpx2.Client | None = None,
     *,
-    config: Policy | str | Path | None = None,
+    config: Source = None,
     on_event: OnEvent | None = None,
 ) -> httpx2.Client:
     """Return an HTTP client for frameworks that take one rather than an SDK client.
@@ -99,7 +99,7 @@ def http_client(
 def async_http_client(
     client: httpx2.AsyncClient | None = None,
     *,
-    config: Policy | str | Path | None = None,
+    config: Source = None,
     on_event: OnEvent | None = None,
 ) -> httpx2.AsyncClient:
     """Return the asynchronous twin of `http_client`."""
@@ -115,7 +115,7 @@ def async_http_client(
 # --- HTTP clients -------------------------------------------------------------------------------
 
 
-def _engine(config: Policy | str | Path | None, on_event: OnEvent | None) -> Engine:
+def _engine(config: Source, on_event: OnEvent | None) -> Engine:
     return Engine(dialects(), load(config), on_event, time.monotonic)
 
 

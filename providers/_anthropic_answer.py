@@ -1,14 +1,15 @@
 """One Messages turn as the caller gets it: attempts go in event by event, one message comes out.
 
-`Sink` writes what the caller sees (dense block indices, one opening, one end) and keeps it as
-content. `Answer` reads attempts and decides nothing but order: what is shown, what waits, and how
-a later attempt's text meets the text before it (that is the seam module's work).
+It decides nothing but order: what is shown, what waits, and which block a later attempt's text
+goes on in. How it meets the text before it is the seam module's work, and how it is written the
+sink's.
 """
 
 from __future__ import annotations
 
 import json
 
+from continuation._seam_follow import Follow
 from continuation.dialect import Feed, Settle
 from continuation.policy import Policy
 from continuation.prompts import cut_call_note
@@ -21,13 +22,13 @@ from continuation.providers._anthropic_blocks import (
     as_json,
     as_list,
     as_text,
-    dumps,
     explode,
     loads,
     read_usage,
     write_usage,
 )
 from continuation.providers._anthropic_first import FirstStream, Gate, quick_body, stop_of
+from continuation.providers._anthropic_sink import Sink, fold
 from continuation.seam import Seam, Verdict
 from continuation.types import (
     CallState,
@@ -44,129 +45,6 @@ from continuation.types import (
 )
 
 
-class Sink:
-    """The caller's side: writes events with its own indices and keeps the content they make."""
-
-    def __init__(self, *, streamed: bool) -> None:
-        self.streamed = streamed
-        self.message: Json = {}
-        self.blocks: list[Block] = []
-        self.muted = False
-        self.closing_delta: Json = {}
-        self.tape: Tape | None = None
-        self._out: list[bytes] = []
-
-    def take(self) -> bytes:
-        """Return the bytes written since the last call."""
-        out, self._out = b"".join(self._out), []
-        return out
-
-    def write(self, event: Json) -> None:
-        """Pass an event on as it is."""
-        if self.streamed and not self.muted:
-            self._out.append(_sse.encode(as_text(event.get("type")), dumps(event)))
-
-    def comment(self) -> None:
-        """Keep the caller's connection alive, as the provider keeps ours."""
-        if self.streamed and not self.muted:
-            self._out.append(b":\n\n")
-
-    def begin(self, event: Json) -> None:
-        """Open the message; only the first opening is the caller's."""
-        if not self.message:
-            self.message = as_json(event.get("message"))
-            self.write(event)
-
-    @property
-    def open(self) -> Block | None:
-        """The block that has begun and not ended."""
-        return self.blocks[-1] if self.blocks and not self.blocks[-1].done else None
-
-    def start(self, block: Json) -> None:
-        self.stop()
-        self.blocks.append(Block(dict(block)))
-        index = len(self.blocks) - 1
-        self.write({"type": "content_block_start", "index": index, "content_block": block})
-        self._mark()
-
-    def delta(self, delta: Json) -> None:
-        self.blocks[-1].deltas.append(delta)
-        if self.streamed and not self.muted:
-            self._out.append(_delta_event(len(self.blocks) - 1, delta))
-
-    def text(self, piece: str) -> None:
-        if piece:
-            self.delta({"type": "text_delta", "text": piece})
-
-    def stop(self) -> None:
-        if self.open is not None:
-            self.write({"type": "content_block_stop", "index": len(self.blocks) - 1})
-            self.blocks[-1].done = True
-            self._mark()
-
-    def take_back(self, characters: int) -> None:
-        """Remove the end of the open text; only where nothing was streamed."""
-        if characters and self.open is not None and not self.streamed:
-            text = self.open.text
-            self.open.start["text"] = ""
-            kept: Json = {"type": "text_delta", "text": text[: len(text) - characters]}
-            others = [d for d in self.open.deltas if d.get("type") != "text_delta"]
-            self.open.deltas = [kept, *others]
-
-    def end(self, delta: Json, usage: Json) -> bytes:
-        """Close the message: the terminal events, or the whole body."""
-        self.stop()
-        self.write({"type": "message_delta", "delta": delta, "usage": usage})
-        self.write({"type": "message_stop"})
-        if self.streamed:
-            return self.take()
-        content = [block.wire() for block in self.blocks]
-        return dumps({**self.message, "content": content, **delta, "usage": usage})
-
-    def _mark(self) -> None:
-        """Keep on the tape how the message would be closed here, should our own code fail."""
-        if self.tape is None or not self.streamed or self.muted:
-            return
-        usage: Json = {"output_tokens": 0}
-        events = list[Json]()
-        events.append({"type": "message_delta", "delta": self.closing_delta, "usage": usage})
-        events.append({"type": "message_stop"})
-        if self.open is not None:
-            index = len(self.blocks) - 1
-            stop: Json = {"type": "content_block_stop", "index": index}
-            events.insert(0, stop)
-        self.tape.closing = b"".join(_sse.encode(as_text(e["type"]), dumps(e)) for e in events)
-
-    def unmute(self, delta: Json) -> None:
-        """From here on events are written; `delta` is how the message would end now."""
-        self.muted = False
-        self.closing_delta = delta
-        self._mark()
-
-
-class _Follow:
-    """Of a regenerated text, lets pass only what follows the text already shown."""
-
-    def __init__(self, shown: str) -> None:
-        self._rest = shown
-        self.lost = False
-
-    @property
-    def done(self) -> bool:
-        """The shown text has been matched to its end: all that follows is new."""
-        return not self._rest and not self.lost
-
-    def feed(self, piece: str) -> str:
-        if self.lost or not self._rest:
-            return "" if self.lost else piece
-        common = min(len(piece), len(self._rest))
-        if piece[:common] != self._rest[:common]:
-            self.lost = True
-            return ""
-        self._rest = self._rest[common:]
-        return piece[common:]
-
-
 class Answer:
     """One model turn, built from one attempt after another."""
 
@@ -181,7 +59,7 @@ class Answer:
         self._segment = self._earlier = Segment()
         self._gate = Gate(policy)
         self._seam: Seam | None = None
-        self._follow: _Follow | None = None
+        self._follow: Follow | None = None
         self._joined: Block | None = None
         self._buffer = bytearray()
         self._parsed = 0
@@ -229,7 +107,7 @@ class Answer:
         """Settle what the attempt before left unshown, now that the turn goes on from it."""
         self._seam = self._follow = self._joined = None
         if resume.mode is Mode.BEHIND:
-            self._follow = _Follow(self.text)
+            self._follow = Follow(self.text)
         if resume.mode is not Mode.ONWARD:
             return
         finished = [b for b in self._segment.blocks if b.done and not b.closed and b.kind != CALL]
@@ -242,6 +120,7 @@ class Answer:
         elif self._sink.open is not None and self._sink.open.kind == "text":
             self._joined = self._sink.open
             before = self._joined.text
+            fold(self._joined, before)  # it is read again and again from here on
             self._seam = Seam(
                 before,
                 anchor=resume.anchor,
@@ -287,15 +166,20 @@ class Answer:
 
     def _show(self) -> None:
         """Show all blocks read so far, the last one as far as it has come."""
-        self._show_blocks(self._segment.blocks[self._at :])
-        self._at = len(self._segment.blocks) - 1
+        blocks = self._segment.blocks
+        if self._at < len(blocks) - 1:
+            self._show_blocks(blocks[self._at : -1])
+            self._at = len(blocks) - 1
+        if blocks:
+            self._show_block(blocks[-1])
 
     def _show_blocks(self, blocks: list[Block]) -> None:
         for block in blocks:
-            if not block.closed:
-                self._show_block(block)
+            self._show_block(block)
 
     def _show_block(self, block: Block) -> None:
+        if block.closed:
+            return
         kind = block.kind
         if self._again and kind in THINKING:
             return
@@ -339,6 +223,11 @@ class Answer:
         if self._seam is None:
             return piece
         return self._seam.feed(piece)
+
+    def _finish_seam(self) -> None:
+        """The attempt's text has ended: show what its seam still holds."""
+        if self._seam is not None and self._at < len(self._segment.blocks):
+            self._text(self._last())
 
     def _last(self) -> str:
         return self._seam.finish() if self._seam is not None else ""
@@ -395,29 +284,34 @@ class Answer:
         """The attempt's bytes have ended: say how it stands."""
         if self._resume.mode is Mode.FIRST:
             quick = self._end_first(error)
+            # Both lead back to the turn: a cycle would keep the answer's bytes in memory.
+            self._first, self._settle = None, _never
             if quick is not None:
                 return quick
         elif self._segment.unary:
             self._end_body()
         segment = self._segment
-        if self._seam is not None and self._at < len(segment.blocks):
-            self._text(self._last())
-        self._remember()
         stop = stop_of(segment.reason, closed=segment.stopped)
+        # The head of a recovery that broke off is asked for again: half an anchor is no text.
+        broken = stop is Stop.DROPPED and self._seam is not None and self._seam.verdict is None
+        if not broken:
+            self._finish_seam()
+            self._remember()
         call = self._call_state(stop)
         waiting = "" if self._at else segment.text  # whitespace that has not been let pass
+        text = self.text
         return Ending(
             stop=stop,
             raw=segment.reason,
-            text=bool(self.text.strip()),
+            text=bool(text.strip()),
             call=call,
             shown=self._sink.streamed and bool(self._sink.blocks),
             opened=segment.events > 0,
             closed=segment.stopped,
-            fresh=self._fresh(),
+            fresh=self._fresh(text),
             stalled=self._stalled(),
             stuck=self._stuck(),
-            length=len(self.text) + len(waiting),
+            length=len(text) + len(waiting),
             usage=read_usage(segment.usage),
             error=error or _stream_error(segment),
             alone=len(segment.calls) < 2,
@@ -429,7 +323,7 @@ class Answer:
             if self._first.settled is not None:
                 return self._first.settled
             self._sink.muted = True
-            self._replay(_sse.frames(raw))
+            self._replay(_sse.frames(raw, final=True))
             self._sink.unmute({**self._segment.delta, "stop_reason": self._segment.reason})
             return None
         if error is not None:
@@ -482,10 +376,10 @@ class Answer:
         whole = all(call.whole(ended=ended) for call in calls)
         return CallState.WHOLE if whole else CallState.CUT
 
-    def _fresh(self) -> bool:
+    def _fresh(self, text: str) -> bool:
         if self._resume.mode in {Mode.FIRST, Mode.FRESH}:
             return True
-        return len(self.text) > self._before or bool(self._segment.calls)
+        return len(text) > self._before or bool(self._segment.calls)
 
     def _stuck(self) -> str | None:
         unknown = self._segment.unknown
@@ -525,6 +419,7 @@ class Answer:
 
     def finish(self, close: Close) -> bytes:
         """End the turn: what is still held and fit to be seen, then the terminal bytes."""
+        self._finish_seam()
         self._show_rest(close)
         delta: Json = dict(self._segment.delta)
         delta.setdefault("stop_sequence", None)
@@ -588,29 +483,6 @@ _NATIVE = frozenset(
 
 
 # The one string in a delta of each common kind; these are nearly all events of an answer.
-_STRINGS = {"text_delta": "text", "input_json_delta": "partial_json", "thinking_delta": "thinking"}
-_quoted = json.JSONEncoder(ensure_ascii=False).encode
-
-
-def _delta_event(index: int, delta: Json) -> bytes:
-    """Write a delta; the common kinds by hand, in a third of the time."""
-    kind = as_text(delta.get("type"))
-    key = _STRINGS.get(kind)
-    string = delta.get(key) if key is not None and len(delta) == 2 else None
-    if isinstance(string, str):
-        head = f'"content_block_delta","index":{index},"delta":{{"type":"{kind}","{key}":'
-        try:
-            data = f'{{"type":{head}{_quoted(string)}}}}}'.encode()
-        except UnicodeEncodeError:  # half an emoji: `dumps` escapes it
-            pass
-        else:
-            return _sse.encode("content_block_delta", data)
-    return _sse.encode(
-        "content_block_delta",
-        dumps({"type": "content_block_delta", "index": index, "delta": delta}),
-    )
-
-
 def _wait(chunk: bytes) -> bytes:
     """Hold a JSON body until it is whole."""
     return b""

@@ -82,12 +82,14 @@ class Gate:
         return self.flowing
 
 
+# A raw line break cannot stand inside JSON, so counting these is exact for LF-framed events.
+_DELTA = b"event: content_block_delta\n"
+_BLANK = b"\n\n"
+_LF, _CR = b"\n\r"
+
+
 class FirstStream:
     """The caller's own attempt as server-sent events."""
-
-    # A raw line break cannot stand inside JSON, so these counts are exact for LF-framed events.
-    _DELTA = b"event: content_block_delta\n"
-    _BLANK = b"\n\n"
 
     def __init__(self, tape: Tape, gate: Gate, settle: Settle) -> None:
         self._tape = tape
@@ -102,13 +104,13 @@ class FirstStream:
 
     def feed(self, chunk: bytes) -> bytes:
         """Return what of the tape may be shown now; `chunk` is already on it."""
-        # The common case, one event of flowing text, costs these five looks and nothing else.
+        # The common case, one event of flowing text, costs these looks and nothing else.
         if (
             self._level
-            and chunk.endswith(self._BLANK)
-            and chunk.startswith(self._DELTA)
-            and chunk.count(b"\n") == 3
-            and chunk.find(b"\r") < 0
+            and chunk.startswith(_DELTA)
+            and chunk.endswith(_BLANK)
+            and _LF not in chunk[len(_DELTA) : -len(_BLANK)]
+            and _CR not in chunk
         ):
             self._tape.sent = len(self._tape.raw)
             return chunk
@@ -122,8 +124,8 @@ class FirstStream:
             self._tape.sent = len(raw)
             return chunk
         end = len(raw)
-        if not raw.endswith(self._BLANK):
-            end = raw.rfind(self._BLANK, self._seen) + 2
+        if not raw.endswith(_BLANK):
+            end = raw.rfind(_BLANK, self._seen) + 2
         if not (self._gate.blind and end > self._seen and self._only_deltas(end)):
             return self._look(chunk)
         self._seen = end
@@ -135,15 +137,15 @@ class FirstStream:
 
     def _only_deltas(self, end: int) -> bool:
         raw, seen = self._tape.raw, self._seen
-        deltas = raw.count(self._DELTA, seen, end)
-        return deltas == raw.count(self._BLANK, seen, end) and raw.find(b"\r", seen, end) < 0
+        deltas = raw.count(_DELTA, seen, end)
+        return deltas == raw.count(_BLANK, seen, end) and raw.find(b"\r", seen, end) < 0
 
     def _show(self, end: int, chunk: bytes) -> bytes:
         tape = self._tape
         start, tape.sent = tape.sent, end
         if end - start == len(chunk) and end == len(tape.raw):
             return chunk
-        return bytes(tape.raw[start:end])
+        return bytes(memoryview(tape.raw)[start:end])
 
     def _look(self, chunk: bytes) -> bytes:
         """Read the new events one by one."""
@@ -206,6 +208,7 @@ class FirstStream:
 _REASON = re.compile(rb'"stop_reason"\s*:\s*(?:"([^"\\]*)"|null)')
 _USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
 _WINDOW = 4096
+_JSON = json.JSONDecoder()
 
 
 def quick_body(body: bytes | bytearray) -> Ending | None:
@@ -220,14 +223,15 @@ def quick_body(body: bytes | bytearray) -> Ending | None:
 
 
 def _quick_usage(body: bytes | bytearray) -> Usage | None:
-    last = None
-    for match in _USAGE.finditer(body):
-        last = match
-    if last is None:
-        return None
-    text = bytes(body[last.end() : last.end() + _WINDOW]).decode("utf-8", "replace")
+    at, found = len(body), None
+    while found is None:  # the last one counts, and the message's own is near the end
+        at = body.rfind(b'"usage"', 0, at)
+        if at < 0:
+            return None
+        found = _USAGE.match(body, at)
+    text = bytes(body[found.end() : found.end() + _WINDOW]).decode("utf-8", "replace")
     try:
-        usage, _ = json.JSONDecoder().raw_decode(text)
+        usage, _ = _JSON.raw_decode(text)
     except ValueError:
         return None
     return read_usage(as_json(usage))

@@ -37,13 +37,14 @@ def parse(block: bytes | bytearray) -> tuple[str, bytes]:
     return name.decode("utf-8", "replace"), b"\n".join(data)
 
 
-def frames(raw: bytes | bytearray, start: int = 0) -> list[Frame]:
+def frames(raw: bytes | bytearray, start: int = 0, *, final: bool = False) -> list[Frame]:
     """Return the whole events of `raw` from `start` on; bytes after the last blank line wait.
 
-    A CR as the very last byte waits too: the LF that may follow belongs to it.
+    A CR as the very last byte waits too, for the LF that may follow belongs to it; not when these
+    are the `final` bytes.
     """
     found: list[Frame] = []
-    limit = len(raw) - 1 if raw.endswith(b"\r") else len(raw)
+    limit = len(raw) - 1 if raw.endswith(b"\r") and not final else len(raw)
     while match := _BLANK.search(raw, start, limit):
         name, data = parse(raw[start : match.start()])
         start = match.end()

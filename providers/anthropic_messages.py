@@ -37,6 +37,7 @@ class Call:
     """One Messages request of the caller's."""
 
     def __init__(self, path: str, body: Json) -> None:
+        self._path = path
         self._body = body
         vertex = _VERTEX.search(path)
         self._vertex = vertex is not None
@@ -67,6 +68,24 @@ class Call:
     def prefills(self, model_takes_it: bool) -> bool:
         """Prefill needs thinking off and no output format (docs: "Prefill not supported")."""
         return model_takes_it and not self._thinking and not self.structured
+
+    @property
+    def body(self) -> Json:
+        """The request's body."""
+        return self._body
+
+    def mended(self, body: Mapping[str, object], more: str | None) -> Call:
+        """Return the same request with another body; `more` is said for the user at its end."""
+        changed = dict(body)
+        if more is not None:
+            messages = list(as_list(body.get("messages")))
+            _extend(messages, "user", [{"type": "text", "text": more}])
+            changed["messages"] = messages
+        return Call(self._path, changed)
+
+    def outgoing(self, headers: Mapping[str, str]) -> Outgoing:
+        """Return the request as it is, with further headers."""
+        return Outgoing(dumps(self._body), headers=headers)
 
     def first(self, limit: int) -> Outgoing:
         """Return the caller's request with another limit."""
@@ -169,6 +188,7 @@ class AnthropicMessages:
     """The dialect object."""
 
     name = "anthropic"
+    history: str | None = "anthropic"
     default_ceiling = 64_000
     # The SDK refuses a larger limit without streaming: it expects more than ten minutes.
     unary_ceiling: int | None = 21_333

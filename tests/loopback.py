@@ -30,7 +30,10 @@ Rewrite = Callable[[Passed], Passed]
 
 
 class Relay:
-    """Passes requests on to the host in their URL, or to `base`, and remembers them as they came."""
+    """Passes requests on to the host in their URL, or to `base`, and remembers them as they came.
+
+    What is under `/old` has moved: it is answered with a 307 to the same path without it.
+    """
 
     def __init__(self, base: str = "", rewrite: Rewrite | None = None) -> None:
         self.seen: list[Passed] = []
@@ -77,6 +80,9 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {k.lower(): v for k, v in self.headers.items() if k.lower() not in _HOP}
         passed = Passed(self.command, self.path, headers, body)
         relay.seen.append(passed)
+        if passed.path.startswith("/old"):
+            self._moved(passed.path.removeprefix("/old"))
+            return
         if relay.rewrite is not None:
             passed = relay.rewrite(passed)
         url = urlsplit(passed.path if passed.path.startswith("http") else relay.base + passed.path)
@@ -87,6 +93,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._copy(upstream.getresponse())
         finally:
             upstream.close()
+
+    def _moved(self, path: str) -> None:
+        self.send_response_only(307)
+        self.send_header("location", path)
+        self.send_header("content-length", "0")
+        self.end_headers()
 
     do_GET = do_POST = _pass  # noqa: N815 - the base's names
 
@@ -120,37 +132,3 @@ def vertex(passed: Passed) -> Passed:
     headers = {k: v for k, v in headers.items() if k != "accept-encoding"}
     whole = json.dumps({**body, "model": found[3].replace("@", "-")}).encode()
     return Passed(passed.method, "/v1/messages", headers, whole)
-
-
-class Redirect:
-    """Answers every request with a 307 to the same path at `base`."""
-
-    def __init__(self, base: str) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Keep standard error clean."""
-
-            def do_POST(self) -> None:  # noqa: N802 - the base's name
-                self.rfile.read(int(self.headers.get("content-length") or 0))
-                self.send_response_only(307)
-                self.send_header("location", base + self.path)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Redirect:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()

@@ -80,17 +80,19 @@ def quietly() -> Iterator[None]:
         yield
 
 
-def run(sim: Simulator, how: How, *, policy: Policy = FAST, **changes: Any) -> Ran:
+def run(
+    sim: Simulator, how: How, *, policy: Policy = FAST, key: str = "key", **changes: Any
+) -> Ran:
     """Run one turn against the simulator."""
     with quietly():
         if how.startswith("async"):
-            return asyncio.run(_async(sim, how, policy, ask(**changes)))
-        return _sync(sim, how, policy, ask(**changes))
+            return asyncio.run(_async(sim, how, policy, key, ask(**changes)))
+        return _sync(sim, how, policy, key, ask(**changes))
 
 
-def _sync(sim: Simulator, how: How, policy: Policy, request: dict[str, Any]) -> Ran:
+def _sync(sim: Simulator, how: How, policy: Policy, key: str, request: dict[str, Any]) -> Ran:
     ran = Ran(None, None)
-    with anthropic.Anthropic(base_url=sim.url, api_key="key", max_retries=0) as bare:
+    with anthropic.Anthropic(base_url=sim.url, api_key=key, max_retries=0) as bare:
         client = continuation.wrap(bare, config=policy, on_event=ran.events.append)
         try:
             if how == "sync":
@@ -107,9 +109,11 @@ def _sync(sim: Simulator, how: How, policy: Policy, request: dict[str, Any]) -> 
     return ran
 
 
-async def _async(sim: Simulator, how: How, policy: Policy, request: dict[str, Any]) -> Ran:
+async def _async(
+    sim: Simulator, how: How, policy: Policy, key: str, request: dict[str, Any]
+) -> Ran:
     ran = Ran(None, None)
-    async with anthropic.AsyncAnthropic(base_url=sim.url, api_key="key", max_retries=0) as bare:
+    async with anthropic.AsyncAnthropic(base_url=sim.url, api_key=key, max_retries=0) as bare:
         client = continuation.wrap(bare, config=policy, on_event=ran.events.append)
         try:
             if how == "async":

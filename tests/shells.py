@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 import continuation
-from continuation import Finished, Report
+from continuation import Finished, Policy, Report
 from continuation.simulator import Recorded, Simulator
 
 Kind = Literal["sync", "async"]
@@ -109,9 +109,9 @@ class Way:
         """Wrap it; its reports are kept."""
         return continuation.wrap(client, on_event=self._told, **options)
 
-    def healing(self, url: str, **options: Any) -> Any:
+    def healing(self, url: str, *, config: Policy | None = None, **options: Any) -> Any:
         """Make an SDK client and wrap it."""
-        return self.wrap(self.bare(url, **options))
+        return self.wrap(self.bare(url, **options), config=config)
 
     def _told(self, event: continuation.Event) -> None:
         if isinstance(event, Finished):

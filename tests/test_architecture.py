@@ -17,17 +17,21 @@ PROVIDERS = ROOT / "providers"
 ALLOWED: dict[str, tuple[str, ...]] = {
     "types": (),
     "policy": (),
+    "config": ("limits", "policy"),
+    "override": ("policy",),
     "prompts": (),
     "limits": (),
     "tokens": ("limits",),
     "seam": ("_seam",),
     "retry": ("policy",),
     "decide": (),
-    "report": ("decide", "seam"),
+    "memory": ("limits",),
+    "recent": (),
+    "report": ("decide", "recent", "seam"),
     "dialect": ("policy", "seam"),
     "commands": ("dialect",),
     "budget": ("decide", "dialect", "limits", "policy", "report"),
-    "attempts": ("budget", "commands", "dialect", "policy", "report", "retry"),
+    "attempts": ("budget", "commands", "dialect", "policy", "recent", "report", "retry"),
     "turn": (
         "attempts",
         "budget",
@@ -40,7 +44,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "report",
         "seam",
     ),
-    "engine": ("dialect", "limits", "policy", "report", "turn"),
+    "engine": ("config", "dialect", "limits", "memory", "override", "policy", "report", "tracing", "turn"),
+    "tracing": ("decide", "report"),
     "registry": ("dialect",),
 }
 SDKS = {"anthropic", "openai", "google"}

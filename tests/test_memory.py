@@ -88,6 +88,28 @@ def test_first_limit_ceiling_asks_for_it_at_once(sim: Simulator, client: Clients
     assert limits(sim) == [128_000]
 
 
+def test_a_first_limit_above_the_ceiling_takes_the_lesson(
+    sim: Simulator, client: Clients
+) -> None:
+    text = "max_tokens: 128000 > 50000, which is the maximum allowed number of output tokens for m"
+    refusal = Reply(status=400, error=("invalid_request_error", text))
+    wrapped = client(sim, Policy(first_limit="ceiling"))
+    sim.script([refusal, WHOLE, WHOLE])
+    for _ in range(2):
+        with wrapped.messages.stream(**ask()) as stream:
+            stream.until_done()
+    assert limits(sim) == [128_000, 50_000, 50_000]
+
+
+def test_an_escalation_counts_the_prompt_and_not_the_discarded_output(
+    sim: Simulator, client: Clients
+) -> None:
+    spent = {"input_tokens": 120_000, "output_tokens": 32_000}
+    sim.script([Reply([Text("One, ")], stop="max_tokens", usage=spent), WHOLE])
+    client(sim).messages.create(**ask(model=OLD, max_tokens=8000))
+    assert limits(sim) == [8000, 64_000]
+
+
 def test_a_rate_limit_met_by_an_escalation_steps_down_once(sim: Simulator, client: Clients) -> None:
     wrapped = client(sim, Policy(backoff_seconds=0, max_retries=0))
     sim.script([CUT, Reply(status=429), WHOLE])

@@ -330,7 +330,7 @@ def test_clients_that_sign_each_request_are_refused_by_name(kind: Any, name: str
     }
     with Way(kind) as way:
         client = _closed(way, getattr(anthropic, prefix + name)(**made[name]))
-        with pytest.raises(TypeError, match=f"{prefix}{name}.*supported: anthropic.Anthropic"):
+        with pytest.raises(TypeError, match=rf"{prefix}{name}.*supported: anthropic\.Anthropic"):
             continuation.wrap(client)
 
 
@@ -352,8 +352,8 @@ def test_a_foundry_client_comes_back_whole(kind: Any) -> None:
 def test_a_vertex_client_comes_back_whole(kind: Any, model: str) -> None:
     make = {"sync": anthropic.AnthropicVertex, "async": anthropic.AsyncAnthropicVertex}[kind]
     with Simulator(LONG) as sim, Relay(sim.url, vertex) as cloud, Way(kind) as way, quietly():
-        where = {"base_url": f"{cloud.url}/v1", "project_id": "P", "region": "L"}
-        bare: Any = make(**where, access_token="token")
+        where: dict[str, Any] = {"project_id": "P", "region": "L"}
+        bare: Any = make(base_url=f"{cloud.url}/v1", **where, access_token="token")
         with way.within(bare):
             client = way.wrap(bare)
             assert type(client) is make
@@ -389,7 +389,7 @@ class Friendly(anthropic.Anthropic):
     "thing", [None, 7, "client", object(), anthropic, anthropic.Anthropic, types.SimpleNamespace()]
 )
 def test_what_is_no_client_is_refused_and_told_what_is_one(thing: object) -> None:
-    with pytest.raises(TypeError, match="cannot wrap .*supported: anthropic.Anthropic"):
+    with pytest.raises(TypeError, match=r"cannot wrap .*supported: anthropic\.Anthropic"):
         continuation.wrap(thing)
 
 
@@ -398,7 +398,7 @@ def test_clients_of_other_sdks_are_refused(kind: Any) -> None:
     with Way(kind) as way:
         make = way.pick(openai.OpenAI, openai.AsyncOpenAI)
         other = _closed(way, make(api_key="key", base_url="http://127.0.0.1:1"))
-        with pytest.raises(TypeError, match="supported: anthropic.Anthropic"):
+        with pytest.raises(TypeError, match=r"supported: anthropic\.Anthropic"):
             continuation.wrap(other)
 
 
@@ -415,18 +415,17 @@ def test_an_sdk_that_is_too_old_is_refused(version: str, monkeypatch: pytest.Mon
 def test_a_subclass_that_signs_or_cannot_be_copied_is_refused() -> None:
     with Signing(api_key="key") as signing, pytest.raises(TypeError, match="prepares requests"):
         continuation.wrap(signing)
-    with Stubborn("http://127.0.0.1:1") as stubborn:
-        with pytest.raises(TypeError, match="cannot be copied"):
-            continuation.wrap(stubborn)
+    url = "http://127.0.0.1:1"
+    with Stubborn(url) as stubborn, pytest.raises(TypeError, match="cannot be copied"):
+        continuation.wrap(stubborn)
 
 
 def test_a_subclass_of_ones_own_is_served() -> None:
-    with Simulator(LONG) as sim, Way("sync") as way:
-        with Friendly(base_url=sim.url, api_key="key") as bare:
-            client = continuation.wrap(bare)
-            assert type(client) is Friendly
-            assert client.nickname == "mine"
-            assert create(way, client) == LONG
+    with Simulator(LONG) as sim, Friendly(base_url=sim.url, api_key="key") as bare:
+        client = continuation.wrap(bare)
+        assert type(client) is Friendly
+        assert client.nickname == "mine"
+        assert create(Way("sync"), client) == LONG
 
 
 def test_a_bad_config_is_named() -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from continuation import __version__
-from continuation.cli import demo, run, simulate
+from continuation.cli import config, demo, doctor, limits, run, simulate
 from continuation.cli.exits import CommandError, Exit
 from continuation.cli.screen import silence, soften
 
@@ -58,6 +58,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"continuation {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, run, simulate):
+    for module in (demo, run, simulate, config, limits, doctor):
         module.add_to(commands)
     return parser

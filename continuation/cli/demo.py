@@ -8,10 +8,13 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx2
+
 import continuation
 from continuation.cli import demo_text, demo_tool
 from continuation.cli.demo_stage import DEFAULT_MODEL, Client, Show, Stage, default_file
 from continuation.cli.exits import CommandError, Exit, need_anthropic, positive, reason
+from continuation.cli.refusals import explain
 from continuation.cli.screen import Screen, screen
 from continuation.simulator import Scenario, Simulator
 
@@ -71,15 +74,22 @@ def run(arguments: argparse.Namespace) -> int:
         # A simulated model does not retire.
         warnings.simplefilter("ignore", DeprecationWarning)
         _introduce(anthropic, stage, simulator, out)
-        with _client(anthropic, simulator) as client:
-            out.line("1. anthropic.Anthropic(), as it is", "bold")
-            show.unwrapped(client, stage, out)
-            out.line()
-            out.line("2. continuation.wrap(anthropic.Anthropic()): the same call, streamed", "bold")
-            if out.live and show.paced:
-                simulator.scenario = _paced(stage)
-            equal = show.wrapped(client, stage, out)
+        try:
+            with _client(anthropic, simulator) as client:
+                equal = _play(show, client, stage, simulator, out)
+        except anthropic.AnthropicError as error:
+            raise CommandError(explain(error, simulator.url), Exit.PROVIDER) from error
     return Exit.WHOLE if equal else Exit.NOT_WHOLE
+
+
+def _play(show: Show, client: Client, stage: Stage, simulator: Simulator, out: Screen) -> bool:
+    out.line("1. anthropic.Anthropic(), as it is", "bold")
+    show.unwrapped(client, stage, out)
+    out.line()
+    out.line("2. continuation.wrap(anthropic.Anthropic()): the same call, streamed", "bold")
+    if out.live and show.paced:
+        simulator.scenario = _paced(stage)
+    return show.wrapped(client, stage, out)
 
 
 def _stage(arguments: argparse.Namespace, show: Show, out: Screen) -> Stage:
@@ -107,7 +117,7 @@ def _simulator(stage: Stage) -> Simulator:
 
 def _client(anthropic: ModuleType, simulator: Simulator) -> Client:
     """Make the client; neither a proxy nor a key of the environment has a part in this."""
-    http = anthropic.DefaultHttpxClient(trust_env=False)
+    http = httpx2.Client(trust_env=False)
     client: Client = anthropic.Anthropic(
         base_url=simulator.url, api_key="simulated", max_retries=0, http_client=http
     )

@@ -5,20 +5,20 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 
 import continuation
-from continuation.cli.exits import CommandError, Exit, need_anthropic, positive, reason
+from continuation.cli.config import in_force
+from continuation.cli.exits import CommandError, Exit, need_anthropic, positive
 from continuation.cli.refusals import explain, hide_keys
 from continuation.cli.screen import is_terminal, screen
 from continuation.cli.sink import Sink, SinkError, open_sink
 from continuation.cli.words import costs, describe, plural, summary
+from continuation.config import Config
 from continuation.limits import spellings
-from continuation.policy import Policy, load
 from continuation.report import Event, Finished, Report, Retrying
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ def add_to(commands: Commands) -> None:
         "--out", type=Path, metavar="FILE", help="write the answer there, as it comes"
     )
     parser.add_argument("--system", metavar="S", help="system prompt")
-    parser.add_argument("--config", metavar="FILE", help="policies: TOML with a [defaults] table")
+    parser.add_argument(
+        "--config", metavar="FILE", help="policies (default: the file `continuation config` uses)"
+    )
     parser.add_argument("--base-url", metavar="U", help="another server that speaks the same API")
     parser.add_argument(
         "--dialect",
@@ -69,11 +71,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Run one prompt. All that can be wrong with the arguments is found before it is sent."""
     _check_dialect(arguments)
     body = _body(arguments)
-    policy = _policy(arguments)
+    config = _config(arguments)
     sdk = need_anthropic()
     with _client(sdk, arguments.base_url) as client, open_sink(arguments.out) as sink:
         turn = _Turn(sdk, client, sink, to_terminal=arguments.out is None)
-        return turn.run(policy, body)
+        return turn.run(config, body)
 
 
 # -- the arguments -------------------------------------------------------------------------------
@@ -121,19 +123,20 @@ def _standard_input() -> str:
         raise CommandError(message, Exit.USAGE) from error
 
 
-def _policy(arguments: argparse.Namespace) -> Policy:
-    try:
-        policy = load(arguments.config)
-    except (OSError, ValueError, TypeError) as error:
-        message = f"--config {reason(error)}"
-        raise CommandError(message, Exit.USAGE) from error
-    return policy if arguments.max_tokens else replace(policy, first_limit="ceiling")
+def _config(arguments: argparse.Namespace) -> Config:
+    config = in_force(arguments.config)
+    if arguments.max_tokens:
+        return config
+    return config.but("no --max-tokens", first_limit="ceiling")
 
 
 def _client(sdk: ModuleType, base_url: str | None) -> anthropic.Anthropic:
     try:
         client: anthropic.Anthropic = sdk.Anthropic(base_url=base_url)
-    except (sdk.AnthropicError, httpx2.InvalidURL, ValueError) as error:
+    except sdk.AnthropicError as error:  # it looked for credentials, and found broken ones
+        message = f"no key: set ANTHROPIC_API_KEY ({hide_keys(str(error))})"
+        raise CommandError(message, Exit.MISSING) from error
+    except (httpx2.InvalidURL, ValueError) as error:
         message = f"the client cannot be made: {hide_keys(str(error))}"
         raise CommandError(message, Exit.USAGE) from error
     key = client.api_key or client.auth_token
@@ -167,9 +170,9 @@ class _Turn:
         self._report: Report | None = None
         self._stop: str | None = None
 
-    def run(self, policy: Policy, body: dict[str, Any]) -> Exit:
+    def run(self, config: Config, body: dict[str, Any]) -> Exit:
         try:
-            wrapped = continuation.wrap(self._client, config=policy, on_event=self._hear)
+            wrapped = continuation.wrap(self._client, config=config, on_event=self._hear)
         except TypeError as error:
             raise CommandError(str(error), Exit.MISSING) from error
         try:

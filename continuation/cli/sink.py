@@ -34,12 +34,14 @@ class Sink:
             return
         try:
             self._begin()
+            # Counted first: Ctrl-C may come between the write and the next statement.
+            self.written += len(text)
             self._stream.write(text.encode(errors="replace"))
             self._stream.flush()
         except OSError as error:
+            self.written -= len(text)
             message = f"{self.name}: {error.strerror or error}"
             raise SinkError(message) from error
-        self.written += len(text)
         self._last = text[-1]
 
     def _begin(self) -> None:

@@ -7,6 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import cycle, islice
 
 MODEL = "bench-model"
+LIMIT = 16_000
+"""What is asked for; above 21,333 the SDK refuses to call without streaming."""
+TOKENS = 5_000
+"""Output tokens of any answer: fewer than the limit, or an uncut one would be doubted."""
 PIECES = (
     "def ",
     "merge(left: list[int], right",
@@ -39,7 +43,7 @@ def event(kind: str, **fields: object) -> bytes:
 
 def opening(block: object) -> list[bytes]:
     """Return the events before the first delta of the one content block."""
-    message = {
+    message: dict[str, object] = {
         "id": "msg_bench",
         "type": "message",
         "role": "assistant",
@@ -53,12 +57,12 @@ def opening(block: object) -> list[bytes]:
     return [event("message_start", message=message), start, event("ping")]
 
 
-def closing(reason: str, tokens: int) -> list[bytes]:
+def closing(reason: str) -> list[bytes]:
     """Return the events after the last delta."""
     delta = {"stop_reason": reason, "stop_sequence": None}
     return [
         event("content_block_stop", index=0),
-        event("message_delta", delta=delta, usage={"output_tokens": tokens}),
+        event("message_delta", delta=delta, usage={"output_tokens": TOKENS}),
         event("message_stop"),
     ]
 
@@ -79,13 +83,13 @@ def call_deltas(texts: Iterable[str]) -> Iterator[bytes]:
 def text_stream(texts: Sequence[str], reason: str = "end_turn") -> list[bytes]:
     """Return a stream that says `texts`, one event each."""
     begin = opening({"type": "text", "text": ""})
-    return [*begin, *text_deltas(texts), *closing(reason, len(texts))]
+    return [*begin, *text_deltas(texts), *closing(reason)]
 
 
 def call_stream(texts: Sequence[str]) -> list[bytes]:
     """Return a stream that is one call to write `texts` to a file."""
     begin = opening({"type": "tool_use", "id": "toolu_bench", "name": "write", "input": {}})
-    return [*begin, *call_deltas(texts), *closing("tool_use", len(texts))]
+    return [*begin, *call_deltas(texts), *closing("tool_use")]
 
 
 def of_events(number: int, *, call: bool = False) -> list[bytes]:
@@ -104,6 +108,6 @@ def body(texts: Sequence[str], reason: str = "end_turn") -> bytes:
         "content": [{"type": "text", "text": "".join(texts)}],
         "stop_reason": reason,
         "stop_sequence": None,
-        "usage": {"input_tokens": 25, "output_tokens": len(texts)},
+        "usage": {"input_tokens": 25, "output_tokens": TOKENS},
     }
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()

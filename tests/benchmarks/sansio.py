@@ -28,7 +28,7 @@ class Driven:
 
     shown: list[bytes] = field(default_factory=list[bytes])
     seconds: list[float] = field(default_factory=list[float])
-    """Engine time of each attempt: its bytes, and all that follows until the next is sent."""
+    """CPU of each attempt: its bytes, and all that follows until the next is sent."""
     report: Report | None = None
 
 
@@ -57,19 +57,19 @@ def drive(attempts: Sequence[Sequence[bytes]], *, streamed: bool) -> Driven:
     driven, script, bodies = Driven(), turn.run(), iter(attempts)
     reply: Reply = None
     chunks: Sequence[bytes] = ()
-    begun = time.perf_counter()
+    begun = time.thread_time()
     while (command := _next(script, reply)) is not None:
         reply = None
         if isinstance(command, Send):
-            driven.seconds.append(time.perf_counter() - begun)
+            driven.seconds.append(time.thread_time() - begun)
             chunks = next(bodies)
             reply = STREAM if streamed or len(driven.seconds) > 1 else JSON
-            begun = time.perf_counter()
+            begun = time.thread_time()
         elif isinstance(command, Relay):
             _relay(command, chunks, driven.shown)
         elif isinstance(command, Show):
             driven.shown.append(command.data)
-    driven.seconds = [*driven.seconds[1:], time.perf_counter() - begun]
+    driven.seconds = [*driven.seconds[1:], time.thread_time() - begun]
     driven.report = turn.recorder.finished
     return driven
 

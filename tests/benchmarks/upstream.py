@@ -2,7 +2,8 @@
 
 Which answer is named by the request's `x-answer` header: `stream/EVENTS` (each event its own write
 and its own HTTP chunk, as a provider sends them), `blocks/EVENTS` (chunks of 16 kB),
-`call/EVENTS` (one function call), `body/CHARACTERS` (not streamed).
+`call/EVENTS` (one function call), `body/CHARACTERS` (not streamed, at once),
+`late/CHARACTERS` (not streamed, after a wait).
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ import socketserver
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Generator
 
 import answers
 
 BLOCK = 16_384
+LATE = 0.02
+"""Seconds that a late answer takes. A model that wrote 2 kB in so little would be a wonder."""
 
 
 def _chunk(data: bytes) -> bytes:
@@ -33,7 +37,7 @@ def _head(kind: str, *framing: str) -> bytes:
 def raw(name: str) -> list[bytes]:
     """Return the named answer's bytes, event by event or as one body."""
     kind, _, size = name.partition("/")
-    if kind == "body":
+    if kind in {"body", "late"}:
         return [answers.body(answers.pieces(int(size)))]
     return answers.of_events(int(size), call=kind == "call")
 
@@ -42,7 +46,7 @@ def raw(name: str) -> list[bytes]:
 def writes(name: str) -> list[bytes]:
     """Return what is written to the socket, write by write."""
     parts = raw(name)
-    if name.startswith("body/"):
+    if name.startswith(("body/", "late/")):
         return [_head("application/json", f"content-length: {len(parts[0])}") + parts[0]]
     if name.startswith("blocks/"):
         whole = b"".join(parts)
@@ -70,6 +74,7 @@ class _Handler(socketserver.StreamRequestHandler):
             name = value.strip() if key.lower() == "x-answer" else name
             line = self.rfile.readline()
         self.rfile.read(length)
+        time.sleep(LATE if name.startswith("late/") else 0)
         for data in writes(name):
             self.connection.sendall(data)
         return True
@@ -80,7 +85,7 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 @contextlib.contextmanager
-def upstream() -> Iterator[str]:
+def upstream() -> Generator[str]:
     """Start the provider in a child process; give its base URL."""
     command = [sys.executable, __file__]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE) as child:

@@ -1,4 +1,4 @@
-"""Random histories in each dialect, and the damage that crashes, agents and providers do to them."""
+"""Random histories in each dialect, and the damage that crashes and agents do to them."""
 
 from __future__ import annotations
 
@@ -128,9 +128,8 @@ def _foreign(draw: st.DrawFn, dialect: str, messages: list[Any]) -> None:
 
 
 def _garbage(draw: st.DrawFn, dialect: str, messages: list[Any]) -> None:
-    junk = draw(
-        st.sampled_from([None, 5, "plain words", {}, [], {"role": "tool"}, {"role": "user"}])
-    )
+    every: list[Any] = [None, 5, "plain words", {}, [], {"role": "tool"}, {"role": "user"}]
+    junk = draw(st.sampled_from(every))
     messages.insert(_at(draw, messages), junk)
 
 

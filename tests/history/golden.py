@@ -95,8 +95,8 @@ def kimi_code(line: str) -> list[Json]:
         end_step()
         if message["role"] == "user":
             content = [{"type": "text", "text": message["content"]}]
-            made = {"role": "user", "content": content, "toolCalls": []}
-            records.append({"type": "context.append_message", "message": made})
+            said = {"role": "user", "content": content, "toolCalls": []}
+            records.append({"type": "context.append_message", "message": said})
             continue
         turn = {"turnId": "t", "step": len(records)}
         step = f"step{len(records)}"
@@ -107,7 +107,7 @@ def kimi_code(line: str) -> list[Json]:
             part = {"type": "text", "text": message["content"]}
             event(type="content.part", uuid=f"{step}p", part=part, **inner)
         for call in message.get("tool_calls", []):
-            made = {"toolCallId": call["id"], "name": "tool", "args": {"n": 1}}
+            made: Json = {"toolCallId": call["id"], "name": "tool", "args": {"n": 1}}
             event(type="tool.call", uuid=f"{step}{call['id']}", **inner, **made)
     end_step()
     return records

@@ -5,8 +5,8 @@
     R:a=text           the result of call a (default text: "ok a")
     R*:a               a synthetic result of call a
 
-`th+` is signed thinking, `th-` unsigned, `th0+` signed but empty. `read` gives the same line back: who
-said what, in order, whatever messages it is spread over; what a repair made up is marked by a star.
+`th+` is signed thinking, `th-` unsigned, `th0+` signed but empty. `read` gives the same line back:
+who said what, in order, whatever messages it is spread over; what a repair made up has a star.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def _write_gemini(messages: list[Json], who: str, text: str, parts: list[tuple[s
         call, said = _result(who, text)
         response = {"id": call, "name": "tool", "response": {"output": said}}
         part = {"functionResponse": response}
-        last = messages[-1] if messages else {"role": "", "parts": [{}]}
+        last: Json = messages[-1] if messages else {"role": "", "parts": [{}]}
         if last["role"] == "user" and "functionResponse" in last["parts"][-1]:
             last["parts"].append(part)
         else:

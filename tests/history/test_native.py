@@ -345,7 +345,7 @@ def test_vector_91_a_content_without_parts_is_dropped() -> None:
 
 
 def test_vector_92_a_response_lost_by_the_sdk_is_synthesised() -> None:
-    """google-genai's curated history drops the user turn of a failed answer, a response included."""
+    """google-genai's curated history drops the user turn of a failed answer, response and all."""
     body = write(GE, "U:x A[c:a]")
     assert read(GE, _mended(GE, body, DEAD)) == "U:x A[c:a] R*:a"
 

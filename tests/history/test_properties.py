@@ -11,7 +11,7 @@ from continuation.history import RepairPolicy, api, repair, validate
 from history.damage import broken, lines, sure_results, texts
 from history.notation import DIALECTS, Json, write
 
-_MANY = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_MANY = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _POLICIES = st.builds(
     RepairPolicy,
     strict=st.booleans(),
@@ -118,6 +118,10 @@ _CONTEXTS = [
     {"model": "claude-sonnet-5", "thinking": {"type": "adaptive"}},
     {"model": "claude-3-5-sonnet", "max_tokens": 100},
     {"model": "deepseek-reasoner"},
+    {"model": "deepseek-chat"},
+    {"thinking": {"type": "enabled", "budget_tokens": 2000}},
+    {"thinking": {"type": "disabled"}},
+    {"model": "claude-opus-5-5", "thinking": {"type": "enabled", "budget_tokens": 2000}},
     {"model": "kimi-k2-thinking"},
     {"model": "mistral-large"},
     {"model": "gemini-3-pro-preview"},

@@ -1,4 +1,4 @@
-"""Every rule of every dialect: what breaks it, where, the provider's words, and that it is mended."""
+"""Every rule of every dialect: what breaks it, where, in whose words, and that it is mended."""
 
 from __future__ import annotations
 
@@ -662,7 +662,7 @@ def test_a_rule_is_found_in_its_place_in_the_providers_words_and_mended(
     given = dict(case.more)
     strict, vendor = given.pop("strict", False), given.pop("vendor", None)
     found = validate(case.body, dialect, strict=strict, vendor=vendor, **given)
-    (violation,) = [v for v in found if v.code == case.code][:1] or [None]
+    violation = next((v for v in found if v.code == case.code), None)
     assert violation is not None, found
     assert violation.path == case.path
     assert case.text in violation.message

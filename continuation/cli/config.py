@@ -1,0 +1,109 @@
+"""`continuation config`: is the file right, what holds for a model; and which file is in force."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from continuation.cli.exits import CommandError, Exit, reason
+from continuation.cli.screen import screen
+from continuation.cli.words import plural
+from continuation.config import ENVIRONMENT, FILE_NAME, Config, examine, load
+
+if TYPE_CHECKING:
+    from continuation.cli.exits import Commands
+
+_DESCRIPTION = f"""\
+The file with policies: the one that is named, else the one in ${ENVIRONMENT}, else
+{FILE_NAME} in the working directory. (`continuation.wrap` never looks there: it may be
+somebody else's repository.)"""
+_KEY_HEAD = ("key", "value", "from")
+
+
+def add_to(commands: Commands) -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "config", help="check the configuration file, show what holds", description=_DESCRIPTION
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    check = actions.add_parser("check", help="say everything that is wrong with the file")
+    check.add_argument("file", nargs="?", type=Path, metavar="FILE")
+    check.set_defaults(command=_check)
+    show = actions.add_parser("show", help="say what holds for a model, and who said so")
+    show.add_argument("model", metavar="MODEL")
+    show.add_argument("--config", metavar="FILE")
+    show.set_defaults(command=_show)
+
+
+# --- which file ---------------------------------------------------------------------------------
+
+
+def place(named: str | Path | None) -> tuple[Path | None, str]:
+    """Return the file in force, if there is one, and who named it."""
+    if named is not None:
+        return Path(named), "named on the command line"
+    if from_environment := os.environ.get(ENVIRONMENT):
+        return Path(from_environment), f"named by {ENVIRONMENT}"
+    here = Path(FILE_NAME)
+    return (here, "in the working directory") if here.is_file() else (None, "no file")
+
+
+def in_force(named: str | Path | None) -> Config:
+    """Read the configuration a command is to use, and say so if nobody named it.
+
+    Raises `CommandError`.
+    """
+    path, who = place(named)
+    about = "--config " if named is not None else ""
+    try:
+        config = load(path) if path is not None else Config()
+    except (OSError, ValueError) as error:
+        message = f"{about}{reason(error)}"
+        raise CommandError(message, Exit.USAGE) from error
+    if path is not None and named is None:
+        screen(sys.stderr).line(f"continuation: policies from {path} ({who})", "dim")
+    return config
+
+
+# --- the commands -------------------------------------------------------------------------------
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    path, who = place(arguments.file)
+    if path is None:
+        message = f"there is no {FILE_NAME} here and {ENVIRONMENT} is not set: name a FILE"
+        raise CommandError(message, Exit.USAGE)
+    try:
+        config, mistakes = examine(path)
+    except OSError as error:
+        raise CommandError(reason(error), Exit.USAGE) from error
+    out = screen(sys.stdout)
+    for mistake in mistakes:
+        out.line(str(mistake), "red")
+    if mistakes:
+        return Exit.NOT_WHOLE
+    keys = sum(len(layer.values) for layer in config.layers)
+    told = [plural(keys, "key"), plural(len(config.vendors), "vendor")]
+    out.line(f"{path} ({who}): {', '.join(told)}, no mistakes", "green")
+    return Exit.WHOLE
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    config = in_force(arguments.config)
+    rows = [
+        (key, _text(found.value), found.source)
+        for key, found in config.explain(arguments.model).items()
+    ]
+    out = screen(sys.stdout)
+    out.table(_KEY_HEAD, rows)
+    return Exit.WHOLE
+
+
+def _text(value: object) -> str:
+    """Write a value as the file would have it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)

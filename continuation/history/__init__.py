@@ -1,0 +1,39 @@
+"""Make a conversation history valid for its provider again: validate, plan, repair."""
+
+from continuation.history.api import Plan, open_calls, plan, repair, repair_refused, validate
+from continuation.history.classify import HistoryError, classify
+from continuation.history.types import (
+    Body,
+    Change,
+    Decision,
+    Dialect,
+    Facts,
+    NewSessionWanted,
+    OpenCall,
+    Repaired,
+    RepairPolicy,
+    Violation,
+)
+from continuation.history.wordings import Reason
+
+__all__ = [
+    "Body",
+    "Change",
+    "Decision",
+    "Dialect",
+    "Facts",
+    "HistoryError",
+    "NewSessionWanted",
+    "OpenCall",
+    "Plan",
+    "Reason",
+    "RepairPolicy",
+    "Repaired",
+    "Violation",
+    "classify",
+    "open_calls",
+    "plan",
+    "repair",
+    "repair_refused",
+    "validate",
+]

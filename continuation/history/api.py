@@ -1,0 +1,310 @@
+"""Validate a history, plan its repair, repair it: the three verbs, for every dialect."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from continuation.history import anthropic, gemini, openai_chat, openai_responses, pairing, passes
+from continuation.history.classify import HistoryError
+from continuation.history.detect import detect
+from continuation.history.grammar import Grammar, History, Work
+from continuation.history.tree import Context
+from continuation.history.types import (
+    Body,
+    Change,
+    Dialect,
+    Facts,
+    OpenCall,
+    Repaired,
+    RepairPolicy,
+    Violation,
+)
+from continuation.history.wordings import looks_like_recovery
+
+__all__ = ["Plan", "open_calls", "plan", "repair", "repair_refused", "validate"]
+
+_log = logging.getLogger(__name__)
+
+_GRAMMARS: dict[Dialect, Grammar] = {
+    grammar.dialect: grammar
+    for grammar in (
+        anthropic.AnthropicGrammar(),
+        openai_chat.ChatGrammar(),
+        openai_responses.ResponsesGrammar(),
+        gemini.GeminiGrammar(),
+    )
+}
+
+#: Each round of passes mends what it sees; what one pass did to another's ground shows in the next.
+#: Random damage (tests/history) needs three rounds at most.
+_ROUNDS = 8
+
+
+def validate(
+    body: Body,
+    dialect: str | None = None,
+    *,
+    model: str | None = None,
+    facts: Facts | None = None,
+    strict: bool = False,
+    live: bool = True,
+    vendor: str | None = None,
+) -> list[Violation]:
+    """List where a history breaks its provider's rules, in no promised order; empty if it is valid.
+
+    `dialect` is "anthropic", "openai-chat", "openai-responses" or "gemini"; by default it is told
+    from the body's shape. Rules that depend on the model use `facts`, else what is known of `model`
+    (default: the body's own); of an unknown model only what holds for all is asked. `strict` adds
+    rules that only some servers of a dialect enforce. `live=False`: the body is about to be sent,
+    so a trailing call without result is no longer one that may still be running.
+
+    Raises ValueError for a body whose dialect cannot be told and for an unknown dialect.
+    """
+    grammar = _grammar(body, dialect)
+    context = _context(body, grammar, model, facts, strict=strict, live=live, vendor=vendor)
+    if grammar.glance(body, context):
+        return []
+    return list(_check(_read(grammar, body, context)))
+
+
+def repair(
+    body: Body,
+    dialect: str | None = None,
+    *,
+    policy: RepairPolicy | None = None,
+    model: str | None = None,
+    facts: Facts | None = None,
+) -> Repaired:
+    """Make a history valid; the very same object comes back when there is nothing to do.
+
+    The body is never changed, equal bodies give equal results, and repairing twice changes nothing.
+    Arguments are those of `validate`; what is done where there is a choice, `policy` says.
+
+    Raises what `validate` raises, and NewSessionWanted when the policy's `ask` decides so.
+    """
+    return plan(body, dialect, policy=policy, model=model, facts=facts).apply()
+
+
+def repair_refused(
+    body: Body,
+    error: HistoryError,
+    dialect: str | None = None,
+    *,
+    policy: RepairPolicy | None = None,
+    model: str | None = None,
+    facts: Facts | None = None,
+) -> Repaired:
+    """Repair a body that a provider has just refused with `error`.
+
+    If the history shows the fault, that is mended as usual; if it does not (a signature looks like
+    any other), what the error speaks of is taken out. The same object comes back when neither
+    helps: then sending again is pointless. Raises what `repair` raises.
+    """
+    mended = repair(body, dialect, policy=error.policy(policy), model=model, facts=facts)
+    if any(change.why == error.code for change in mended.changes):
+        return mended
+    forced = repair(body, dialect, policy=error.forced(policy), model=model, facts=facts)
+    return forced if forced.body is not body else mended
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a repair would do; nothing is done before `apply`."""
+
+    body: Body
+    _repaired: Repaired
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The changes, in the order they would be made."""
+        return self._repaired.changes
+
+    @property
+    def left(self) -> tuple[Violation, ...]:
+        """What would still be wrong, because the policy refused to mend it."""
+        return self._repaired.left
+
+    def apply(self) -> Repaired:
+        """The repaired body."""
+        return self._repaired
+
+
+def plan(
+    body: Body,
+    dialect: str | None = None,
+    *,
+    policy: RepairPolicy | None = None,
+    model: str | None = None,
+    facts: Facts | None = None,
+) -> Plan:
+    """Work out a repair without deciding for it; arguments are those of `repair`."""
+    policy = policy if policy is not None else RepairPolicy()
+    grammar = _grammar(body, dialect)
+    context = _context(
+        body, grammar, model, facts, strict=policy.strict, live=policy.live, vendor=policy.vendor
+    )
+    prefill = policy.prefill if policy.prefill is not None else context.prefill
+    context = replace(context, reasoning=policy.reasoning, prefill=prefill)
+    told_by_us = policy.is_recovery is looks_like_recovery or not policy.coalesce
+    if policy.thinking == "keep" and told_by_us and grammar.glance(body, context):
+        return Plan(body, Repaired(body))
+    return Plan(body, _repair(grammar, body, context, policy))
+
+
+def open_calls(body: Body, dialect: str | None = None) -> tuple[OpenCall, ...]:
+    """List the tool calls of a history that have no result, trailing ones included.
+
+    Raises what `validate` raises.
+    """
+    grammar = _grammar(body, dialect)
+    return pairing.open_calls(_read(grammar, body, Context()))
+
+
+# -- rounds --------------------------------------------------------------------------------------
+
+
+def _repair(grammar: Grammar, body: Body, context: Context, policy: RepairPolicy) -> Repaired:
+    done = Repaired(body)
+    for number in range(_ROUNDS):
+        work = _work(grammar, done.body, context, policy)
+        left = tuple(_check(work))
+        done = replace(done, left=left)
+        if not left and not _wanted(work, number):
+            return done
+        passes.run(work)
+        if not work.changes:
+            return done
+        _explain(work.changes)
+        done = _written(work, done)
+        policy = replace(policy, thinking="keep")
+    return replace(done, left=tuple(_check(_read(grammar, done.body, context))))
+
+
+def _wanted(work: Work, number: int) -> bool:
+    """Whether there is work to do although no provider would object."""
+    joins = work.policy.coalesce and passes.has_recovery(work)
+    return joins or (work.policy.thinking != "keep" and number == 0)
+
+
+def _written(work: Work, before: Repaired) -> Repaired:
+    """The body after a round; messages nobody touched are the same objects."""
+    grammar = work.grammar
+    native = work.body[grammar.field]
+    elements: list[Any] = []
+    origins: list[int] = []
+    for message in work.messages:
+        made = grammar.written(message, native)
+        elements += [element for element, _ in made]
+        origins += [_origin(index, before.origins) for _, index in made]
+    body = {**work.body, grammar.field: elements, **work.settings}
+    for key in [key for key, value in work.settings.items() if value is None]:
+        del body[key]
+    return Repaired(
+        body,
+        before.changes + tuple(work.changes),
+        origins=tuple(origins),
+        headers={**before.headers, **work.headers},
+    )
+
+
+def _origin(index: int, earlier: tuple[int, ...] | None) -> int:
+    return index if earlier is None or index < 0 else earlier[index]
+
+
+def _explain(changes: list[Change]) -> None:
+    if _log.isEnabledFor(logging.DEBUG):
+        for change in changes:
+            _log.debug("%s at %s: %s", change.what, change.where, change.why)
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+def _read(grammar: Grammar, body: Body, context: Context) -> History:
+    return History(grammar, body, grammar.read(body, context), context)
+
+
+def _work(grammar: Grammar, body: Body, context: Context, policy: RepairPolicy) -> Work:
+    return Work(grammar, body, grammar.read(body, context), context, policy)
+
+
+def _check(history: History) -> Iterator[Violation]:
+    for message in history.messages:
+        for fault in message.faults:
+            yield history.violation(fault.code, message, fault)
+        for part in message.parts:
+            for fault in part.faults:
+                yield history.violation(fault.code, part, fault)
+    yield from pairing.check(history)
+    for n, message in enumerate(history.messages):
+        code = history.grammar.vacuous(message, last=n == len(history.messages) - 1)
+        if code is not None:
+            yield history.violation(code, message)
+    for n in range(1, len(history.messages)):
+        first, second = history.messages[n - 1 : n + 1]
+        if history.grammar.folds(first, second, history.context):
+            yield history.violation("roles_not_alternating", second)
+    yield from history.grammar.check(history)
+
+
+# -- context -------------------------------------------------------------------------------------
+
+
+def _grammar(body: Body, dialect: str | None) -> Grammar:
+    if dialect is None:
+        return _GRAMMARS[detect(body)]
+    try:
+        return _GRAMMARS[Dialect(dialect)]
+    except ValueError:
+        names = ", ".join(Dialect)
+        msg = f"dialect={dialect!r}: use one of {names}, or None to tell it from the body"
+        raise ValueError(msg) from None
+
+
+def _context(
+    body: Body,
+    grammar: Grammar,
+    model: str | None,
+    facts: Facts | None,
+    *,
+    strict: bool,
+    live: bool,
+    vendor: str | None,
+) -> Context:
+    named = model if model is not None else body.get("model")
+    name = named if isinstance(named, str) else ""
+    known = facts if facts is not None else _known(grammar.dialect, name)
+    return Context(
+        model=name,
+        prefill=known.prefill if known else None,
+        thinking=known.thinking if known else None,
+        binding=known.binding if known else False,
+        strict=strict,
+        live=live,
+        vendor=vendor or _vendor(name),
+    )
+
+
+def _known(dialect: Dialect, model: str) -> Facts | None:
+    """What the table says of a model, where its rows speak of this dialect's own models."""
+    own = {Dialect.ANTHROPIC: "claude", Dialect.GEMINI: "gemini"}.get(dialect)
+    if own is None or own not in model.lower():
+        return None
+    from continuation import limits  # the table is read only where a history depends on the model
+
+    return limits.find(model)
+
+
+_VENDORS: dict[str, Callable[[str], object]] = {
+    "deepseek": re.compile(r"deepseek", re.IGNORECASE).search,
+    "moonshot": re.compile(r"kimi|moonshot", re.IGNORECASE).search,
+    "mistral": re.compile(r"mi[sx]tral|codestral|devstral|magistral", re.IGNORECASE).search,
+}
+
+
+def _vendor(model: str) -> str:
+    return next((name for name, fits in _VENDORS.items() if fits(model)), "")

@@ -1,0 +1,99 @@
+"""Which dialect a body is written in, told from its shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from continuation.history.tree import as_list, as_map, is_list, word
+from continuation.history.types import Body, Dialect
+
+__all__ = ["detect"]
+
+_ANTHROPIC_FIELDS: Final = frozenset(
+    {
+        "system",
+        "anthropic_version",
+        "anthropic_beta",
+        "stop_sequences",
+        "top_k",
+        "context_management",
+    }
+)
+_CHAT_FIELDS: Final = frozenset(
+    {
+        "max_completion_tokens",
+        "response_format",
+        "stop",
+        "n",
+        "frequency_penalty",
+        "presence_penalty",
+        "stream_options",
+        "reasoning_effort",
+        "parallel_tool_calls",
+        "logit_bias",
+        "seed",
+    }
+)
+_ANTHROPIC_BLOCKS: Final = frozenset(
+    {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "image"}
+    | {"document", "web_search_tool_result", "mcp_tool_use", "mcp_tool_result", "container_upload"}
+)
+_CHAT_BLOCKS: Final = frozenset({"image_url", "input_audio", "refusal", "file"})
+_PLAIN_ROLES: Final = ("user", "assistant", "system")
+_CHAT_KEYS: Final = ("tool_calls", "tool_call_id", "function_call", "reasoning_content")
+
+
+def detect(body: Body) -> Dialect:
+    """Tell the dialect of a request body, or of the part of it that holds the conversation.
+
+    Plain text messages are the same in both `messages` dialects; without another sign they are
+    taken for Chat, whose rules ask less. Raises ValueError if there is no conversation in `body`.
+    """
+    if is_list(body.get("contents")):
+        return Dialect.GEMINI
+    if "messages" not in body and "input" in body:
+        return Dialect.OPENAI_RESPONSES
+    if is_list(body.get("messages")):
+        return _by_fields(body) or _by_messages(body["messages"])
+    msg = "body: no list `messages`, `contents` or `input` in it; name the dialect or mend the body"
+    raise ValueError(msg)
+
+
+def _by_fields(body: Body) -> Dialect | None:
+    model = body.get("model")
+    if isinstance(model, str) and model.startswith("claude") and not _CHAT_FIELDS & body.keys():
+        return Dialect.ANTHROPIC
+    tool: Mapping[str, Any] = as_map(next(iter(as_list(body.get("tools"))), None))
+    if "input_schema" in tool or _ANTHROPIC_FIELDS & body.keys():
+        return Dialect.ANTHROPIC
+    if tool.get("type") == "function" or "function" in tool or _CHAT_FIELDS & body.keys():
+        return Dialect.OPENAI_CHAT
+    return None
+
+
+def _by_messages(messages: list[Any]) -> Dialect:
+    if set(map(type, messages)) == {dict}:  # plain texts are most of it, and tell nothing
+        messages = [
+            message
+            for message in messages
+            if len(message) != 2
+            or type(message.get("content")) is not str
+            or message.get("role") not in _PLAIN_ROLES
+        ]
+    told = (_told_by(as_map(message)) for message in messages)
+    return next((dialect for dialect in told if dialect is not None), Dialect.OPENAI_CHAT)
+
+
+def _told_by(message: Mapping[str, Any]) -> Dialect | None:
+    if word(message.get("role")) in ("tool", "developer", "function"):
+        return Dialect.OPENAI_CHAT
+    if any(key in message for key in _CHAT_KEYS):
+        return Dialect.OPENAI_CHAT
+    content = message.get("content")
+    if not is_list(content):
+        return None
+    kinds = {word(as_map(block).get("type")) for block in as_list(content)}
+    if kinds & _ANTHROPIC_BLOCKS:
+        return Dialect.ANTHROPIC
+    return Dialect.OPENAI_CHAT if kinds & _CHAT_BLOCKS else None

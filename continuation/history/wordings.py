@@ -1,0 +1,103 @@
+"""Every sentence that a repair may put into a history, and how others' such sentences are told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from continuation.prompts import looks_like_recovery_prompt
+
+__all__ = [
+    "CONTINUE",
+    "HEAD",
+    "LATE",
+    "LOOP_CLOSED",
+    "REASONING",
+    "WORDINGS",
+    "Reason",
+    "looks_like_recovery",
+    "looks_synthetic",
+]
+
+
+class Reason(StrEnum):
+    """Why a tool call has no result of its own."""
+
+    NOT_STARTED = "not_started"
+    STARTED_UNKNOWN = "started_unknown"
+    """It was running when the session broke; nobody knows what it did."""
+    CANCELLED = "cancelled_by_user"
+    REJECTED = "rejected_by_user"
+    ARGS_TRUNCATED = "args_truncated"
+    RESULT_LOST = "result_lost"
+    SUPERSEDED = "superseded"
+    """The same call id was used again before this call was answered."""
+    NOT_IN_CONTEXT = "not_in_context"
+    """The result exists, but lies outside the part of the history that is sent."""
+
+
+_MARK: Final = "[no result]"
+
+#: A model acts on these texts, so each says what is known and nothing more: a call that may have
+#: run must not read as "not done", and one that was never started must not read as "failed".
+WORDINGS: Final[Mapping[Reason, str]] = MappingProxyType(
+    {
+        Reason.NOT_STARTED: f"{_MARK} This call was never started. Make it again if it is needed.",
+        Reason.STARTED_UNKNOWN: (
+            f"{_MARK} The session was interrupted before a result of this call was recorded. It may"
+            " have run in full, in part or not at all: check the state before doing it again."
+        ),
+        Reason.CANCELLED: (
+            f"{_MARK} The user cancelled this call. It may have taken effect in part."
+            " Do not repeat it unasked."
+        ),
+        Reason.REJECTED: f"{_MARK} The user refused this call, so it did not run.",
+        Reason.ARGS_TRUNCATED: (
+            f"{_MARK} The arguments of this call were cut off, so it did not run."
+            " Make it again, in smaller pieces if they are long."
+        ),
+        Reason.RESULT_LOST: f"{_MARK} This call ended, but its result was lost.",
+        Reason.SUPERSEDED: (
+            f"{_MARK} The same call was made again before this one was answered;"
+            " see the later result."
+        ),
+        Reason.NOT_IN_CONTEXT: f"{_MARK} The result of this call is not part of this context.",
+    }
+)
+
+HEAD: Final = "[The beginning of this conversation is not available.]"
+CONTINUE: Final = "Continue."
+LOOP_CLOSED: Final = "The tool calls above have been made."
+REASONING: Final = "(reasoning not recorded)"
+LATE: Final = "Late result of the call {id}:"
+
+#: How agents known to us word a result that they made up (facts read in their sources).
+_PLACEHOLDERS: Final = re.compile(
+    r"\[no result\]"
+    r"|Tool execution was interrupted before its result was recorded"
+    r"|This tool call was not executed: the model response ended"
+    r"|Operation cancelled by user \(ESC pressed\)"
+    r"|Tool response was lost during context processing"
+    r"|\[Tool \"[^\"]*\" execution was cancelled or failed\]"
+    r"|No result provided\Z"
+    r"|aborted\Z"
+)
+
+#: How qwen-code and its relatives begin the user turn that asks for the rest of a cut answer.
+_RECOVERY_LEADS: Final = (
+    "Output token limit hit. Resume directly",
+    "The connection dropped mid-response. Resume directly",
+)
+
+
+def looks_synthetic(text: str) -> bool:
+    """Whether a tool result's text is a placeholder: ours, or of an agent known to us."""
+    return _PLACEHOLDERS.match(text) is not None
+
+
+def looks_like_recovery(text: str) -> bool:
+    """Whether a user turn only asks the model to go on after a cut: ours, or qwen-code's."""
+    return text.startswith(_RECOVERY_LEADS) or looks_like_recovery_prompt(text)

@@ -1,0 +1,146 @@
+"""A small file that keeps what a client learned of limits from one process to the next.
+
+Off unless `learned_file` names one. It holds numbers by upstream, model and a salted digest of the
+credential. A file that is not ours, or not whole, is left alone with a warning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from continuation.limits import KEPT, Learned
+
+logger = logging.getLogger("continuation")
+
+MOST = 1000
+"""So many lessons are kept; the longest unused goes first."""
+_LARGEST = 1_000_000
+_MARK = "continuation-learned"
+_FORM = 1
+
+Key: TypeAlias = "tuple[str, str, str]"
+"""Upstream, digest of the credential, model."""
+
+
+class Kept(NamedTuple):
+    """What a file holds."""
+
+    salt: bytes
+    lessons: dict[Key, dict[str, Any]]
+
+
+class Memory:
+    """Lets a `Learned` begin with what the file says, and keeps its news there."""
+
+    def __init__(self, path: Path, learned: Learned) -> None:
+        self._path = path
+        self._learned = learned
+        self._lock = threading.Lock()
+        self._usable = True
+
+    def attach(self) -> None:
+        """Read the file, make it if there is none, and write to it from now on. Never raises."""
+        try:
+            kept = self._open()
+        except (OSError, ValueError) as error:
+            self._give_up(error)
+            return
+        self._learned.salt = kept.salt
+        for key, facts in kept.lessons.items():
+            self._learned.restore(key, facts)
+        self._learned.on_news = self._save
+
+    def _open(self) -> Kept:
+        """Read the file; a new one is made whole and at once, so that all agree on its salt."""
+        try:
+            return read(self._path)
+        except FileNotFoundError:
+            with contextlib.suppress(FileExistsError):
+                _write(self._path, Kept(self._learned.salt, {}), new=True)
+            return read(self._path)
+
+    def _save(self) -> None:
+        with self._lock:
+            if not self._usable:
+                return
+            try:
+                self._merge()
+            except (OSError, ValueError) as error:
+                self._give_up(error)
+
+    def _merge(self) -> None:
+        """Put what we know over what others have written since."""
+        found = read(self._path)
+        if found.salt != self._learned.salt:
+            message = "it was made anew by somebody else"
+            raise ValueError(message)
+        ours = cast("dict[Key, dict[str, Any]]", self._learned.facts())
+        others = {key: facts for key, facts in found.lessons.items() if key not in ours}
+        together = [*others.items(), *ours.items()][-MOST:]
+        _write(self._path, Kept(found.salt, dict(together)), new=False)
+
+    def _give_up(self, error: Exception) -> None:
+        self._usable = False
+        why = error.strerror if isinstance(error, OSError) else error
+        logger.warning("learned_file %s is not used: %s", self._path, why)
+
+
+def read(path: Path) -> Kept:
+    """Read a file; raises `ValueError` when it is not ours or not whole, `OSError`."""
+    if path.stat().st_size > _LARGEST:
+        message = "it is too large to be a file of ours"
+        raise ValueError(message)
+    try:
+        document: Any = json.loads(path.read_bytes())
+        if document[_MARK] != _FORM:
+            raise ValueError
+        salt = bytes.fromhex(document["salt"])
+        return Kept(salt, dict(_lessons(document["lessons"])))
+    except (ValueError, LookupError, TypeError) as error:
+        message = "it is damaged, or no file of ours; delete it to begin anew"
+        raise ValueError(message) from error
+
+
+def _lessons(listed: Any) -> Iterator[tuple[Key, dict[str, Any]]]:
+    """Yield what is sound among the lessons; the rest is passed over."""
+    for item in listed[-MOST:]:
+        with contextlib.suppress(ValueError, LookupError, TypeError):
+            upstream, credential, model = (str(item[name])[:300] for name in _NAMES)
+            facts = {name: item[name] for name in KEPT if _sound(name, item.get(name))}
+            if facts:
+                yield (upstream, credential, model), facts
+
+
+_NAMES = ("upstream", "credential", "model")
+
+
+def _sound(name: str, value: object) -> bool:
+    if name == "no_prefill":
+        return value is True
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 10_000_000
+
+
+def _write(path: Path, kept: Kept, *, new: bool) -> None:
+    """Write all or nothing; `new`: raises `FileExistsError` if there is a file by now."""
+    lessons: list[Mapping[str, Any]] = [
+        {**dict(zip(_NAMES, key, strict=True)), **facts} for key, facts in kept.lessons.items()
+    ]
+    document = {_MARK: _FORM, "salt": kept.salt.hex(), "lessons": lessons}
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(document, file, indent=1)
+        if new:
+            Path(path).hardlink_to(name)
+        else:
+            Path(name).replace(path)
+    finally:
+        Path(name).unlink(missing_ok=True)

@@ -1,0 +1,247 @@
+"""Rehearse truncation in your own test suite: a provider that cuts, and waits that do not wait.
+
+    from continuation.testing import simulator          # a pytest fixture
+
+    def test_my_agent_survives_a_cut_call(simulator):
+        simulator.play("cut-call")
+        run_my_agent(base_url=simulator.url)            # any key will do
+        assert len(simulator.posts) == 2                # it was asked again, at the model's ceiling
+
+Without pytest: `with simulate("drop") as simulator: ...`. Importing this module imports no pytest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from continuation import retry
+from continuation.simulator import Call, Reply, Scenario, Simulator, Text, tokens
+from continuation.simulator.faults import Attempts
+from continuation.simulator.model import PREFACE, Ask
+
+if TYPE_CHECKING:
+    import pytest
+
+__all__ = ["ANSWER", "SCENARIOS", "Rehearsal", "set_testing", "simulate", "simulator"]
+
+ANSWER = "".join(
+    f"{n}. The {word} line of an answer that is long enough to be cut somewhere in its middle.\n"
+    for n, word in enumerate(["first", "next", "following", "longer"] * 12, 1)
+)
+"""What the model recites when nothing else is given: about 1,000 of the simulator's tokens."""
+
+_CUT_AFTER = 200
+"""Tokens after which an answer is cut, however much the caller allowed."""
+
+
+@dataclass(frozen=True)
+class _Play:
+    """How a scenario is played: for how many attempts of a conversation, and what differs."""
+
+    about: str
+    attempts: float = 1
+    cut: bool = True
+    call: bool = False
+    label: str | None = None
+    scenario: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+_PLAYS: Mapping[str, _Play] = {
+    "whole": _Play("Nothing goes wrong.", 0, cut=False),
+    "cut-text": _Play("The first answer is text, cut at the output limit."),
+    "always-cut": _Play("Every answer is cut; it stays incomplete.", float("inf")),
+    "cut-call": _Play("The first answer is a function call, cut in its arguments.", call=True),
+    "call-stays-cut": _Play("The call is cut whatever the limit.", float("inf"), call=True),
+    "thinking-eats-all": _Play(
+        "The first answer is thinking only; with thinking off its text is cut.",
+        scenario={"thinking": "all"},
+    ),
+    "drop": _Play("The first answer's connection breaks.", cut=False, scenario={"drop": {1: 8}}),
+    "mislabelled": _Play("The first answer is cut and says it ended.", label="end_turn"),
+    "overloaded": _Play(
+        "The first answer is cut, and the second attempt meets an overloaded provider.",
+        scenario={"status": {2: 529}},
+    ),
+}
+
+SCENARIOS: Mapping[str, str] = {name: play.about for name, play in _PLAYS.items()}
+"""Name of each scenario -> what happens in it."""
+
+
+class Rehearsal(Simulator):
+    """The simulated provider, playing a scenario by name.
+
+    `answer`: what the model recites, a text or the path of a UTF-8 file. `tool` and `arguments`:
+    the call of the scenarios with a call. The scenarios hold for each conversation anew, and cut
+    after 200 tokens (`continuation.simulator.tokens` counts them) whatever limit was asked for.
+
+    Raises `ValueError` naming the scenarios there are.
+    """
+
+    def __init__(
+        self,
+        scenario: str = "cut-text",
+        *,
+        answer: str | Path = ANSWER,
+        tool: str = "Write",
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.answer = answer if isinstance(answer, str) else answer.read_text(encoding="utf-8")
+        self._tool = tool
+        self._arguments = json.dumps(arguments or {"path": "a.txt", "content": self.answer})
+        self._played = Attempts()
+        self._play = _named(scenario)
+        super().__init__(self.answer, _scenario(self._play))
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def play(self, scenario: str) -> None:
+        """Go over to another scenario, and forget everything that was asked."""
+        self._play = _named(scenario)
+        self.scenario = _scenario(self._play)
+        self.reset()
+
+    def reset(self) -> None:
+        super().reset()
+        self._played.forget()
+
+    def _reply(self, ask: Ask, scenario: Scenario) -> Reply:
+        """Answer as the scenario says: the limit is made smaller before, the label wrong after."""
+        play, struck = self._play, self._played.next(ask.key) <= self._play.attempts
+        if play.call and ask.limit and not ask.turns[-1].results:
+            return self._calling(ask, cut=struck)
+        if not struck:
+            return super()._reply(ask, replace(scenario, thinking="none"))
+        if not play.cut:
+            return super()._reply(ask, scenario)
+        limit = min(ask.limit, self._cut_at(ask))
+        reply = super()._reply(replace(ask, limit=limit), scenario)
+        return reply if play.label is None else _mislabelled(reply, play.label, ask.limit)
+
+    def _calling(self, ask: Ask, *, cut: bool) -> Reply:
+        """Call the tool; a call that is cut has half of its arguments."""
+        if not cut:
+            return Reply([Text(PREFACE), Call(self._tool, self._arguments)], stop="tool_use")
+        half = Call(self._tool, self._arguments, cut=len(self._arguments) // 2)
+        usage = {"output_tokens": ask.limit}
+        return Reply([Text(PREFACE), half], stop="max_tokens", usage=usage)
+
+    def _cut_at(self, ask: Ask) -> int:
+        """Return tokens at which the answer breaks off inside a word, if it can."""
+        said = self._reciter.position(ask.turns) if self._reciter is not None else 0
+        rest = self.answer[said:]
+        most = min(_CUT_AFTER, max(1, tokens(rest) - 1))
+        inside = (n for n in range(most, 0, -1) if rest[4 * n - 1 : 4 * n + 1].isalnum())
+        return next(inside, most)
+
+
+def _named(scenario: str) -> _Play:
+    if scenario not in _PLAYS:
+        message = f"scenario {scenario!r}: choose one of {', '.join(_PLAYS)}"
+        raise ValueError(message)
+    return _PLAYS[scenario]
+
+
+def _scenario(play: _Play) -> Scenario:
+    return replace(Scenario(), **play.scenario)
+
+
+def _mislabelled(reply: Reply, label: str, limit: int) -> Reply:
+    """Let a cut answer say that it ended; that it used up the limit is what gives it away."""
+    return replace(reply, stop=label, usage={"output_tokens": limit})
+
+
+@contextlib.contextmanager
+def simulate(
+    scenario: str = "cut-text",
+    *,
+    answer: str | Path = ANSWER,
+    tool: str = "Write",
+    arguments: Mapping[str, Any] | None = None,
+) -> Generator[Rehearsal]:
+    """Serve a scenario on this machine, without waiting; `url` is the base URL for a client.
+
+    Parameters and errors are those of `Rehearsal`; `SCENARIOS` says what there is.
+    """
+    with (
+        set_testing(),
+        Rehearsal(scenario, answer=answer, tool=tool, arguments=arguments) as rehearsal,
+    ):
+        yield rehearsal
+
+
+# --- waiting ------------------------------------------------------------------------------------
+
+
+class _Restore:
+    """What `set_testing` returns: at the end of a `with` block all is as it was before."""
+
+    def __init__(self, before: float | None) -> None:
+        self._before = before
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        retry.cap_waits(self._before)
+
+
+def set_testing(
+    testing: bool = True,
+    *,
+    longest_wait: float = 0.0,
+) -> contextlib.AbstractContextManager[None]:
+    """Let no wait before a retry be longer than `longest_wait` seconds, in the whole process.
+
+    How often is tried, and when trying is given up, stays as it is. `set_testing(False)` ends it,
+    and so does the end of a `with set_testing(): ...` block. The SDKs' own waits are not ours.
+
+    Raises `ValueError` for a wait below 0.
+    """
+    if longest_wait < 0:
+        message = f"longest_wait = {longest_wait!r}: must be 0 or more seconds"
+        raise ValueError(message)
+    return _Restore(retry.cap_waits(longest_wait if testing else None))
+
+
+# --- pytest -------------------------------------------------------------------------------------
+
+
+def _fixture() -> Callable[..., Any]:
+    """Make the fixture; its parameter, given by `indirect`, is the name of a scenario."""
+    import pytest
+
+    @pytest.fixture(name="simulator")
+    def simulator(request: pytest.FixtureRequest) -> Iterator[Rehearsal]:
+        with simulate(getattr(request, "param", "cut-text")) as rehearsal:
+            yield rehearsal
+
+    return simulator
+
+
+if TYPE_CHECKING:
+
+    def simulator() -> Rehearsal:
+        """The pytest fixture: a `Rehearsal` of `cut-text`, or of the scenario in its parameter."""
+        ...
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name != "simulator":
+            message = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(message)
+        globals()[name] = fixture = _fixture()
+        return fixture

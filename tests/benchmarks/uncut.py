@@ -1,0 +1,110 @@
+"""Uncut answers, wrapped against unwrapped: the time, CPU and memory that we add."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from lanes import CALLS, AsyncLanes, Direct, Lanes, SyncLanes
+from measure import Figure, Race, is_quick, peak, race, report
+from upstream import raw, upstream
+
+EVENTS = 20_000
+RATIO, PER_EVENT, MEMORY = 1.05, 1.0, 2.0
+EACH, BLOCKS = f"stream/{EVENTS}", f"blocks/{EVENTS}"
+STREAMS = {
+    EACH: "a chunk per event",
+    BLOCKS: "chunks of 16 kB",
+    f"call/{EVENTS}": "one function call",
+}
+LARGE = "body/1000000"
+CALLED = {
+    "answer 2 kB": (2_000, "Go."),
+    "answer 50 kB": (50_000, "Go."),
+    "answer 1 MB": (1_000_000, "Go."),
+    "request 1 MB": (2_000, "So we went on. " * 66_667),
+}
+
+
+def streams(lanes: Lanes, rounds: int) -> Iterator[Figure]:
+    for name, how in STREAMS.items():
+        found = _race(partial(lanes.stream, name), rounds)
+        what = f"{lanes.label}create(stream=True), {how}"
+        note = f"plain: {found.wall / EVENTS * 1e6:.1f} µs/event"
+        yield Figure(f"{what}: wall ratio", found.ratio, "", RATIO, note)
+        yield _cpu(what, found)
+
+
+def calls(lanes: Lanes, rounds: int) -> Iterator[Figure]:
+    """Judged: a provider that takes 20 ms. One that takes no time at all is only told."""
+    for how, (size, history) in CALLED.items():
+        for kind, when, target in (("late", "after 20 ms", RATIO), ("body", "at once", None)):
+            found = _race(partial(lanes.call, f"{kind}/{size}", history), rounds)
+            plain, added = (seconds / CALLS * 1e6 for seconds in (found.wall, found.added_cpu))
+            note = f"plain: {plain:.0f} µs; CPU added: {added:.0f} µs"
+            what = f"{lanes.label}create(), {how}, {when}: wall ratio"
+            yield Figure(what, found.ratio, "", target, note)
+
+
+def relays(lanes: Lanes, rounds: int) -> Iterator[Figure]:
+    """Our HTTP client against a bare one: what a chunk costs when nobody parses it."""
+    for name in (EACH, BLOCKS):
+        found = _race(partial(lanes.relay, name), rounds)
+        note = f"plain: {found.wall / EVENTS * 1e6:.2f} µs/event"
+        yield _cpu(f"{lanes.label}http_client(), {STREAMS[name]}", found, note)
+
+
+def memory(lanes: Lanes) -> Iterator[Figure]:
+    for name, how in STREAMS.items():
+        what = f"{lanes.label}create(stream=True), {how}"
+        yield _memory(what, name, partial(lanes.stream, name))
+    yield _memory(f"{lanes.label}create(), answer 1 MB", LARGE, partial(lanes.call, LARGE, "Go."))
+
+
+def _race(lane: Callable[..., Iterator[object]], rounds: int) -> Race:
+    return race(partial(lane, ours=False), partial(lane, ours=True), rounds)
+
+
+def _cpu(what: str, found: Race, note: str = "") -> Figure:
+    added = found.added_cpu / EVENTS * 1e6
+    return Figure(f"{what}: CPU added", added, "µs/event", PER_EVENT, note)
+
+
+def _memory(what: str, name: str, lane: Callable[..., Iterator[object]]) -> Figure:
+    size = sum(map(len, raw(name)))
+    plain, ours = (peak(partial(_exhaust, partial(lane, ours=ours))) for ours in (False, True))
+    note = f"answer {size / 1e6:.2f} MB, peak {plain / 1e6:.2f} -> {ours / 1e6:.2f} MB"
+    return Figure(f"{what}: memory added", (ours - plain) / size, "x raw", MEMORY, note)
+
+
+def _exhaust(lane: Callable[[], Iterator[object]]) -> None:
+    for _ in lane():
+        pass
+
+
+def directly(lanes: Lanes, rounds: int) -> Iterator[Figure]:
+    """The same per event where no socket and no second process disturbs: the steadiest figure."""
+    for lane, what in ((lanes.stream, "create(stream=True)"), (lanes.relay, "http_client()")):
+        found = _race(partial(lane, EACH), rounds)
+        note = f"plain: {found.wall / EVENTS * 1e6:.2f} µs/event"
+        yield _cpu(f"{lanes.label}{what}, {STREAMS[EACH]}", found, note)
+
+
+def main() -> int:
+    rounds = 3 if is_quick(str(__doc__)) else 8
+    figures: list[Figure] = []
+    with upstream() as url, asyncio.Runner() as runner:
+        for lanes in (SyncLanes(url, Direct()), AsyncLanes(url, runner, Direct())):
+            figures += directly(lanes, rounds)
+        for lanes in (SyncLanes(url), AsyncLanes(url, runner)):
+            figures += streams(lanes, rounds)
+            figures += calls(lanes, rounds)
+            figures += relays(lanes, rounds)
+            figures += memory(lanes)
+    return report("uncut answers, client.messages.create of the anthropic SDK", figures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""`continuation doctor` says what is there, and ends with 1 when something is wrong."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import continuation
+from continuation.cli import doctor, main
+from continuation.config import ENVIRONMENT
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(ENVIRONMENT, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[list[str]]]:
+    status = main(["doctor", *arguments])
+    out = capsys.readouterr().out
+    return status, [re.split(r"\s{2,}", line, maxsplit=2) for line in out.splitlines()]
+
+
+def rows(lines: list[list[str]], about: str) -> list[tuple[str, str]]:
+    return [(line[0], line[2]) for line in lines if len(line) == 3 and line[1] == about]
+
+
+def test_all_is_well_here(capsys: pytest.CaptureFixture[str]) -> None:
+    status, lines = told(capsys)
+    assert (status, lines[-1]) == (0, ["all is well"])
+    assert rows(lines, "continuation") == [("ok", continuation.__version__)]
+    assert re.match(r"2\.\d+", rows(lines, "httpx2")[0][1])
+    assert ("ok", "anthropic.Anthropic can be wrapped") in rows(lines, "wrap")
+    assert rows(lines, "configuration") == [("ok", "no file; the built-in defaults hold")]
+    assert [mark for mark, _ in rows(lines, "self-test")] == ["ok"] * len(doctor._TESTS)
+    assert rows(lines, "vocabulary")[0][0] in {"ok", "note"}
+
+
+def test_the_configuration_in_force_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    Path(tmp_path, "continuation.toml").write_text("[defaults]\nenabled = false\n")
+    status, lines = told(capsys)
+    assert status == 0, "healing switched off is a choice, not a fault"
+    assert rows(lines, "configuration") == [
+        ("ok", "continuation.toml (in the working directory): 1 key, 0 vendors")
+    ]
+
+
+@pytest.mark.parametrize("text", ["[defaults]\nmax_retrys = 1\n", "[defaults\n"])
+def test_a_mistake_in_the_configuration_is_a_problem(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str
+) -> None:
+    path = Path(tmp_path, "x.toml")
+    path.write_text(text)
+    status, lines = told(capsys, "--config", str(path))
+    assert (status, lines[-1]) == (1, ["1 problem found"])
+    ((mark, what),) = rows(lines, "configuration")
+    assert mark == "FAIL"
+    assert str(path) in what
+
+
+def test_a_missing_configuration_is_a_problem(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENVIRONMENT, "no.toml")
+    status, lines = told(capsys)
+    assert (status, rows(lines, "configuration")[0][0]) == (1, "FAIL")
+
+
+def test_an_engine_that_does_not_heal_is_a_problem(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(doctor._PLAIN, "enabled", False)
+    status, lines = told(capsys)
+    assert (status, lines[-1]) == (1, [f"{len(doctor._TESTS)} problems found"])
+    assert rows(lines, "self-test")[0] == (
+        "FAIL",
+        "cut-text: untouched (switched off by policy)",
+    )
+
+
+def test_an_answer_with_a_wrong_seam_is_a_problem(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_said", lambda _: "something else")
+    status, lines = told(capsys)
+    assert status == 1
+    assert rows(lines, "self-test")[0][1] == "cut-text: what came is not what was said"
+
+
+def test_a_client_that_cannot_be_wrapped_is_told_with_its_reason(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients: Any = (("anthropic", "AnthropicBedrock", {"aws_region": "x"}),)
+    monkeypatch.setattr(doctor, "_CLIENTS", (*clients, ("no_such_sdk", "Client", {})))
+    status, lines = told(capsys)
+    assert status == 0
+    mark, what = rows(lines, "wrap")[0]
+    assert (mark, what.split(":")[0]) == ("note", "anthropic.AnthropicBedrock")
+
+
+def test_a_missing_dependency_is_a_problem(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_NEEDED", ("httpx2", "no-such-package"))
+    status, lines = told(capsys)
+    assert status == 1
+    assert rows(lines, "no-such-package") == [("FAIL", "missing: install it again")]

@@ -1,0 +1,313 @@
+"""Every key of the policy changes something: without the key, its test here fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import anthropic
+import pytest
+from drive import STREAM, Answered, call_block, closing, drive, opening, sse, text_block
+from rig import FAST, OLD, How, ask, body_of, limits, run
+from spending import repeat, spend
+
+import continuation
+from continuation import Policy
+from continuation.policy import KEYS, changed, check, possible
+from continuation.simulator import Call, Reply, Simulator, Text
+
+WRITE = {"path": "a.txt", "content": "hello world, this is the whole file"}
+
+
+def cut(*blocks: Any, **more: Any) -> Reply:
+    return Reply(blocks=blocks or [Text("One, ")], stop="max_tokens", **more)
+
+
+def end(*blocks: Any, **more: Any) -> Reply:
+    return Reply(blocks=blocks or [Text("two.")], **more)
+
+
+BUSY = Reply(status=529, error=("overloaded_error", "busy"))
+REFUSED = Reply(status=400, error=("invalid_request_error", "no"))
+
+Look = Callable[[Policy], object]
+
+
+def turn(
+    replies: list[Reply], see: Callable[[Any, Simulator], object], how: How = "sync", **request: Any
+) -> Look:
+    """Look at one turn against the simulator."""
+
+    def look(policy: Policy) -> object:
+        with Simulator() as sim:
+            sim.script(replies)
+            return see(run(sim, how, policy=policy, **request), sim)
+
+    return look
+
+
+def sent(_: Any, sim: Simulator) -> list[int]:
+    return limits(sim)
+
+
+def posts(_: Any, sim: Simulator) -> int:
+    return len(sim.posts)
+
+
+def asked(_: Any, sim: Simulator) -> list[str]:
+    return [request.method for request in sim.requests]
+
+
+def last_message(_: Any, sim: Simulator) -> Any:
+    return body_of(sim.posts[-1])["messages"][-1]
+
+
+def twice(policy: Policy) -> object:
+    """Look at the limits of two turns on one client."""
+    with (
+        Simulator() as sim,
+        anthropic.Anthropic(base_url=sim.url, api_key="k", max_retries=0) as bare,
+    ):
+        client = continuation.wrap(bare, config=policy)
+        sim.script([cut(), end(), end()])
+        for _ in range(2):
+            client.messages.create(**ask(), timeout=600)
+        return limits(sim)
+
+
+def held(marker: bytes, events: list[dict[str, Any]]) -> Look:
+    """Look whether something waits for the end of its stream."""
+
+    def provider(_: dict[str, Any]) -> Answered:
+        return 200, STREAM, [sse([event]) for event in events], None
+
+    def look(policy: Policy) -> object:
+        pieces = drive(provider, ask(stream=True), policy).pieces
+        first = next(n for n, piece in enumerate(pieces) if marker in piece)
+        return "held" if b"message_stop" in b"".join(pieces[: first + 1]) else "live"
+
+    return look
+
+
+def first_words(policy: Policy) -> object:
+    """Look whether the words of a recovery that begins oddly are shown early."""
+    before = "The quick brown fox jumps over the lazy dog and then some, "
+    odd = "Continuing from where I left off, "
+    words = [f"it is {n} now that we go on with it and so on " for n in range(80)]
+    answers = iter(
+        [
+            [opening(), *text_block(0, [before]), *closing("max_tokens", 9)],
+            [opening(), *text_block(0, [odd, *words]), *closing("end_turn", 9)],
+        ]
+    )
+
+    def provider(_: dict[str, Any]) -> Answered:
+        return 200, STREAM, [sse([event]) for event in next(answers)], None
+
+    pieces = drive(provider, ask(stream=True), replace(policy, ceiling=1000)).pieces
+    return next(n for n, piece in enumerate(pieces) if b"it is 0" in piece or b"Cont" in piece) < 15
+
+
+THINKS = [
+    opening(),
+    {
+        "type": "content_block_start",
+        "index": 0,
+        "content_block": {"type": "thinking", "thinking": "", "signature": ""},
+    },
+    {
+        "type": "content_block_delta",
+        "index": 0,
+        "delta": {"type": "thinking_delta", "thinking": "Hm"},
+    },
+    {
+        "type": "content_block_delta",
+        "index": 0,
+        "delta": {"type": "signature_delta", "signature": "s"},
+    },
+    {"type": "content_block_stop", "index": 0},
+    *closing("end_turn", 9),
+]
+CALLS = [opening(), *call_block(0, ['{"path": ', '"a"}']), *closing("tool_use", 9)]
+
+# key -> what to look at, what the default makes of it, another value, what that makes of it
+CASES: dict[str, tuple[Look, object, object, object]] = {
+    "enabled": (turn([cut(), end()], sent), [1000, 128_000], False, [1000]),
+    "escalate": (
+        turn([cut(), end()], lambda ran, _: [str(a.mode) for a in ran.told.attempts]),
+        ["first", "fresh"],
+        False,
+        ["first", "onward"],
+    ),
+    "max_recoveries": (turn([cut(Text(f"{n}, ")) for n in range(9)], posts), 5, 1, 3),
+    "max_drop_recoveries": (
+        turn([end(Text(f"{n}, and so on"), drop=3) for n in range(9)], posts, "sync-stream"),
+        4,
+        1,
+        2,
+    ),
+    "max_attempts": (turn([cut(Text(f"{n}, ")) for n in range(9)], posts), 5, 2, 2),
+    "max_retries": (turn([cut(), *[BUSY] * 9], posts, "sync-stream"), 4, 1, 3),
+    "max_turn_seconds": (
+        lambda policy: spend(repeat("cut"), replace(policy, ceiling=4000), seconds=9).begun,
+        [0, 9, 18, 27],
+        15,
+        [0, 9],
+    ),
+    "max_turn_output_tokens": (
+        turn([cut(usage={"output_tokens": 1000}), end()], sent),
+        [1000, 128_000],
+        3000,
+        [1000, 2000],
+    ),
+    "min_limit": (turn([cut(), end()], sent, max_tokens=300), [300, 128_000], 301, [300]),
+    "ceiling": (turn([cut(), end()], sent), [1000, 128_000], 5000, [1000, 5000]),
+    "first_limit": (turn([end()], sent, "sync-stream"), [1000], "ceiling", [128_000]),
+    "remember_limit": (twice, [1000, 128_000, 21_333], False, [1000, 128_000, 1000]),
+    "tool_stream": (held(b"input_json_delta", CALLS), "held", "live", "live"),
+    "thinking_stream": (held(b"thinking_delta", THINKS), "held", "live", "live"),
+    "cut_call": (
+        turn(
+            [cut(Text("I write."), Call("Write", WRITE, cut=20))] * 2,
+            lambda ran, _: "was not run" in ran.text,
+        ),
+        True,
+        "drop",
+        False,
+    ),
+    "on_failure": (
+        turn([cut(), *[REFUSED] * 2], lambda ran, _: ran.said.stop_reason),
+        "end_turn",
+        "truth",
+        "max_tokens",
+    ),
+    "usage": (
+        turn(
+            [cut(usage={"output_tokens": 1000}), end(usage={"output_tokens": 7})],
+            lambda ran, _: ran.said.usage.output_tokens,
+        ),
+        7,
+        "billed",
+        1007,
+    ),
+    "prefill": (
+        turn(
+            [cut(Text("One, ")), end()],
+            lambda ran, sim: last_message(ran, sim)["role"],
+            "sync-stream",
+            model=OLD,
+        ),
+        "assistant",
+        False,
+        "user",
+    ),
+    "distrust_labels": (
+        turn([end(Text("Half a wor"), usage={"output_tokens": 1000}), end()], posts),
+        2,
+        False,
+        1,
+    ),
+    "models_endpoint": (
+        turn([cut(), end()], asked),
+        ["POST", "GET", "POST"],
+        False,
+        ["POST", "POST"],
+    ),
+    "recovery_prompt": (
+        turn(
+            [cut(Text("The quick brown fo")), end(Text("x."))],
+            lambda ran, sim: "Weiter" in str(last_message(ran, sim)),
+            "sync-stream",
+        ),
+        False,
+        "Weiter, bitte: {anchor}",
+        True,
+    ),
+    "seam_hold": (first_words, False, 20, True),
+    "backoff_seconds": (
+        lambda policy: spend(repeat("cut", "529"), policy).waits[0] > 2,
+        False,
+        4.0,
+        True,
+    ),
+    "max_wait_seconds": (
+        lambda policy: spend(repeat("cut", "429 later"), policy).waits[:1],
+        [50],
+        10,
+        [],
+    ),
+}
+PLAIN = {"backoff_seconds", "max_wait_seconds"}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_key_changes_what_it_says(key: str) -> None:
+    if key in ELSEWHERE:
+        return
+    look, by_default, value, then = CASES[key]
+    base = Policy() if key in PLAIN else FAST
+    assert look(base) == by_default
+    assert look(changed(base, {key: value})) == then
+
+
+ELSEWHERE = {"learned_file": "test_learned", "tracing": "test_tracing"}
+"""Keys whose tests stand in a file of their own."""
+
+
+def test_thinking_and_streams_can_be_asked_for_live() -> None:
+    # The other side of "held": text is never held.
+    assert held(b"text_delta", [opening(), *text_block(0, ["Hi"]), *closing("end_turn", 9)])(
+        Policy()
+    ) == ("live")
+
+
+# --- the object ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_key_is_documented_with_what_it_may_be(key: str) -> None:
+    item = Policy.__dataclass_fields__[key]
+    assert item.metadata["doc"].endswith(".")
+    assert possible(key)
+    numeric = type(item.default) in (int, float)
+    assert ("low" in item.metadata) == numeric
+    if numeric:
+        assert f"from {item.metadata['low']} to {item.metadata['high']}" in possible(key)
+
+
+@pytest.mark.parametrize(
+    "key", [k for k in KEYS if "low" in Policy.__dataclass_fields__[k].metadata]
+)
+def test_the_ends_of_a_range_belong_to_it_and_nothing_beyond(key: str) -> None:
+    low, high = (Policy.__dataclass_fields__[key].metadata[end] for end in ("low", "high"))
+    for value in (low, high):
+        assert getattr(Policy(**{key: value}), key) == value
+    for value in (low - 1, high + 1):
+        with pytest.raises(ValueError, match=f"{key} = {value}: must be from {low} to {high}"):
+            Policy(**{key: value})
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "said"),
+    [
+        ({"escalate": 1}, TypeError, "escalate = 1: must be bool, not int"),
+        (
+            {"max_retries": 1.5},
+            TypeError,
+            "max_retries = 1.5: must be int, from 0 to 10, not float",
+        ),
+        ({"ceiling": True}, TypeError, "ceiling = True: must be int"),
+        ({"usage": ["turn"]}, ValueError, "usage = ['turn']: choose one of 'turn', 'billed'"),
+        ({"recovery_prompt": "{"}, ValueError, "write other braces twice"),
+        ({"recovery_prompt": "{text}"}, ValueError, "write other braces twice"),
+        ({"recovery_prompt": "x" * 500 + "{"}, ValueError, "x...: "),
+    ],
+)
+def test_a_wrong_value_is_told_with_key_value_and_remedy(
+    values: dict[str, Any], kind: type[Exception], said: str
+) -> None:
+    for make in (lambda: Policy(**values), lambda: check(values)):
+        with pytest.raises(kind) as caught:
+            make()
+        assert said in str(caught.value)

@@ -1,0 +1,211 @@
+"""What users rehearse with: every scenario by name, and no waiting."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import pytest
+from rig import NEW, ask
+
+import continuation
+from continuation import Policy, Retrying
+from continuation.decide import Outcome
+from continuation.testing import ANSWER, SCENARIOS, Rehearsal, set_testing, simulate, simulator
+
+__all__ = ["simulator"]
+
+WRITE: Any = [{"name": "Write", "input_schema": {"type": "object"}}]
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    yield
+    set_testing(False)
+
+
+def turn(rehearsal: Rehearsal, **changes: Any) -> Any:
+    with anthropic.Anthropic(base_url=rehearsal.url, api_key="any", max_retries=0) as bare:
+        client = continuation.wrap(bare)
+        with client.messages.stream(**ask(max_tokens=4096, **changes)) as stream:
+            return stream.get_final_message()
+
+
+def bare_turn(rehearsal: Rehearsal, **changes: Any) -> Any:
+    with anthropic.Anthropic(base_url=rehearsal.url, api_key="any", max_retries=0) as bare:
+        return bare.messages.create(**ask(max_tokens=4096, **changes))
+
+
+def text_of(message: Any) -> str:
+    return "".join(block.text for block in message.content if block.type == "text")
+
+
+def outcome() -> str:
+    report = continuation.last_report()
+    assert report is not None
+    return report.outcome
+
+
+# --- the scenarios --------------------------------------------------------------------------
+
+HEALED = ["cut-text", "thinking-eats-all", "drop", "mislabelled", "overloaded"]
+
+
+@pytest.mark.parametrize("name", HEALED)
+def test_a_scenario_with_text_is_healed(simulator: Rehearsal, name: str) -> None:
+    simulator.play(name)
+    assert text_of(turn(simulator)) == simulator.answer == ANSWER
+    assert outcome() is Outcome.HEALED
+    assert len(simulator.posts) > 1
+
+
+def test_whole_is_whole(simulator: Rehearsal) -> None:
+    simulator.play("whole")
+    assert text_of(turn(simulator)) == ANSWER
+    assert outcome() is Outcome.COMPLETE
+
+
+def test_always_cut_ends_truncated(simulator: Rehearsal) -> None:
+    simulator.play("always-cut")
+    message = turn(simulator)
+    assert message.stop_reason == "max_tokens"
+    assert outcome() is Outcome.TRUNCATED
+    assert len(simulator.posts) == 4
+
+
+def test_a_cut_call_is_healed(simulator: Rehearsal) -> None:
+    simulator.play("cut-call")
+    message = turn(simulator, tools=WRITE)
+    (call,) = [block for block in message.content if block.type == "tool_use"]
+    assert (call.name, call.input["content"]) == ("Write", ANSWER)
+    assert outcome() is Outcome.HEALED
+
+
+def test_a_call_that_stays_cut_is_explained(simulator: Rehearsal) -> None:
+    simulator.play("call-stays-cut")
+    message = turn(simulator, tools=WRITE)
+    assert [block.type for block in message.content] == ["text", "text"]
+    assert "was not run" in text_of(message)
+
+
+@pytest.mark.parametrize("name", ["cut-text", "cut-call", "call-stays-cut", "always-cut"])
+def test_without_wrap_the_first_answer_is_cut(simulator: Rehearsal, name: str) -> None:
+    simulator.play(name)
+    assert bare_turn(simulator, tools=WRITE).stop_reason == "max_tokens"
+
+
+def test_without_wrap_a_mislabelled_answer_is_half_a_word(simulator: Rehearsal) -> None:
+    simulator.play("mislabelled")
+    message = bare_turn(simulator)
+    said = text_of(message)
+    assert (message.stop_reason, message.usage.output_tokens) == ("end_turn", 4096)
+    assert said[-1].isalnum()
+    assert ANSWER[len(said)].isalnum()
+
+
+def test_the_call_is_the_users_own_tool() -> None:
+    tools = [{"name": "save", "input_schema": {"type": "object"}}]
+    with simulate("cut-call", tool="save", arguments={"note": "x" * 100}) as rehearsal:
+        message = turn(rehearsal, tools=tools)
+    assert [(b.name, b.input) for b in message.content if b.type == "tool_use"] == [
+        ("save", {"note": "x" * 100})
+    ]
+
+
+def test_an_agents_loop_goes_on_after_the_call(simulator: Rehearsal) -> None:
+    simulator.play("cut-call")
+    with anthropic.Anthropic(base_url=simulator.url, api_key="any") as bare:
+        client = continuation.wrap(bare)
+        asked: Any = {"role": "user", "content": "Write it."}
+        said = client.messages.create(model=NEW, max_tokens=4096, tools=WRITE, messages=[asked])
+        result: Any = {
+            "type": "tool_result",
+            "tool_use_id": next(b.id for b in said.content if b.type == "tool_use"),
+            "content": "ok",
+        }
+        turns: Any = [
+            asked,
+            {"role": "assistant", "content": said.content},
+            {"role": "user", "content": [result]},
+        ]
+        end = client.messages.create(model=NEW, max_tokens=4096, tools=WRITE, messages=turns)
+    assert end.stop_reason == "end_turn"
+
+
+@pytest.mark.parametrize("simulator", ["always-cut"], indirect=True)
+def test_the_fixture_takes_a_scenario(simulator: Rehearsal) -> None:
+    turn(simulator)
+    assert outcome() is Outcome.TRUNCATED
+
+
+def test_an_answer_of_the_users_own() -> None:
+    with simulate(answer="Der Text, der zählt. " * 90) as rehearsal:
+        assert text_of(turn(rehearsal)) == "Der Text, der zählt. " * 90
+    assert outcome() is Outcome.HEALED
+
+
+def test_every_scenario_is_documented() -> None:
+    assert {*HEALED, "whole", "always-cut", "cut-call", "call-stays-cut"} == set(SCENARIOS)
+    assert all(about.endswith(".") for about in SCENARIOS.values())
+
+
+def test_an_unknown_scenario_is_told_what_there_is(simulator: Rehearsal) -> None:
+    with pytest.raises(ValueError, match="'cut-txt': choose one of whole, cut-text"):
+        simulator.play("cut-txt")
+    with pytest.raises(ValueError, match="choose one of"):
+        Rehearsal("nothing")
+
+
+# --- waiting --------------------------------------------------------------------------------
+
+
+def waits(**options: Any) -> list[float]:
+    """Return the waits of a turn whose second attempt is asked to wait."""
+    told: list[Any] = []
+    rehearsal = Rehearsal("overloaded")
+    with rehearsal, anthropic.Anthropic(base_url=rehearsal.url, api_key="k") as bare:
+        policy = Policy(backoff_seconds=0.2, **options)
+        client = continuation.wrap(bare, config=policy, on_event=told.append)
+        client.messages.create(**ask(max_tokens=4096))
+    return [event.seconds for event in told if isinstance(event, Retrying)]
+
+
+def test_waits_are_capped_while_testing_and_only_then() -> None:
+    assert waits()[0] >= 0.1
+    with set_testing():
+        began = time.monotonic()
+        assert waits(max_retries=1) == [0.0]
+        with set_testing(longest_wait=0.01):
+            assert waits() == [0.01]
+        assert waits() == [0.0]
+        assert time.monotonic() - began < 5
+    assert waits()[0] >= 0.1
+
+
+def test_testing_can_be_switched_for_a_whole_suite() -> None:
+    set_testing()
+    assert waits() == [0.0]
+    set_testing(False)
+    assert waits()[0] >= 0.1
+
+
+def test_a_negative_wait_is_refused() -> None:
+    with pytest.raises(ValueError, match="longest_wait = -1"):
+        set_testing(longest_wait=-1)
+
+
+# --- imports --------------------------------------------------------------------------------
+
+
+def test_neither_the_package_nor_its_helpers_import_pytest() -> None:
+    code = (
+        "import sys; sys.modules['pytest'] = None\n"
+        "import continuation, continuation.testing\n"
+        "continuation.testing.simulate\n"
+        "assert not hasattr(continuation.testing, 'nothing')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
