@@ -3,6 +3,8 @@
 client = continuation.wrap(anthropic.Anthropic())
 """
 
+from typing import TYPE_CHECKING
+
 from continuation.override import override
 from continuation.policy import Policy
 from continuation.report import (
@@ -10,6 +12,7 @@ from continuation.report import (
     Event,
     Finished,
     Recovering,
+    Repairing,
     Report,
     Retrying,
     Truncated,
@@ -19,6 +22,9 @@ from continuation.report import (
 )
 from continuation.wrap import async_http_client, http_client, wrap
 
+if TYPE_CHECKING:
+    from continuation.history import Repaired, RepairPolicy, Violation, repair, validate
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -27,15 +33,40 @@ __all__ = [
     "Finished",
     "Policy",
     "Recovering",
+    "RepairPolicy",
+    "Repaired",
+    "Repairing",
     "Report",
     "Retrying",
     "Truncated",
+    "Violation",
     "__version__",
     "async_http_client",
     "http_client",
     "last_report",
     "override",
+    "repair",
     "report",
+    "validate",
     "watch",
     "wrap",
 ]
+
+_HISTORY = frozenset({"RepairPolicy", "Repaired", "Violation", "repair", "validate"})
+
+if not TYPE_CHECKING:  # to a type checker, a `__getattr__` here would make any name right
+
+    def __getattr__(name: str) -> object:
+        """Import what mends histories only once it is asked for; most programs never need it."""
+        if name not in _HISTORY:
+            msg = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(msg)
+        from continuation import history
+
+        value = getattr(history, name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

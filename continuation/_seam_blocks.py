@@ -8,7 +8,7 @@ from typing import Final
 from continuation._seam_evidence import novelty
 from continuation._seam_state import Cut, Fence, Form, cells, fence_line
 
-__all__ = ["fence_opening", "reopens", "repeated_header"]
+__all__ = ["fence_opening", "line_again", "reopens", "repeated_header"]
 
 _OPENER: Final = re.compile(r"\s*((?:`{3,}|~{3,})[^\n`]*)\n")
 _BLOCK: Final = re.compile(r"[^\S\n]*(?:\|.*\||#{1,6} .*|>.*|[-*+] .*|(?:`{3}|~{3}).*)$")
@@ -36,8 +36,8 @@ def fence_opening(head: str) -> tuple[str, Fence] | None:
     return (found[0], fence) if found and fence else None
 
 
-def reopens(cut: Cut, fence: Fence, rest: str) -> bool | None:
-    """Whether a fence line before `rest` opens again what is being written.
+def reopens(cut: Cut, opening: str, fence: Fence, rest: str) -> bool | None:
+    """Whether the fence line `opening` before `rest` opens again what is being written.
 
     None when it does not. True when that was written without a fence, so that the line which
     closes the fence later on is superfluous as well; False when the fence was open already.
@@ -46,6 +46,8 @@ def reopens(cut: Cut, fence: Fence, rest: str) -> bool | None:
         return True if _wraps_document(cut, fence) else None
     if fence.info:
         return False if _same_language(cut.fence, fence) else None
+    if opening.lstrip("\r\n")[:1].isspace():
+        return None  # indented with the text around it: it closes
     return False if _goes_on_as_code(cut, rest) else None
 
 
@@ -110,6 +112,41 @@ def _looks_fenced(cut: Cut, rest: str) -> bool:
         return True
     first = re.match(r"\w+", line)
     return first is not None and ("\n" + first[0]) in cut.near[cut.near.rfind("```") :]
+
+
+def line_again(cut: Cut, head: str) -> int | None:
+    """Characters at the start of `head` that say the last line again, as the syntax proves.
+
+    A table row or record would have a cell too many, a mapping the same key twice, a list an
+    end after its comma. None when the first line of `head` is needed whole to tell; else 0.
+    """
+    line = cut.line or cut.last_line + "\n"
+    if not line.strip() or not cut.text.endswith(line) or not head.startswith(line):
+        return 0
+    if not cut.line:
+        return len(line) if _cannot_follow_itself(cut, line) else 0
+    separator = {Form.TABLE: "|", Form.CSV: ","}.get(cut.form)
+    if separator is None:
+        return 0
+    if "\n" not in head:
+        return None
+    row, above = head.partition("\n")[0], cut.near.rpartition("\n")[0].rpartition("\n")[2]
+    fields = [_separators(text, separator) for text in (above, row, line + row)]
+    return len(line) if fields[0] == fields[1] != fields[2] else 0
+
+
+def _separators(row: str, separator: str) -> int:
+    return row.rstrip().count("|") if separator == "|" else cells(row)
+
+
+def _cannot_follow_itself(cut: Cut, line: str) -> bool:
+    said = line.strip()
+    if cut.form is Form.JSON:
+        ended = said in ("},", "],")
+        return ended or said == "{" or re.fullmatch(r'"[^"]+": .*,', said) is not None
+    if cut.form is Form.YAML:
+        return re.fullmatch(r"[\w.-]+:(?: .*)?", said) is not None
+    return False
 
 
 def repeated_header(cut: Cut, head: str) -> int:

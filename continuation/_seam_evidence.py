@@ -85,7 +85,6 @@ _INSIDE: Final = {
 _AFTER: Final = {
     "const": -2.4,
     "run": -0.9,
-    "run_trite": 0.6,
     "pair_1": 2.1,
     "quad_0": 3.0,
     "line_start": 4.4,
@@ -115,7 +114,6 @@ def features(before: str, head: str, size: int) -> dict[str, float]:
         "const": 1.0,
         "length": log2(min(weight, 512)),
         "run": log2(1 + run),
-        "run_trite": log2(1 + run) if run and novelty(before, before[-run:]) < _TRITE else 0.0,
         "run_any": run >= 1,
         "pair_new": pair < 0,
         "pair_0": pair < 1,

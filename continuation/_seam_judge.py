@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from math import exp
+from dataclasses import replace
 from typing import Final
 
-from continuation._seam_blocks import fence_opening, reopens, repeated_header
-from continuation._seam_evidence import THRESHOLD, goes_round, is_run, novelty, odds
+from continuation._seam_blocks import fence_opening, line_again, reopens, repeated_header
+from continuation._seam_evidence import THRESHOLD, is_run, novelty, odds
+from continuation._seam_finding import (
+    PROBE,
+    SURE,
+    TOP,
+    Finding,
+    bonus,
+    borders,
+    could_be_said,
+    ends_of_openings,
+    goes_round_early,
+)
 from continuation._seam_preamble import ENOUGH, LONGEST, only_says_complete, preamble_evidence
 from continuation._seam_state import Cut, is_indentation
 from continuation._seam_verdict import SeamKind
 from continuation._seam_whitespace import skips_ahead, superfluous, wanted
 
-__all__ = ["Finding", "Judge"]
+__all__ = ["Judge"]
 
-#: Characters by which an echo's end is found; shorter echoes are tried one by one.
-_PROBE: Final = 8
 #: Characters whose absence from the earlier text shows that no echo has begun.
 _FIRST: Final = 20
 #: How far back an echo may begin while it is still arriving.
@@ -26,34 +34,10 @@ _BACK: Final = 16384
 _ANCHOR_BITS: Final = 12.0
 #: Bits of an echo that leaves out the white space at the end, or puts some before it.
 _BARE_BITS: Final = 40.0
-#: A restart shown by this much of the top of the answer needs no other evidence.
-_TOP: Final = 200
-_SURE: Final = 12.0
 _DECORATION: Final = re.compile(
     r"\s*(?:\.{3}|…)?\s*(<anchor>|\*\*|[\"“„«'`\u2018*_])?(?:\.{3}|…)?[^\S\n]*"
 )
 _CLOSING: Final = {"<anchor>": "</anchor>", "“": "”", "„": "“", "«": "»", "\u2018": "\u2019"}
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What a head shows: `drop` characters to leave out, `insert` to put in their place."""
-
-    kind: SeamKind
-    drop: int = 0
-    odds: float = _SURE
-    insert: str = ""
-    own_fence: bool = False
-    stalled: bool = False
-
-    @property
-    def confidence(self) -> float:
-        """The odds as a probability."""
-        return round(1 / (1 + exp(-max(-20.0, min(20.0, self.odds)))), 4)
-
-    def after(self, skipped: int, kind: SeamKind) -> Finding:
-        """The same finding behind an opening of `skipped` characters."""
-        return replace(self, kind=kind, drop=self.drop + skipped)
 
 
 #: More of the head is needed to tell.
@@ -99,7 +83,7 @@ class Judge:
         """Where in the text a long head replays it: (characters before the replay, place)."""
         for at in self._starts(head):
             body = head[at:]
-            if len(body) < 2 * _PROBE or is_run(body) or novelty("", body) < 64:
+            if len(body) < 2 * PROBE or is_run(body) or novelty("", body) < 64:
                 continue
             place = self._place(body)
             if place >= 0 and (at == 0 or place < 200 or self._evidence(head, at, body) > 0):
@@ -109,7 +93,7 @@ class Judge:
     def restarted(self, head: str) -> bool:
         """Whether a whole attempt only says again how the answer began."""
         return any(
-            self._top.startswith(head[at:]) and len(head) - at >= 2 * _TOP
+            self._top.startswith(head[at:]) and len(head) - at >= 2 * TOP
             for at in self._starts(head)
         )
 
@@ -127,6 +111,8 @@ class Judge:
     def _repeats(self, head: str, *, final: bool) -> Finding | None:
         """An echo at the start of `head`: exact, or up to white space and quotes."""
         found = self._anchored(head, final=final) or self._echo(head, self.text, final=final)
+        if found is None:
+            found = self._proven(head, final=final)
         if found is None and len(self.bare) < len(self.text):
             found = self._echo_without_space(head, final=final)
         if found is None and (opened := _DECORATION.match(head)):
@@ -134,6 +120,15 @@ class Judge:
         if found is None and head[0].isspace():
             found = self._behind_space(head, final=final)
         return found
+
+    def _proven(self, head: str, *, final: bool) -> Finding | None:
+        """The last line said again, where the syntax leaves no other reading."""
+        size = line_again(self.cut, head)
+        if size == 0 or (size is None and final):
+            return None
+        if size is None or (not final and self._knows(head[: max(size + PROBE, 2 * _FIRST)])):
+            return _WAIT
+        return Finding(SeamKind.ECHO, size, 4.0)
 
     def _behind_space(self, head: str, *, final: bool) -> Finding | None:
         """An echo behind white space that does not belong to it."""
@@ -169,8 +164,8 @@ class Judge:
 
     def _echo(self, head: str, text: str, *, final: bool) -> Finding | None:
         best: Finding | None = None
-        for size in _borders(text, head):
-            if _round(head, size):
+        for size in borders(text, head):
+            if goes_round_early(head, size):
                 continue
             score = self._score(text, head, size)
             if score >= (best.odds if best else THRESHOLD):
@@ -192,8 +187,8 @@ class Judge:
         return len(head) < known or self._knows(head[: max(known, 2 * _FIRST)])
 
     def _score(self, text: str, head: str, size: int) -> float:
-        if size >= max(_TOP, len(text.lstrip())) and novelty("", head[:size]) >= 64:
-            return _SURE
+        if size >= max(TOP, len(text.lstrip())) and novelty("", head[:size]) >= 64:
+            return SURE
         asked = 0.0
         if self.anchor and size >= 8:
             asked = 6.0 if size >= len(self.anchor) else 1.0
@@ -225,6 +220,8 @@ class Judge:
             return found
         if not final and len(rest) < found.drop + 12:
             return _WAIT
+        if novelty(self.text, rest[: found.drop]) < _BARE_BITS:
+            return None
         mark = opened[1] or ""
         closing = _CLOSING.get(mark, mark)
         drop = found.drop
@@ -252,7 +249,7 @@ class Judge:
         if fence is None:
             return None
         size, rest = len(fence[0]), head[len(fence[0]) :]
-        own = reopens(self.cut, fence[1], rest)
+        own = reopens(self.cut, *fence, rest)
         if own is None:
             # A closing fence, unless what follows it was said before it.
             inner = self._repeats(rest, final=final) if self.cut.fence and rest else None
@@ -289,13 +286,13 @@ class Judge:
         return found
 
     def _line_again(self, rest: str, *, final: bool) -> Finding | None:
-        """The unfinished line, begun again after an opening: however short it is, that is one."""
-        line = self.cut.line
-        if not line or not rest.startswith(line) or len(rest) == len(line):
+        """The last line, begun again after an opening: however short it is, that is one."""
+        line = self.cut.line or self.cut.last_line + "\n"
+        if not self.text.endswith(line) or not rest.startswith(line) or len(rest) == len(line):
             return None
         if not line.strip() and not self._indents_again(rest):
             return None
-        if self._knows(rest[: max(len(line) + _PROBE, 2 * _FIRST)]):
+        if self._knows(rest[: max(len(line) + PROBE, 2 * _FIRST)]):
             return None if final else _WAIT
         return Finding(SeamKind.ECHO, len(line), THRESHOLD)
 
@@ -306,7 +303,7 @@ class Judge:
 
     def _prefaced(self, head: str, *, final: bool, depth: int) -> Finding | None:
         best: tuple[float, int, Finding] | None = None
-        for at in _ends_of_openings(head):
+        for at in ends_of_openings(head):
             rest = head[at:]
             points = preamble_evidence(self.cut, head[:at], rest)
             if points <= 0 or (not rest and not final):
@@ -316,7 +313,7 @@ class Judge:
                 if points + 5 >= ENOUGH:
                     return _WAIT
                 continue
-            points += _bonus(inner, len(self.text))
+            points += bonus(inner, len(self.text))
             repeats = inner.kind in (SeamKind.ANCHOR, SeamKind.RESTART)
             if points >= ENOUGH and (best is None or (repeats and best[2].drop == 0)):
                 best = points, at, inner
@@ -347,7 +344,7 @@ class Judge:
         if len(body) < _FIRST + 4:
             return False
         line = body[:_FIRST].partition("\n")[0]
-        return not self._knows(line if len(line) >= _PROBE else body[:_FIRST])
+        return not self._knows(line if len(line) >= PROBE else body[:_FIRST])
 
     def _knows(self, words: str) -> bool:
         """Whether the text says `words` near its end or at its top."""
@@ -357,15 +354,15 @@ class Judge:
         """Whether a preamble or a fence may still turn out to stand at the start of `head`."""
         if head.lstrip()[:3] in ("```", "~~~") and "\n" not in head.strip():
             return True
-        ends = _ends_of_openings(head)
+        ends = ends_of_openings(head)
         if not ends:
-            return _could_be_said(head) and len(head) <= LONGEST
+            return could_be_said(head) and len(head) <= LONGEST
         points = (preamble_evidence(self.cut, head[:at], head[at:]) for at in ends)
         return any(some > 0 and some + 5 >= ENOUGH for some in points)
 
     def _starts(self, head: str) -> list[int]:
         lead = len(head) - len(head.lstrip())
-        return list(dict.fromkeys([0, lead, *_ends_of_openings(head)]))
+        return list(dict.fromkeys([0, lead, *ends_of_openings(head)]))
 
     def _place(self, body: str) -> int:
         """Where the text says `body`: from its top if it does, otherwise near its end; or -1."""
@@ -374,49 +371,6 @@ class Judge:
             return lead
         near = self._tail.find(body)
         return len(self.text) - len(self._tail) + near if near >= 0 else -1
-
-
-def _borders(text: str, head: str) -> list[int]:
-    """Sizes, ascending, of the beginnings of `head` with which `text` ends."""
-    short = [n for n in range(1, min(_PROBE, len(head) + 1)) if text.endswith(head[:n])]
-    if len(text) < _PROBE:
-        return short
-    probe, at = text[-_PROBE:], head.find(text[-_PROBE:])
-    while at >= 0 and len(short) < 24:
-        if text.endswith(head[: at + _PROBE]):
-            short.append(at + _PROBE)
-        at = head.find(probe, at + 1)
-    return short
-
-
-def _round(head: str, size: int) -> bool:
-    """Whether `head` seems to repeat its first `size` characters over and over."""
-    known = min(size, 64)
-    following = head[size : size + known]
-    if len(following) == known:
-        return goes_round(head[:size][:known] + following, known)
-    return len(following) >= 3 and head.startswith(following)
-
-
-def _ends_of_openings(head: str) -> list[int]:
-    """Where a preamble at the start of `head` may end: after lines, or after a colon."""
-    ends = [found.end() for found in re.finditer(r"\n[ \t\r]*\n|\n", head[: LONGEST + 20])]
-    colon = re.match(r"[^\n:\uff1a]{2,160}[:\uff1a…][^\S\n]+(?=\S)", head)
-    if colon:
-        ends.append(colon.end())
-    return sorted(set(ends))[:6]
-
-
-def _could_be_said(head: str) -> bool:
-    said = head.lstrip()
-    return bool(said) and (said[0].isupper() or ord(said[0]) >= 0x590 or said[0] in "[(*_")
-
-
-def _bonus(inner: Finding, length: int) -> float:
-    """Points for what a preamble is followed by."""
-    if inner.kind is SeamKind.ANCHOR or inner.drop >= max(length, _TOP):
-        return 5.0
-    return 3.0 if inner.kind in (SeamKind.ECHO, SeamKind.FENCE, SeamKind.RESTART) else 0.0
 
 
 def _new_line_after_header(cut: Cut, rest: str) -> str:

@@ -19,6 +19,8 @@ _STEP: Final = 512
 #: Characters copied from the text before, without a break, from which on it is a repetition.
 _COPY: Final = 1024
 _COPIES: Final = 4
+#: Characters of the blocks by which a copy is first looked for.
+_BLOCK: Final = 64
 
 
 def is_loop(text: str) -> bool:
@@ -47,6 +49,7 @@ class ProgressWatch:
         self._waiting = 0
         self._unread = 0
         self._copies = 0
+        self._blocks: set[int] = set()
         self.stalled = False
 
     def feed(self, text: str) -> None:
@@ -70,5 +73,25 @@ class ProgressWatch:
         if self._unread < _COPY:
             return False
         self._unread = 0
-        self._copies = self._copies + 1 if self._tail[-_COPY:] in self._before else 0
-        return self._copies >= _COPIES
+        self._copies = self._copies + 1 if self._earlier(self._tail[-_COPY:]) else 0
+        return self._copies >= _COPIES and not self._repetitive()
+
+    def _repetitive(self) -> bool:
+        """Whether the earlier text repeated itself at length: then more of it is no surprise."""
+        tail = self._before[-_COPY:]
+        return len(tail) == _COPY and self._before.find(tail) < len(self._before) - _COPY
+
+    def _earlier(self, text: str) -> bool:
+        """Whether the earlier text holds this one.
+
+        A copy this long covers a whole block of the earlier text, at one of the first `_BLOCK`
+        places; only if one of those is known is the earlier text searched. So that a look costs
+        the same however long the earlier text is.
+        """
+        if not self._blocks:
+            before = self._before
+            ends = range(_BLOCK, len(before) + 1, _BLOCK)
+            self._blocks = {hash(before[end - _BLOCK : end]) for end in ends} or {0}
+        places = range(min(_BLOCK, max(0, len(text) - _BLOCK + 1)))
+        known = any(hash(text[i : i + _BLOCK]) in self._blocks for i in places)
+        return known and text in self._before

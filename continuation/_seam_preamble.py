@@ -193,7 +193,7 @@ def _goes_on(cut: Cut, rest: str) -> float:
     else:
         marker = re.match(r"[-*+|] |\d+[.)] ", rest)
         same = marker is not None and cut.last_line.lstrip()[:1] == rest[0]
-        goes_on = same or _is_certainly_no_prose(cut) and not re.match(r"[A-Z]\w* \w+ \w+", rest)
+        goes_on = same or (_is_certainly_no_prose(cut) and not re.match(r"[A-Z]\w* \w+ \w+", rest))
     return 1.5 if goes_on else 0.0
 
 

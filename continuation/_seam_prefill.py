@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from continuation._seam_judge import Finding
+from continuation._seam_finding import Finding
 from continuation._seam_verdict import SeamKind
 
 __all__ = ["look_after_prefill"]

@@ -173,7 +173,7 @@ class Cut:
             return Form.CSV
         if len(lines) > 3 and sum(bool(_YAML_LINE.match(x)) for x in lines) * 5 > len(lines) * 4:
             return Form.YAML
-        coded = sum(bool(_CODE_LINE.search(line)) for line in lines)
+        coded = sum(bool(_CODE_LINE.search(line[:200])) for line in lines)
         if coded * 2 > len(lines) and len(lines) > 3:
             return Form.CODE
         return Form.LIST if re.match(r"(?:[-*+]|\d+[.)])\s", last) else Form.PROSE

@@ -36,17 +36,18 @@ def superfluous(cut: Cut, head: str) -> int:
 def _indents_twice(cut: Cut, space: str) -> bool:
     """Whether white space that is an indentation of its own follows on one.
 
-    Together they would indent deeper than the line above, which opens nothing, and by a width
-    the text has not used; the second alone is one that it has.
+    Together they would indent deeper than the line above, which opens nothing, or by an odd
+    width, and by one the text has not used; the second alone is one that it has.
     """
     line = cut.line
     if not line or line.strip() or "\n" in space or not space.startswith(line) or len(space) < 2:
         return False
     above = cut.near[: len(cut.near) - len(line)].rstrip().rpartition("\n")[2]
     opens = sum(map(above.count, "([{")) > sum(map(above.count, ")]}")) or above[-1:] in _OPENING
-    deeper = len(line + space) > len(above) - len(above.lstrip())
+    width = len(line + space)
+    deeper = width > len(above) - len(above.lstrip()) or width % 2
     known = is_indentation(cut.near, space) and not is_indentation(cut.near, line + space)
-    return deeper and known and not opens
+    return bool(deeper) and known and not opens
 
 
 def _joins_to_known_word(cut: Cut, rest: str) -> bool:

@@ -69,7 +69,8 @@ OF_ITSELF: Final = re.compile(
     r"left off|i stopped|was cut|got cut|cut off|cut short|truncated"
     r"|previous (?:response|message|answer|output)"
     r"|^\W*(?:continu(?:ing|ation|ed)|resuming|picking up|sorry|apologies|i apologi[sz]e"
-    r"|my apologies)"
+    r"|my apologies|lo siento|perd[oó]n|disculp|désolé|desculp|scus[ai]|mi dispiace|entschuldig"
+    r"|извин|прости)"
     r"|^\W*(?:fortsetzung|suite\b|continuaci|continua[cç]|продолж|继续|繼續|接着|接上|続き|계속|이어)"
     r"|申し訳|抱歉|对不起|죄송",
     re.IGNORECASE,

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from continuation import tracing
 from continuation.config import Config, load
 from continuation.dialect import Dialect
 from continuation.limits import Learned
 from continuation.override import current
 from continuation.policy import Policy, changed
 from continuation.report import OnEvent, Recorder
+from continuation.tracing import begin as trace
 from continuation.turn import Turn
 
 
@@ -60,7 +60,7 @@ class Engine:
             dialect, lambda model: self._policy(model, said), self.learned, recorder, self._now
         )
         turn.read(host, path, headers, body, timeout)
-        if spans := tracing.begin(turn.policy.tracing, headers):
+        if spans := trace(turn.policy.tracing, headers):
             recorder.then = spans.finish
         return turn
 

@@ -26,7 +26,8 @@ import httpx2
 
 from continuation.commands import Command, Read, Relay, Reply, Send, Show, Wait
 from continuation.engine import Engine
-from continuation.override import checked, take
+from continuation.override import checked
+from continuation.override import take as take_override
 from continuation.session import CLOSED, Session, head_of
 from continuation.turn import Turn
 
@@ -122,12 +123,12 @@ class HealedStream(Session, httpx2.SyncByteStream):
 
     def _relay(self, relay: Relay) -> Iterator[bytes]:
         live = cast("httpx2.Response", self._live)
-        self._begin(relay)
+        take = self._taker(relay)
         stream = cast("httpx2.SyncByteStream", live.stream)
         self._chunks = iter(stream) if _direct(live) else live.iter_bytes()
         try:
             for chunk in self._chunks:
-                if shown := self._take(chunk):
+                if shown := take(chunk):
                     yield shown
                 if self._over:
                     break
@@ -197,12 +198,12 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
 
     async def _relay(self, relay: Relay) -> AsyncGenerator[bytes]:
         live = cast("httpx2.Response", self._live)
-        self._begin(relay)
+        take = self._taker(relay)
         stream = cast("httpx2.AsyncByteStream", live.stream)
         chunks = stream.__aiter__() if _direct(live) else live.aiter_bytes()
         try:
             async for chunk in chunks:
-                if shown := self._take(chunk):
+                if shown := take(chunk):
                     yield shown
                 if self._over:
                     break
@@ -238,7 +239,7 @@ class _StandIn:
         self._origin = origin
         self._owned = owned
         self._closed = False
-        self._open: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._open: set[weakref.ref[Any]] = set()
         self.engine = engine
 
     @property
@@ -262,12 +263,15 @@ class _StandIn:
         """Begin a turn for a request that a dialect knows; `None`: let it pass."""
         if self._closed:
             raise RuntimeError(CLOSED)
-        asked = take(request)
+        asked = take_override(request)
         try:
             return _turn(self.engine, request, asked)
         except Exception:
             logger.exception("the request could not be read; it is sent as it is")
             return None
+
+    def _opens(self, stream: Session) -> None:
+        self._open.add(weakref.ref(stream, self._open.discard))
 
     def _enter(self) -> None:
         if self._closed:
@@ -276,8 +280,8 @@ class _StandIn:
     def _take_open(self) -> list[Any]:
         """Close for good; return the streams that are still open."""
         self._closed = True
-        streams, self._open = list(self._open), weakref.WeakSet()
-        return streams
+        streams = [reference() for reference in list(self._open)]
+        return [stream for stream in streams if stream is not None]
 
 
 def _turn(engine: Engine, request: httpx2.Request, asked: Mapping[str, Any]) -> Turn | None:
@@ -314,7 +318,7 @@ class HealingClient(_StandIn, httpx2.Client):
         session = HealedStream(
             turn, request, self.cookies, lambda own: self._origin.send(own, stream=True, **options)
         )
-        self._open.add(session)
+        self._opens(session)
         response = session.open()
         if not stream:
             try:
@@ -355,7 +359,7 @@ class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
         session = AsyncHealedStream(
             turn, request, self.cookies, lambda own: self._origin.send(own, stream=True, **options)
         )
-        self._open.add(session)
+        self._opens(session)
         response = await session.open()
         if not stream:
             try:

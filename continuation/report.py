@@ -12,8 +12,8 @@ from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from continuation import recent
 from continuation.decide import Outcome
+from continuation.recent import find, keep
 from continuation.types import Mode, Usage
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def report(thing: object) -> Report | None:
     Raises `TypeError` for an object that carries no request id, as a message does that an SDK
     put together from a stream: ask for the stream's.
     """
-    return recent.find(thing)
+    return find(thing)
 
 
 _watching: contextvars.ContextVar[tuple[list[Report], ...]] = contextvars.ContextVar(
@@ -361,4 +361,4 @@ class Recorder:
                 logger.exception("the spans could not be made; the turn goes on")
         first = (a.request_id for a in reversed(self.attempts) if a.mode is Mode.FIRST)
         if request_id := next(filter(None, first), None):
-            recent.keep(request_id, report)
+            keep(request_id, report)

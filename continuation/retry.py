@@ -20,7 +20,7 @@ def pause(reply: object, tries: int, policy: Policy, chance: float) -> float | N
     one, or `x-should-retry: false`, means that trying again is pointless. `chance` (0..1) is the
     jitter: it takes up to a quarter off.
     """
-    headers = reply.headers if isinstance(reply, Head) else {}
+    headers = reply.headers if isinstance(reply, Head) else dict[str, str]()
     if headers.get("x-should-retry") == "false":
         return None
     asked = retry_after(headers)

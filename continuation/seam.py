@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import Final
 
 from continuation._seam_evidence import common_suffix, novelty
-from continuation._seam_judge import Finding, Judge
+from continuation._seam_finding import Finding
+from continuation._seam_judge import Judge
 from continuation._seam_loop import ProgressWatch, is_loop
 from continuation._seam_prefill import look_after_prefill
 from continuation._seam_replay import Replay
@@ -57,7 +58,7 @@ class Seam:
         self._hold = hold + len(anchor or "")
         known = len(anchor or "")
         looks = {*_LOOKS, known, known + 24}
-        self._looks = sorted(n for n in looks if 0 < n < self._hold) + [self._hold]
+        self._looks = [*sorted(n for n in looks if 0 < n < self._hold), self._hold]
         self._judge = Judge(before, anchor)
         self._head = ""
         self._replay: Replay | None = None

@@ -36,7 +36,7 @@ class Session:
     """One turn on its way through a shell: everything but the I/O.
 
     A shell asks for the next command (`_next`), performs it, and notes what came of it in
-    `_reply`; the bytes of a response go through `_take`. Neither of the two lets a bug of ours
+    `_reply`; the bytes of a response go through a `_taker`. Neither of the two lets a bug of ours
     out: `_salvage` says what is safe to send instead.
     """
 
@@ -57,9 +57,7 @@ class Session:
         self._attached = False
         self._relayed = False
         self._over = False
-        self._feed: Feed = _as_it_came
-        self._raw: bytearray | None = None
-        self._shown = False
+        # Of what the caller has: how much of the tape it is, and how it would be closed validly.
         self._safe: tuple[int, bytes | None] = (0, None)
 
     # --- the engine's side ---------------------------------------------------------------------
@@ -79,34 +77,43 @@ class Session:
             self._stop()
             raise command.error
         if isinstance(command, Show):
-            self._keep(command.data)
+            self._note(command)
         return command
 
-    def _take(self, chunk: bytes) -> bytes:
-        """Give the engine the next bytes of an attempt; return what may be shown now."""
-        if self._raw is not None:
-            self._raw += chunk
-        try:
-            shown = self._feed(chunk)
-        except Enough as enough:
-            self._over = True
-            shown = enough.show
-        except Exception as bug:
-            return self._abandon(bug)
-        if shown:
-            self._keep(shown)
-        return shown
-
-    def _keep(self, shown: bytes) -> None:
+    def _note(self, show: Show) -> None:
         """Note how the answer would end from here on, now that the caller gets these bytes."""
         tape = self._turn.tape
-        self._shown = self._shown or bool(shown)
-        self._safe = tape.sent, tape.closing
+        over = show.data and tape.closing is None
+        self._safe = len(tape.raw) if over else tape.sent, tape.closing
 
-    def _begin(self, relay: Relay) -> None:
-        self._feed = relay.feed
-        self._raw = relay.tape.raw if relay.tape is not None else None
+    def _taker(self, relay: Relay) -> Feed:
+        """Return what gives the engine the next bytes, and says which may be shown now.
+
+        It runs once for each chunk of every answer, hence over locals.
+        """
+        feed, tape = relay.feed, self._turn.tape
+        raw = relay.tape.raw if relay.tape is not None else None
         self._relayed, self._over = True, False
+
+        def take(chunk: bytes) -> bytes:
+            nonlocal feed, raw
+            if raw is not None:
+                raw += chunk
+            try:
+                shown = feed(chunk)
+            except Enough as enough:
+                self._over = True
+                shown = enough.show
+            except Exception as bug:
+                # The caller's own attempt goes on as it comes; of a later one we know no more.
+                self._over = raw is None
+                feed, raw = _as_it_came, None
+                return self._break(bug)
+            if shown:
+                self._safe = tape.sent, tape.closing
+            return shown
+
+        return take
 
     def _fail(self, error: Exception) -> None:
         """Note that a response broke off; what a close brought about goes to who reads on."""
@@ -121,33 +128,26 @@ class Session:
 
     def _salvage(self, bug: Exception) -> Command:
         """Our own code failed between two commands: say what is safe to do instead."""
-        self._break(bug)
+        rest = self._break(bug)
         if self._attached and not self._relayed:
             return Relay(_as_it_came)
-        return Show(self._rest())
+        return Show(rest)
 
-    def _abandon(self, bug: Exception) -> bytes:
-        """Our own code failed over an attempt's bytes: the caller's own attempt goes on as is."""
-        self._break(bug)
-        rest = self._rest()
-        self._over = self._raw is None
-        self._feed, self._raw = _as_it_came, None
-        return rest
-
-    def _rest(self) -> bytes:
-        """Return the bytes that end the caller's answer: what closes it validly, or the rest."""
-        tape = self._turn.tape
-        if not self._shown:
-            return bytes(tape.raw)
-        sent, closing = self._safe
-        closing = tape.closing if closing is None else closing
-        return bytes(tape.raw[sent:]) if closing is None else closing
-
-    def _break(self, bug: Exception) -> None:
+    def _break(self, bug: Exception) -> bytes:
+        """Leave the engine; return the bytes that end the caller's answer."""
         logger.error("internal error, the answer ends as it stands", exc_info=bug)
         self._broken = True
         outcome = Outcome.PARTIAL if self._attached else Outcome.UNTOUCHED
         self._report(outcome, f"internal error: {type(bug).__name__}")
+        return self._rest()
+
+    def _rest(self) -> bytes:
+        """Return what closes the answer validly where it stands, or else the provider's bytes."""
+        tape = self._turn.tape
+        sent, closing = self._safe
+        if closing is None and sent:
+            closing = tape.closing
+        return bytes(tape.raw[sent:]) if closing is None else closing
 
     def _report(self, outcome: Outcome, reason: str) -> None:
         try:

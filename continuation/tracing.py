@@ -13,11 +13,13 @@ import logging
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from continuation.decide import Outcome
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
     from continuation.report import Attempt, Report
 
 logger = logging.getLogger("continuation")
@@ -29,14 +31,6 @@ _PROVIDERS = {"openai_chat": "openai", "openai_responses": "openai", "gemini": "
 _NANO = 1_000_000_000
 
 Attributes: TypeAlias = "dict[str, str | int | float | bool | tuple[str, ...]]"
-
-
-class Tracer(Protocol):
-    """What we need of a tracer of the API."""
-
-    def start_span(self, name: str, **options: Any) -> Any:
-        """Start a span."""
-        ...
 
 
 class Spans:

@@ -105,6 +105,11 @@ class Turn:
         self._settled = False
         self._adopt("")
 
+    @property
+    def policy(self) -> Policy:
+        """What holds for this turn."""
+        return self._policy
+
     def _adopt(self, model: str) -> None:
         """Take the policies that hold for a model."""
         policy = self._policy = self._policies(model)
@@ -498,7 +503,7 @@ class Turn:
 
     def _rest(self) -> bytes:
         """Return what the caller has not had of the first answer's own bytes."""
-        rest = bytes(self.tape.raw[self.tape.sent :])
+        rest = bytes(memoryview(self.tape.raw)[self.tape.sent :])
         self.tape.sent = len(self.tape.raw)
         return rest
 

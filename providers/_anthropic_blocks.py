@@ -22,6 +22,10 @@ THINKING = frozenset({"thinking", "redacted_thinking"})
 _KNOWN = frozenset({"text", CALL, "container_upload"}) | SERVER_CALLS | THINKING
 
 
+_PLAIN = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_ESCAPED = json.JSONEncoder(separators=(",", ":"))
+
+
 def loads(data: bytes | bytearray | str) -> Any:
     """Decode JSON; the fast parser first, the lenient one for what it refuses (lone surrogates)."""
     raw = data.encode() if isinstance(data, str) else bytes(data)
@@ -34,9 +38,9 @@ def loads(data: bytes | bytearray | str) -> Any:
 def dumps(value: object) -> bytes:
     """Encode compact JSON as UTF-8; what UTF-8 cannot carry (half an emoji) is escaped."""
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        return _PLAIN.encode(value).encode()
     except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":")).encode()
+        return _ESCAPED.encode(value).encode()
 
 
 def as_json(value: object) -> Json:

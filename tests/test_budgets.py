@@ -80,7 +80,7 @@ def test_the_bound_on_tokens_of_the_defaults_is_reached() -> None:
 
 # --- against the simulator ----------------------------------------------------------------------
 
-ASKING = 250
+ASKING = 350
 """Tokens of a recovery prompt, its anchor included, at most."""
 ENDLESS = "".join(f"{n}: der Text geht weiter, und weiter, und weiter.\n" for n in range(9000))
 

@@ -68,7 +68,8 @@ def test_two_hundred_streams_of_one_client_are_not_mixed() -> None:
             policy = continuation.Policy(models_endpoint=False)
             client = continuation.wrap(bare, config=policy)
             await asyncio.gather(*(turn(client, who) for who in range(TASKS)))
-            assert not client._client.origin._transport._pool._requests
+            inner: Any = client._client
+            assert not inner.origin._transport._pool._requests
 
     with Crowd() as sim:
         asyncio.run(crowd(sim.url))

@@ -7,6 +7,7 @@ import logging
 import re
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import continuation
 from continuation import Policy
 from continuation.cli import main
 from continuation.config import ENVIRONMENT
-from continuation.limits import Learned
+from continuation.limits import Learned, ModelLimits
 from continuation.memory import MOST, Memory, read
 from continuation.simulator import Reply, Simulator, Text
 
@@ -246,6 +247,27 @@ def test_no_bytes_make_reading_fail_in_another_way(
     path.write_bytes(raw)
     with pytest.raises(ValueError, match="delete it to begin anew"):
         read(path)
+
+
+def asked_for(sim: Simulator, policy: Policy) -> list[str | int]:
+    """Run one cut turn; return its limits, and GET where the models endpoint was asked."""
+    sim.reset()
+    sim.script([CUT, REST])
+    with anthropic.Anthropic(base_url=sim.url, api_key=KEY, max_retries=0) as bare:
+        continuation.wrap(bare, config=policy).messages.create(**ask(), timeout=600)
+    return [r.body["max_tokens"] if r.body else r.method for r in sim.requests]
+
+
+def test_configuration_goes_before_lessons_before_the_endpoint_before_the_table(
+    path: Path,
+) -> None:
+    kept = Policy(learned_file=str(path), remember_limit=False)
+    with Simulator(models={NEW: ModelLimits(50_000)}) as sim:
+        # The table is wrong here, and the refusal says so; the endpoint would have known.
+        assert asked_for(sim, Policy(models_endpoint=False)) == [1000, 128_000, 50_000]
+        assert asked_for(sim, kept) == [1000, "GET", 50_000]
+        assert asked_for(sim, kept) == [1000, 50_000], "learned: no need to ask"
+        assert asked_for(sim, replace(kept, ceiling=3000)) == [1000, 3000]
 
 
 # --- the command --------------------------------------------------------------------------------

@@ -88,9 +88,7 @@ def test_first_limit_ceiling_asks_for_it_at_once(sim: Simulator, client: Clients
     assert limits(sim) == [128_000]
 
 
-def test_a_first_limit_above_the_ceiling_takes_the_lesson(
-    sim: Simulator, client: Clients
-) -> None:
+def test_a_first_limit_above_the_ceiling_takes_the_lesson(sim: Simulator, client: Clients) -> None:
     text = "max_tokens: 128000 > 50000, which is the maximum allowed number of output tokens for m"
     refusal = Reply(status=400, error=("invalid_request_error", text))
     wrapped = client(sim, Policy(first_limit="ceiling"))

@@ -100,7 +100,10 @@ def test_off_means_off() -> None:
 
 
 def test_the_same_error_again_is_raised_unchanged() -> None:
-    text = "messages.1: `tool_use` ids were found without `tool_result` blocks immediately after: toolu_1."
+    text = (
+        "messages.1: `tool_use` ids were found without `tool_result` blocks "
+        "immediately after: toolu_1."
+    )
     refusal = Reply(status=400, error=("invalid_request_error", text))
     with Simulator() as sim:
         sim.script([refusal, refusal, Reply([Text("never")])])

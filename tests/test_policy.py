@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -238,12 +239,45 @@ CASES: dict[str, tuple[Look, object, object, object]] = {
         [],
     ),
 }
+TOOLS = [{"name": "Bash", "input_schema": {"type": "object"}}]
+OPEN_CALL: list[Any] = [
+    {"role": "user", "content": "Run it."},
+    {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {}}],
+    },
+]
+CASES |= {
+    "open_calls": (
+        turn(
+            [end()],
+            lambda _, sim: "tool_use" in str(body_of(sim.posts[-1])["messages"]),
+            messages=[*OPEN_CALL, {"role": "user", "content": "Are you there?"}],
+            tools=TOOLS,
+        ),
+        True,
+        "purge",
+        False,
+    ),
+    "resume_text": (
+        lambda policy: turn(
+            [end()],
+            lambda ran, sim: "Weiter" in str(last_message(ran, sim)),
+            messages=OPEN_CALL,
+            tools=TOOLS,
+        )(replace(policy, auto_resume=True)),
+        False,
+        "Weiter.",
+        True,
+    ),
+}
 PLAIN = {"backoff_seconds", "max_wait_seconds"}
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_every_key_changes_what_it_says(key: str) -> None:
     if key in ELSEWHERE:
+        assert f"{key}=" in Path(__file__).with_name(ELSEWHERE[key]).read_text(encoding="utf-8")
         return
     look, by_default, value, then = CASES[key]
     base = Policy() if key in PLAIN else FAST
@@ -251,7 +285,13 @@ def test_every_key_changes_what_it_says(key: str) -> None:
     assert look(changed(base, {key: value})) == then
 
 
-ELSEWHERE = {"learned_file": "test_learned", "tracing": "test_tracing"}
+ELSEWHERE = {
+    "learned_file": "test_learned.py",
+    "tracing": "test_tracing.py",
+    "repair": "test_mending.py",
+    "auto_resume": "test_mending.py",
+    "quiet": "test_mending.py",
+}
 """Keys whose tests stand in a file of their own."""
 
 
@@ -311,3 +351,21 @@ def test_a_wrong_value_is_told_with_key_value_and_remedy(
         with pytest.raises(kind) as caught:
             make()
         assert said in str(caught.value)
+
+
+def written(value: object) -> str:
+    """Write a value as the file has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else f"{value}"
+
+
+def test_the_page_on_tuning_has_every_key_with_default_and_range() -> None:
+    page = Path(__file__).parent.parent / "design" / "tuning.md"
+    rows = [
+        line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| `")
+    ]
+    assert rows == [
+        f"| `{key}` | `{written(item.default)}` | {possible(key)} | {item.metadata['doc']} |"
+        for key, item in Policy.__dataclass_fields__.items()
+    ]

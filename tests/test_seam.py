@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -38,7 +39,7 @@ def stream(before: str, after: str, cuts: list[int], **options: object) -> tuple
     """Join as a stream does, with `after` cut at `cuts`."""
     seam = Seam(before, unshown=len(before), **options)  # type: ignore[arg-type] # test options
     places = sorted({min(cut, len(after)) for cut in cuts} | {0, len(after)})
-    pieces = [after[a:b] for a, b in zip(places, places[1:], strict=False)]
+    pieces = [after[a:b] for a, b in pairwise(places)]
     shown = "".join([seam.feed(piece) for piece in pieces]) + seam.finish()
     assert seam.verdict is not None
     return before[: len(before) - seam.take_back] + shown, seam.verdict
@@ -48,6 +49,7 @@ def stream(before: str, after: str, cuts: list[int], **options: object) -> tuple
 
 
 @given(st.text(max_size=200), st.integers(0, 200))
+@settings(deadline=None)
 def test_an_exact_continuation_is_a_concatenation_for_any_text_and_cut(text: str, at: int) -> None:
     at = min(at, len(text))
     before, after = text[:at], text[at:]
@@ -61,7 +63,7 @@ def test_an_exact_continuation_is_a_concatenation_for_any_text_and_cut(text: str
     st.integers(1, 900),
     st.sampled_from([None, 0, 5, 40, 180]),
 )
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 def test_an_exact_continuation_of_real_text_is_a_concatenation(
     text: str, at: int, size: int | None
 ) -> None:
@@ -84,6 +86,7 @@ UNITS = st.one_of(
 
 
 @given(UNITS, st.integers(2, 60), st.integers(0, 1500))
+@settings(max_examples=200, deadline=None)
 def test_a_periodic_text_loses_nothing_wherever_it_is_cut(unit: str, times: int, at: int) -> None:
     text = unit * times
     at = min(at, len(text))
@@ -119,7 +122,7 @@ def test_a_periodic_text_loses_nothing_wherever_it_is_cut(unit: str, times: int,
     st.lists(st.integers(0, 3000), max_size=12),
     st.booleans(),
 )
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_a_stream_gives_what_the_whole_gives_for_every_chunking(
     before: str, parts: list[str], cuts: list[int], asked: bool
 ) -> None:
@@ -386,7 +389,7 @@ def test_a_case_from_an_issue_tracker(name: str) -> None:
     assert join(before, after)[0] == (before + after if expected is None else expected)
 
 
-# No stall, no loop, no cost ------------------------------------------------------------------------
+# No stall, no loop, no cost -----------------------------------------------------------------------
 
 
 def shown_after(seam: Seam, text: str) -> int:

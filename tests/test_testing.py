@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -196,6 +197,32 @@ def test_testing_can_be_switched_for_a_whole_suite() -> None:
 def test_a_negative_wait_is_refused() -> None:
     with pytest.raises(ValueError, match="longest_wait = -1"):
         set_testing(longest_wait=-1)
+
+
+# --- in a suite of its own --------------------------------------------------------------------
+
+SUITE = """
+import anthropic, continuation
+from continuation.testing import simulator
+
+def test_my_agent_survives_a_cut_call(simulator):
+    simulator.play("cut-call")
+    client = continuation.wrap(anthropic.Anthropic(base_url=simulator.url, api_key="any"))
+    tools = [{"name": "Write", "input_schema": {"type": "object"}}]
+    asked = [{"role": "user", "content": "Write it."}]
+    said = client.messages.create(
+        model="claude-opus-5", max_tokens=4096, tools=tools, messages=asked
+    )
+    assert said.stop_reason == "tool_use"
+    assert len(simulator.posts) == 2
+"""
+
+
+def test_the_fixture_works_in_a_suite_without_any_plugin(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(SUITE, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "1 passed" in done.stdout, done.stdout
 
 
 # --- imports --------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from continuation import __version__
-from continuation.cli import config, demo, doctor, limits, run, simulate
+from continuation.cli import check, config, demo, doctor, limits, repair, run, simulate
 from continuation.cli.exits import CommandError, Exit
 from continuation.cli.screen import silence, soften
 
@@ -21,6 +21,7 @@ exit status:
     3  something is missing: an extra to install, a key to set
     4  the provider answered with an error, or could not be reached
   130  interrupted by Ctrl-C; what had arrived was kept
+check and repair: 0 clean, 1 repairable or repaired, 2 not repairable
 
 Output has colours on a terminal, and none when piped or when NO_COLOR is set."""
 
@@ -58,6 +59,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"continuation {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, run, simulate, config, limits, doctor):
+    for module in (demo, run, simulate, check, repair, config, limits, doctor):
         module.add_to(commands)
     return parser

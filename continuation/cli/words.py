@@ -9,6 +9,7 @@ from continuation.report import (
     Event,
     Finished,
     Recovering,
+    Repairing,
     Report,
     Retrying,
     Truncated,
@@ -54,6 +55,9 @@ def describe(event: Event) -> str:
                 f"attempt {event.attempt} was turned away ({event.error}); "
                 f"again in {event.seconds:.1f} s"
             )
+        case Repairing():
+            changes = plural(event.changes, "change")
+            return f"attempt {event.attempt}: the history was repaired ({event.code}, {changes})"
         case Finished():
             return f"finished: {summary(event.report)}"
 

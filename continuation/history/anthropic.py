@@ -202,7 +202,7 @@ def _check_call_order(history: History) -> Iterator[Violation]:
         at = _first_after_calls(message) if message.role == "assistant" else None
         if at is not None:
             ids = ", ".join(part.id for part in message.parts[:at] if part.kind is Kind.CALL)
-            fault = Fault("tool_use_not_last", ids)
+            fault = Fault("tool_use_not_last", ids, call=message.index)
             yield history.violation("tool_use_not_last", message.parts[at], fault)
 
 

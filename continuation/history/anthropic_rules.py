@@ -10,7 +10,7 @@ from continuation.history.grammar import Rule
 __all__ = ["RULES"]
 
 _NO_RESULT: Final = (
-    "messages.{n}: `tool_use` ids were found without `tool_result` blocks immediately after: "
+    "messages.{call}: `tool_use` ids were found without `tool_result` blocks immediately after: "
     "{detail}. Each `tool_use` block must have a corresponding `tool_result` block in the next "
     "message."
 )
@@ -64,8 +64,8 @@ RULES: Final[Mapping[str, Rule]] = {
         "messages.{n}: `tool_result` blocks can only be in `user` messages", "split_message"
     ),
     "server_result_missing": Rule(
-        "messages.{n}: `{name}` tool use with id `{id}` was found without a corresponding"
-        " `{name}_tool_result` block",
+        "messages.{n}.content.{m}: `{name}` tool use with id `{id}` was found without a"
+        " corresponding `{name}_tool_result` block",
         "drop_call",
     ),
     "server_result_orphan": Rule(

@@ -28,7 +28,7 @@ __all__ = ["Grammar", "History", "Rule", "Work"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule's error text, with `{n}`, `{m}`, `{id}` and `{detail}` to fill in, and its repair."""
+    """A rule's error text, with `{n}`, `{m}`, `{id}`, … to fill in, and its repair."""
 
     text: str
     repair: str
@@ -55,6 +55,7 @@ class History:
             "id": (fault.id if fault else "") or part.id,
             "name": part.name,
             "detail": fault.detail if fault else "",
+            "call": fault.call if fault else 0,
         }
         return Violation(code, self.path(at), rule.text.format_map(words), rule.repair)
 

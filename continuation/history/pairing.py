@@ -165,8 +165,9 @@ def check(history: History) -> Iterator[Violation]:
             yield history.violation("tool_result_orphan", part)
     yield from _check_ids(history, pairing)
     for exchange in pairing.exchanges:
+        call = history.messages[exchange.at].index
         for code, at, detail in findings(history, exchange):
-            yield history.violation(code, at, Fault(code, detail))
+            yield history.violation(code, at, Fault(code, detail, call=call))
 
 
 def _check_ids(history: History, pairing: Pairing) -> Iterator[Violation]:

@@ -54,6 +54,8 @@ class Fault:
     """Fills `{detail}` in the provider's error text."""
     id: str = ""
     """Fills `{id}`, where it is not the part's own."""
+    call: int = 0
+    """Fills `{call}`: index of the message that holds the call it is about."""
 
 
 @dataclass(slots=True, eq=False)

@@ -123,7 +123,7 @@ def prefill(context: Context) -> Iterator[str]:
 
 
 def structure(context: Context) -> Iterator[str]:
-    error = first_error(context.body)
+    error = first_error(context.body, context.model)
     if error is not None:
         yield error
 

@@ -1,23 +1,23 @@
-"""What makes a Messages request body invalid by itself, whatever the model: one rule per refusal.
+"""What makes a Messages request body invalid by itself: its form, its counts and its history.
 
 A rule takes the body and yields error texts. They are the provider's own, as quoted in public bug
 reports, but for those of the body's mere form, which follow its manner. A rule may rely on the
-rules before it.
+rules before it. What makes a history invalid is told by `continuation.history.validate`, so that a
+repair is tested against the very rules it is made for.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any
+
+from continuation.history import Facts, Violation, validate
 
 from ._anthropic_body import (
     THINKING,
     Json,
-    Placed,
-    Turn,
     blocks,
     items,
     mapping,
@@ -41,9 +41,42 @@ _OWNERS = {
 }
 
 
-def first_error(body: Json) -> str | None:
-    """Return the text of the first rule the body breaks."""
-    return next(chain.from_iterable(rule(body) for rule in (*SHAPE, *RULES)), None)
+_ORDER = (
+    "first_not_user",
+    "message_empty",
+    "text_empty",
+    "text_blank",
+    "result_text_empty",
+    "system_text_empty",
+    "tool_use_id_invalid",
+    "tool_input_invalid",
+    "tools_undeclared",
+    "tool_use_duplicate_id",
+    "thinking_not_first",
+    "thinking_last",
+    "thinking_unsigned",
+    "thinking_blank",
+    "thinking_redacted_invalid",
+    "thinking_foreign",
+    "thinking_modified",
+    "tool_use_not_last",
+    "tool_result_missing",
+    "tool_result_not_first",
+    "tool_results_split",
+    "tool_result_displaced",
+    "tool_result_orphan",
+    "tool_result_duplicate",
+    "server_result_missing",
+    "server_result_orphan",
+    "thinking_missing",
+    "trailing_whitespace",
+)
+
+
+def first_error(body: Json, facts: Facts | None = None) -> str | None:
+    """Return the text of the first rule the body breaks; `facts` tell what its model can do."""
+    by_rules = chain.from_iterable(rule(body) for rule in (*SHAPE, *RULES))
+    return next(chain(by_rules, history_errors(body, facts)), None)
 
 
 def shape_error(body: Json) -> str | None:
@@ -136,43 +169,7 @@ def roles(body: Json) -> Iterator[str]:
         before = str(role)
 
 
-def first_role(body: Json) -> Iterator[str]:
-    if messages(body)[0]["role"] != "user":
-        yield 'messages: first message must use the "user" role'
-
-
-# -- content
-
-
-def no_empty_message(body: Json) -> Iterator[str]:
-    last = len(messages(body)) - 1
-    for number, message in enumerate(messages(body)):
-        optional = number == last and message["role"] == "assistant"
-        if not message["content"] and not optional:
-            yield (
-                f"messages.{number}: all messages must have non-empty content "
-                "except for the optional final assistant message"
-            )
-
-
-def no_blank_text(body: Json) -> Iterator[str]:
-    yield from _blank("messages", (placed.block for _, placed in placed_blocks(body)))
-    yield from _blank("system", system_blocks(body))
-
-
-def _blank(where: str, found: Any) -> Iterator[str]:
-    for block in found:
-        if block.get("type") == "text" and not block.get("text"):
-            yield f"{where}: text content blocks must be non-empty"
-        elif block.get("type") == "text" and not str(block["text"]).strip():
-            yield f"{where}: text content blocks must contain non-whitespace text"
-
-
-def no_trailing_whitespace(body: Json) -> Iterator[str]:
-    last = turns(body)[-1]
-    text = str(last.blocks[-1].block.get("text", "")) if last.blocks else ""
-    if last.role == "assistant" and text != text.rstrip():
-        yield "messages: final assistant content cannot end with trailing whitespace"
+# -- counts
 
 
 def cache_breakpoints(body: Json) -> Iterator[str]:
@@ -195,146 +192,7 @@ def cache_breakpoints(body: Json) -> Iterator[str]:
             yield f"{placed.path}.{placed.kind}.cache_control: Extra inputs are not permitted"
 
 
-# -- tools
-
-
-def tool_use_form(body: Json) -> Iterator[str]:
-    for _, placed in placed_blocks(body):
-        if placed.kind != "tool_use":
-            continue
-        if not re.fullmatch(r"[a-zA-Z0-9_-]+", str(placed.block.get("id", ""))):
-            yield f"{placed.path}.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"
-        if not isinstance(placed.block.get("input"), dict):
-            yield f"{placed.path}.tool_use.input: Input should be a valid dictionary"
-
-
-def tools_declared(body: Json) -> Iterator[str]:
-    used = any(placed.kind in ("tool_use", "tool_result") for _, placed in placed_blocks(body))
-    if used and not body.get("tools"):
-        yield "Requests which include `tool_use` or `tool_result` blocks must define tools."
-
-
-def unique_ids(body: Json) -> Iterator[str]:
-    counts = Counter(str(p.block.get("id")) for _, p in placed_blocks(body) if p.kind == "tool_use")
-    if any(count > 1 for count in counts.values()):
-        yield "messages: `tool_use` ids must be unique"
-
-
-def calls_answered(body: Json) -> Iterator[str]:
-    """Want each call's result at the head of the next turn, and no text after a call in its own."""
-    listed = turns(body)
-    for turn, following in pairwise([*listed, Turn("user", len(listed), [])]):
-        answered = {str(p.block.get("tool_use_id")) for p in _leading_results(following)}
-        calls = turn.of("tool_use")
-        buried = {str(p.block["id"]) for p in calls if _text_after(turn, p)}
-        open_ids = [
-            str(p.block["id"])
-            for p in calls
-            if str(p.block["id"]) in buried or p.block["id"] not in answered
-        ]
-        if open_ids:
-            yield (
-                f"messages.{calls[0].message}: `tool_use` ids were found without `tool_result` "
-                f"blocks immediately after: {', '.join(open_ids)}. Each `tool_use` block must have "
-                "a corresponding `tool_result` block in the next message."
-            )
-
-
-def _leading_results(turn: Turn) -> Iterator[Placed]:
-    for placed in turn.blocks:
-        if placed.kind != "tool_result":
-            return
-        yield placed
-
-
-def _text_after(turn: Turn, call: Placed) -> bool:
-    where = (call.message, call.place)
-    return any((p.message, p.place) > where for p in turn.of("text"))
-
-
-def results_have_calls(body: Json) -> Iterator[str]:
-    listed = turns(body)
-    for before, turn in pairwise([Turn("assistant", -1, []), *listed]):
-        called = {str(p.block.get("id")) for p in before.of("tool_use")}
-        for placed in turn.of("tool_result"):
-            if str(placed.block.get("tool_use_id")) not in called:
-                yield (
-                    f"{placed.path}: unexpected `tool_use_id` found in `tool_result` blocks: "
-                    f"{placed.block.get('tool_use_id')}. Each `tool_result` block must have a "
-                    "corresponding `tool_use` block in the previous message."
-                )
-
-
-def one_result_each(body: Json) -> Iterator[str]:
-    for turn in turns(body):
-        counts: Counter[str] = Counter()
-        for placed in turn.of("tool_result"):
-            name = str(placed.block.get("tool_use_id"))
-            counts[name] += 1
-            if counts[name] > 1:
-                yield (
-                    f"{placed.path}: each tool_use must have a single result. "
-                    f"Found multiple `tool_result` blocks with id: {name}"
-                )
-
-
-def server_tools_paired(body: Json) -> Iterator[str]:
-    """Want a server tool's result in its own turn, unless that turn was paused.
-
-    Paused is a turn that is the last one, or is followed by nothing but tool results.
-    """
-    listed = turns(body)
-    for turn, following in pairwise(listed):
-        results = {
-            str(p.block.get("tool_use_id")) for p in turn.blocks if p.kind.endswith("_tool_result")
-        }
-        waiting = all(p.kind == "tool_result" for p in following.blocks)
-        for placed in turn.of("server_tool_use"):
-            name, key = placed.block.get("name"), str(placed.block.get("id"))
-            if key not in results and not waiting:
-                yield (
-                    f"{placed.path}: `{name}` tool use with id `{key}` was found without a "
-                    f"corresponding `{name}_tool_result` block"
-                )
-
-
 # -- thinking
-
-
-def thinking_form(body: Json) -> Iterator[str]:
-    for _, placed in placed_blocks(body):
-        if placed.kind != "thinking":
-            continue
-        if placed.block.get("signature") is None:
-            yield f"{placed.path}.thinking.signature: Field required"
-        elif not placed.block["signature"]:
-            empty = not placed.block.get("thinking")
-            yield (
-                f"{placed.path}.thinking: each thinking block must contain thinking"
-                if empty
-                else (f"{placed.path}: Invalid `signature` in `thinking` block")
-            )
-
-
-def thinking_first(body: Json) -> Iterator[str]:
-    """Want thinking first in a turn that has any; a server tool's turn may begin without."""
-    for turn in turns(body):
-        first = turn.blocks[0].kind if turn.role == "assistant" and turn.blocks else ""
-        if turn.of(*THINKING) and first not in THINKING and not turn.of("server_tool_use"):
-            yield (
-                f"{turn.blocks[0].path}.type: If an assistant message contains any thinking "
-                "blocks, the first block must be `thinking` or `redacted_thinking`. "
-                f"Found `{first}`."
-            )
-
-
-def thinking_not_last(body: Json) -> Iterator[str]:
-    for turn in turns(body):
-        if turn.blocks and turn.blocks[-1].kind in THINKING:
-            yield (
-                f"messages.{turn.message}: The final block in an assistant message "
-                "cannot be `thinking`."
-            )
 
 
 def thinking_budget(body: Json) -> Iterator[str]:
@@ -350,24 +208,42 @@ def thinking_tokens(body: Json) -> int | None:
     return budget if thinking.get("type") == "enabled" and isinstance(budget, int) else None
 
 
-def thinking_opens_tool_turn(body: Json) -> Iterator[str]:
-    """Want thinking first in the turn whose tool results are being sent (manual mode only)."""
-    listed = turns(body)
-    if (
-        mapping(body.get("thinking")).get("type") != "enabled"
-        or len(listed) < 2
-        or not listed[-1].of("tool_result")
-    ):
-        return
-    first = listed[-2].blocks[0]
-    if first.kind not in THINKING:
-        yield (
-            f"{first.path}.type: Expected `thinking` or `redacted_thinking`, but found "
-            f"`{first.kind}`. When `thinking` is enabled, a final `assistant` message must start "
-            "with a thinking block (preceeding the lastmost set of `tool_use` and `tool_result` "
-            "blocks). We recommend you include thinking blocks from previous turns. To avoid this "
-            f"requirement, disable `thinking`. Please consult our documentation at {THINKING_DOCS}"
-        )
+def signature_given(body: Json) -> Iterator[str]:
+    for _, placed in placed_blocks(body):
+        if placed.kind == "thinking" and placed.block.get("signature") is None:
+            yield f"{placed.path}.thinking.signature: Field required"
+
+
+def thinking_first(body: Json) -> Iterator[str]:
+    """Want thinking first in a turn that has any; a server tool's turn may begin without.
+
+    Stricter than `validate`, which allows models that think in between to begin with text.
+    """
+    for turn in turns(body):
+        first = turn.blocks[0].kind if turn.role == "assistant" and turn.blocks else ""
+        if turn.of(*THINKING) and first not in THINKING and not turn.of("server_tool_use"):
+            yield (
+                f"{turn.blocks[0].path}.type: If an assistant message contains any thinking "
+                "blocks, the first block must be `thinking` or `redacted_thinking`. "
+                f"Found `{first}`."
+            )
+
+
+# -- history
+
+
+def history_errors(body: Json, facts: Facts | None) -> Iterator[str]:
+    """Yield what is wrong with the conversation; it is about to be answered, so no call is live."""
+    found = validate(body, "anthropic", facts=facts, live=False)
+    for violation in sorted(found, key=_rank):
+        yield violation.message
+
+
+def _rank(violation: Violation) -> tuple[int, list[int]]:
+    """Of several faults, the provider names the one it looks for first, then the foremost."""
+    code = violation.code
+    rank = _ORDER.index(code) if code in _ORDER else len(_ORDER)
+    return rank, [int(number) for number in re.findall(r"\d+", violation.path)]
 
 
 SHAPE: tuple[Rule, ...] = (
@@ -377,23 +253,10 @@ SHAPE: tuple[Rule, ...] = (
     message_forms,
     block_forms,
     roles,
-    first_role,
 )
 RULES: tuple[Rule, ...] = (
-    no_empty_message,
-    no_blank_text,
     cache_breakpoints,
     thinking_budget,
-    tool_use_form,
-    tools_declared,
-    unique_ids,
+    signature_given,
     thinking_first,
-    thinking_not_last,
-    thinking_form,
-    calls_answered,
-    results_have_calls,
-    one_result_each,
-    server_tools_paired,
-    thinking_opens_tool_turn,
-    no_trailing_whitespace,
 )

@@ -24,6 +24,8 @@ class Lanes(Protocol):
     """One lane per method; `ours`: with the wrapped client."""
 
     label: str
+    outcomes: set[str]
+    """How the turns of our client ended: a turn that was not looked at would cost nothing."""
 
     def stream(self, name: str, *, ours: bool) -> Iterator[object]:
         """Read one stream through the SDK: `messages.create(stream=True)`."""
@@ -86,15 +88,25 @@ class Direct(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         return self.handle_request(request)
 
 
-class SyncLanes:
+class _Noting:
+    def __init__(self) -> None:
+        self.outcomes: set[str] = set()
+
+    def _note(self, event: continuation.Event) -> None:
+        if isinstance(event, continuation.Finished):
+            self.outcomes.add(event.report.outcome)
+
+
+class SyncLanes(_Noting):
     def __init__(self, url: str, transport: Direct | None = None) -> None:
+        super().__init__()
         self.label = "no sockets, " if transport else ""
         self._url = f"{url}/v1/messages"
         http = httpx2.Client(transport=transport)
         own = http if transport else None  # else the SDK's default
         sdk = anthropic.Anthropic(base_url=url, api_key="k", max_retries=0, http_client=own)
-        self._sdk = {False: sdk, True: continuation.wrap(sdk)}
-        self._http = {False: http, True: continuation.http_client(http)}
+        self._sdk = {False: sdk, True: continuation.wrap(sdk, on_event=self._note)}
+        self._http = {False: http, True: continuation.http_client(http, on_event=self._note)}
 
     def stream(self, name: str, *, ours: bool) -> Iterator[object]:
         yield from _sliced(iter(self._sdk[ours].messages.create(**_ask(name), stream=True)))
@@ -114,18 +126,19 @@ def _sliced(events: Iterator[object]) -> Iterator[int]:
         yield count
 
 
-class AsyncLanes:
+class AsyncLanes(_Noting):
     """The same on an event loop, which runs for one step at a time."""
 
     def __init__(self, url: str, runner: asyncio.Runner, transport: Direct | None = None) -> None:
+        super().__init__()
         self.label = "no sockets, async " if transport else "async "
         self._url = f"{url}/v1/messages"
         self._runner = runner
         http = httpx2.AsyncClient(transport=transport)
         own = http if transport else None
         sdk = anthropic.AsyncAnthropic(base_url=url, api_key="k", max_retries=0, http_client=own)
-        self._sdk = {False: sdk, True: continuation.wrap(sdk)}
-        self._http = {False: http, True: continuation.async_http_client(http)}
+        self._sdk = {False: sdk, True: continuation.wrap(sdk, on_event=self._note)}
+        self._http = {False: http, True: continuation.async_http_client(http, on_event=self._note)}
 
     def stream(self, name: str, *, ours: bool) -> Iterator[object]:
         opening: Any = self._sdk[ours].messages.create(**_ask(name), stream=True)

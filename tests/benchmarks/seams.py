@@ -112,19 +112,23 @@ def _descriptions(rng: random.Random) -> Iterator[Text]:
         yield Text("markdown", body)
 
 
-_NOUNS = (
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+_NOUNS = words(
     "river harbour engine ledger window garden signal module kernel packet buffer market forest "
     "bridge station teacher library message answer table column theorem integral molecule patient "
     "contract invoice schedule festival mountain glacier orchestra painting satellite telescope"
-).split()
-_VERBS = (
+)
+_VERBS = words(
     "carries follows replaces measures describes repeats divides supports protects explains "
     "crosses borrows returns transforms collects improves reaches delays reveals connects"
-).split()
-_ADJECTIVES = (
+)
+_ADJECTIVES = words(
     "quiet narrow ancient modern fragile steady hidden local foreign bright careful rapid broken "
     "useful gentle remote typical empty curious reliable important expensive different"
-).split()
+)
 
 
 def _sentence(rng: random.Random) -> str:
@@ -133,9 +137,12 @@ def _sentence(rng: random.Random) -> str:
     verb = rng.choice(_VERBS)
     forms = (
         f"The {first} {noun} {verb} the {second} {other}.",
-        f"In {rng.randint(1700, 2030)}, every {noun} {verb} a {first} {other}, but the {second} one does not.",
-        f"When the {noun} {verb} its {other}, a {first} change becomes {second}; nobody noticed it before {rng.choice(_NOUNS)} time.",
-        f"A {first} {noun} (see section {rng.randint(1, 9)}.{rng.randint(1, 9)}) {verb} {rng.randint(2, 90)} % of each {other}.",
+        f"In {rng.randint(1700, 2030)}, every {noun} {verb} a {first} {other}, "
+        f"but the {second} one does not.",
+        f"When the {noun} {verb} its {other}, a {first} change becomes {second}; "
+        f"nobody noticed it before {rng.choice(_NOUNS)} time.",
+        f"A {first} {noun} (see section {rng.randint(1, 9)}.{rng.randint(1, 9)}) "
+        f"{verb} {rng.randint(2, 90)} % of each {other}.",
         f'"{first.capitalize()}," she said, "is the {noun} that {verb} our {second} {other}."',
     )
     return rng.choice(forms)
@@ -149,13 +156,8 @@ def _table(rng: random.Random) -> str:
     names = rng.sample(_NOUNS, rng.randint(3, 5))
     rows = [names, ["---"] * len(names)]
     for number in range(rng.randint(5, 14)):
-        rows.append(
-            [f"{rng.choice(_ADJECTIVES)} {number}"]
-            + [
-                rng.choice([str(rng.randint(1, 999)), rng.choice(_NOUNS), "yes", "no", "–"])
-                for _ in names[1:]
-            ]
-        )
+        values = [str(rng.randint(1, 999)), rng.choice(_NOUNS), "yes", "no", "–"]
+        rows += [[f"{rng.choice(_ADJECTIVES)} {number}", *rng.choices(values, k=len(names) - 1)]]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
@@ -206,7 +208,8 @@ def _csv(rng: random.Random) -> str:
     for number in range(200):
         note = _sentence(rng).replace('"', "'")
         lines.append(
-            f'{number},{rng.choice(_NOUNS)},{rng.choice(_NOUNS).capitalize()},{rng.randint(1, 9999)}.{rng.randint(0, 99):02},"{note}"'
+            f"{number},{rng.choice(_NOUNS)},{rng.choice(_NOUNS).capitalize()},"
+            f'{rng.randint(1, 9999)}.{rng.randint(0, 99):02},"{note}"'
         )
     return "\n".join(lines)
 
@@ -240,25 +243,33 @@ def _yaml(rng: random.Random) -> str:
     return "\n".join(lines)
 
 
-#: Subjects, verbs, objects and endings of three languages, to be put together at random.
+#: Words of three languages and what ends a clause, to be put together at random.
 _CJK = {
     "zh": (
-        "系统 模块 用户 研究人员 学生 市场 城市 医生 作者 老师 桥梁 算法 部门 公司 孩子们 天气 图书馆 数据库 机器 农民",
-        "分析 处理 改变 记录 提高 讨论 比较 保存 发现 减少 支持 检查 描述 解释 建造 学习 测量 收集 关闭 修复",
-        "整体结构 输入数据 日志文件 运行性能 实验方法 历史资料 交通状况 三种方案 节点数量 教学计划 销售记录 长期影响 水资源 语言模型 安全问题 艺术作品",
+        "系统 模块 用户 研究人员 学生 市场 城市 医生 作者 老师 桥梁 算法 部门 公司 "
+        "孩子们 天气 图书馆 数据库 机器 农民",
+        "分析 处理 改变 记录 提高 讨论 比较 保存 发现 减少 支持 检查 描述 解释 建造 "
+        "学习 测量 收集 关闭 修复",
+        "整体结构 输入数据 日志文件 运行性能 实验方法 历史资料 交通状况 三种方案 "
+        "节点数量 教学计划 销售记录 长期影响 水资源 语言模型 安全问题 艺术作品",
         "，因此 ，然而 ，并且 ，最后 。随后， 。同时， 。 。 。",
     ),
     "ja": (
-        "この関数は 利用者は 研究者は 会社は 先生は 新しい装置は 図書館は 子供たちは 山の神社は 次の章は 電車は 農家は 医師は 市場は",
-        "全体の構成を 入力の値を 十年間の記録を 古い方法を 解決策を 会議の結果を 海沿いの町を 料理の手順を 言葉の意味を 計算の精度を 予算案を 写真を",
-        "確認する 検証する 保存する 変更した 調べている 説明した 比べている 改善した 伝えている 支えている 削除した 描いている",
+        "この関数は 利用者は 研究者は 会社は 先生は 新しい装置は 図書館は 子供たちは "
+        "山の神社は 次の章は 電車は 農家は 医師は 市場は",
+        "全体の構成を 入力の値を 十年間の記録を 古い方法を 解決策を 会議の結果を "
+        "海沿いの町を 料理の手順を 言葉の意味を 計算の精度を 予算案を 写真を",
+        "確認する 検証する 保存する 変更した 調べている 説明した 比べている 改善した "
+        "伝えている 支えている 削除した 描いている",
         "。 。 。 が、 ので、 。しかし、 。また、",
     ),
     "ko": (
-        "이 함수는 사용자는 연구자는 회사는 선생님은 도서관은 아이들은 새로운 장치는 다음 장은 의사는 농부는 시장은 기차는",
-        "입력값을 전체 구조를 데이터를 오래된 방법을 회의 결과를 바닷가 마을을 예제를 정확도를 사진을 예산을 언어를 계획을",
-        "검증한다 저장한다 바꾸었다 조사했다 설명한다 비교한다 개선했다 전달한다 보여준다 삭제했다 그렸다 지원한다",
-        ". . . 그리고 하지만 따라서",
+        "함수는 사용자는 연구자는 회사는 선생님은 도서관은 아이들은 장치는 의사는 "
+        "농부는 시장은 기차는",
+        "입력값을 구조를 데이터를 방법을 결과를 마을을 예제를 정확도를 사진을 예산을 언어를 계획을",
+        "검증한다 저장한다 바꾸었다 조사했다 설명한다 비교한다 개선했다 전달한다 "
+        "보여준다 삭제했다 그렸다 지원한다",
+        ". . . , .",
     ),
 }
 
@@ -297,7 +308,7 @@ def _boundaries() -> Callable[[str], list[int]]:
         import tiktoken
 
         encoding = tiktoken.get_encoding("o200k_base")
-    except Exception:  # noqa: BLE001 - offline, whatever the reason: the estimate serves
+    except Exception:  # offline, whatever the reason: the estimate serves
         return _estimated_boundaries
     return lambda text: list(encoding.decode_with_offsets(encoding.encode_ordinary(text))[1])
 

@@ -30,7 +30,7 @@ CALLED = {
 
 def streams(lanes: Lanes, rounds: int) -> Iterator[Figure]:
     for name, how in STREAMS.items():
-        found = _race(partial(lanes.stream, name), rounds)
+        found = _race(lanes, partial(lanes.stream, name), rounds)
         what = f"{lanes.label}create(stream=True), {how}"
         note = f"plain: {found.wall / EVENTS * 1e6:.1f} µs/event"
         yield Figure(f"{what}: wall ratio", found.ratio, "", RATIO, note)
@@ -41,7 +41,7 @@ def calls(lanes: Lanes, rounds: int) -> Iterator[Figure]:
     """Judged: a provider that takes 20 ms. One that takes no time at all is only told."""
     for how, (size, history) in CALLED.items():
         for kind, when, target in (("late", "after 20 ms", RATIO), ("body", "at once", None)):
-            found = _race(partial(lanes.call, f"{kind}/{size}", history), rounds)
+            found = _race(lanes, partial(lanes.call, f"{kind}/{size}", history), rounds)
             plain, added = (seconds / CALLS * 1e6 for seconds in (found.wall, found.added_cpu))
             note = f"plain: {plain:.0f} µs; CPU added: {added:.0f} µs"
             what = f"{lanes.label}create(), {how}, {when}: wall ratio"
@@ -51,7 +51,7 @@ def calls(lanes: Lanes, rounds: int) -> Iterator[Figure]:
 def relays(lanes: Lanes, rounds: int) -> Iterator[Figure]:
     """Our HTTP client against a bare one: what a chunk costs when nobody parses it."""
     for name in (EACH, BLOCKS):
-        found = _race(partial(lanes.relay, name), rounds)
+        found = _race(lanes, partial(lanes.relay, name), rounds)
         note = f"plain: {found.wall / EVENTS * 1e6:.2f} µs/event"
         yield _cpu(f"{lanes.label}http_client(), {STREAMS[name]}", found, note)
 
@@ -63,8 +63,11 @@ def memory(lanes: Lanes) -> Iterator[Figure]:
     yield _memory(f"{lanes.label}create(), answer 1 MB", LARGE, partial(lanes.call, LARGE, "Go."))
 
 
-def _race(lane: Callable[..., Iterator[object]], rounds: int) -> Race:
-    return race(partial(lane, ours=False), partial(lane, ours=True), rounds)
+def _race(lanes: Lanes, lane: Callable[..., Iterator[object]], rounds: int) -> Race:
+    lanes.outcomes.clear()
+    found = race(partial(lane, ours=False), partial(lane, ours=True), rounds)
+    assert lanes.outcomes == {"complete"}, f"not watched, or not whole: {lanes.outcomes}"
+    return found
 
 
 def _cpu(what: str, found: Race, note: str = "") -> Figure:
@@ -87,13 +90,13 @@ def _exhaust(lane: Callable[[], Iterator[object]]) -> None:
 def directly(lanes: Lanes, rounds: int) -> Iterator[Figure]:
     """The same per event where no socket and no second process disturbs: the steadiest figure."""
     for lane, what in ((lanes.stream, "create(stream=True)"), (lanes.relay, "http_client()")):
-        found = _race(partial(lane, EACH), rounds)
+        found = _race(lanes, partial(lane, EACH), rounds)
         note = f"plain: {found.wall / EVENTS * 1e6:.2f} µs/event"
         yield _cpu(f"{lanes.label}{what}, {STREAMS[EACH]}", found, note)
 
 
 def main() -> int:
-    rounds = 3 if is_quick(str(__doc__)) else 8
+    rounds = 2 if is_quick(str(__doc__)) else 8
     figures: list[Figure] = []
     with upstream() as url, asyncio.Runner() as runner:
         for lanes in (SyncLanes(url, Direct()), AsyncLanes(url, runner, Direct())):

@@ -296,7 +296,7 @@ def test_the_words_of_every_rule_are_recognised_unless_no_provider_has_them(
     invented |= {"tool_use_in_user", "tool_result_in_assistant", "thinking_in_user"}
     invented |= {"call_incomplete", "server_result_orphan", "role_invalid", "message_empty"}
     invented |= {"tool_use_id_invalid", "tool_input_invalid"}
-    text = rule.text.format(n=1, m=0, id="toolu_1", name="web_search", detail="text")
+    text = rule.text.format(n=1, m=0, call=1, id="toolu_1", name="web_search", detail="text")
     assert classify(400, text) is not None or code in invented
 
 

@@ -1,0 +1,228 @@
+"""Saved sessions in words: what is wrong with one, where, and what a repair does about it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from continuation.cli.exits import reason
+from continuation.cli.screen import screen
+from continuation.cli.words import plural
+
+if TYPE_CHECKING:
+    import argparse
+
+    from continuation.history.sessions import Problem, Session
+    from continuation.history.types import Change, Violation
+
+FORMS: Final = """\
+A PATH is a request body (JSON with `messages`, `contents` or `input`), a log with one JSON object a
+line (Claude Code, kimi-code, qwen-code, codex, or bare messages), or opencode's storage folder. The
+form is told from what is in it. A session on disk is taken for dead: a tool call that still waits
+for its result is a fault. What was said in a session is never printed."""
+EXITS: Final = """\
+exit status (of several PATHs, the highest):
+    0  clean
+    1  {one}
+    2  not repairable: no conversation was found, or it cannot be read or written (also:
+       wrong usage)"""
+CLEAN: Final = 0
+BEYOND: Final = 2
+
+REPAIRS: Final = {
+    "add_first_user": "put a short user message before it",
+    "add_last_user": "put a short user message after it",
+    "close_loop": "close the tool loop with a short assistant message",
+    "convert_block": "write the block in this format's form, or drop it",
+    "convert_message": "write the message in this format's form",
+    "declare_tools": "declare the tools that were used",
+    "drop_call": "drop the call and what is tied to it",
+    "drop_message": "drop the empty message",
+    "drop_result": "drop the result",
+    "drop_text": "drop the empty text",
+    "drop_thinking": "drop the thinking block",
+    "fill_reasoning": "put a stand-in for the lost reasoning",
+    "fix_arguments": "make the arguments whole JSON, or empty",
+    "join_recovery": "join the answer that an old recovery prompt had split",
+    "let_server_drop_thinking": "ask the server to drop the thinking",
+    "merge_messages": "make one message of it and the one before",
+    "move_result": "move the result next to its call",
+    "move_text": "move the text away from behind the call",
+    "rename_call": "give the call and its result a new id",
+    "rename_result": "give the result the id of its call",
+    "sign_call": "put the stand-in signature that the provider accepts",
+    "split_message": "give each side of the conversation its own part",
+    "strip_id": "take the id away",
+    "strip_signature": "take the signature away",
+    "synthesize_result": "answer the call with an error that says what is known of its outcome",
+    "thinking_off": "turn thinking off for the request",
+    "trim_text": "trim the text's end",
+}
+"""What each repair and each change does, in plain words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found at one path: sessions, or why there are none."""
+
+    path: Path
+    sessions: Sequence[Session] = ()
+    error: str | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """The highest of its sessions."""
+        if self.error is not None:
+            return BEYOND
+        return max((session.exit_code for session in self.sessions), default=CLEAN)
+
+
+def look(paths: Sequence[Path], how: Callable[[Path], Sequence[Session]]) -> Iterator[Found]:
+    """Look at each path; one that cannot be read or written does not keep us from the others."""
+    for path in paths:
+        try:
+            yield Found(path, how(path))
+        except OSError as error:
+            yield Found(path, error=reason(error))
+        except RecursionError:
+            yield Found(path, error=f"{path}: the JSON in it is nested too deeply")
+
+
+def add_paths(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that `check` and `repair` share."""
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a file or a folder")
+    parser.add_argument("--json", action="store_true", help="tell it as JSON")
+
+
+def tell(found: Iterator[Found], *, as_json: bool) -> int:
+    """Write what was found to standard output; return the exit status."""
+    seen: list[Found] = []
+    out = screen(sys.stdout)
+    for each in found:
+        seen.append(each)
+        if not as_json:
+            for line, style in _lines(each):
+                out.line(line, style)
+    if as_json:
+        told = [entry for each in seen for entry in _entries(each)]
+        out.line(json.dumps({"sessions": told}, indent=2))
+    return max(each.exit_code for each in seen)
+
+
+# -- in words ------------------------------------------------------------------------------------
+
+_STYLES = ("green", "yellow", "red")
+_STATES = ("clean", "repairable", "not repairable")
+
+
+def _lines(found: Found) -> Iterator[tuple[str, str]]:
+    if found.error is not None:
+        yield _safe(found.error), "red"
+    for session in found.sessions:
+        yield _safe(_headline(session)), _STYLES[session.exit_code]
+        yield from ((_safe(line), "") for line in _details(session))
+
+
+def _headline(session: Session) -> str:
+    state = "repaired" if session.written is not None else _STATES[session.exit_code]
+    form = [session.format]
+    if session.dialect is not None:
+        form += [str(session.dialect), plural(_length(session), "message")]
+    return f"{session.path}: {state} ({', '.join(form)})"
+
+
+def _length(session: Session) -> int:
+    from continuation.history.tree import as_list
+
+    fields = ("messages", "contents", "input")
+    return next((len(as_list(session.body[name])) for name in fields if name in session.body), 0)
+
+
+def _details(session: Session) -> Iterator[str]:
+    for problem in session.problems:
+        yield f"  {_line(problem)}: {problem.message}"
+    for violation in session.violations:
+        yield f"  {_where(session, violation.path)}: {violation.code}"
+        yield f"      a provider would say: {violation.message}"
+        if session.written is None:
+            yield f"      a repair would: {_plain(violation.repair)}"
+    yield from (f"  {line}" for line in _doings(session))
+    for left in session.repaired.left if session.repaired is not None else ():
+        yield f"  {left.path}: {left.code} cannot be repaired"
+    if session.written is not None:
+        yield f"  written: {session.written}"
+
+
+def _line(problem: Problem) -> str:
+    return f"line {problem.line}" if problem.line else "the file"
+
+
+def _where(session: Session, path: str) -> str:
+    """The path in the body, and the line of a log that it came from."""
+    line = _number(session, path)
+    return path if line is None else f"line {line}, {path}"
+
+
+def _number(session: Session, path: str) -> int | None:
+    from continuation.history.sessions.store import LogSource
+
+    place = re.match(r"\w+\[(\d+)\]", path)
+    if place is None or not isinstance(session.source, LogSource):
+        return None
+    records = session.source.entries[int(place[1])].records
+    return records[0].line if records else None
+
+
+def _doings(session: Session) -> Iterator[str]:
+    """What was done; before it is done, only what no violation has announced."""
+    changes = session.repaired.changes if session.repaired is not None else ()
+    announced = {violation.code for violation in session.violations}
+    for change in changes:
+        if session.written is not None:
+            yield f"repaired at {change.where}: {_plain(change.what)}"
+        elif change.why not in announced:
+            yield f"{change.where}: a repair would also {_plain(change.what)}"
+
+
+def _plain(repair: str) -> str:
+    return REPAIRS.get(repair, repair)
+
+
+def _safe(text: str) -> str:
+    """Nothing from a file, such as an id, can move a cursor."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+# -- as JSON -------------------------------------------------------------------------------------
+
+
+def _entries(found: Found) -> Iterator[dict[str, Any]]:
+    if found.error is not None:
+        yield {"path": str(found.path), "exit_code": BEYOND, "error": found.error}
+    yield from (_entry(session) for session in found.sessions)
+
+
+def _entry(session: Session) -> dict[str, Any]:
+    repaired = session.repaired
+    changes: tuple[Change, ...] = repaired.changes if repaired is not None else ()
+    left: tuple[Violation, ...] = repaired.left if repaired is not None else ()
+    return {
+        "path": str(session.path),
+        "exit_code": session.exit_code,
+        "format": session.format,
+        "dialect": None if session.dialect is None else str(session.dialect),
+        "messages": _length(session),
+        "problems": [asdict(problem) for problem in session.problems],
+        "violations": [
+            {**asdict(violation), "line": _number(session, violation.path)}
+            for violation in session.violations
+        ],
+        "changes": [asdict(change) for change in changes],
+        "left": [asdict(violation) for violation in left],
+        "written": None if session.written is None else str(session.written),
+    }
