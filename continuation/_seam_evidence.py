@@ -139,6 +139,10 @@ def features(before: str, head: str, size: int) -> dict[str, float]:
     }
 
 
+#: Characters of a whole answer so far that, said again, are no accident.
+_WHOLE: Final = 24
+
+
 def odds(before: str, head: str, size: int) -> float:
     """Log odds that the first `size` characters of `head` are an echo of the end of `before`.
 
@@ -167,6 +171,8 @@ def _begins_again(before: str, head: str, size: int) -> bool:
     telling even where it is short.
     """
     start = len(before) - size
+    if start == 0 and size < _WHOLE:
+        return False  # two words said twice may well be the answer
     line_start = before[start - 1 : start] in ("\n", "")
     if not (line_start or SENTENCE_END.search(before[max(0, start - 2) : start])):
         return False

@@ -18,7 +18,6 @@ import socket
 import threading
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing
 from typing import Any, TypeAlias, cast
 
 import anyio
@@ -76,6 +75,19 @@ async def _shut(response: httpx2.Response) -> None:
     if cancelled is not None:
         raise cancelled
     closing.result()
+
+
+def _chunks(response: httpx2.Response) -> AsyncIterator[bytes]:
+    stream = cast("httpx2.AsyncByteStream", response.stream)
+    return stream.__aiter__() if _direct(response) else response.aiter_bytes()
+
+
+async def _leave(chunks: AsyncIterator[bytes], response: httpx2.Response) -> None:
+    try:
+        if isinstance(chunks, AsyncGenerator):
+            await chunks.aclose()
+    finally:
+        await _shut(response)
 
 
 class HealedStream(Session, httpx2.SyncByteStream):
@@ -187,34 +199,24 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while (command := self._next()) is not None:
             if isinstance(command, Relay):
-                async with aclosing(self._relay(command)) as pieces:
-                    async for piece in pieces:
-                        yield piece
+                # Not a generator of its own as in the twin: it would cost each chunk a hop.
+                live = cast("httpx2.Response", self._live)
+                take, chunks = self._taker(command), _chunks(live)
+                try:
+                    async for chunk in chunks:
+                        if shown := take(chunk):
+                            yield shown
+                        if self._over:
+                            break
+                except Exception as error:
+                    self._fail(error)
+                finally:
+                    await _leave(chunks, live)
             elif isinstance(command, Show):
                 yield command.data
             else:
                 self._reply = await self._perform(command)
         await self._drop()
-
-    async def _relay(self, relay: Relay) -> AsyncGenerator[bytes]:
-        live = cast("httpx2.Response", self._live)
-        take = self._taker(relay)
-        stream = cast("httpx2.AsyncByteStream", live.stream)
-        chunks = stream.__aiter__() if _direct(live) else live.aiter_bytes()
-        try:
-            async for chunk in chunks:
-                if shown := take(chunk):
-                    yield shown
-                if self._over:
-                    break
-        except Exception as error:
-            self._fail(error)
-        finally:
-            try:
-                if isinstance(chunks, AsyncGenerator):
-                    await chunks.aclose()
-            finally:
-                await _shut(live)
 
     async def _drop(self) -> None:
         if self._live is not None:

@@ -77,14 +77,15 @@ class Session:
             self._stop()
             raise command.error
         if isinstance(command, Show):
-            self._note(command)
+            self._note()
         return command
 
-    def _note(self, show: Show) -> None:
-        """Note how the answer would end from here on, now that the caller gets these bytes."""
+    def _note(self) -> None:
+        """Note how the answer would end from here on, now that the caller gets what is shown."""
         tape = self._turn.tape
-        over = show.data and tape.closing is None
-        self._safe = len(tape.raw) if over else tape.sent, tape.closing
+        # The report is written before the last bytes go out; after them there is nothing to say.
+        ended = self._turn.recorder.finished is not None
+        self._safe = tape.sent, b"" if ended else tape.closing
 
     def _taker(self, relay: Relay) -> Feed:
         """Return what gives the engine the next bytes, and says which may be shown now.

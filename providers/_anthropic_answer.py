@@ -226,8 +226,13 @@ class Answer:
 
     def _finish_seam(self) -> None:
         """The attempt's text has ended: show what its seam still holds."""
-        if self._seam is not None and self._at < len(self._segment.blocks):
-            self._text(self._last())
+        if self._seam is None or self._at >= len(self._segment.blocks):
+            return
+        said, anchor = self._segment.text, self._resume.anchor
+        broken = stop_of(self._segment.reason, closed=self._segment.stopped) is Stop.DROPPED
+        if broken and anchor is not None and anchor.startswith(said):
+            return  # it broke off while it repeated what it was asked to
+        self._text(self._last())
 
     def _last(self) -> str:
         return self._seam.finish() if self._seam is not None else ""

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import anthropic
 import httpx2
 import pytest
 from anthropic.types import Message
@@ -141,8 +142,8 @@ def assert_sound(message: Message, script: list[Reply]) -> None:
 
 
 def sampled(total: int) -> list[int]:
-    step = max(1.0, total / MOST)
-    return sorted({1 + int(i * step) for i in range(min(total, MOST))})
+    """Return some calls from all over a turn, and the last ones, where all has been said."""
+    return sorted({*range(1, total + 1, max(1, total // MOST)), *range(total - 5, total + 1)})
 
 
 @both
@@ -199,3 +200,43 @@ def test_a_listener_that_raises_is_none_of_the_turns_business(kind: Any) -> None
                 way.bare(sim.url), on_event=fail, config=Policy(escalate=False)
             )
             assert text_of(turn(way, client, streamed=streamed)[0]) == TEXT
+
+
+@both
+def test_a_bug_after_a_request_that_failed_sends_no_second_one(kind: Any) -> None:
+    with Simulator() as sim, Way(kind) as way:
+        bare = way.bare(sim.url)
+
+        def once(number: int) -> int:
+            sim.reset()
+            sim.script([Reply(drop=-1)])
+            client = continuation.wrap(bare)
+            with bug_at(number) as called, pytest.raises(anthropic.APIConnectionError):
+                turn(way, client, streamed=False)
+            assert len(sim.posts) == 1
+            return len(called)
+
+        for number in range(1, once(0) + 1):
+            once(number)
+
+
+@both
+@pytest.mark.parametrize("ceiling", [50_000, 5_000], ids=["taken", "refused"])
+def test_a_bug_about_a_limit_we_raised_never_costs_the_callers_answer(
+    kind: Any, ceiling: int
+) -> None:
+    with Simulator(HALF, Scenario(ceiling=ceiling)) as sim, Way(kind) as way:
+        bare = way.bare(sim.url)
+        raised = Policy(first_limit="ceiling", ceiling=50_000)
+
+        def once(number: int) -> int:
+            sim.reset()
+            client = continuation.wrap(bare, config=raised)
+            with bug_at(number) as called:
+                message, _ = turn(way, client, streamed=True)
+            assert text_of(message) == HALF
+            assert [post.status for post in sim.posts].count(200) == 1
+            return len(called)
+
+        for number in sampled(once(0)):
+            once(number)

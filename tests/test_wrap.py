@@ -18,8 +18,8 @@ from shells import LIMIT, LONG, Way, ask, asked, both, create, stream, text_of, 
 
 import continuation
 from continuation import Policy
+from continuation.attach import SUPPORTED
 from continuation.simulator import Call, Reply, Scenario, Simulator, Text
-from continuation.wrap import SUPPORTED
 
 
 class Note(pydantic.BaseModel):
