@@ -93,6 +93,7 @@ class Attempts:
             limit=self._limit,
             stop=ending.raw if ending else None,
             usage=ending.usage if ending else None,
+            estimated=ending.estimated if ending else False,
             request_id=request_id_in(headers),
             seconds=now - self._mark,
             error=error,

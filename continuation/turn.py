@@ -54,6 +54,7 @@ from continuation.report import (
     Truncated,
 )
 from continuation.seam import choose_anchor, is_loop
+from continuation.tokens import estimate
 from continuation.types import (
     CallState,
     Close,
@@ -67,6 +68,7 @@ from continuation.types import (
     StreamError,
     Tape,
     Untouched,
+    Usage,
     Way,
 )
 
@@ -274,6 +276,8 @@ class Turn:
             ending = replace(ending, stop=Stop.LENGTH)
         if ending.stop is Stop.LENGTH and not ending.stalled:
             ending = replace(ending, stalled=is_loop(self._answer.open_text))
+        if ending.said:
+            ending = self._estimated(ending, ending.said)
         for at, verdict in self._answer.seams():
             self.recorder.seam(self._budget.sent, at, verdict)
         self._attempts.record(ending)
@@ -282,6 +286,12 @@ class Turn:
             reason = ending.raw or "dropped"
             self.recorder.tell(Truncated(self._budget.sent, reason, self._budget.limit, output))
         return ending
+
+    def _estimated(self, ending: Ending, said: str) -> Ending:
+        """A stream that broke off gave no final count: estimate it."""
+        usage = ending.usage or Usage()
+        output = max(usage.output or 0, estimate(said, self._call.model))
+        return replace(ending, usage=replace(usage, output=output), estimated=True)
 
     def _cut_text(self, ending: Ending) -> bool:
         """Text that used up the limit and stops inside a word was cut, whatever the label says."""

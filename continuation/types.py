@@ -109,6 +109,10 @@ class Ending:
     length: int = 0
     """Characters of visible text the turn holds."""
     usage: Usage | None = None
+    said: str | None = None
+    """What an attempt said for which the provider gave no final count."""
+    estimated: bool = False
+    """`usage` is our estimate."""
     error: BaseException | None = None
 
 

@@ -318,6 +318,7 @@ class Answer:
             stuck=self._stuck(),
             length=len(text) + len(waiting),
             usage=read_usage(segment.usage),
+            said=segment.said if segment.reason is None else None,
             error=error or _stream_error(segment),
             alone=len(segment.calls) < 2,
         )

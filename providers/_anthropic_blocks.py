@@ -230,6 +230,12 @@ class Segment:
         return "".join(block.text for block in self.blocks if block.kind == "text")
 
     @property
+    def said(self) -> str:
+        """All that was generated, as far as it was shown: text, thinking, arguments."""
+        thought = (b.pieces("thinking_delta", "thinking") for b in self.blocks)
+        return "".join([self.text, *thought, *(call.arguments for call in self.calls)])
+
+    @property
     def calls(self) -> list[Block]:
         return [block for block in self.blocks if block.kind == CALL]
 

@@ -43,6 +43,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "prompts",
         "report",
         "seam",
+        "tokens",
     ),
     "engine": (
         "config",

@@ -409,6 +409,18 @@ def test_a_dropped_stream_is_resumed(sim: Simulator, how: How) -> None:
     assert ran.told.outcome is Outcome.HEALED
 
 
+def test_what_a_dropped_stream_cost_is_estimated(sim: Simulator, how: How) -> None:
+    if not streamed(how):
+        pytest.skip("a JSON body is whole or an error")
+    sim.script([end(Text("The quick brown fox jumps"), deltas=4, drop=6), end(Text(" on."))])
+    first, second = run(sim, how).told.attempts
+    assert first.estimated
+    assert first.usage is not None
+    assert first.usage.output is not None
+    assert first.usage.output > 1, "what message_start says is no count"
+    assert not second.estimated
+
+
 def test_an_error_event_counts_as_a_drop(sim: Simulator, how: How) -> None:
     if not streamed(how):
         pytest.skip("a JSON body has no events")
