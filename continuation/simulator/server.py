@@ -18,7 +18,7 @@ from continuation.limits import ModelLimits
 
 from . import faults
 from ._sending import ClosedError, DropError, Line, send_body, send_events, wait_before_status
-from .anthropic import AnthropicFormat
+from .formats import formats
 from .model import Ask, Reciter
 from .scenario import Reply, Scenario
 from .wire import Answer, Json, Recorded, WireFormat
@@ -46,7 +46,7 @@ class Simulator:
     ) -> None:
         self.scenario = scenario or Scenario()
         self.requests: list[Recorded] = []
-        self._formats: Sequence[WireFormat] = (AnthropicFormat(models or {}),)
+        self._formats: Sequence[WireFormat] = formats(models or {})
         self._reciter = None if answer is None else _reciter(answer)
         self._script: deque[Reply] = deque()
         self._attempts = faults.Attempts()
