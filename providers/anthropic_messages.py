@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from continuation.policy import Policy
-from continuation.providers._anthropic_answer import Answer
-from continuation.providers._anthropic_blocks import as_json, as_list, as_text, dumps, loads
+from continuation.providers._answer import Answer
+from continuation.providers._anthropic_form import MessagesForm
+from continuation.providers._json import as_json, as_list, as_text, dumps, loads
 from continuation.types import Head, Json, Outgoing, Refusal, Refused, Untouched, Way
 
 _PATH = re.compile(r"/v1/messages/?$")
@@ -30,6 +31,7 @@ _CEILING_ELSEWHERE = (
 )
 _ROOM = re.compile(r"exceed context limit: (\d+) \+ (\d+) > (\d+)")
 _PREFILL = re.compile(r"prefill|must end with a user message|final position", re.IGNORECASE)
+_FORM = MessagesForm()
 _BUSY = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 
 
@@ -110,8 +112,9 @@ class Call:
                 _extend(messages, "assistant", content)
             _extend(messages, "user", [{"type": "text", "text": prompt}])
         body = _lifted({**self._body, "messages": messages})
-        if answer.container is not None:
-            body["container"] = answer.container
+        container = as_json(answer.lasting("container")).get("id")
+        if container:
+            body["container"] = container
         return self._send(body, limit)
 
     def prefilled(self, answer: Answer) -> str:
@@ -119,7 +122,7 @@ class Call:
         return answer.open_text.rstrip()
 
     def answer(self, policy: Policy) -> Answer:
-        return Answer(policy)
+        return Answer(_FORM, policy)
 
     def lookup(self) -> Outgoing | None:
         """Ask `GET /v1/models/{id}`; Vertex has no such endpoint."""

@@ -1,34 +1,25 @@
-"""One Messages turn as the caller gets it: attempts go in event by event, one message comes out.
+"""One turn as the caller gets it: attempts go in event by event, one answer comes out.
 
 It decides nothing but order: what is shown, what waits, and which block a later attempt's text
-goes on in. How it meets the text before it is the seam module's work, and how it is written the
-sink's.
+goes on in. How it meets the text before it is the seam module's work, how bytes become events and
+events bytes the form's.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from continuation._seam_follow import Follow
 from continuation.dialect import Feed, Settle
 from continuation.policy import Policy
 from continuation.prompts import cut_call_note
 from continuation.providers import _sse
-from continuation.providers._anthropic_blocks import (
-    CALL,
-    THINKING,
-    Block,
-    Segment,
-    as_json,
-    as_list,
-    as_text,
-    explode,
-    loads,
-    read_usage,
-    write_usage,
-)
-from continuation.providers._anthropic_first import FirstStream, Gate, quick_body, stop_of
-from continuation.providers._anthropic_sink import Sink, fold
+from continuation.providers._blocks import CALL, NATIVE, TEXT, THINKING, Block, Segment
+from continuation.providers._first import FirstStream, Gate
+from continuation.providers._form import Form
+from continuation.providers._json import as_json, as_text, loads
+from continuation.providers._sink import Sink, fold
 from continuation.seam import Seam, Verdict
 from continuation.types import (
     CallState,
@@ -48,9 +39,10 @@ from continuation.types import (
 class Answer:
     """One model turn, built from one attempt after another."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, form: Form, policy: Policy) -> None:
+        self._form = form
         self._policy = policy
-        self._sink = Sink(streamed=True)
+        self._sink = Sink(form.writer(), streamed=True)
         self._tape = Tape()
         self._first: FirstStream | None = None
         self._resume = Resume(Mode.FIRST)
@@ -58,6 +50,7 @@ class Answer:
         """The attempt adds to text of an earlier one."""
         self._segment = self._earlier = Segment()
         self._gate = Gate(policy)
+        self._reader = form.reader()
         self._seam: Seam | None = None
         self._follow: Follow | None = None
         self._joined: Block | None = None
@@ -67,7 +60,7 @@ class Answer:
         self._before = 0
         self._settle: Settle = _never
         self._usage: Json = {}
-        self._container: object = None
+        self._lasting: Json = {}
         self._stop: str | None = None
         self.pairs: list[tuple[list[Json], str | None]] = []
         """What a recovery replays: each attempt's content, and the prompt that asked for it."""
@@ -77,10 +70,10 @@ class Answer:
     def first(self, head: Head, tape: Tape, settle: Settle) -> Feed:
         """Begin to read the caller's own attempt; the shell appends its bytes to `tape`."""
         self._tape = tape
-        self._sink = Sink(streamed=head.streamed)
+        self._sink = Sink(self._form.writer(), streamed=head.streamed)
         self._sink.tape = tape
         if head.streamed:
-            self._first = FirstStream(tape, Gate(self._policy), settle)
+            self._first = FirstStream(self._form, tape, Gate(self._policy), settle)
             return self._first.feed
         self._settle = settle
         return _wait
@@ -93,6 +86,7 @@ class Answer:
         self._again = resume.mode in {Mode.ONWARD, Mode.BEHIND, Mode.TOKEN}
         self._segment = Segment(unary=not head.streamed)
         self._gate = Gate(self._policy)
+        self._reader = self._form.reader()
         self._buffer = bytearray()
         self._parsed = self._at = 0
         self._before = len(self.text)
@@ -110,14 +104,15 @@ class Answer:
             self._follow = Follow(self.text)
         if resume.mode is not Mode.ONWARD:
             return
+        self._spill()
         finished = [b for b in self._segment.blocks if b.done and not b.closed and b.kind != CALL]
-        if any(b.kind not in THINKING | {"text"} for b in finished):
+        if any(b.kind not in THINKING | {TEXT} for b in finished):
             while finished[-1].kind in THINKING:
                 finished.pop()
             self._show_blocks(finished)
         if not resume.glue:
             self._sink.stop()
-        elif self._sink.open is not None and self._sink.open.kind == "text":
+        elif self._sink.open is not None and self._sink.open.kind == TEXT:
             self._joined = self._sink.open
             before = self._joined.text
             fold(self._joined, before)  # it is read again and again from here on
@@ -141,22 +136,26 @@ class Answer:
             if frame.empty:
                 self._sink.comment()
             else:
-                self._see(_decode(frame))
+                self._see(self._reader.events(frame))
             if self._segment.stopped or self._segment.error or self._stalled():
                 raise Enough(self._sink.take())
         del self._buffer[: self._parsed]
         self._parsed = 0
         return self._sink.take()
 
-    def _see(self, event: Json) -> None:
-        """Take the next event of the current attempt; show what its gate lets pass."""
-        self._segment.add(event)
-        kind = event.get("type")
-        if kind not in _NATIVE:
-            self._sink.write(event)
-        elif kind == "message_start":
-            self._sink.begin(event)
-        elif self._gate.step(event):
+    def _see(self, events: Sequence[Json]) -> None:
+        """Take the events of the next frame; show what the gate lets pass."""
+        ready = False
+        for event in events:
+            self._segment.add(event)
+            kind = event.get("type")
+            if kind not in NATIVE:
+                self._sink.pass_on(event)
+            elif kind == "message_start":
+                self._sink.begin(as_json(event.get("message")))
+            else:
+                ready = self._gate.step(event)
+        if ready:
             self._show()
 
     def _stalled(self) -> bool:
@@ -180,26 +179,32 @@ class Answer:
     def _show_block(self, block: Block) -> None:
         if block.closed:
             return
-        kind = block.kind
-        if self._again and kind in THINKING:
-            return
-        if self._again and kind == "text":
-            self._show_joined(block)
-        elif self._follow is None or kind == CALL or self._follow.done:
-            self._show_plain(block)
+        self._say(block)
         if block.done and block.begun:
+            if self._again and block.kind == TEXT:
+                self._text(self._last())
             self._sink.stop()
             block.closed = True
 
-    def _show_plain(self, block: Block) -> None:
+    def _say(self, block: Block) -> None:
+        """Show of a block what has come of it."""
+        kind = block.kind
+        if self._again and kind in THINKING:
+            return
+        if self._again and kind == TEXT:
+            self._say_joined(block)
+        elif self._follow is None or kind == CALL or self._follow.done:
+            self._say_plain(block)
+
+    def _say_plain(self, block: Block) -> None:
         if not block.begun:
-            self._sink.start(block.start)
+            self._sink.start(block)
             block.begun = True
         for delta in block.deltas[block.shown :]:
             self._sink.delta(delta)
         block.shown = len(block.deltas)
 
-    def _show_joined(self, block: Block) -> None:
+    def _say_joined(self, block: Block) -> None:
         """Show a text block that meets text before it: in the same block, through the seam."""
         if not block.begun:
             block.begun = True
@@ -210,8 +215,25 @@ class Answer:
             elif self._sink.open is not None:
                 self._sink.delta(delta)
         block.shown = len(block.deltas)
-        if block.done:
-            self._text(self._last())
+
+    def _spill(self) -> None:
+        """Show text that was held only because it came in one event with the end."""
+        if self._held:
+            blocks = self._segment.blocks
+            self._show_blocks(blocks[self._at : -1])
+            self._at = len(blocks) - 1
+            self._say(blocks[-1])
+
+    @property
+    def _held(self) -> str:
+        """Visible text at the attempt's end that has not been shown, with no call beside it."""
+        blocks = self._segment.blocks
+        if not blocks or blocks[-1].kind != TEXT or self._segment.calls or blocks[-1].closed:
+            return ""
+        if blocks[-1].shown == len(blocks[-1].deltas) and blocks[-1].begun:
+            return ""
+        text = blocks[-1].text
+        return text if text.strip() else ""
 
     def _joined_text(self, piece: str) -> None:
         if piece:
@@ -229,7 +251,9 @@ class Answer:
         if self._seam is None or self._at >= len(self._segment.blocks):
             return
         said, anchor = self._segment.text, self._resume.anchor
-        broken = stop_of(self._segment.reason, closed=self._segment.stopped) is Stop.DROPPED
+        broken = (
+            self._form.stop_of(self._segment.reason, closed=self._segment.stopped) is Stop.DROPPED
+        )
         if broken and anchor is not None and anchor.startswith(said):
             return  # it broke off while it repeated what it was asked to
         self._text(self._last())
@@ -241,11 +265,6 @@ class Answer:
         if self._joined is not None and self._seam is not None and self._seam.verdict is not None:
             self._sink.take_back(self._seam.take_back)
             self._joined = None
-        if not piece:
-            return
-        block = self._sink.open
-        if block is None or block.kind != "text":
-            self._sink.start({"type": "text", "text": ""})
         self._sink.text(piece)
 
     # --- how it stands -----------------------------------------------------------------------
@@ -253,18 +272,20 @@ class Answer:
     @property
     def text(self) -> str:
         """All visible text of the turn that has passed the sink."""
-        return "".join(block.text for block in self._sink.blocks if block.kind == "text")
+        return "".join(block.text for block in self._sink.blocks if block.kind == TEXT)
 
     @property
     def open_text(self) -> str:
         """The visible text a recovery would go on from."""
         open_block = self._sink.open
-        return open_block.text if open_block is not None and open_block.kind == "text" else ""
+        if open_block is not None and open_block.kind == TEXT:
+            return open_block.text
+        return self._held
 
     @property
     def content(self) -> list[Json]:
         """The turn's content so far, as one assistant message would carry it."""
-        return [block.wire() for block in self._sink.blocks]
+        return [self._form.wire(block) for block in self._sink.blocks]
 
     @property
     def stop(self) -> str | None:
@@ -295,20 +316,24 @@ class Answer:
                 return quick
         elif self._segment.unary:
             self._end_body()
+        elif error is None and not self._segment.stopped and not self._stalled():
+            self._see(self._reader.eof())
+        if self._again or self._sink.blocks:
+            self._spill()
         segment = self._segment
-        stop = stop_of(segment.reason, closed=segment.stopped)
+        stop = self._ending
         # The head of a recovery that broke off is asked for again: half an anchor is no text.
         broken = stop is Stop.DROPPED and self._seam is not None and self._seam.verdict is None
         if not broken:
             self._finish_seam()
             self._remember()
         call = self._call_state(stop)
-        waiting = "" if self._at else segment.text  # whitespace that has not been let pass
         text = self.text
+        waiting = "".join(b.text for b in segment.blocks if b.kind == TEXT and not b.begun)
         return Ending(
             stop=stop,
             raw=segment.reason,
-            text=bool(text.strip()),
+            text=bool(text.strip() or self._held),
             call=call,
             shown=self._sink.streamed and bool(self._sink.blocks),
             opened=segment.events > 0,
@@ -317,11 +342,16 @@ class Answer:
             stalled=self._stalled(),
             stuck=self._stuck(),
             length=len(text) + len(waiting),
-            usage=read_usage(segment.usage),
+            usage=self._form.read_usage(segment.usage),
             said=segment.said if segment.reason is None else None,
             error=error or _stream_error(segment),
             alone=len(segment.calls) < 2,
         )
+
+    @property
+    def _ending(self) -> Stop:
+        segment = self._segment
+        return self._form.stop_of(segment.reason, closed=segment.stopped)
 
     def _end_first(self, error: BaseException | None) -> Ending | None:
         raw = self._tape.raw
@@ -329,12 +359,15 @@ class Answer:
             if self._first.settled is not None:
                 return self._first.settled
             self._sink.muted = True
-            self._replay(_sse.frames(raw, final=True))
-            self._sink.unmute({**self._segment.delta, "stop_reason": self._segment.reason})
+            frames = _sse.frames(raw, final=True)
+            self._replay(frames, ended=error is None)
+            shown = sum(not frame.empty for frame in frames if frame.end <= self._tape.sent)
+            delta: Json = {**self._segment.delta, "stop_reason": self._segment.reason}
+            self._sink.unmute(delta, shown)
             return None
         if error is not None:
             return Ending(stop=Stop.DROPPED, opened=False, error=error)
-        quick = quick_body(raw)
+        quick = self._form.quick_body(raw)
         if quick is not None and self._settle(quick):
             return quick
         self._segment = Segment(unary=True)
@@ -344,12 +377,14 @@ class Answer:
             return Ending(stop=Stop.END, opened=False)
         return None
 
-    def _replay(self, frames: list[_sse.Frame]) -> None:
+    def _replay(self, frames: Sequence[_sse.Frame], *, ended: bool) -> None:
         for frame in frames:
             if not frame.empty:
-                self._see(_decode(frame))
+                self._see(self._reader.events(frame))
             if self._segment.stopped or self._segment.error:
                 return
+        if ended:
+            self._see(self._reader.eof())
 
     def _end_body(self) -> None:
         try:
@@ -358,19 +393,27 @@ class Answer:
             self._segment = Segment(unary=True)  # half a body: as good as dropped
 
     def _replay_body(self, raw: bytes | bytearray) -> None:
-        for event in explode(as_json(loads(raw))):
-            self._see(event)
+        for event in self._form.explode(as_json(loads(raw))):
+            self._see([event])
 
     def _remember(self) -> None:
         self._usage = self._usage or dict(self._segment.usage)
-        self._container = self._segment.delta.get("container") or self._container
-        content = self._segment.content(calls=False)
+        delta = self._segment.delta
+        self._lasting |= {k: delta[k] for k in self._form.lasting if delta.get(k)}
+        content = [self._form.wire(block) for block in self._carried()]
         if self._resume.mode is Mode.ONWARD and self._resume.prompt is not None:
             self.pairs.append((content, self._resume.prompt))
         elif self._resume.mode in {Mode.FIRST, Mode.FRESH}:
             self.pairs = [(content, None)]
         else:
             self.pairs = [([b for b in self.content if b.get("type") != CALL], None)]
+
+    def _carried(self) -> list[Block]:
+        blocks = self._segment.blocks
+        kept = [b for b in self._segment.carried(calls=False) if self._form.carries(b, blocks)]
+        while kept and kept[-1].kind in THINKING:
+            kept.pop()
+        return kept
 
     def _call_state(self, stop: Stop) -> CallState:
         calls = self._segment.calls
@@ -388,7 +431,8 @@ class Answer:
         return len(text) > self._before or bool(self._segment.calls)
 
     def _stuck(self) -> str | None:
-        unknown = self._segment.unknown
+        kinds = (block.kind for block in self._segment.blocks)
+        unknown = next((kind for kind in kinds if not self._form.knows(kind)), None)
         return f"a block of unknown type {unknown!r}" if unknown else None
 
     def seams(self) -> list[tuple[int, Verdict]]:
@@ -397,10 +441,9 @@ class Answer:
             return []
         return [(self._before, self._seam.verdict)]
 
-    @property
-    def container(self) -> str | None:
-        """Id of the container the turn's code ran in; a later request must name it."""
-        return as_text(as_json(self._container).get("id")) or None
+    def lasting(self, key: str) -> object:
+        """Return what the end of an attempt said that holds for the whole turn."""
+        return self._lasting.get(key)
 
     def parses(self) -> bool:
         """Whether the visible text is whole JSON."""
@@ -414,12 +457,10 @@ class Answer:
 
     def fork(self) -> Answer:
         """Return an answer that begins anew after nothing was shown; this one stays as it is."""
-        other = Answer(self._policy)
+        other = Answer(self._form, self._policy)
         other._tape = self._tape
-        other._sink = Sink(streamed=self._sink.streamed)
-        other._sink.message = self._sink.message
-        other._sink.closing_delta = self._sink.closing_delta
-        other._sink.tape = self._tape
+        other._sink = Sink(self._form.writer(), streamed=self._sink.streamed)
+        other._sink.begin_anew(self._sink)
         other._usage = self._usage
         return other
 
@@ -427,24 +468,23 @@ class Answer:
         """End the turn: what is still held and fit to be seen, then the terminal bytes."""
         self._finish_seam()
         self._show_rest(close)
-        delta: Json = dict(self._segment.delta)
-        delta.setdefault("stop_sequence", None)
-        if self._container is not None:
-            delta["container"] = self._container
+        delta: Json = {**self._segment.delta, **self._lasting}
         if close.synthetic:
-            delta.update(stop_reason=self._synthetic(), stop_sequence=None)
+            calls = any(block.kind == CALL for block in self._sink.blocks)
+            delta["stop_reason"] = self._form.called if calls else self._form.ended
         elif close.truncated or not (self._segment.reason or self._segment.stopped):
-            delta.update(stop_reason="max_tokens", stop_sequence=None)
+            delta["stop_reason"] = self._form.truncated
+        if delta.get("stop_reason") != self._segment.reason:
+            delta.pop("stop_sequence", None)
         self._stop = as_text(delta.get("stop_reason")) or None
-        return self._sink.end(delta, write_usage(self._usage, close.usage))
-
-    def _synthetic(self) -> str:
-        calls = any(block.kind == CALL for block in self._sink.blocks)
-        return "tool_use" if calls else "end_turn"
+        return self._sink.end(delta, self._form.write_usage(self._usage, close.usage))
 
     def _show_rest(self, close: Close) -> None:
         segment = self._segment
-        ended = stop_of(segment.reason, closed=segment.stopped) in {Stop.END, Stop.REFUSED}
+        ended = self._form.stop_of(segment.reason, closed=segment.stopped) in {
+            Stop.END,
+            Stop.REFUSED,
+        }
         rest = [block for block in self._segment.blocks if not block.closed]
         calls = [block for block in rest if block.kind == CALL]
         cut = [call for call in calls if not call.whole(ended=ended)]
@@ -456,7 +496,7 @@ class Answer:
         if cut and (close.cut_call in {"explain", "guide"} or (close.cut_call == "drop" and empty)):
             self._note(cut[-1])
         for call in whole:
-            self._sink.start(call.start)
+            self._sink.start(call)
             for delta in call.deltas:
                 self._sink.delta(delta)
             self._sink.stop()
@@ -464,31 +504,17 @@ class Answer:
     def _fit(self, block: Block) -> bool:
         if block.kind in THINKING:
             return block.signed
-        if block.kind == "text":
+        if block.kind == TEXT:
             return bool(block.text)
         return block.done
 
     def _note(self, call: Block) -> None:
         note = cut_call_note(as_text(call.start.get("name")), len(call.arguments))
-        self._sink.start({"type": "text", "text": ""})
+        self._sink.start(Block({"type": TEXT, "text": ""}))
         self._sink.text(note)
         self._sink.stop()
 
 
-_NATIVE = frozenset(
-    {
-        "message_start",
-        "content_block_start",
-        "content_block_delta",
-        "content_block_stop",
-        "message_delta",
-        "message_stop",
-        "error",
-    }
-)
-
-
-# The one string in a delta of each common kind; these are nearly all events of an answer.
 def _wait(chunk: bytes) -> bytes:
     """Hold a JSON body until it is whole."""
     return b""
@@ -498,19 +524,7 @@ def _never(ending: Ending) -> bool:
     return False
 
 
-def _decode(frame: _sse.Frame) -> Json:
-    try:
-        event = as_json(loads(frame.data)) if frame.data else {}
-    except ValueError:
-        event = {}
-    event.setdefault("type", frame.name)
-    return event
-
-
 def _stream_error(segment: Segment) -> BaseException | None:
     if segment.error is None:
         return None
     return StreamError(as_text(segment.error.get("type")) or "error event")
-
-
-__all__ = ["Answer", "as_list"]

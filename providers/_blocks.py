@@ -1,0 +1,239 @@
+"""One answer as block events: the vocabulary that every wire format is told in.
+
+The words are those of the Messages format, the richest of them: `message_start`, then for each
+block `content_block_start`, `content_block_delta`..., `content_block_stop`, then `message_delta`
+with the stop reason and the usage, and `message_stop`; `ping`, `error`, and anything else, which is
+passed on as it is. What a block or a delta holds beside its type, text and arguments is the
+format's own and is not looked at here. An answer that came as one JSON body is told as the events
+it would have been streamed as, so that all further logic exists once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from continuation.providers._json import as_json, as_text, dumps, parsed
+from continuation.types import Json
+
+TEXT = "text"
+CALL = "tool_use"
+"""A call for the caller to run; what the provider runs itself has other types."""
+THINKING = frozenset({"thinking", "redacted_thinking"})
+NATIVE = frozenset(
+    {
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+        "error",
+    }
+)
+"""The events that are looked at; a `ping`, or one nobody knows, is passed on."""
+
+
+# --- telling ------------------------------------------------------------------------------------
+
+
+def opening(message: Json) -> Json:
+    """Begin an answer; `message` is what the format says of it as a whole."""
+    return {"type": "message_start", "message": message}
+
+
+def start(index: object, block: Json, **traits: bool) -> Json:
+    """Begin a block. Traits: see `Block`."""
+    return {"type": "content_block_start", "index": index, "content_block": block, **traits}
+
+
+def delta(index: object, kind: str, **values: object) -> Json:
+    """Go on in a block."""
+    return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **values}}
+
+
+def stop(index: object) -> Json:
+    """End a block."""
+    return {"type": "content_block_stop", "index": index}
+
+
+def closing(reason: str | None, usage: Json | None = None, **more: object) -> Json:
+    """Say why the answer ends, what it cost, and what else its end carries."""
+    return {"type": "message_delta", "delta": {"stop_reason": reason, **more}, "usage": usage or {}}
+
+
+ENDED: Json = {"type": "message_stop"}
+
+
+# --- keeping ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Block:
+    """One content block: how it began, its deltas, and whether its end came."""
+
+    start: Json
+    deltas: list[Json] = field(default_factory=list[Json])
+    done: bool = False
+    proven: bool = True
+    """A call's argument text came raw; `False` where the server has parsed it."""
+    loose: bool = False
+    """Thinking that needs no signature."""
+    free: bool = False
+    """A call whose input is any text, not a JSON object."""
+    begun: bool = False
+    """The caller has seen its beginning..."""
+    shown: int = 0
+    """...and this many of its deltas..."""
+    closed: bool = False
+    """...and its end."""
+
+    @property
+    def kind(self) -> str:
+        return as_text(self.start.get("type"))
+
+    def pieces(self, kind: str, key: str) -> str:
+        """Join what the deltas of one type carry."""
+        return "".join(as_text(d.get(key)) for d in self.deltas if d.get("type") == kind)
+
+    @property
+    def text(self) -> str:
+        return as_text(self.start.get("text")) + self.pieces("text_delta", "text")
+
+    @property
+    def arguments(self) -> str:
+        """A call's argument text as far as it arrived."""
+        raw = self.pieces("input_json_delta", "partial_json")
+        if raw or not self.start.get("input"):
+            return raw
+        return dumps(self.start["input"]).decode()
+
+    @property
+    def signed(self) -> bool:
+        """A thinking block that the next request may carry."""
+        if self.loose:
+            return True
+        if self.kind == "redacted_thinking":
+            return bool(self.start.get("data"))
+        signature = self.pieces("signature_delta", "signature")
+        return bool(signature or self.start.get("signature"))
+
+    def whole(self, *, ended: bool) -> bool:
+        """Whether a call's arguments are proven whole; `ended`: the message ended as it should."""
+        raw = self.arguments.strip()
+        if not raw or self.free:
+            return ended and self.done
+        return (self.proven or ended) and isinstance(parsed(raw), dict)
+
+
+@dataclass(slots=True)
+class Segment:
+    """What one attempt said: its blocks, and the message fields around them."""
+
+    unary: bool = False
+    message: Json = field(default_factory=dict[str, object])
+    blocks: list[Block] = field(default_factory=list[Block])
+    delta: Json = field(default_factory=dict[str, object])
+    usage: Json = field(default_factory=dict[str, object])
+    events: int = 0
+    stopped: bool = False
+    error: Json | None = None
+    _index: dict[object, Block] = field(default_factory=dict[object, Block])
+
+    def add(self, event: Json) -> None:
+        """Take in the next event. Unknown ones change nothing."""
+        self.events += 1
+        handler = _ADD.get(as_text(event.get("type")))
+        if handler is not None:
+            handler(self, event)
+
+    def on_start(self, event: Json) -> None:
+        self.message = as_json(event.get("message"))
+        self._count(self.message.get("usage"))
+
+    def on_block_start(self, event: Json) -> None:
+        if self.blocks:
+            self.blocks[-1].proven = True  # the server had finished it when it began the next
+        block = Block(
+            as_json(event.get("content_block")),
+            proven=not self.unary and event.get("proven") is not False,
+            loose=event.get("loose") is True,
+            free=event.get("free") is True,
+        )
+        self.blocks.append(block)
+        self._index[event.get("index")] = block
+
+    def on_block_delta(self, event: Json) -> None:
+        if block := self._index.get(event.get("index")):
+            block.deltas.append(as_json(event.get("delta")))
+
+    def on_block_stop(self, event: Json) -> None:
+        if block := self._index.get(event.get("index")):
+            block.done = True
+
+    def on_delta(self, event: Json) -> None:
+        given = as_json(event.get("delta"))
+        self.delta.update({key: value for key, value in given.items() if value is not None})
+        self._count(event.get("usage"))
+
+    def on_stop(self, event: Json) -> None:
+        self.stopped = True
+
+    def on_error(self, event: Json) -> None:
+        self.error = as_json(event.get("error"))
+
+    def _count(self, usage: object) -> None:
+        # Counts are cumulative; a missing or null one leaves the earlier value.
+        known = {key: value for key, value in as_json(usage).items() if value is not None}
+        self.usage.update(known)
+
+    @property
+    def reason(self) -> str | None:
+        """The provider's stop reason, if it said one."""
+        return as_text(self.delta.get("stop_reason")) or None
+
+    @property
+    def text(self) -> str:
+        """All visible text."""
+        return "".join(block.text for block in self.blocks if block.kind == TEXT)
+
+    @property
+    def said(self) -> str:
+        """All that was generated, as far as it was shown: text, thinking, arguments."""
+        thought = (b.pieces("thinking_delta", "thinking") for b in self.blocks)
+        return "".join([self.text, *thought, *(call.arguments for call in self.calls)])
+
+    @property
+    def calls(self) -> list[Block]:
+        return [block for block in self.blocks if block.kind == CALL]
+
+    def carried(self, *, calls: bool) -> list[Block]:
+        """Return the blocks that a later request may carry.
+
+        Dropped: blank text, unsigned and trailing thinking, and calls that have no result yet: no
+        provider takes them. What else a format cannot send back, it leaves out itself.
+        """
+        kept = [block for block in self.blocks if _carried(block, calls=calls)]
+        while kept and kept[-1].kind in THINKING:
+            kept.pop()
+        return kept
+
+
+_ADD = {
+    "message_start": Segment.on_start,
+    "content_block_start": Segment.on_block_start,
+    "content_block_delta": Segment.on_block_delta,
+    "content_block_stop": Segment.on_block_stop,
+    "message_delta": Segment.on_delta,
+    "message_stop": Segment.on_stop,
+    "error": Segment.on_error,
+}
+
+
+def _carried(block: Block, *, calls: bool) -> bool:
+    if block.kind == TEXT:
+        return bool(block.text.strip())
+    if block.kind in THINKING:
+        return block.signed
+    if block.kind == CALL:
+        return calls
+    return block.done

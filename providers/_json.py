@@ -1,0 +1,66 @@
+"""JSON as every dialect reads and writes it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import jiter
+
+from continuation.types import Json
+
+_PLAIN = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_ESCAPED = json.JSONEncoder(separators=(",", ":"))
+
+
+def loads(data: bytes | bytearray | str) -> Any:
+    """Decode JSON; the fast parser first, the lenient one for what it refuses (lone surrogates)."""
+    raw = data.encode() if isinstance(data, str) else bytes(data)
+    try:
+        return jiter.from_json(raw)
+    except ValueError:
+        return json.loads(raw)
+
+
+def dumps(value: object) -> bytes:
+    """Encode compact JSON as UTF-8; what UTF-8 cannot carry (half an emoji) is escaped."""
+    try:
+        return _PLAIN.encode(value).encode()
+    except UnicodeEncodeError:
+        return _ESCAPED.encode(value).encode()
+
+
+def parsed(text: str) -> object:
+    """Decode JSON; `None` for what is none."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def partial(text: str) -> object:
+    """Decode what is whole of a JSON text that may break off; `{}` when nothing is."""
+    try:
+        return jiter.from_json(text.encode(), partial_mode=True)
+    except (ValueError, UnicodeEncodeError):
+        return parsed(text) or {}
+
+
+def as_json(value: object) -> Json:
+    """Return `value` if it is a JSON object, else an empty one."""
+    return cast("Json", value) if isinstance(value, dict) else {}
+
+
+def as_list(value: object) -> list[Any]:
+    """Return `value` if it is a JSON array, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def as_text(value: object) -> str:
+    """Return `value` if it is a string, else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def as_int(value: object) -> int | None:
+    """Return `value` if it is a whole number, else `None`."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

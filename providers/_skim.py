@@ -1,0 +1,58 @@
+"""Looks at bytes that save a parse: nearly every answer is whole, and need only be found so."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from continuation.providers._json import as_json
+from continuation.types import Json
+
+
+class NamedSkim:
+    """Tells events apart by the name in front of their data."""
+
+    blank = b"\n\n"
+
+    def __init__(self, flowing: str, *held: str) -> None:
+        self._flowing = b"event: %s\n" % flowing.encode()
+        self._held = tuple(b"event: %s\n" % name.encode() for name in held)
+        self._inside = slice(len(self._flowing), -len(self.blank))
+
+    def flows(self, chunk: bytes) -> bool:
+        # A raw line break cannot stand inside JSON: none between the two means one event.
+        return (
+            chunk.startswith(self._flowing)
+            and chunk.endswith(b"\n\n")
+            and 10 not in chunk[self._inside]
+            and 13 not in chunk
+        )
+
+    def skips(self, raw: bytearray, start: int, end: int, *, flowing: bool) -> bool:
+        """Count the names; exact for events framed by line feeds alone."""
+        known = raw.count(self._flowing, start, end)
+        if not flowing:
+            known += sum(raw.count(name, start, end) for name in self._held)
+        return known == raw.count(b"\n\n", start, end) and raw.find(b"\r", start, end) < 0
+
+
+_WINDOW = 4096
+_JSON = json.JSONDecoder()
+
+
+def last_object(body: bytes | bytearray, key: str) -> Json:
+    """Return the last object that stands under `key` anywhere in a JSON text; `{}`: none."""
+    quoted = b'"%s"' % key.encode()
+    follows = re.compile(rb"\s*:\s*(?=\{)")
+    at, found = len(body), None
+    while found is None:
+        at = body.rfind(quoted, 0, at)
+        if at < 0:
+            return {}
+        found = follows.match(body, at + len(quoted))
+    text = bytes(body[found.end() : found.end() + _WINDOW]).decode("utf-8", "replace")
+    try:
+        value, _ = _JSON.raw_decode(text)
+    except ValueError:
+        return {}
+    return as_json(value)
