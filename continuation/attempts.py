@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 from continuation.budget import Budget
 from continuation.commands import Command, Read, Reply, Send, Wait
-from continuation.dialect import Dialect
 from continuation.policy import Policy
 from continuation.recent import request_id_in
 from continuation.report import Attempt, Recorder, Retrying
@@ -43,13 +42,13 @@ class Attempts:
 
     def __init__(
         self,
-        dialect: Dialect,
         policy: Policy,
         budget: Budget,
         recorder: Recorder,
         now: Callable[[], float],
+        refused: Callable[[Head, bytes], Refused],
     ) -> None:
-        self._dialect = dialect
+        self._read_refusal = refused
         self._policy = policy
         self._budget = budget
         self._recorder = recorder
@@ -145,4 +144,4 @@ class Attempts:
         if not isinstance(reply, Head):
             return Refused(Refusal.BUSY, type(reply).__name__)
         body = yield Read()
-        return self._dialect.refused(reply, body if isinstance(body, bytes) else b"")
+        return self._read_refusal(reply, body if isinstance(body, bytes) else b"")

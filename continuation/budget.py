@@ -47,11 +47,11 @@ class Budget:
         self._now = now
         self._started = now()
         self._deadline: float | None = None
-        self._model = ""
+        self._call: Call | None = None
 
     def read(self, call: Call, key: Hashable, timeout: float | None) -> None:
         """Take the caller's own limits: its output limit, and its timeout if it chose one."""
-        self.limit, self.key, self._model = call.limit, key, call.model
+        self.limit, self.key, self._call = call.limit, key, call
         self._least = call.limit or 1
         chosen = timeout is not None and timeout != self._dialect.default_timeout
         if timeout is not None and chosen and not call.streamed:
@@ -62,12 +62,15 @@ class Budget:
     @property
     def table(self) -> ModelLimits:
         """What the table says of the model."""
-        return find(self._model) or ModelLimits(self._dialect.default_ceiling)
+        model = self._call.model if self._call is not None else ""
+        return find(model) or ModelLimits(self._dialect.default_ceiling)
 
     @property
     def ceiling(self) -> int:
-        """The model's largest output limit: policy, then learned, then table, then default."""
-        return self._policy.ceiling or self._learned.get_ceiling(self.key) or self.table.ceiling
+        """The largest output limit: policy, then learned, then the server's, then the model's."""
+        there = self._call.ceiling if self._call is not None else None
+        learned = self._learned.get_ceiling(self.key)
+        return self._policy.ceiling or learned or there or self.table.ceiling
 
     @property
     def ceiling_known(self) -> bool:
@@ -100,7 +103,13 @@ class Budget:
         """Whether the limit can still be raised by a fifth or more."""
         if self.escalated or not self._policy.escalate:
             return False
-        return self.limit is None or self.target(so_far, onward=False) >= WORTH * self.limit
+        if self.limit is None:
+            return self._call is None or not self._call.unbounded
+        return self.target(so_far, onward=False) >= WORTH * self.limit
+
+    def raisable(self, so_far: Report) -> bool:
+        """Whether the limit can still be raised at all: where nothing is generated twice."""
+        return self.limit is None or self.target(so_far, onward=False) > self.limit
 
     def raised_first(self, call: Call) -> int | None:
         """Return the limit to send instead of the caller's, if policy or memory say so."""
@@ -109,8 +118,8 @@ class Budget:
             limit = self.ceiling
         elif self._policy.remember_limit:
             limit = self._learned.get_raised(self.key) or 0
-        if not call.streamed and self._dialect.unary_ceiling is not None:
-            limit = min(limit, self._dialect.unary_ceiling)
+        if not call.streamed and call.unary_ceiling is not None:
+            limit = min(limit, call.unary_ceiling)
         limit = min(limit, self._policy.max_turn_output_tokens)
         if self._policy.max_attempts < 2:  # if it were refused, there would be no second try
             return None
@@ -125,7 +134,7 @@ class Budget:
             left = max(self._tokens_left(so_far), self._least)
             return None if self.limit is None else min(self.limit, left)
         again = action in {Action.ESCALATE, Action.ESCALATE_BEHIND}
-        target = self.target(so_far, onward=not again)
+        target = self.target(so_far, onward=not again and action is not Action.TOKEN)
         if again:
             self.escalated = True
             if self._policy.remember_limit:
@@ -135,7 +144,7 @@ class Budget:
             self.guided = True
         elif action is Action.RESUME:
             self.drops -= 1
-        else:
+        elif action is not Action.TOKEN:  # a hop is bounded by its progress
             self.recoveries -= 1
         return target
 
@@ -188,6 +197,8 @@ class Budget:
         if refused.kind is Refusal.PREFILL:
             self._learned.refuse_prefill(self.key)
             self.lessons.append(Lesson("prefill", 0, "refusal"))
+            return True
+        if refused.kind is Refusal.FORM:
             return True
         if refused.maximum is None or limit is None or not 0 < refused.maximum < limit:
             return False

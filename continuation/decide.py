@@ -74,6 +74,9 @@ class Situation:
     below: bool = False
     """The limit can still be raised by a fifth or more, and was not raised yet."""
     token: bool = False
+    """The provider gave a new continuation token."""
+    raisable: bool = True
+    """The limit can still be raised, by however little."""
     recovering: bool = False
     """The attempt that ended went on from a partial."""
     later: bool = False
@@ -234,8 +237,21 @@ ROWS: tuple[Row, ...] = (
         "stream dropped",
     ),
     Row("dropped for good", _dropped, Action.STOP, Outcome.PARTIAL, "stream dropped"),
+    # --- within a provider's own hops ------------------------------------------------------
+    Row("a hop ended with a token", lambda s: s.stop is Stop.PAUSED and s.token, Action.TOKEN),
+    Row(
+        "a hop ended without a new token",
+        lambda s: s.stop is Stop.PAUSED,
+        Action.FINISH,
+        Outcome.PARTIAL,
+        "the provider's continuation made no progress",
+    ),
     # --- at the output limit -----------------------------------------------------------------
-    Row("cut, the provider gave a token", lambda s: _cut(s) and s.token, Action.TOKEN),
+    Row(
+        "cut, the provider gave a token",
+        lambda s: _cut(s) and s.token and s.raisable,
+        Action.TOKEN,
+    ),
     Row(
         "cut below the ceiling, nothing shown",
         lambda s: _cut(s) and s.below and not s.shown and not s.recovering,

@@ -19,6 +19,7 @@ from continuation.types import (
     Mode,
     Outgoing,
     Refused,
+    Request,
     Resume,
     Tape,
     Usage,
@@ -100,6 +101,21 @@ class Call(Protocol):
     @property
     def limit(self) -> int | None: ...
     @property
+    def unbounded(self) -> bool:
+        """Without a limit in the request the server allows the model's whole ceiling."""
+        ...
+
+    @property
+    def ceiling(self) -> int | None:
+        """The model's ceiling on this server, where that is known to differ from the model's."""
+        ...
+
+    @property
+    def unary_ceiling(self) -> int | None:
+        """Largest limit that is safe on a call that is not streamed; `None`: no such bound."""
+        ...
+
+    @property
     def streamed(self) -> bool: ...
     @property
     def structured(self) -> bool: ...
@@ -127,7 +143,11 @@ class Call(Protocol):
         ...
 
     def prefills(self, model_takes_it: bool) -> bool:
-        """Whether this request can be gone on with by prefill on a model that takes it."""
+        """Whether this request can be gone on with by prefill.
+
+        `model_takes_it`: what the table of models says, for formats in which it is the model's
+        matter and not the server's.
+        """
         ...
 
     def first(self, limit: int) -> Outgoing:
@@ -148,8 +168,27 @@ class Call(Protocol):
 
     def answer(self, policy: Policy) -> Answer: ...
 
+    def hop(self, answer: Answer, limit: int | None) -> Outgoing:
+        """Return the request that goes on from `answer` by the provider's own token."""
+        ...
+
+    def refused(self, head: Head, body: bytes) -> Refused:
+        """Classify an error answer; the next request is built with what it teaches of the form."""
+        ...
+
     def lookup(self) -> Outgoing | None:
         """Return the request that asks the provider's models endpoint for this model."""
+        ...
+
+    def looked_up(self, body: bytes) -> int | None:
+        """Read the ceiling in the models endpoint's answer."""
+        ...
+
+    def amended(self, policy: Policy, head: Head | None = None, body: bytes = b"") -> Call | None:
+        """Return the call as its server must be asked, where that differs from what it holds.
+
+        With `head` and `body`: after this refusal. `None`: as it is, or there is no help.
+        """
         ...
 
 
@@ -160,25 +199,15 @@ class Dialect(Protocol):
     history: str | None
     """Name of its history's rules in `continuation.history`; `None`: there are none."""
     default_ceiling: int
-    unary_ceiling: int | None
-    """Largest limit that is safe on a call that is not streamed; `None`: no such bound."""
-    default_timeout: float
+    default_timeout: float | None
     """The SDK's own default read timeout, seconds: what a caller did not choose."""
 
     def claims(self, method: str, path: str) -> bool:
         """Whether a request belongs to this format; cheap, called for every request."""
         ...
 
-    def call(self, path: str, headers: Mapping[str, str], body: bytes) -> Call:
+    def call(self, request: Request) -> Call:
         """Read a request. Raises `Untouched` when it is not one we can read."""
-        ...
-
-    def refused(self, head: Head, body: bytes) -> Refused:
-        """Classify an error answer to a later attempt."""
-        ...
-
-    def ceiling(self, body: bytes) -> int | None:
-        """Read the answer of the models endpoint."""
         ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from continuation.policy import Policy, changed
 from continuation.report import OnEvent, Recorder
 from continuation.tracing import begin as trace
 from continuation.turn import Turn
+from continuation.types import Request
 
 
 class Engine:
@@ -43,10 +45,7 @@ class Engine:
     def begin(
         self,
         dialect: Dialect,
-        host: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes,
+        request: Request,
         timeout: float | None,
         asked: Mapping[str, Any] | None = None,
     ) -> Turn:
@@ -59,8 +58,10 @@ class Engine:
         turn = Turn(
             dialect, lambda model: self._policy(model, said), self.learned, recorder, self._now
         )
-        turn.read(host, path, headers, body, timeout)
-        if spans := trace(turn.policy.tracing, headers):
+        if vendor := self.config.vendor(request.host + request.path):
+            request = replace(request, server=vendor.settings)
+        turn.read(request, timeout)
+        if spans := trace(turn.policy.tracing, request.headers):
             recorder.then = spans.finish
         return turn
 

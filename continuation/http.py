@@ -29,6 +29,7 @@ from continuation.override import checked
 from continuation.override import take as take_override
 from continuation.session import CLOSED, Session, head_of
 from continuation.turn import Turn
+from continuation.types import Request
 
 logger = logging.getLogger("continuation")
 
@@ -295,9 +296,8 @@ def _turn(engine: Engine, request: httpx2.Request, asked: Mapping[str, Any]) -> 
         return None
     timeout = request.extensions.get("timeout", {}).get("read")
     url = request.url
-    return engine.begin(
-        dialect, url.netloc.decode("ascii"), url.path, headers, request.content, timeout, asked
-    )
+    asking = Request(url.netloc.decode("ascii"), url.path, headers, request.content)
+    return engine.begin(dialect, asking, timeout, asked)
 
 
 class HealingClient(_StandIn, httpx2.Client):

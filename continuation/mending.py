@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from continuation.dialect import Call, Dialect
 from continuation.policy import Policy
-from continuation.types import Outgoing
+from continuation.types import Head, Outgoing
 
 if TYPE_CHECKING:
     from continuation.history import Change, Repaired, RepairPolicy
@@ -32,17 +32,19 @@ class Mended:
 
 
 def after_refusal(
-    dialect: Dialect, call: Call, status: int, answer: bytes, policy: Policy
+    dialect: Dialect, call: Call, head: Head, answer: bytes, policy: Policy
 ) -> Mended | None:
     """Repair a request that was refused for its history; `None` when that is not why, or no help.
 
     Never for a request that was valid: what is changed is what the error speaks of.
     """
-    if dialect.history is None or status not in STATUSES or policy.repair == "off":
+    if (amended := call.amended(policy, head, answer)) is not None:
+        return _amended(amended)
+    if dialect.history is None or head.status not in STATUSES or policy.repair == "off":
         return None
     from continuation import history  # not needed until a history is broken
 
-    error = history.classify(status, answer)
+    error = history.classify(head.status, answer)
     if error is None:
         return None
     repaired = history.repair_refused(
@@ -53,6 +55,8 @@ def after_refusal(
 
 def before_sending(dialect: Dialect, call: Call, policy: Policy) -> Mended | None:
     """Repair a request before it is sent; `None` when it is valid."""
+    if (amended := call.amended(policy)) is not None:
+        return _amended(amended)
     if dialect.history is None or policy.repair != "before_send":
         return None
     from continuation import history
@@ -62,6 +66,10 @@ def before_sending(dialect: Dialect, call: Call, policy: Policy) -> Mended | Non
     )
     code = repaired.changes[0].why if repaired.changes else ""
     return _mended(call, repaired, code, policy)
+
+
+def _amended(call: Call) -> Mended:
+    return Mended(call, call.outgoing({}), (), "amended")
 
 
 def _policy(policy: Policy, *, live: bool) -> RepairPolicy:

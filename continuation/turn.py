@@ -22,7 +22,7 @@ with them against `max_attempts`, which nothing passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from dataclasses import replace
 
 from continuation import mending
@@ -63,6 +63,8 @@ from continuation.types import (
     Head,
     Mode,
     Outgoing,
+    Refusal,
+    Request,
     Resume,
     Stop,
     StreamError,
@@ -117,24 +119,26 @@ class Turn:
         policy = self._policy = self._policies(model)
         self._budget = Budget(policy, self._dialect, self._learned, self._now)
         self.recorder.learned = self._budget.lessons
-        self._attempts = Attempts(self._dialect, policy, self._budget, self.recorder, self._now)
+        self._attempts = Attempts(
+            policy, self._budget, self.recorder, self._now, lambda h, b: self._call.refused(h, b)
+        )
 
     # --- the caller's request ----------------------------------------------------------------
 
-    def read(
-        self, host: str, path: str, headers: Mapping[str, str], body: bytes, timeout: float | None
-    ) -> None:
+    def read(self, request: Request, timeout: float | None) -> None:
         """Read the caller's request; afterwards the turn knows whether it is ours to heal."""
         try:
-            call = self._call = self._dialect.call(path, headers, body)
+            call = self._call = self._dialect.call(request)
         except Untouched as reason:
             self._untouched = str(reason)
             return
         self._readable = True
         self.recorder.model = call.model
         self._adopt(call.model)
+        headers = request.headers
         credential = next((headers[name] for name in _CREDENTIALS if name in headers), None)
-        self._budget.read(call, (host, self._learned.digest(credential), call.model), timeout)
+        key = (request.host, self._learned.digest(credential), call.model)
+        self._budget.read(call, key, timeout)
         self._untouched = call.untouched or self._unwanted(call.limit)
         self._answer = call.answer(self._policy)
 
@@ -194,7 +198,7 @@ class Turn:
             self._budget.limit = raised
             return reply
         body = yield Read()
-        refused = self._dialect.refused(reply, body if isinstance(body, bytes) else b"")
+        refused = self._call.refused(reply, body if isinstance(body, bytes) else b"")
         self._attempts.record(error=refused.error)
         self._budget.forget_raised()
         named = refused.maximum if self._budget.learn(refused, raised) else None
@@ -215,12 +219,23 @@ class Turn:
         body = yield Read()
         if not self._readable or not isinstance(body, bytes):
             return head
-        mended = mending.after_refusal(self._dialect, self._call, head.status, body, self._policy)
+        mended = mending.after_refusal(self._dialect, self._call, head, body, self._policy)
         if mended is None:
-            return head
+            return (yield from self._spent_first(head, body))
         self._attempts.record(error=f"{head.status} {mended.code}")
         outgoing = self._mended(mended)
         return (yield from self._attempts.send(outgoing, Mode.FIRST, self._budget.limit))
+
+    def _spent_first(self, head: Head, body: bytes) -> Generator[Command, Reply, Reply]:
+        """An error that means "the limit was used up by thinking" is a cut answer: escalate."""
+        below = self._untouched is None and self._budget.below(self.recorder.draft())
+        refused = self._call.refused(head, body) if below else None
+        if refused is None or refused.kind is not Refusal.SPENT:
+            return head
+        self._attempts.record(error=refused.error)
+        self.recorder.rows.append("refused: the limit was spent without a word")
+        limit = self._budget.spend(Action.ESCALATE, self.recorder.draft())
+        return (yield from self._open_raised(limit)) if limit is not None else head
 
     def _mended(self, mended: mending.Mended) -> Outgoing:
         """From here on the caller's request is the one with the valid history."""
@@ -310,6 +325,7 @@ class Turn:
             liftable=self._call.liftable,
             below=self._budget.below(draft),
             token=ending.token,
+            raisable=self._budget.raisable(draft),
             recovering=self._mode in {Mode.ONWARD, Mode.TOKEN},
             later=self._mode is not Mode.FIRST,
             opened=ending.opened,
@@ -334,7 +350,7 @@ class Turn:
         reply = yield Send(outgoing, seconds=min(_LOOKUP_SECONDS, self._budget.patience))
         if isinstance(reply, Head):
             body = yield Read()
-            ceiling = self._dialect.ceiling(body) if reply.ok and isinstance(body, bytes) else None
+            ceiling = self._call.looked_up(body) if reply.ok and isinstance(body, bytes) else None
             if ceiling is not None:
                 self._budget.learn_ceiling(ceiling)
 
@@ -346,6 +362,8 @@ class Turn:
             return (yield from self._replace(action, limit, held))
         if action in {Action.ESCALATE_BEHIND, Action.RESEND_BEHIND}:
             return (yield from self._follow(action, limit, held))
+        if action is Action.TOKEN:
+            return (yield from self._hop(limit, held))
         return (yield from self._recover(action, limit, held))
 
     def _replace(
@@ -422,6 +440,15 @@ class Turn:
         self._mode = Mode.ONWARD
         return replace(held, error=Failed(self.recorder.error or "failed"))
 
+    def _hop(self, limit: int | None, held: Ending) -> Generator[Command, Reply, Ending]:
+        """Go on by the provider's own token: no seam, and nothing is generated twice."""
+        answer = self._answer
+        self.recorder.tell(Recovering(self._budget.sent + 1, limit, "token"))
+        ending = yield from self._attempt(
+            lambda n, _: self._call.hop(answer, n), limit, lambda _: Resume(Mode.TOKEN), answer
+        )
+        return ending or replace(held, token=False)
+
     def _prompt(self, action: Action, before: str, anchor: str | None) -> str:
         if action is Action.GUIDE:
             return cut_call_guidance(self._answer.cut_name, self._answer.cut_length)
@@ -429,8 +456,8 @@ class Turn:
         return recovery_prompt(before, anchor, cause, self._policy.recovery_prompt or None)
 
     def _way(self) -> Way:
-        takes = self._policy.prefill and self._budget.table.prefill
-        usable = self._call.prefills(takes) and bool(self._answer.open_text.strip())
+        takes = self._policy.prefill and self._call.prefills(self._budget.table.prefill)
+        usable = takes and bool(self._answer.open_text.strip())
         return Way.PREFILL if usable and not self._budget.prefill_refused() else Way.PROMPT
 
     def _attempt(

@@ -22,6 +22,8 @@ class Stop(StrEnum):
     """It ran into the output limit."""
     WINDOW = "window"
     """It filled the context window: a larger limit cannot help."""
+    PAUSED = "paused"
+    """One hop of a longer answer is over, within its limit; a token goes on from here."""
     DROPPED = "dropped"
     """The bytes ended, or failed, before the provider said why."""
 
@@ -33,6 +35,19 @@ class CallState(StrEnum):
     WHOLE = "whole"
     CUT = "cut"
     """The last call's arguments are not proven whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as the caller sent it. Header names are lower-case."""
+
+    host: str
+    """`host` or `host:port`."""
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+    server: Mapping[str, object] = field(default_factory=dict[str, object])
+    """What the configuration says of this server, in the dialect's own keys."""
 
 
 class Mode(StrEnum):
@@ -101,7 +116,7 @@ class Ending:
     stalled: bool = False
     """What it added only repeats what was there."""
     token: bool = False
-    """The provider gave a continuation token."""
+    """The provider gave a continuation token, and a new one."""
     alone: bool = True
     """The cut call is the only call of the attempt."""
     stuck: str | None = None
@@ -195,6 +210,10 @@ class Refusal(StrEnum):
     """The limit is above what is left of the window in this request."""
     PREFILL = "prefill"
     """A trailing assistant message is not accepted."""
+    FORM = "form"
+    """Not in this form; the call has learned a form that the server says it takes."""
+    SPENT = "spent"
+    """The whole limit went into thinking, and the provider calls that an error."""
     BUSY = "busy"
     """Rate limit, overload, server trouble: worth another try."""
     FINAL = "final"

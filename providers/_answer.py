@@ -62,6 +62,8 @@ class Answer:
         self._usage: Json = {}
         self._lasting: Json = {}
         self._stop: str | None = None
+        self._token: str | None = None
+        """What the attempt under way was asked to go on by."""
         self.pairs: list[tuple[list[Json], str | None]] = []
         """What a recovery replays: each attempt's content, and the prompt that asked for it."""
 
@@ -83,12 +85,17 @@ class Answer:
         self._leave(resume)
         self._earlier = self._segment
         self._resume = resume
-        self._again = resume.mode in {Mode.ONWARD, Mode.BEHIND, Mode.TOKEN}
-        self._segment = Segment(unary=not head.streamed)
-        self._gate = Gate(self._policy)
+        self._again = resume.mode in {Mode.ONWARD, Mode.BEHIND}
+        if resume.mode is Mode.TOKEN:  # not another answer, but more of this one
+            self._token = self._segment.token
+            self._segment.reopen()
+            self._segment.unary = not head.streamed
+        else:
+            self._segment = Segment(unary=not head.streamed)
+            self._gate, self._at = Gate(self._policy), 0
         self._reader = self._form.reader()
         self._buffer = bytearray()
-        self._parsed = self._at = 0
+        self._parsed = 0
         self._before = len(self.text)
         return self._feed if head.streamed else self._collect
 
@@ -341,6 +348,7 @@ class Answer:
             fresh=self._fresh(text),
             stalled=self._stalled(),
             stuck=self._stuck(),
+            token=segment.token is not None and segment.token != self._token,
             length=len(text) + len(waiting),
             usage=self._form.read_usage(segment.usage),
             said=segment.said if segment.reason is None else None,
@@ -350,8 +358,9 @@ class Answer:
 
     @property
     def _ending(self) -> Stop:
-        segment = self._segment
-        return self._form.stop_of(segment.reason, closed=segment.stopped)
+        stop = self._form.stop_of(self._segment.reason, closed=self._segment.stopped)
+        # In the caller's own attempt a pause is the caller's to see, and to go on from.
+        return Stop.END if stop is Stop.PAUSED and self._resume.mode is Mode.FIRST else stop
 
     def _end_first(self, error: BaseException | None) -> Ending | None:
         raw = self._tape.raw
@@ -428,7 +437,8 @@ class Answer:
     def _fresh(self, text: str) -> bool:
         if self._resume.mode in {Mode.FIRST, Mode.FRESH}:
             return True
-        return len(text) > self._before or bool(self._segment.calls)
+        hopped = self._segment.token is not None and self._segment.token != self._token
+        return len(text) > self._before or bool(self._segment.calls) or hopped
 
     def _stuck(self) -> str | None:
         kinds = (block.kind for block in self._segment.blocks)
@@ -440,6 +450,11 @@ class Answer:
         if self._seam is None or self._seam.verdict is None:
             return []
         return [(self._before, self._seam.verdict)]
+
+    @property
+    def token(self) -> str | None:
+        """The continuation token of the attempt read last."""
+        return self._segment.token
 
     def lasting(self, key: str) -> object:
         """Return what the end of an attempt said that holds for the whole turn."""

@@ -80,6 +80,8 @@ class Block:
     """Thinking that needs no signature."""
     free: bool = False
     """A call whose input is any text, not a JSON object."""
+    sealed: bool = False
+    """Text under a signature: it goes out as it is, and is joined with nothing."""
     begun: bool = False
     """The caller has seen its beginning..."""
     shown: int = 0
@@ -158,6 +160,7 @@ class Segment:
             proven=not self.unary and event.get("proven") is not False,
             loose=event.get("loose") is True,
             free=event.get("free") is True,
+            sealed=event.get("sealed") is True,
         )
         self.blocks.append(block)
         self._index[event.get("index")] = block
@@ -180,6 +183,16 @@ class Segment:
 
     def on_error(self, event: Json) -> None:
         self.error = as_json(event.get("error"))
+
+    def reopen(self) -> None:
+        """The same answer goes on in another attempt: forget how it ended."""
+        self.delta, self.usage, self.message = {}, {}, {}
+        self.events, self.stopped, self.error = 0, False, None
+
+    @property
+    def token(self) -> str | None:
+        """The provider's continuation token, if its last word was one."""
+        return as_text(self.delta.get("token")) or None
 
     def _count(self, usage: object) -> None:
         # Counts are cumulative; a missing or null one leaves the earlier value.

@@ -14,7 +14,7 @@ from continuation.providers import _sse
 from continuation.providers._blocks import CALL, TEXT, THINKING, Segment
 from continuation.providers._form import Form
 from continuation.providers._json import as_json, as_text
-from continuation.types import Ending, Enough, Json, Tape
+from continuation.types import Ending, Enough, Json, Stop, Tape
 
 
 class Gate:
@@ -154,8 +154,9 @@ class FirstStream:
 
     def _end(self, shown: bytes) -> bytes:
         form, sketch = self._form, self._sketch
+        stop = form.stop_of(sketch.reason, closed=True)
         quick = Ending(
-            stop=form.stop_of(sketch.reason, closed=True),
+            stop=Stop.END if stop is Stop.PAUSED else stop,
             raw=sketch.reason,
             usage=form.read_usage(sketch.usage),
             call=form.quick_calls(self._tape.raw, sketch),

@@ -14,7 +14,8 @@ from continuation.policy import Policy
 from continuation.providers._answer import Answer
 from continuation.providers._anthropic_form import MessagesForm
 from continuation.providers._json import as_json, as_list, as_text, dumps, loads
-from continuation.types import Head, Json, Outgoing, Refusal, Refused, Untouched, Way
+from continuation.providers._requests import read_body
+from continuation.types import Head, Json, Outgoing, Refusal, Refused, Request, Way
 
 _PATH = re.compile(r"/v1/messages/?$")
 _VERTEX = re.compile(r"/publishers/anthropic/models/([^/:]+):(?:streamRawPredict|rawPredict)$")
@@ -37,6 +38,11 @@ _BUSY = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 
 class Call:
     """One Messages request of the caller's."""
+
+    unbounded = False
+    ceiling: int | None = None
+    # The SDK refuses a larger limit without streaming: it expects more than ten minutes.
+    unary_ceiling: int | None = 21_333
 
     def __init__(self, path: str, body: Json) -> None:
         self._path = path
@@ -124,11 +130,43 @@ class Call:
     def answer(self, policy: Policy) -> Answer:
         return Answer(_FORM, policy)
 
+    def hop(self, answer: Answer, limit: int | None) -> Outgoing:
+        """Not reached: this format gives no tokens."""
+        return self.again(limit)
+
     def lookup(self) -> Outgoing | None:
         """Ask `GET /v1/models/{id}`; Vertex has no such endpoint."""
         if self._vertex or not self.model:
             return None
         return Outgoing(b"", path=_model_path(self.model), method="GET")
+
+    def refused(self, head: Head, body: bytes) -> Refused:
+        """Classify an error answer to a later attempt."""
+        kind, text = _error(body)
+        label = f"{head.status} {kind}".strip()
+        if head.status in _BUSY:
+            # A spend cap says 429 with no hint when to come back, but so do many gateways.
+            return Refused(Refusal.BUSY, label)
+        if room := _ROOM.search(text):
+            return Refused(Refusal.ROOM, label, int(room[3]) - int(room[1]))
+        for pattern in (_CEILING, *_CEILING_ELSEWHERE):
+            if found := pattern.search(text):
+                return Refused(Refusal.CEILING, label, int(found[1]))
+        if _PREFILL.search(text):
+            return Refused(Refusal.PREFILL, label)
+        return Refused(Refusal.FINAL, label)
+
+    def looked_up(self, body: bytes) -> int | None:
+        """Read `ModelInfo.max_tokens`."""
+        try:
+            value = as_json(loads(body)).get("max_tokens")
+        except ValueError:
+            return None
+        return value if isinstance(value, int) and value > 0 else None
+
+    def amended(self, policy: Policy, head: Head | None = None, body: bytes = b"") -> Call | None:
+        """Return `None`: this format keeps nothing at the server."""
+        return None
 
     def _send(self, body: Json, limit: int | None) -> Outgoing:
         body["max_tokens"] = limit if limit is not None else self.limit
@@ -193,9 +231,7 @@ class AnthropicMessages:
     name = "anthropic"
     history: str | None = "anthropic"
     default_ceiling = 64_000
-    # The SDK refuses a larger limit without streaming: it expects more than ten minutes.
-    unary_ceiling: int | None = 21_333
-    default_timeout = 600.0
+    default_timeout: float | None = 600.0
 
     def claims(self, method: str, path: str) -> bool:
         """Whether a request is a Messages call."""
@@ -203,44 +239,9 @@ class AnthropicMessages:
             _PATH.search(path) is not None or _VERTEX.search(path) is not None
         )
 
-    def call(self, path: str, headers: Mapping[str, str], body: bytes) -> Call:
+    def call(self, request: Request) -> Call:
         """Read a request. Raises `Untouched` when it is not one we can read."""
-        if headers.get("authorization", "").startswith("AWS4-"):
-            message = "the request is signed over its body"
-            raise Untouched(message)
-        try:
-            parsed = loads(body)
-        except ValueError as error:
-            message = "the request body is not JSON"
-            raise Untouched(message) from error
-        if not isinstance(parsed, dict):
-            message = "the request body is not a JSON object"
-            raise Untouched(message)
-        return Call(path, as_json(parsed))
-
-    def refused(self, head: Head, body: bytes) -> Refused:
-        """Classify an error answer to a later attempt."""
-        kind, text = _error(body)
-        label = f"{head.status} {kind}".strip()
-        if head.status in _BUSY:
-            # A spend cap says 429 with no hint when to come back, but so do many gateways.
-            return Refused(Refusal.BUSY, label)
-        if room := _ROOM.search(text):
-            return Refused(Refusal.ROOM, label, int(room[3]) - int(room[1]))
-        for pattern in (_CEILING, *_CEILING_ELSEWHERE):
-            if found := pattern.search(text):
-                return Refused(Refusal.CEILING, label, int(found[1]))
-        if _PREFILL.search(text):
-            return Refused(Refusal.PREFILL, label)
-        return Refused(Refusal.FINAL, label)
-
-    def ceiling(self, body: bytes) -> int | None:
-        """Read `ModelInfo.max_tokens`."""
-        try:
-            value = as_json(loads(body)).get("max_tokens")
-        except ValueError:
-            return None
-        return value if isinstance(value, int) and value > 0 else None
+        return Call(request.path, read_body(request))
 
 
 def _error(body: bytes) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from continuation import Event, Policy, Report
 from continuation.commands import Hand, Raise, Read, Relay, Reply, Send, Show
 from continuation.engine import Engine
 from continuation.registry import dialects
-from continuation.types import Enough, Head
+from continuation.types import Enough, Head, Request
 
 Answered = tuple[int, dict[str, str], Sequence[bytes], Exception | None]
 """Status, headers, the body as it arrives, and what it breaks off with."""
@@ -69,7 +69,9 @@ def drive(provider: Provider, request: dict[str, Any], policy: Policy | None = N
     engine = Engine(dialects(), policy or Policy(), driven.events.append, lambda: clock() / 1000)
     dialect = engine.claims("POST", "/v1/messages")
     assert dialect is not None
-    turn = engine.begin(dialect, "host", "/v1/messages", {}, json.dumps(request).encode(), None)
+    turn = engine.begin(
+        dialect, Request("host", "/v1/messages", {}, json.dumps(request).encode()), None
+    )
     script = turn.run()
     reply: Reply = None
     live: Answered = (0, {}, [], None)

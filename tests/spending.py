@@ -14,7 +14,7 @@ from continuation import Policy, Report
 from continuation.commands import Hand, Raise, Read, Relay, Reply, Send, Wait
 from continuation.engine import Engine
 from continuation.registry import dialects
-from continuation.types import Enough, Head
+from continuation.types import Enough, Head, Request
 
 LIMIT = 1000
 
@@ -50,7 +50,9 @@ def spend(
     dialect = engine.claims("POST", "/v1/messages")
     assert dialect is not None
     body = ask(max_tokens=limit, stream=stream, model="claude-haiku-4-5")
-    turn = engine.begin(dialect, "h", "/v1/messages", {}, json.dumps(body).encode(), timeout)
+    turn = engine.begin(
+        dialect, Request("h", "/v1/messages", {}, json.dumps(body).encode()), timeout
+    )
     script = turn.run()
     reply: Reply = None
     live: Answered = (0, {}, [], None)

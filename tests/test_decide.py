@@ -110,6 +110,13 @@ CASES: list[tuple[str, dict[str, Any], Action, Outcome | None]] = [
         Action.STOP,
         Outcome.PARTIAL,
     ),
+    ("a hop ended with a token", {"stop": Stop.PAUSED, "token": True}, Action.TOKEN, None),
+    (
+        "a hop ended without a new token",
+        {"stop": Stop.PAUSED, "text": True},
+        Action.FINISH,
+        Outcome.PARTIAL,
+    ),
     (
         "cut, the provider gave a token",
         {"stop": Stop.LENGTH, "token": True, "below": True},

@@ -15,7 +15,7 @@ from continuation.policy import Policy
 from continuation.registry import dialects
 from continuation.report import Report
 from continuation.turn import Turn
-from continuation.types import Enough, Head
+from continuation.types import Enough, Head, Request
 
 LIMIT = 64_000
 STREAM = Head(200, {"content-type": "text/event-stream"})
@@ -45,7 +45,7 @@ def begin(*, streamed: bool) -> Turn:
         "messages": [{"role": "user", "content": "Write it."}],
     }
     body = json.dumps(request).encode()
-    return engine.begin(dialect, "bench", "/v1/messages", {"x-api-key": "k"}, body, None)
+    return engine.begin(dialect, Request("bench", "/v1/messages", {"x-api-key": "k"}, body), None)
 
 
 def drive(attempts: Sequence[Sequence[bytes]], *, streamed: bool) -> Driven:
