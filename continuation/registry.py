@@ -9,7 +9,10 @@ from typing import cast
 
 from continuation.dialect import Dialect
 
-BUILT_IN = {"anthropic": "continuation.providers.anthropic_messages"}
+BUILT_IN = {
+    "anthropic": "continuation.providers.anthropic_messages",
+    "openai-chat": "continuation.providers.openai_chat",
+}
 """Name of a dialect -> module whose `DIALECT` it is. A built-in name wins over an entry point."""
 
 GROUP = "continuation.providers"

@@ -25,10 +25,18 @@ def wrap(
 ) -> ClientT:
     """Return a client like `client` whose cut answers are made whole.
 
-    The result is of the same type and shares the HTTP client, and so connections, proxies, auth,
-    hooks and limits; `client` itself is not changed. Closing the result closes the streams it
-    opened and nothing of `client`. Wrapping a wrapped client gives it the new `config` and
-    `on_event`, or returns it as it is when there are none.
+    A client of `anthropic` or `openai` is copied: the result is of the same type and shares the
+    HTTP client, and so connections, proxies, auth, hooks and limits; `client` itself is not
+    changed. Closing the result closes the streams it opened and nothing of `client`. What was
+    patched onto `client` itself, as some tracers do, is not copied: wrap first, then trace.
+
+    A `google.genai.Client` cannot be copied. It is changed in place and returned: its inner
+    client's two HTTP clients are replaced by ours that stand for them, and, where aiohttp is
+    installed, its asynchronous requests no longer go through aiohttp but through the SDK's own
+    HTTP client; a timeout still bounds such a call from beginning to end. Closing works as before.
+
+    Wrapping a wrapped client gives it the new `config` and `on_event`, or returns it as it is when
+    there are none. WebSockets (realtime, live) do not use the HTTP client and pass by.
 
     `config`: a `Policy`, the path of a TOML file (see `continuation.config`), or a `Config` from
     that module; without one the file that CONTINUATION_CONFIG names, or else the defaults.
@@ -54,6 +62,8 @@ def http_client(
     SDKs' defaults, and closes that. Requests that no dialect knows pass through untouched. A
     client of ours is wrapped as `wrap` wraps one.
 
+    For google-genai it is the `httpx_client` of its `HttpOptions`.
+
     Raises `TypeError` when `client` is not an `httpx2.Client`, and what `Policy` raises for a bad
     `config`.
     """
@@ -68,7 +78,11 @@ def async_http_client(
     config: Source = None,
     on_event: OnEvent | None = None,
 ) -> httpx2.AsyncClient:
-    """Return the asynchronous twin of `http_client`."""
+    """Return the asynchronous twin of `http_client`.
+
+    Its connections belong to the event loop in which they were opened; for one loop after another
+    give it a client with `httpx2.Limits(max_keepalive_connections=0)`.
+    """
     from continuation import attach
 
     return attach.async_http_client(client, config=config, on_event=on_event)

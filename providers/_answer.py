@@ -351,7 +351,7 @@ class Answer:
             token=segment.token is not None and segment.token != self._token,
             length=len(text) + len(waiting),
             usage=self._form.read_usage(segment.usage),
-            said=segment.said if segment.reason is None else None,
+            said=segment.said if segment.reason is None or not segment.usage else None,
             error=error or _stream_error(segment),
             alone=len(segment.calls) < 2,
         )

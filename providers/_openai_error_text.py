@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from continuation.providers._json import as_json, as_list, as_text, loads
 
 _FIELDS = ("error", "message", "msg", "detail", "details", "errors", "metadata", "raw")
 _MOST_TEXT = 4_000
 """Characters of one message that are looked at: a body can be a whole page of HTML."""
+_MOST_MESSAGES = 16
+"""A validator that complains of every message of a long history says the same each time."""
 _MOST_NESTED = 8
 _QUOTES = re.compile("[`'\"‘’“”\\\\]")  # noqa: RUF001 -- the quotes of other languages
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
@@ -28,8 +31,8 @@ def text_of(body: bytes) -> str:
 
     The parameter a message is about and the server's codes are part of it.
     """
-    said = (re.sub(r"\s+", " ", _QUOTES.sub("", text)) for text in _said(_decoded(body), 0))
-    return "\n".join(said)
+    said = islice(filter(None, _said(_decoded(body), 0)), _MOST_MESSAGES)
+    return "\n".join(re.sub(r"\s+", " ", _QUOTES.sub("", text)) for text in said)
 
 
 def label_of(status: int, body: bytes) -> str:

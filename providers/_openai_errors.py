@@ -115,6 +115,11 @@ def _untold(numbers: Numbers, asked: int | None) -> int | None:
     return None
 
 
+def _guessed(numbers: Numbers, asked: int | None) -> int | None:
+    """It is the limit, but the size of the prompt is not told: half of it, as for `_floor`."""
+    return None if asked is None else asked // 2
+
+
 def _left(numbers: Numbers, asked: int | None) -> int | None:
     return numbers["window"] - numbers["prompt"]
 
@@ -262,7 +267,7 @@ _ROOM = (
     _room(
         "tgi, no prompt",
         r"inputs tokens (?:\+|and) max_new_tokens must (?:be <=|not exceed) <#>",
-        _untold,
+        _guessed,
     ),
 )
 
@@ -279,6 +284,7 @@ _PROMPT = (
     _no_fix("mistral", r"too large for model with <#> maximum context length"),
     _no_fix("sglang", r"the input \(<#> tokens\) is longer than the models context length"),
     _no_fix("llama.cpp", r"exceed_context_size_error|exceeds the available context size"),
+    _no_fix("gemini", r"input token count \(<#>\) exceeds the maximum number of tokens"),
     _no_fix("anthropic", r"prompt is too long"),
 )
 
@@ -308,10 +314,15 @@ _CEILING = (
 )
 
 _PREFILLS = (
-    # Claude since 4.6 behind any gateway, Gemini since 3.6.
+    # Claude since 4.6 behind any gateway.
     _prefill("claude", r"does not support (?:assistant message )?prefill"),
     _prefill("last is user", r"must end with a user message"),
-    _prefill("deepseek", r"last message\b.{0,60}?must be a user|prefix mode on"),
+    _prefill("gemini", r"ending with a model turn"),
+    # Without the flag; with it, but not at /beta.
+    _prefill(
+        "deepseek",
+        r"last message\b.{0,60}?must be a user|prefix mode on|prefix is only available",
+    ),
     _prefill("mistral", r"expected last role"),
     # llama.cpp: with thinking on; and where the caller's history ends in an answer already.
     _prefill("llama.cpp", r"prefill is incompatible"),
@@ -326,14 +337,18 @@ _PREFILLS = (
     ),
 )
 
+# OpenAI's reasoning models on Chat: all tokens went into thoughts and nothing was delivered.
+_TRUNCATED = r"could not finish the message because LIMIT or model output limit was reached"
+
 ROWS: Final = (
     *QUOTAS,
+    Row("spent", Refusal.SPENT, _TRUNCATED, _untold),
     *_ROOM,
     *_PROMPT,
     *_CEILING,
     *_PREFILLS,
     # Groq, without any number; after the rows that have one.
-    _room("no numbers", r"reduce the length of the messages or completion", _untold),
+    _room("no numbers", r"reduce the length of the messages or completion", _guessed),
 )
 
 # OpenAI "Unsupported parameter: X is not supported with this model", older Azure "Unrecognized
@@ -353,5 +368,3 @@ _STREAM_OPTIONS = (
 )
 # Fireworks; DashScope.
 _WANTS_STREAM = r"must have stream ?= ?true|only support stream mode"
-# OpenAI's reasoning models on Chat: all tokens went into thoughts and nothing was delivered.
-_TRUNCATED = r"could not finish the message because LIMIT or model output limit was reached"

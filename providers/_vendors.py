@@ -1,18 +1,21 @@
 """How servers that speak OpenAI's formats differ: one profile per vendor, found by URL.
 
-`vendors.toml` beside this file is the data and `design/vendors.md` says where it comes from. What the
-user's configuration says in a `[vendors.NAME]` table is laid over the built-in profile, key by key;
-`like = "vllm"` there names the profile to start from where the URL does not tell.
+`vendors.toml` beside this file is the data and `design/vendors.md` says where it comes from. What
+the user says in a `[vendors.NAME]` table is laid over the built-in profile, key by key; there,
+`like = "vllm"` names the profile to start from where the URL does not tell.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import quote
+
+from continuation.providers._json import as_int, as_json, as_list
 
 Prefill: TypeAlias = Literal["none", "bare", "prefix", "partial", "continue_final_message"]
 LimitName: TypeAlias = Literal["max_tokens", "max_completion_tokens"]
@@ -62,7 +65,7 @@ class Profile:
     ceiling_field: str = ""
     """Where in its answer the ceiling is: keys joined by dots."""
     ceilings: tuple[tuple[str, int], ...] = ()
-    """Model globs and the ceilings that hold here, in tokens, where they differ from the model's."""
+    """Model globs and their ceilings here, in tokens, where they differ from the model's own."""
 
     def ceiling(self, model: str) -> int | None:
         """Return the ceiling this vendor has for a model, in tokens, if it is its own."""
@@ -82,7 +85,7 @@ class Profile:
         return _covers(self.prefill_models, model) if self.prefill_models else model_takes_it
 
     def prefill_url(self, path: str) -> str:
-        """Return the URL path for a prefill: `prefill_path` in place of a version or before the end.
+        """Return the URL path for a prefill: with `prefill_path` in place of a version.
 
         With "/beta", `/chat/completions`, `/v1/chat/completions` and `/beta/chat/completions` all
         become the last one; what a gateway puts before stays.
@@ -93,19 +96,27 @@ class Profile:
         kept = re.sub(r"/v\d+$", "", head.removesuffix(self.prefill_path))
         return f"{kept}{self.prefill_path}{found}{tail}"
 
+    def models_url(self, path: str, model: str) -> str | None:
+        """Return the URL path that tells the model's ceiling, from the path of a request."""
+        call = _CALL.search(path)
+        if call is None or not self.models_endpoint:
+            return None
+        return path[: call.start()] + self.models_endpoint.replace("{model}", quote(model, "/:@"))
+
     def told_ceiling(self, answer: object) -> int | None:
         """Read the ceiling out of the decoded answer of the models endpoint."""
         if not self.ceiling_field:
             return None
         for key in self.ceiling_field.split("."):
-            answer = cast("Mapping[str, object]", answer).get(key) if _is_table(answer) else None
-        return answer if _is_count(answer) and answer else None
+            answer = as_json(answer).get(key)
+        return _positive(answer)
 
 
 _CHAT = "/chat/completions"
+_CALL = re.compile(r"/(?:chat/completions|completions|responses)/?$")
 
 
-def profile(url: str, settings: Mapping[str, object] = {}) -> Profile:  # noqa: B006 -- never changed
+def profile(url: str, settings: Mapping[str, object] = {}) -> Profile:
     """Return what holds for a URL: the built-in profile, and the user's settings above it.
 
     Raises ValueError naming field, value and what is possible.
@@ -135,10 +146,13 @@ def built_in() -> Mapping[str, Profile]:
     from importlib.resources import files
 
     text = files("continuation.providers").joinpath("vendors.toml").read_text(encoding="utf-8")
-    return {
-        name: _with(Profile(name), values, f"vendors.toml: [{name}] ")
-        for name, values in tomllib.loads(text).items()
-    }
+    return {name: _shipped(name, values) for name, values in tomllib.loads(text).items()}
+
+
+def _shipped(name: str, values: dict[str, object]) -> Profile:
+    # Not a key of the user's: there, base_url says which servers are meant.
+    urls = _texts("urls", values.pop("urls"))
+    return _with(Profile(name, urls), values)
 
 
 def _matching(place: str) -> Profile:
@@ -174,15 +188,11 @@ def _laid_over(base: Profile, settings: Mapping[str, object]) -> Profile:
     values = dict(settings)
     if "like" in values:
         base = built_in()[_one_of(tuple(built_in()), "like", values.pop("like"))]
-    return _with(base, values, "")
+    return _with(base, values)
 
 
-def _with(base: Profile, values: Mapping[str, object], place: str) -> Profile:
-    try:
-        return replace(base, **{key: _value(key, value) for key, value in values.items()})
-    except ValueError as error:
-        message = f"{place}{error}"
-        raise ValueError(message) from None
+def _with(base: Profile, values: Mapping[str, object]) -> Profile:
+    return replace(base, **{key: _value(key, value) for key, value in values.items()})
 
 
 def _value(key: str, value: object) -> Any:
@@ -214,8 +224,10 @@ def _flag(key: str, value: object) -> bool:
 
 def _tokens(key: str, value: object) -> int | None:
     """Zero takes a number back that the built-in profile has."""
-    if _is_count(value):
-        return value or None
+    if value == 0 and as_int(value) is not None:
+        return None
+    if (tokens := _positive(value)) is not None:
+        return tokens
     raise _wrong(key, value, "a whole number of tokens, 0 for none")
 
 
@@ -232,9 +244,8 @@ def _dotted(key: str, value: object) -> str:
 
 
 def _texts(key: str, value: object) -> tuple[str, ...]:
-    listed = cast("list[object]", value) if isinstance(value, list) else [None]
-    texts = [item for item in listed if isinstance(item, str) and item.strip()]
-    if len(texts) == len(listed):
+    texts = [item for item in as_list(value) if isinstance(item, str) and item.strip()]
+    if texts == value:
         return tuple(texts)
     raise _wrong(key, value, "a list of texts")
 
@@ -247,22 +258,19 @@ def _conditions(key: str, value: object) -> tuple[str, ...]:
 
 
 def _ceilings(key: str, value: object) -> tuple[tuple[str, int], ...]:
-    table = cast("Mapping[str, object]", value) if _is_table(value) else {"": value}
-    if all(glob.strip() and _is_count(tokens) and tokens for glob, tokens in table.items()):
-        return tuple(cast("Mapping[str, int]", table).items())
+    read = {glob: _positive(tokens) for glob, tokens in as_json(value).items() if glob.strip()}
+    pairs = tuple((glob, tokens) for glob, tokens in read.items() if tokens is not None)
+    if dict(pairs) == value:
+        return pairs
     raise _wrong(key, value, 'a table of model globs and tokens, as in { "kimi-*" = 65536 }')
 
 
-def _is_table(value: object) -> bool:
-    return isinstance(value, Mapping)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _positive(value: object) -> int | None:
+    number = as_int(value)
+    return number if number is not None and number > 0 else None
 
 
 _READERS: Final[Mapping[str, Callable[[str, object], object]]] = {
-    "urls": _texts,
     "prefill": _choice("none", "bare", "prefix", "partial", "continue_final_message"),
     "prefill_path": _path,
     "prefill_unless": _conditions,
@@ -280,4 +288,4 @@ _READERS: Final[Mapping[str, Callable[[str, object], object]]] = {
     "ceiling_field": _dotted,
     "ceilings": _ceilings,
 }
-"""How each key of a profile is read: all of its fields but the name."""
+"""How each key of a profile is read: all of its fields but name and urls."""

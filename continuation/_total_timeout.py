@@ -1,0 +1,87 @@
+"""A timeout as aiohttp means it: for a call from beginning to end, not for each wait for bytes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, cast
+
+import anyio
+import httpx2
+
+_DEADLINE = "continuation.deadline"
+"""In the extensions of a request, which later attempts of its turn copy: all share one."""
+
+
+class TotalTimeout(httpx2.AsyncClient):
+    """Stands for another client; a call's read timeout bounds all of it, retries of ours included.
+
+    Raises `TimeoutError` then, as aiohttp does. It holds for calls of a method (a path that ends
+    in `models/m:method`); uploads and the like never went through aiohttp.
+    """
+
+    __slots__ = ("_origin",)
+
+    def __init__(self, origin: httpx2.AsyncClient) -> None:
+        # Not super().__init__: it would open a second pool of connections.
+        self.__dict__ = origin.__dict__
+        self._origin = origin
+
+    def build_request(self, *arguments: Any, **options: Any) -> httpx2.Request:
+        return self._origin.build_request(*arguments, **options)
+
+    async def send(
+        self, request: httpx2.Request, *, stream: bool = False, **options: Any
+    ) -> httpx2.Response:
+        """Send a request; raises what the other client's `send` raises, and `TimeoutError`."""
+        deadline = _deadline(request)
+        if deadline is None:
+            return await self._origin.send(request, stream=stream, **options)
+        with anyio.fail_after(deadline - time.monotonic()):
+            response = await self._origin.send(request, stream=True, **options)
+        response.stream = _Until(cast("httpx2.AsyncByteStream", response.stream), deadline)
+        if not stream:
+            try:
+                await response.aread()
+            except BaseException:
+                await response.aclose()
+                raise
+        return response
+
+    async def aclose(self) -> None:
+        await self._origin.aclose()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._origin.is_closed
+
+
+class _Until(httpx2.AsyncByteStream):
+    def __init__(self, stream: httpx2.AsyncByteStream, deadline: float) -> None:
+        self._stream = stream
+        self._deadline = deadline
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        chunks = self._stream.__aiter__()
+        try:
+            while (chunk := await self._next(chunks)) is not None:
+                yield chunk
+        finally:
+            if isinstance(chunks, AsyncGenerator):
+                await chunks.aclose()
+
+    async def _next(self, chunks: AsyncIterator[bytes]) -> bytes | None:
+        with anyio.fail_after(self._deadline - time.monotonic()):
+            return await anext(chunks, None)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def _deadline(request: httpx2.Request) -> float | None:
+    """Return when a call has to be over (monotonic seconds); `None`: no matter when."""
+    seconds = request.extensions.get("timeout", {}).get("read")
+    if seconds is None or ":" not in request.url.path.rpartition("/")[2]:
+        return None
+    given = request.extensions.setdefault(_DEADLINE, time.monotonic() + seconds)
+    return cast("float", given)

@@ -1,0 +1,407 @@
+"""Chat Completions as block events, and block events as Chat Completions.
+
+A delta of a chunk may carry text, reasoning, calls and a vendor's own fields at once; each kind
+becomes a block, and what is nobody's travels with the text. Wire facts: API reference "Chat
+Completions", the types of openai 3.5x, and the fields that vendors add to them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, cast
+
+from continuation.providers import _blocks, _sse
+from continuation.providers._blocks import CALL, TEXT, THINKING, Block, Segment
+from continuation.providers._chat_writer import ChatWriter, folded
+from continuation.providers._form import Reader, Skim, Writer
+from continuation.providers._json import as_int, as_json, as_list, as_text, dumps, loads
+from continuation.providers._skim import last_object
+from continuation.providers._vendors import Profile
+from continuation.types import CallState, Ending, Json, Stop, Usage
+
+REFUSAL: Final = "refusal"
+_STOPS = {
+    "length": Stop.LENGTH,
+    # Gateways that pass on what another format calls it.
+    "max_tokens": Stop.LENGTH,
+    "max_output_tokens": Stop.LENGTH,
+    "MAX_TOKENS": Stop.LENGTH,
+    "model_context_window_exceeded": Stop.WINDOW,  # Zhipu
+    "content_filter": Stop.REFUSED,
+    "sensitive": Stop.REFUSED,  # Zhipu
+    "refusal": Stop.REFUSED,
+    # The server broke off: DeepSeek, SGLang, Zhipu, OpenRouter.
+    "insufficient_system_resource": Stop.DROPPED,
+    "aborted": Stop.DROPPED,
+    "abort": Stop.DROPPED,
+    "network_error": Stop.DROPPED,
+    "error": Stop.DROPPED,
+}
+_KNOWN = frozenset({TEXT, CALL}) | THINKING
+_ROLE = ("role", "refusal", "content", "tool_calls", "function_call")
+_ENVELOPE = ("choices", "usage", "obfuscation")
+_REASON = re.compile(rb'"finish_reason"\s*:\s*(?:"([^"\\]*)"|null)')
+_CALLS = re.compile(rb'"(?:tool_calls|function_call)"\s*:\s*(?:\[\s*\{|\{)')
+
+
+class ChatForm:
+    """The answers to one Chat request."""
+
+    ended = "stop"
+    called = "tool_calls"
+    truncated = "length"
+    lasting: tuple[str, ...] = ()
+
+    def __init__(self, profile: Profile, *, usage_asked: bool) -> None:
+        self._profile = profile
+        self._usage_asked = usage_asked
+
+    def reader(self) -> Reader:
+        return ChatReader(self._profile)
+
+    def skim(self) -> Skim:
+        return ChatSkim()
+
+    def writer(self) -> Writer:
+        return ChatWriter(usage_asked=self._usage_asked)
+
+    def explode(self, body: Json) -> Iterator[Json]:
+        """Tell a whole completion as the events it would have been streamed as."""
+        choices = as_list(body.get("choices"))
+        if not choices:
+            return
+        choice = as_json(choices[0])
+        said = as_json(choice.get("message"))
+        head = {key: value for key, value in body.items() if key not in _ENVELOPE}
+        beside = {k: v for k, v in choice.items() if k not in {"message", "finish_reason"}}
+        own = {k: said[k] for k in said if k in {"role", REFUSAL} and said[k] is not None}
+        yield _blocks.opening({**head, "choice": beside, "said": own})
+        pieces = _Pieces(self._profile)
+        yield from pieces.take(said)
+        yield from pieces.close()
+        usage = as_json(body.get("usage"))
+        yield _blocks.closing(as_text(choice.get("finish_reason")) or None, usage)
+        yield _blocks.ENDED
+
+    def stop_of(self, reason: str | None, *, closed: bool) -> Stop:
+        """Read a finish reason; an unknown one is an ordinary end."""
+        if reason is None:
+            return Stop.END if closed else Stop.DROPPED
+        return _STOPS.get(reason, Stop.END)
+
+    def read_usage(self, usage: Json) -> Usage | None:
+        """`prompt_tokens` counts cached ones too, in the engine's words they stand apart."""
+        if not usage:
+            return None
+        read = as_json(usage.get("prompt_tokens_details"))
+        cached, written = as_int(read.get("cached_tokens")), as_int(read.get("cache_write_tokens"))
+        prompt = as_int(usage.get("prompt_tokens"))
+        details = as_json(usage.get("completion_tokens_details"))
+        return Usage(
+            input=None if prompt is None else max(0, prompt - (cached or 0) - (written or 0)),
+            cached=cached,
+            cache_write=written,
+            output=as_int(usage.get("completion_tokens")),
+            thinking=as_int(details.get("reasoning_tokens")),
+        )
+
+    def write_usage(self, native: Json, usage: Usage | None) -> Json:
+        if usage is None or not native:
+            return native
+        prompt, output = usage.prompt, usage.output
+        written = dict(native)
+        if prompt is not None:
+            written["prompt_tokens"] = prompt
+        if output is not None:
+            written["completion_tokens"] = output
+        if prompt is not None and output is not None:
+            written["total_tokens"] = prompt + output
+        _detail(written, "prompt_tokens_details", "cached_tokens", usage.cached)
+        _detail(written, "completion_tokens_details", "reasoning_tokens", usage.thinking)
+        return written
+
+    def wire(self, block: Block) -> Json:
+        """Return the block as the part of an assistant message it is."""
+        return folded([block])
+
+    def carries(self, block: Block, blocks: Sequence[Block]) -> bool:
+        return block.kind in _KNOWN
+
+    def knows(self, kind: str) -> bool:
+        return kind in _KNOWN
+
+    def quick_body(self, body: bytes | bytearray) -> Ending | None:
+        """Calls get a full look: servers label a cut one as finished (vLLM: `tool_calls`)."""
+        reasons = {match[1] for match in _REASON.finditer(body)}
+        if len(reasons) != 1 or _CALLS.search(body) is not None:
+            return None
+        reason = (reasons.pop() or b"").decode() or None
+        usage = self.read_usage(last_object(body, "usage"))
+        return Ending(stop=self.stop_of(reason, closed=True), raw=reason, usage=usage, text=True)
+
+    def quick_calls(self, raw: bytearray, sketch: Segment) -> CallState:
+        """Read the calls again, from the first one on: no label proves them whole."""
+        if not sketch.calls:
+            return CallState.NONE
+        found = _CALLS.search(raw)
+        blank = raw.rfind(b"\n\n", 0, found.start()) if found else -1
+        reader, segment = self.reader(), Segment()
+        for frame in _sse.frames(raw, blank + 2 if blank >= 0 else 0):
+            for event in () if frame.empty else reader.events(frame):
+                segment.add(event)
+        ended = self.stop_of(sketch.reason, closed=True) is Stop.END
+        whole = all(call.whole(ended=ended) for call in segment.calls)
+        return CallState.WHOLE if whole else CallState.CUT
+
+
+def _detail(usage: Json, group: str, key: str, count: int | None) -> None:
+    details = as_json(usage.get(group))
+    if count is not None and (count or key in details):
+        usage[group] = {**details, key: count}
+
+
+class ChatReader:
+    """Tells chunks as block events."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._optional = profile.terminal == "optional"
+        self._pieces = _Pieces(profile)
+        self._opened = self._ended = self._counted = False
+
+    def events(self, frame: _sse.Frame) -> Sequence[Json]:
+        if frame.data.strip() == b"[DONE]":
+            return self._done()
+        try:
+            chunk = as_json(loads(frame.data)) if frame.data else {}
+        except ValueError:
+            chunk = {}
+        if chunk.get("error") and not (frame.name and frame.name != "error"):
+            return [{"type": "error", "error": _error(chunk["error"])}]
+        return list(self._chunk(chunk))
+
+    def eof(self) -> Sequence[Json]:
+        """Some servers never say why they end (a profile's `terminal`); that is no drop there."""
+        if self._ended or (self._optional and self._opened):
+            return [*self._pieces.close(), _blocks.ENDED]
+        return ()
+
+    def _done(self) -> Sequence[Json]:
+        # Without a reason and without a count nobody said that the answer is whole.
+        if self._ended or self._counted or self._optional:
+            return [*self._pieces.close(), _blocks.ENDED]
+        return ()
+
+    def _chunk(self, chunk: Json) -> Iterator[Json]:
+        choices = as_list(chunk.get("choices"))
+        choice = as_json(choices[0]) if choices else {}
+        if choices and not self._opened:
+            self._opened = True
+            head = {k: v for k, v in chunk.items() if k not in _ENVELOPE}
+            if "usage" in chunk and chunk["usage"] is None:
+                head["usage"] = None
+            yield _blocks.opening({**head, "logprobs": "logprobs" in choice})
+            self._pieces.known = head
+        reason = as_text(choice.get("finish_reason")) or None
+        usage = as_json(chunk.get("usage"))
+        if usage:
+            self._counted = True
+            if reason is None:  # before the text, so that text is the last word of its chunk
+                yield {"type": "message_delta", "delta": {}, "usage": usage}
+        if choices:
+            yield from self._pieces.take(as_json(choice.get("delta")), around(choice), chunk)
+        if reason is not None:
+            self._ended = True
+            yield from self._pieces.close()
+            more = {"choice": around(choice), "chunk": self._pieces.beside(chunk)}
+            inline = {"inline": True} if usage else {}
+            kept = {key: value for key, value in more.items() if value}
+            yield _blocks.closing(reason, usage, **kept, **inline)
+
+
+def around(choice: Json) -> Json:
+    """Return what stands beside a choice's delta and is somebody's own."""
+    usual = {"index", "delta", "finish_reason"}
+    return {k: v for k, v in choice.items() if k not in usual and v is not None}
+
+
+def _error(error: object) -> Json:
+    """Some servers say it in an object, some in a string."""
+    given = as_json(error)
+    kind = given.get("type") or given.get("code") or "error"
+    return {**given, "type": str(kind)}
+
+
+class _Pieces:
+    """Splits deltas, and whole messages, into blocks."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._reasoning = (*profile.reasoning, "reasoning_content", "reasoning")
+        self.known: Mapping[str, object] = {}
+        """What every chunk says."""
+        self._where = ""
+        """What the open block is, "" when none is..."""
+        self._open = self._number = 0
+        """...and its number."""
+        self._calls: dict[object, tuple[int, str]] = {}
+        """By index: a call's block, and its id."""
+        self._said = 0
+
+    def beside(self, chunk: Json) -> Json:
+        """Return what a chunk says that the first one did not."""
+        extra = {k: v for k, v in chunk.items() if k not in _ENVELOPE and k not in _STEADY}
+        return {k: v for k, v in extra.items() if v is not None and self.known.get(k) != v}
+
+    def take(
+        self, delta: Json, choice: Json | None = None, chunk: Json | None = None
+    ) -> Iterator[Json]:
+        """Tell one delta; what stands around it goes with its first piece."""
+        more: Json = {}
+        if choice:
+            more["choice"] = choice
+        if chunk is not None and (extra := self.beside(chunk)):
+            more["chunk"] = extra
+        for event in self._split(delta):
+            if event["type"] == "content_block_delta" and more:
+                event["delta"] = {**as_json(event["delta"]), **more}
+                more = {}
+            yield event
+
+    def close(self) -> Iterator[Json]:
+        """End the open block."""
+        if self._where:
+            yield _blocks.stop(self._open)
+            self._where = ""
+
+    def _split(self, delta: Json) -> Iterator[Json]:
+        yield from self._think(delta)
+        yield from self._speak(delta.get("content"))
+        if refusal := as_text(delta.get(REFUSAL)):
+            yield from self._in(REFUSAL, {"type": REFUSAL})
+            yield _blocks.delta(self._open, "refusal_delta", native={REFUSAL: refusal})
+        for item in as_list(delta.get("tool_calls")):
+            yield from self._call(as_json(item))
+        if legacy := as_json(delta.get("function_call")):
+            yield from self._legacy(legacy)
+        native = {k: v for k, v in delta.items() if self._extra(k) and v is not None}
+        if native:
+            if not self._where:
+                yield from self._in(TEXT, {"type": TEXT, "text": ""})
+            yield _blocks.delta(self._open, "extra_delta", native=native, at=self._said)
+
+    def _extra(self, key: str) -> bool:
+        return key not in _ROLE and key not in self._reasoning and key != "reasoning_details"
+
+    def _think(self, delta: Json) -> Iterator[Json]:
+        native = {k: delta[k] for k in (*self._reasoning, "reasoning_details") if delta.get(k)}
+        if native:
+            yield from self._in("thinking", {"type": "thinking"}, loose=True)
+            text = next((v for v in native.values() if isinstance(v, str)), "")
+            yield _blocks.delta(self._open, "thinking_delta", thinking=text, native=native)
+
+    def _speak(self, content: object) -> Iterator[Json]:
+        if isinstance(content, str):
+            if content:
+                yield from self._in(TEXT, {"type": TEXT, "text": ""})
+                self._said += len(content)
+                yield _blocks.delta(self._open, "text_delta", text=content)
+            return
+        for item in map(as_json, as_list(content)):  # Mistral's reasoning models
+            kind = as_text(item.get("type"))
+            if kind == TEXT:
+                yield from self._speak(as_text(item.get("text")))
+            elif kind == "thinking":
+                yield from self._in("thinking", {"type": "thinking"}, loose=True)
+                yield _blocks.delta(self._open, "thinking_delta", native={"content": [item]})
+            else:
+                yield from self._in(kind, {"type": kind or "part"})
+                yield _blocks.delta(self._open, "part_delta", native={"content": [item]})
+
+    def _call(self, item: Json) -> Iterator[Json]:
+        """Join by index; a second id under one index, or none at all, is another call."""
+        own = as_json(item.get("custom")) or as_json(item.get("function"))
+        index, name = item.get("index"), as_text(item.get("id"))
+        if index is None:
+            index = name or len(self._calls)
+        block, known = self._calls.get(index, (0, ""))
+        if not block or (name and known and name != known):
+            start = {"type": CALL, "id": name, "name": as_text(own.get("name")), "native": item}
+            free = item.get("type") == "custom" or "custom" in item
+            yield from self._in(f"call {self._number}", start, free=free)
+            block = self._open
+            self._calls[index] = block, name
+        elif native := {k: v for k, v in item.items() if k not in _CALL and v is not None}:
+            yield _blocks.delta(block, "call_delta", native=native)
+        yield from self._arguments(block, own.get("input", own.get("arguments")))
+
+    def _legacy(self, call: Json) -> Iterator[Json]:
+        if "legacy" not in self._calls:
+            start = {"type": CALL, "id": "", "name": as_text(call.get("name")), "native": call}
+            yield from self._in("legacy call", {**start, "legacy": True})
+            self._calls["legacy"] = self._open, ""
+        yield from self._arguments(self._calls["legacy"][0], call.get("arguments"))
+
+    def _arguments(self, block: int, piece: object) -> Iterator[Json]:
+        if isinstance(piece, dict):  # Ollama's own form, passed on by some gateways
+            piece = dumps(cast("Json", piece)).decode()
+        if isinstance(piece, str) and piece:
+            yield _blocks.delta(block, "input_json_delta", partial_json=piece)
+
+    def _in(self, where: str, start: dict[str, Any], **traits: bool) -> Iterator[Json]:
+        """Be in a block: end the open one if it is another, and begin."""
+        if self._where == where:
+            return
+        yield from self.close()
+        self._number += 1
+        self._where, self._open = where, self._number
+        yield _blocks.start(self._open, start, **traits)
+
+
+_STEADY = frozenset({"id", "object", "created", "model", "system_fingerprint", "service_tier"})
+_CALL = frozenset({"index", "id", "type", "function", "custom"})
+"""What of a call's pieces is told otherwise."""
+
+
+class ChatSkim:
+    """Counts what an event of mere text holds: the null reason and the text, and nothing of a call.
+
+    Inside JSON text a quote is escaped, so these bytes can only be what they look like.
+    """
+
+    blank = b"\n\n"
+    _SPELLINGS = (
+        (b'"finish_reason":null', b'"content":"'),
+        (b'"finish_reason": null', b'"content": "'),
+    )
+
+    def __init__(self) -> None:
+        self._null, self._text = self._SPELLINGS[0]
+
+    def flows(self, chunk: bytes) -> bool:
+        count = chunk.count(b"\n\n")
+        return (
+            chunk.count(self._null) == count > 0
+            and chunk.count(self._text) == count
+            and chunk.endswith(b"\n\n")
+            and b'"tool_calls"' not in chunk
+            and b"\r" not in chunk
+        )
+
+    def skips(self, raw: bytearray, start: int, end: int, *, flowing: bool) -> bool:
+        count = raw.count(b"\n\n", start, end)
+        if raw.count(self._null, start, end) != count and not self._other(raw, start, end, count):
+            return False
+        if raw.find(b"\r", start, end) >= 0:
+            return False
+        if not flowing:
+            return True
+        texts = raw.count(self._text, start, end)
+        return texts == count and raw.find(b'"tool_calls"', start, end) < 0
+
+    def _other(self, raw: bytearray, start: int, end: int, count: int) -> bool:
+        """Try how others write JSON; a server does not change its ways."""
+        for null, text in self._SPELLINGS:
+            if raw.count(null, start, end) == count:
+                self._null, self._text = null, text
+                return True
+        return False

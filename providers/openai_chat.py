@@ -1,0 +1,267 @@
+"""OpenAI's Chat Completions (`POST .../chat/completions`) and the many servers that speak it.
+
+How servers differ is data (`vendors.toml`); the format itself is here. Wire facts: API reference
+"Chat Completions", and the behaviour of openai 3.5x.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from continuation.policy import Policy
+from continuation.providers import _openai_errors as errors
+from continuation.providers._answer import Answer
+from continuation.providers._chat_form import ChatForm
+from continuation.providers._json import as_int, as_json, as_list, as_text, dumps, loads
+from continuation.providers._requests import read_body
+from continuation.providers._vendors import Profile, profile
+from continuation.types import Head, Json, Outgoing, Refusal, Refused, Request, Way
+
+_PATH = re.compile(r"/chat/completions/?$")
+_DEPLOYMENT = re.compile(r"/deployments/([^/]+)/chat/completions/?$")  # Azure
+_LIMITS = ("max_completion_tokens", "max_tokens")
+_BOUND = re.compile(r"\bthinking\b|reason", re.IGNORECASE)
+UNARY = 21_333
+"""Tokens that a model writes in the ten minutes after which the SDK gives up and asks again."""
+
+
+@dataclass
+class _Manners:
+    """What a server has said of its form; a later request is put that way."""
+
+    limit: str | None = None
+    counts: bool = True
+    """It takes `stream_options`."""
+
+
+class Call:
+    """One Chat request of the caller's."""
+
+    def __init__(self, request: Request, body: Json, vendor: Profile, manners: _Manners) -> None:
+        self._request = request
+        self._body = body
+        self._vendor = vendor
+        self._manners = manners
+        self._asked: int | None = None
+        self._added = False
+        """The last request asks for usage where the caller's does not."""
+        deployed = _DEPLOYMENT.search(request.path)
+        self.model = as_text(body.get("model")) or (deployed[1] if deployed else "")
+        self._given = next((name for name in _LIMITS if as_int(body.get(name)) is not None), None)
+        self.limit = as_int(body[self._given]) if self._given else None
+        self.streamed = body.get("stream") is True
+        kind = as_text(as_json(body.get("response_format")).get("type"))
+        self.structured = kind not in {"", "text"}
+        self.liftable = True
+        self.unbounded = self.limit is None and vendor.default_limit_is_ceiling
+        self.ceiling = vendor.ceiling(self.model)
+        self.unary_ceiling: int | None = min(UNARY, vendor.stream_above or UNARY)
+
+    @property
+    def untouched(self) -> str | None:
+        """Why this request is not ours to heal."""
+        body = self._body
+        if (as_int(body.get("n")) or 1) > 1:
+            return "several choices are asked for"
+        spoken = [kind for kind in as_list(body.get("modalities")) if kind != "text"]
+        if spoken or body.get("audio"):
+            return "the answer is not text alone"
+        if body.get("logprobs") or body.get("top_logprobs"):
+            return "the request asks for 'logprobs'"
+        return None
+
+    @property
+    def body(self) -> Json:
+        """The request's body."""
+        return self._body
+
+    def prefills(self, model_takes_it: bool) -> bool:
+        """Prefill is the server's matter, unless its profile leaves it to the model."""
+        body = self._body
+        present = [k for k in ("tools", "tool_choice") if body.get(k) not in (None, [], "auto")]
+        if self.structured:
+            present.append("response_format")
+        if self._thinks:
+            present.append("thinking")
+        return self._vendor.prefills(self.model, model_takes_it, present)
+
+    @property
+    def _thinks(self) -> bool:
+        """Whether the request turns reasoning on, as far as any vendor's parameter says so."""
+        body, template = self._body, as_json(self._body.get("chat_template_kwargs"))
+        thinking = as_text(as_json(body.get("thinking")).get("type"))
+        effort = as_text(body.get("reasoning_effort"))
+        on = body.get("enable_thinking") is True or template.get("enable_thinking") is True
+        asked = bool(as_json(body.get("reasoning"))) or thinking not in {"", "disabled"}
+        return on or asked or effort not in {"", "none"} or bool(_BOUND.search(self.model))
+
+    def mended(self, body: Mapping[str, object], more: str | None) -> Call:
+        """Return the same request with another body; `more` is said for the user at its end."""
+        changed = dict(body)
+        if more is not None:
+            changed["messages"] = [*as_list(body.get("messages")), _user(more)]
+        return Call(self._request, changed, self._vendor, self._manners)
+
+    def outgoing(self, headers: Mapping[str, str]) -> Outgoing:
+        """Return the request as it is, with further headers."""
+        return Outgoing(dumps(self._body), headers=headers)
+
+    def first(self, limit: int) -> Outgoing:
+        """Return the caller's request with another limit, streamed or not as the caller asked."""
+        return Outgoing(dumps(self._limited(dict(self._body), limit)))
+
+    def again(self, limit: int | None) -> Outgoing:
+        """Return the same request with another limit, streamed."""
+        return self._send(dict(self._body), limit)
+
+    def resume(self, answer: Answer, way: Way, prompt: str, limit: int | None) -> Outgoing:
+        """Return the request that asks the model to go on from `answer`."""
+        messages = list(as_list(self._body.get("messages")))
+        body: Json = {**self._body, "messages": messages}
+        if way is Way.PREFILL:
+            return self._prefill(body, messages, answer, limit)
+        if way is Way.GUIDE:
+            messages += self._said(answer.content)
+        else:
+            for content, asked in answer.pairs:
+                messages += [_user(asked)] if asked is not None else []
+                messages += self._said(content)
+        messages.append(_user(prompt))
+        return self._send(_lifted(body), limit)
+
+    def _prefill(
+        self, body: Json, messages: list[Any], answer: Answer, limit: int | None
+    ) -> Outgoing:
+        vendor = self._vendor
+        said = self._said(answer.content) or [{"role": "assistant"}]
+        last: Json = {**said[-1], "content": self.prefilled(answer)}
+        if vendor.prefill in {"prefix", "partial"}:
+            last[vendor.prefill] = True
+        elif vendor.prefill == "continue_final_message":
+            body |= {"continue_final_message": True, "add_generation_prompt": False}
+        messages.append(last)
+        sent = self._send(_lifted(body), limit)
+        path = vendor.prefill_url if vendor.prefill_path else None
+        return Outgoing(sent.body, path=path, headers=sent.headers)
+
+    def _said(self, content: list[Json]) -> list[Json]:
+        """Return what the model has said as one message, without calls; none if it is empty."""
+        text = "".join(as_text(part.get("content")) for part in content)
+        if not text.strip():
+            return []
+        message: Json = {"role": "assistant", "content": text}
+        if self._vendor.replays_reasoning:
+            for name in self._vendor.reasoning:
+                if thought := "".join(as_text(part.get(name)) for part in content):
+                    message[name] = thought
+        return [message]
+
+    def prefilled(self, answer: Answer) -> str:
+        """Return the text that `resume` by prefill ends with."""
+        return answer.text or answer.open_text
+
+    def answer(self, policy: Policy) -> Answer:
+        asked = as_json(self._body.get("stream_options")).get("include_usage") is True
+        return Answer(ChatForm(self._vendor, usage_asked=asked), policy)
+
+    def hop(self, answer: Answer, limit: int | None) -> Outgoing:
+        """Not reached: this format gives no tokens."""
+        return self.again(limit)
+
+    def refused(self, head: Head, body: bytes) -> Refused:
+        """Classify an error answer; a parameter that is not taken is put in another way, once."""
+        refused = errors.refused(head.status, body, self._asked)
+        limit = errors.wrong_parameter(head.status, body)
+        if limit is not None and self._manners.limit != limit and self._manners.limit is None:
+            self._manners.limit = limit
+            return Refused(Refusal.FORM, refused.error)
+        ours = self._added and refused.kind is Refusal.FINAL and head.status in {400, 422}
+        if ours or (self._manners.counts and errors.refuses_stream_options(head.status, body)):
+            self._manners.counts = False  # it may be what an unknown server does not take
+            return Refused(Refusal.FORM, refused.error)
+        return refused
+
+    def lookup(self) -> Outgoing | None:
+        """Ask the models endpoint, where it tells ceilings at all."""
+        path = self._vendor.models_url(self._request.path, self.model) if self.model else None
+        return Outgoing(b"", path=lambda _: path, method="GET") if path is not None else None
+
+    def looked_up(self, body: bytes) -> int | None:
+        """Read the ceiling in the models endpoint's answer."""
+        try:
+            return self._vendor.told_ceiling(loads(body))
+        except ValueError:
+            return None
+
+    def amended(self, policy: Policy, head: Head | None = None, body: bytes = b"") -> Call | None:
+        """Return `None`: this format keeps nothing at the server."""
+        return None
+
+    # --- the form ------------------------------------------------------------------------------
+
+    def _limited(self, body: Json, limit: int | None) -> Json:
+        """Set the limit under the caller's own name for it, or the one the server wants."""
+        self._asked = limit
+        if limit is not None:
+            name = self._manners.limit or self._given or self._vendor.limit
+            body = {key: value for key, value in body.items() if key not in _LIMITS}
+            body[name] = limit
+        return body
+
+    def _send(self, body: Json, limit: int | None) -> Outgoing:
+        body = self._limited(body, limit if limit is not None else self.limit)
+        body["stream"] = True
+        options = as_json(body.get("stream_options"))
+        self._added = self._vendor.stream_options and self._manners.counts and not options
+        if self._added or options:
+            body["stream_options"] = {**options, "include_usage": True}
+        if not self._manners.counts:
+            body.pop("stream_options", None)
+        return Outgoing(dumps(body), headers={"accept": "application/json"})
+
+
+def _user(text: str) -> Json:
+    return {"role": "user", "content": text}
+
+
+def _lifted(body: Json) -> Json:
+    """Lift what holds for a whole answer only: its shape, and what it was foretold to be."""
+    return {k: v for k, v in body.items() if k not in {"response_format", "prediction"}}
+
+
+class OpenAIChat:
+    """The dialect object."""
+
+    name = "openai-chat"
+    history: str | None = "openai-chat"
+    default_ceiling = 64_000
+    default_timeout: float | None = 600.0
+
+    def __init__(self) -> None:
+        self._manners: OrderedDict[tuple[str, str], _Manners] = OrderedDict()
+
+    def claims(self, method: str, path: str) -> bool:
+        """Whether a request is a chat completion."""
+        return method == "POST" and _PATH.search(path) is not None
+
+    def call(self, request: Request) -> Call:
+        """Read a request. Raises `Untouched` when it is not one we can read."""
+        body = read_body(request)
+        vendor = profile(request.host + request.path, request.server)
+        return Call(request, body, vendor, self._known(request.host, as_text(body.get("model"))))
+
+    def _known(self, host: str, model: str) -> _Manners:
+        manners = self._manners.setdefault((host, model), _Manners())
+        while len(self._manners) > _MOST:
+            self._manners.popitem(last=False)
+        return manners
+
+
+_MOST = 1024
+
+DIALECT = OpenAIChat()
+"""One per process: what a server says of its form holds for all clients."""
