@@ -30,6 +30,8 @@ class ClosedError(Exception):
 
 def frame(event: Event, newline: str, *, comments: bool) -> bytes:
     """Write one server-sent event."""
+    if event.framed is not None:
+        return event.framed
     name = "" if event.name is None else f"event: {event.name}{newline}"
     data = "".join(f"data: {line}{newline}" for line in event.data.split("\n"))
     comment = f": keep-alive{newline}{newline}" if comments else ""

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from continuation.limits import ModelLimits
 
 from .anthropic import AnthropicFormat
-from .wire import WireFormat
+from .gemini import GeminiFormat
+from .openai_chat import ChatFormat
+from .openai_responses import ResponsesFormat
+from .wire import Recorded, WireFormat
 
 
 def formats(models: Mapping[str, ModelLimits]) -> tuple[WireFormat, ...]:
     """Return one of each; `models` says what a model can do before the shipped table is asked."""
-    return (AnthropicFormat(models),)
+    kinds = (AnthropicFormat, GeminiFormat, ChatFormat, ResponsesFormat)
+    return tuple(kind(models) for kind in kinds)
+
+
+def in_order(listed: Sequence[WireFormat], request: Recorded) -> Sequence[WireFormat]:
+    """Put formats in the order they are asked: `/v1/models` is Anthropic's by its header only."""
+    return listed if "anthropic-version" in request.headers else [*listed[1:], listed[0]]

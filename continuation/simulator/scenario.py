@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from ._chat_vendors import find_vendor
 from .manners import MANNERS
 
 if TYPE_CHECKING:
@@ -137,6 +138,16 @@ class Scenario:
     - `any_model`: unknown models are served, with a ceiling of 64,000.
     - `models_endpoint`: whether it tells about models.
     - `strict_signatures`: refuse thinking signatures that the simulator did not make.
+    - `vendor`: whose Chat Completions these are (`deepseek`, `vllm`, …); `quirks`: ways laid over
+      the vendor's own, joined by `+` (`no-finish+no-done`). `_chat_vendors.py` lists both.
+    - `chain`: it stores answers at all, and takes `previous_response_id`.
+    - `forgets`: what it stores is gone at once (Responses: `previous_response_not_found`).
+    - `tokens`: Gemini 4 gives continuation tokens. `hop`: tokens one request brings before it stops
+      with CONTINUATION, instead of the provider's own. `checkpoint`: a stream tells a token every
+      so many chunks.
+    - `empty_shape`: how Gemini writes a cut answer that shows nothing, and the last chunk of a cut
+      stream: 1 no candidates; 2 no content; 3 no parts (the usual); 4 an empty text; 5 a thought
+      only; 6 an empty text with a signature; 7 as it stands; 8 a second candidate, which ended.
     """
 
     manner: str = "exact"
@@ -154,10 +165,22 @@ class Scenario:
     any_model: bool = True
     models_endpoint: bool = True
     strict_signatures: bool = False
+    forgets: bool = False
+    chain: bool = True
+    tokens: bool = True
+    hop: int | None = None
+    checkpoint: int | None = None
+    empty_shape: int | None = None
+    vendor: str = "openai"
+    quirks: str = ""
 
     def __post_init__(self) -> None:
         _check_manner(self.manner)
         _check_thinking(self.thinking)
+        find_vendor(self.vendor, self.quirks)
+        if self.empty_shape not in (None, *range(1, 9)):
+            msg = f"empty_shape: {self.empty_shape} is not one of the shapes 1 to 8"
+            raise ValueError(msg)
         if self.deltas < 1:
             msg = f"deltas: {self.deltas} is not a positive number of characters"
             raise ValueError(msg)
@@ -261,5 +284,11 @@ _SPECIAL: dict[str, Callable[[str], Any]] = {
     "any_model": _flag,
     "models_endpoint": _flag,
     "strict_signatures": _flag,
+    "forgets": _flag,
+    "chain": _flag,
+    "tokens": _flag,
+    "hop": _count,
+    "checkpoint": _count,
+    "empty_shape": _count,
 }
 _READERS = {f.name: _SPECIAL.get(f.name, str) for f in fields(Scenario)}

@@ -18,7 +18,7 @@ from continuation.limits import ModelLimits
 
 from . import faults
 from ._sending import ClosedError, DropError, Line, send_body, send_events, wait_before_status
-from .formats import formats
+from .formats import formats, in_order
 from .model import Ask, Reciter
 from .scenario import Reply, Scenario
 from .wire import Answer, Json, Recorded, WireFormat
@@ -101,7 +101,7 @@ class Simulator:
 
     def respond(self, request: Recorded) -> tuple[Answer, Reply]:
         """Answer a request: the answer, and the reply whose delivery it asks for."""
-        for wire in self._formats:
+        for wire in in_order(self._formats, request):
             route = wire.route(request.method, request.path)
             if route is not None:
                 request.asks_model = route == "model"
@@ -119,6 +119,7 @@ class Simulator:
             scenario = self.scenario.but(request.headers.get(SETTINGS_HEADER, ""))
         except ValueError as error:
             return wire.error(400, f"{SETTINGS_HEADER}: {error}"), Reply()
+        request.scenario = scenario
         try:
             return self._answer(wire, request, scenario)
         except Exception as error:  # a client is to see our bug, not a dead connection

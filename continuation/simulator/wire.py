@@ -21,6 +21,7 @@ class Recorded:
     `path` ends where `query` begins; header names are lower-case. `status` is 0 until an answer
     begins, and stays 0 if none ever does. `sent` counts the events handed to the socket, `hung_up`
     says that the client went before the answer was whole, `done` is set when the exchange is over.
+    `scenario` is what held for it, its own settings included.
     """
 
     method: str
@@ -33,15 +34,20 @@ class Recorded:
     status: int = 0
     sent: int = 0
     hung_up: bool = False
+    scenario: Scenario | None = field(default=None, repr=False)
     done: threading.Event = field(default_factory=threading.Event, repr=False)
 
 
 @dataclass(frozen=True)
 class Event:
-    """One server-sent event; `data` is the text after `data: `, `name` may be missing."""
+    """One server-sent event; `data` is the text after `data: `, `name` may be missing.
+
+    `framed`: its very bytes, where a format frames in a way of its own.
+    """
 
     name: str | None
     data: str
+    framed: bytes | None = None
 
 
 @dataclass(frozen=True)
