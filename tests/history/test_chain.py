@@ -11,8 +11,11 @@ from continuation.history.chain import (
     ChainLost,
     ReplayLimits,
     anchor_reason,
+    carried,
     infer_anchor,
     realign,
+    rebase,
+    references,
     replay,
     replayable,
     uncovered,
@@ -78,7 +81,7 @@ def test_vector_77_a_complete_history_is_replayed_without_the_anchor() -> None:
 
 
 def test_vector_78_an_output_whose_call_only_the_lost_response_knew_fails_closed() -> None:
-    with pytest.raises(ChainLost, match="these outputs: a; start the conversation again"):
+    with pytest.raises(ChainLost, match="these outputs: a; send the whole conversation"):
         replay(_body("U:y"), _items("U:x R:a"))
 
 
@@ -104,6 +107,45 @@ def test_w04_every_kind_of_output_is_looked_at() -> None:
 def test_w05_a_reference_is_no_call() -> None:
     items = [{"type": "item_reference", "id": "fc_1"}, *_items("R:a")]
     assert uncovered(items) == ("a",)
+    assert references([*items, {"id": "rs_1"}, {"role": "user"}]) == ("fc_1", "rs_1")
+
+
+def test_w04_a_call_that_the_server_runs_needs_no_output() -> None:
+    ran = {"type": "tool_search_call", "id": "tsc_1", "execution": "server"}
+    found = {"type": "tool_search_output", "id": "tso_1", "execution": "server", "tools": []}
+    history = [*_items("U:x"), *_items("A[th+]"), ran, found, *_items("A[t:z]")]
+    assert replayable(_body("U:y"), history)[:-1] == history
+    assert replay(_body("U:y"), history)["input"][:-1] == history
+
+
+@pytest.mark.parametrize("kind", ["web_search_call", "message", "reasoning"])
+def test_reasoning_stays_before_whatever_the_model_made_of_it(kind: str) -> None:
+    led = {"type": kind, "role": "assistant", "content": "z", "encrypted_content": "gAAA"}
+    history = [*_items("U:x A[th+]"), led, *_items("A[t:z]")]
+    assert replayable(_body("U:y"), history)[:-1] == history
+    assert _said(replayable(_body("U:y"), _items("U:x A[th+] U:z A[th+]"))) == "U:x U:z U:y"
+
+
+def test_a_chain_is_rebased_on_an_earlier_response() -> None:
+    made = rebase(_body("R:a", top_p=1), _items("U:x A[c:a]"), "resp_0")
+    assert _said(made["input"]) == "U:x A[c:a] R:a"
+    assert (made["previous_response_id"], made["top_p"]) == ("resp_0", 1)
+    assert "previous_response_id" not in rebase(_body("R:a"), _items("U:x A[c:a]"), None)
+    with pytest.raises(ChainLost, match="too large"):
+        rebase(_body("U:y"), _items("U:x"), "resp_0", limits=ReplayLimits(items=1))
+
+
+def test_w14_items_are_carried_without_ids_that_stand_for_something_else() -> None:
+    thought = {"type": "reasoning", "id": "rs_1", "summary": []}
+    search = {"type": "web_search_call", "id": "ws_1"}
+    message = {**_items("A[t:z]")[0], "id": "msg_1"}
+    bare = {key: value for key, value in search.items() if key != "id"}
+    assert carried([thought, search, message], stored=True)[:2] == [thought, search]
+    assert carried([thought, search, message], stored=False) == [bare, *_items("A[t:z]")]
+    assert carried([search, thought, message], stored=True) == [search, *_items("A[t:z]")]
+    sealed = {**thought, "encrypted_content": "gAAA"}
+    assert [item.get("id") for item in carried([sealed, message], stored=True)] == [None, None]
+    assert carried([message, sealed], stored=True) == _items("A[t:z]")
 
 
 def test_w06_the_anchor_is_inferred_for_bare_outputs_only() -> None:

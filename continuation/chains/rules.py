@@ -1,0 +1,191 @@
+"""What to keep of a healed turn, and what a later request that goes on from it must say.
+
+The caller knows a healed turn by the id of its first attempt. Under that id the server holds half
+an answer; under the last one, our recovery prompt. So a request that names the first id is sent
+from where the turn began, with the turn itself as input. Pure functions; nothing is changed in
+place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+from continuation.chains.entries import Alias, Entry, Find, Lost, Turn
+from continuation.history.chain import (
+    ChainLost,
+    ReplayLimits,
+    as_items,
+    carried,
+    rebase,
+    references,
+    replay,
+)
+
+__all__ = ["Content", "Rewritten", "after_not_found", "entries_for", "refusal", "rewrite"]
+
+Body: TypeAlias = "Mapping[str, Any]"
+Content: TypeAlias = Literal["joined", "all", "off"]
+"""Which turns are kept with what they say: those that need it; all, in case the server loses the
+chain; none."""
+
+_ANCHOR: Final = "previous_response_id"
+_MOST_HOPS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A request as it must be sent."""
+
+    body: dict[str, Any] = field(repr=False)
+    why: Literal["alias", "joined", "replayed"]
+
+
+# -- what to keep --------------------------------------------------------------------------------
+
+
+def entries_for(
+    first: Body,
+    output: list[Any],
+    *,
+    given: str,
+    held: str | None,
+    content: Content = "joined",
+    limits: ReplayLimits | None = None,
+) -> dict[str, Entry]:
+    """Return what must be known of a turn, by response id; mostly nothing.
+
+    `first` is the body of the first attempt as it was sent, after `rewrite`; `output` the items
+    that the caller gets; `given` the id that the caller gets; `held` the id under which the server
+    holds that very answer, None if recoveries were joined to it.
+
+    A turn of a conversation, joined, is `Lost`: what a conversation held at that time is not known.
+    """
+    if first.get("store") is False:
+        return {}
+    if held is None:
+        return {given: _turn(first, output, content, limits, joined=True)}
+    made: dict[str, Entry] = {given: Alias(held)} if held != given else {}
+    if content == "all":
+        turn = _turn(first, output, content, limits, joined=False)
+        made |= {held: turn} if isinstance(turn, Turn) else {}
+    return made
+
+
+def _turn(
+    first: Body, output: list[Any], content: Content, limits: ReplayLimits | None, *, joined: bool
+) -> Turn | Lost:
+    if content == "off":
+        return Lost('such turns are not kept (content = "off")')
+    if first.get("conversation"):
+        return Lost("it is part of a conversation that the server keeps")
+    items = as_items(first.get("input")) + carried(output, stored=True)
+    if not (limits or ReplayLimits()).hold(items):
+        return Lost(f"its {len(items)} items are too large to be kept")
+    return Turn(first.get(_ANCHOR), items, joined)
+
+
+# -- what to send --------------------------------------------------------------------------------
+
+
+def rewrite(body: Body, find: Find, *, limits: ReplayLimits | None = None) -> Rewritten | None:
+    """Return the request that means the merged turn, None if it can go as it is.
+
+    Raises ChainLost where the turn cannot be shown whole, and ValueError if `input` is no input.
+    """
+    anchor = body.get(_ANCHOR)
+    if not isinstance(anchor, str) or body.get("conversation"):
+        return None
+    walked = _walk(anchor, find, through_held=False)
+    if walked.base == anchor:
+        return None
+    if not walked.turns:
+        return Rewritten({**body, _ANCHOR: walked.base}, "alias")
+    history = walked.items
+    if body.get("store") is False:  # then the server looks nothing up, not even what it stored
+        history = carried(history, stored=False)
+    return Rewritten(rebase(body, history, walked.base, limits=limits), "joined")
+
+
+def after_not_found(
+    body: Body,
+    find: Find,
+    *,
+    sent: Rewritten | None = None,
+    begun: bool = False,
+    limits: ReplayLimits | None = None,
+) -> Rewritten:
+    """Return the full input, without an anchor, for a server that has lost the chain of `body`.
+
+    It says "Previous response with id ... not found", or, of a joined turn that was sent without
+    an anchor, "Item with id ... not found". `body` is the caller's; `sent` what became of it, None
+    if it was sent as it was; `begun`: some of this answer has reached the caller.
+
+    Raises ChainLost unless all that went before is known and every output has its call, after the
+    answer has begun, and when what was not found is the full input itself: once a turn is enough.
+    """
+    anchor = body.get(_ANCHOR)
+    if begun:
+        why = "the chain was lost after the answer had begun"
+        raise ChainLost(why)
+    if not isinstance(anchor, str) or (sent is not None and sent.why == "replayed"):
+        why = "the server does not find a chain that was sent in full"
+        raise ChainLost(why)
+    walked = _walk(anchor, find, through_held=True)
+    known = walked.base is None
+    history = carried(walked.items, stored=False) if known else None
+    made = replay(body, history, limits=limits)
+    named = references(made["input"])
+    if named:
+        why = f"only the lost response knows the items {', '.join(named)}"
+        raise ChainLost(why)
+    return Rewritten(made, "replayed")
+
+
+@dataclass(slots=True)
+class _Walk:
+    base: str | None
+    turns: list[list[Any]] = field(default_factory=list[list[Any]])
+    """The newest first."""
+
+    @property
+    def items(self) -> list[Any]:
+        return [item for turn in reversed(self.turns) for item in turn]
+
+
+def _walk(anchor: str, find: Find, *, through_held: bool) -> _Walk:
+    """Go back over what is known, to the response from where the server knows it right.
+
+    `through_held`: the server knows nothing any more; go back as far as we know.
+    """
+    walk = _Walk(anchor)
+    for _ in range(_MOST_HOPS):
+        entry = find(walk.base) if walk.base is not None else None
+        match entry:
+            case Alias(to):
+                walk.base = to
+            case Turn(base, items, joined) if joined or through_held:
+                walk.turns.append(items)
+                walk.base = base
+            case Lost(why):
+                why = f"the turn {walk.base} was made whole out of several responses, and {why}"
+                raise ChainLost(why)
+            case _:
+                return walk
+    why = f"the chain has more than {_MOST_HOPS} turns"
+    raise ChainLost(why)
+
+
+def refusal(lost: ChainLost) -> dict[str, Any]:
+    """Return the body of a 400 that says so in the provider's form.
+
+    Its code is the one that clients answer by sending the whole conversation, which is the remedy.
+    """
+    error = {
+        "message": str(lost),
+        "type": "invalid_request_error",
+        "param": _ANCHOR,
+        "code": "previous_response_not_found",
+    }
+    return {"error": error}

@@ -1,0 +1,309 @@
+"""Entries in a file, so that a chain outlives the process; shared by threads and processes.
+
+The file is never larger than asked for: SQLite itself holds that bound, and the oldest entries make
+room. What is deleted is overwritten. Reading never writes, so the oldest are those put first.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, TypeAlias, TypeVar
+
+from continuation.chains.entries import Entry, Key, decode
+from continuation.chains.stores import MONTH, check_bounds, rows
+
+__all__ = ["SqliteStore"]
+
+logger = logging.getLogger("continuation")
+T = TypeVar("T")
+Row: TypeAlias = "tuple[bytes, bytes]"
+
+_OURS: Final = 0x636F6E74
+"""SQLite's application id: "cont"."""
+_FORM: Final = 1
+_PAGE: Final = 4096
+_SPARE: Final = 16
+"""Pages kept free for what a tree needs while it grows."""
+_PER_ENTRY: Final = 120
+"""Bytes an entry takes in table and index beside its content, roughly."""
+_SMALLEST: Final = 64 * _PAGE
+_AT_ONCE: Final = 1000
+"""So many entries that are too old go with each `put`, so that none takes long."""
+_ALL: Final = 2**62
+
+_SCHEMA: Final = (
+    "CREATE TABLE entries (n INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE,"
+    " created REAL NOT NULL, entry BLOB NOT NULL)",
+    "CREATE TABLE salt (salt BLOB NOT NULL)",
+    f"PRAGMA application_id = {_OURS}",
+    f"PRAGMA user_version = {_FORM}",
+)
+_GET: Final = "SELECT created, entry FROM entries WHERE digest = ?"
+# Both at once, without subqueries, would read the whole table.
+_ENDS: Final = "SELECT (SELECT min(n) FROM entries), (SELECT max(n) FROM entries)"
+_EXPIRE: Final = (  # entries are nearly in order of age: stop at the first that is young enough
+    "DELETE FROM entries WHERE n <= (SELECT min(n) FROM entries) + :most AND n < ifnull("
+    f"(SELECT n FROM entries WHERE created >= :oldest ORDER BY n LIMIT 1), {_ALL})"
+)
+
+# A connection must not be closed, nor collected, in a process that was forked from its own.
+_left_behind: list[object] = []
+
+
+class NotOursError(Exception):
+    """The file belongs to another program, or to another version of this one."""
+
+
+class SqliteStore:
+    """Entries in an SQLite file that only its owner can read.
+
+    A damaged file is set aside as `NAME.damaged` and a new one begun. A file of another program is
+    left alone; the store then keeps nothing. Both are logged.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        max_entries: int = 1_000_000,
+        max_bytes: int = 512 * 1024 * 1024,
+        max_age: float = MONTH,
+        patience: float = 1.0,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """Open the file, or make it; its folder must be there.
+
+        `max_bytes` bounds the file; its `-wal` companion adds a few MB at most, or one entry.
+        `max_age` in seconds; `now` is a clock in seconds; `patience` is how long to wait for
+        another process that writes, in seconds. Raises ValueError for a bound that is too small.
+        """
+        check_bounds(max_entries=max_entries, max_age=max_age)
+        if max_bytes < _SMALLEST:
+            message = f"max_bytes: {max_bytes!r} is too small; give {_SMALLEST} or more"
+            raise ValueError(message)
+        self._path = Path(path)
+        self._most, self._age, self._now = max_entries, max_age, now
+        self._pages = max_bytes // _PAGE
+        self._patience = patience
+        self._connection: sqlite3.Connection | None = None
+        self._salt = b""
+        self._inode = 0
+        self._usable = True
+        self._warned = False
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        with self._lock:
+            self._open()
+
+    def get(self, key: Key) -> Entry | None:
+        def find(connection: sqlite3.Connection) -> tuple[float, bytes] | None:
+            found: tuple[float, bytes] | None
+            found = connection.execute(_GET, (key.digest(self._salt),)).fetchone()
+            return found
+
+        found = self._run(find, None)
+        return decode(found[1]) if found and found[0] >= self._now() - self._age else None
+
+    def put(self, entries: Mapping[Key, Entry]) -> bool:
+        def keep(connection: sqlite3.Connection) -> bool:
+            made = rows(entries, self._salt, self._pages * _PAGE)
+            now = self._now()
+            with _transaction(connection):
+                connection.executemany(
+                    "DELETE FROM entries WHERE digest = ?", ((d,) for d, _ in made)
+                )
+                connection.execute(_EXPIRE, {"most": _AT_ONCE, "oldest": now - self._age})
+                self._make_room(connection, made)
+                connection.executemany(
+                    "INSERT INTO entries (digest, created, entry) VALUES (?, ?, ?)",
+                    ((digest, now, kept) for digest, kept in made),
+                )
+            return True
+
+        return self._run(keep, otherwise=False)
+
+    def close(self) -> None:
+        if self._process != os.getpid():
+            self._leave_behind()
+        with self._lock:
+            self._usable = False
+            if self._connection is not None:
+                with suppress(sqlite3.Error):
+                    self._connection.close()
+            self._connection = None
+
+    # -- room ------------------------------------------------------------------------------------
+
+    def _make_room(self, connection: sqlite3.Connection, made: list[Row]) -> None:
+        """Delete the oldest until these rows fit, in number and in pages."""
+        first, last = connection.execute(_ENDS).fetchone()
+        if first is None:
+            return
+        # Entries that were put again leave gaps, so this may count a few too many: never too few.
+        over = last - first + 1 + len(made) - self._most
+        if over > 0:
+            first += over
+            connection.execute("DELETE FROM entries WHERE n < ?", (first,))
+        size = sum(len(kept) + _PER_ENTRY for _, kept in made)
+        wanted, batch = size * 5 // 4 // _PAGE + _SPARE, 16
+        while first <= last and _used(connection) + wanted > self._pages:
+            first += batch
+            batch *= 2
+            connection.execute("DELETE FROM entries WHERE n < ?", (first,))
+
+    # -- opening ---------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Open the file, a new one in place of a damaged one. What only lasts a while is no end."""
+        for _ in range(2):
+            try:
+                self._connection = self._connected()
+                return
+            except (OSError, NotOursError) as error:
+                self._give_up(error)
+                return
+            except sqlite3.Error as error:
+                if not _is_damage(error):
+                    self._warn(error)
+                    return
+                self._set_aside()
+
+    def _connected(self) -> sqlite3.Connection:
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._inode = os.fstat(file).st_ino
+        os.close(file)
+        connection = sqlite3.connect(
+            self._path,
+            timeout=self._patience,
+            isolation_level=None,
+            check_same_thread=False,  # the lock sees to that
+        )
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        """Make sure that the file is ours before anything in it is changed."""
+        with _transaction(connection):
+            if not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+                for statement in _SCHEMA:
+                    connection.execute(statement)
+                connection.execute("INSERT INTO salt VALUES (?)", (os.urandom(16),))
+            elif _number(connection, "application_id") != _OURS:
+                message = "it belongs to another program"
+                raise NotOursError(message)
+            elif _number(connection, "user_version") != _FORM:
+                message = "it belongs to another version of this program; delete it to begin anew"
+                raise NotOursError(message)
+        self._path.chmod(0o600)
+        for setting in (
+            "synchronous = NORMAL",
+            "secure_delete = ON",
+            "journal_size_limit = 4194304",
+            f"max_page_count = {self._pages}",
+        ):
+            connection.execute(f"PRAGMA {setting}")
+        with suppress(sqlite3.OperationalError):  # another process is at it: then it is WAL already
+            connection.execute("PRAGMA journal_mode = WAL")
+        with _transaction(connection):
+            connection.execute(_EXPIRE, {"most": _ALL, "oldest": self._now() - self._age})
+            self._make_room(connection, [])
+        if _number(connection, "page_count") > self._pages:  # the bound was larger once
+            connection.execute("VACUUM")
+            connection.execute(f"PRAGMA max_page_count = {self._pages}")
+        self._salt = connection.execute("SELECT salt FROM salt").fetchone()[0]
+
+    # -- when something goes wrong ---------------------------------------------------------------
+
+    def _run(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
+        """Do it; a damaged file is replaced and it is done again, with any other error not."""
+        if self._process != os.getpid():
+            self._leave_behind()
+        with self._lock:
+            for _ in range(2):
+                if self._connection is None and self._usable:
+                    self._open()
+                if self._connection is None:
+                    return otherwise
+                try:
+                    return work(self._connection)
+                except sqlite3.Error as error:
+                    if not _is_damage(error):
+                        self._warn(error)
+                        return otherwise
+                    self._set_aside()
+        return otherwise
+
+    def _leave_behind(self) -> None:
+        """After a fork: the connection is the parent's, and so is whoever held the lock."""
+        _left_behind.append(self._connection)
+        self._connection = None
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+
+    def _set_aside(self) -> None:
+        """Rename a damaged file, so that nothing is lost that somebody might want to look at."""
+        if self._connection is not None:
+            with suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+        aside = self._path.with_name(f"{self._path.name}.damaged")
+        try:
+            if self._path.stat().st_ino != self._inode:
+                return  # another process has done it
+            self._path.replace(aside)
+            for companion in ("-wal", "-shm"):
+                self._path.with_name(self._path.name + companion).unlink(missing_ok=True)
+        except OSError as error:
+            self._give_up(error)
+            return
+        logger.warning("chains: %s is damaged and was set aside as %s", self._path, aside.name)
+
+    def _give_up(self, error: Exception) -> None:
+        self._usable = False
+        why = error.strerror if isinstance(error, OSError) else error
+        logger.warning("chains: %s is not used: %s", self._path, why)
+
+    def _warn(self, error: Exception) -> None:
+        level = logging.DEBUG if self._warned else logging.WARNING
+        self._warned = True
+        logger.log(level, "chains: %s could not be read or written: %s", self._path, error)
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Generator[None]:
+    """All or nothing, with the right to write from the beginning, so that it cannot be refused."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _number(connection: sqlite3.Connection, pragma: str) -> int:
+    number: int = connection.execute(f"PRAGMA {pragma}").fetchone()[0]
+    return number
+
+
+def _used(connection: sqlite3.Connection) -> int:
+    """Pages in use."""
+    return _number(connection, "page_count") - _number(connection, "freelist_count")
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    """Whether the file itself is at fault, not who else uses it, nor the disk."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
