@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 import httpx2
 
+from continuation._vendor_tables import checked
 from continuation.config import Source, load
 from continuation.engine import Engine
 from continuation.http import AsyncHealingClient, HealingClient
@@ -33,7 +34,7 @@ class Healing:
     @cached_property
     def engine(self) -> Engine:
         """Made when first wanted: what is refused, or ours already, needs none."""
-        return Engine(dialects(), load(self._config), self._on_event, time.monotonic)
+        return Engine(dialects(), checked(load(self._config)), self._on_event, time.monotonic)
 
     def settled(self, client: object) -> bool:
         """Whether a client is one of ours already and nothing new is asked of it."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from continuation.limits import spellings
-from continuation.policy import CLIENT_KEYS, KEYS, Policy, check, known_key, shown
+from continuation.policy import CLIENT_KEYS, KEYS, NO_FILES, Policy, check, known_key, shown
 
 ENVIRONMENT = "CONTINUATION_CONFIG"
 """The environment variable that may name the file."""
@@ -78,6 +78,8 @@ class Vendor:
     base_url: tuple[str, ...]
     """Globs over `host[:port]/path`, without the scheme; a glob also holds for all below it."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    source: str = field(default="", compare=False)
+    """Where it was said: file and table."""
 
     def covers(self, url: str) -> int:
         """Return how specifically it speaks of a URL: characters of the glob, 0 for not at all."""
@@ -220,7 +222,7 @@ class _Reader:
             self._try(place, _check_glob, glob, values)
             layers.append(self._layer(place, _as_table(values), glob))
         vendors = [
-            self._try(f"[vendors.{name}]", _vendor, name, values)
+            self._try(f"[vendors.{name}]", _vendor, name, values, f"{self._path}: [vendors.{name}]")
             for name, values in _table(document, "vendors").items()
         ]
         return Config(tuple(layers), tuple(filter(None, vendors)))
@@ -234,7 +236,7 @@ class _Reader:
 
     def _placed(self, name: str) -> str:
         """A file named in a file is looked for beside it."""
-        return str(self._path.parent / Path(name).expanduser()) if name else ""
+        return name if name in NO_FILES else str(self._path.parent / Path(name).expanduser())
 
     def _try(self, place: str, step: Callable[..., Any], *arguments: Any) -> Any:
         try:
@@ -293,7 +295,7 @@ _SETTING = re.compile(r"[a-z][a-z0-9_]*")
 _PATTERN = re.compile(r"(?=.*[A-Za-z0-9])[^\s?#]+")
 
 
-def _vendor(name: str, values: object) -> Vendor:
+def _vendor(name: str, values: object, source: str) -> Vendor:
     """Check the shape of a vendor's table; what its settings mean, the dialects know."""
     if not _NAME.fullmatch(name):
         message = "the name must be of letters, digits, '_', '.' and '-'"
@@ -309,7 +311,7 @@ def _vendor(name: str, values: object) -> Vendor:
         instead = f" (not {near!r})" if near else ""
         message = f'base_url is missing{instead}: say which servers, as in "api.example.com/v1"'
         raise ValueError(message)
-    return Vendor(name, tuple(_patterns(settings.pop("base_url"))), settings)
+    return Vendor(name, tuple(_patterns(settings.pop("base_url"))), settings, source)
 
 
 def _check_setting(key: str, value: object) -> None:

@@ -124,14 +124,14 @@ class Rehearsal(Simulator):
             return super()._reply(ask, scenario)
         limit = min(ask.limit, self._cut_at(ask))
         reply = super()._reply(replace(ask, limit=limit), scenario)
-        return reply if play.label is None else _mislabelled(reply, play.label, ask.limit)
+        return reply if play.label is None else _mislabelled(reply, play.label, ask)
 
     def _calling(self, ask: Ask, *, cut: bool) -> Reply:
         """Call the tool; a call that is cut has half of its arguments."""
         if not cut:
             return Reply([Text(PREFACE), Call(self._tool, self._arguments)], stop="tool_use")
         half = Call(self._tool, self._arguments, cut=len(self._arguments) // 2)
-        usage = {"output_tokens": ask.limit}
+        usage = {ask.spent: ask.limit}
         return Reply([Text(PREFACE), half], stop="max_tokens", usage=usage)
 
     def _cut_at(self, ask: Ask) -> int:
@@ -154,9 +154,9 @@ def _scenario(play: _Play) -> Scenario:
     return replace(Scenario(), **play.scenario)
 
 
-def _mislabelled(reply: Reply, label: str, limit: int) -> Reply:
+def _mislabelled(reply: Reply, label: str, ask: Ask) -> Reply:
     """Let a cut answer say that it ended; that it used up the limit is what gives it away."""
-    return replace(reply, stop=label, usage={"output_tokens": limit})
+    return replace(reply, stop=label, usage={ask.spent: ask.limit})
 
 
 @contextlib.contextmanager
@@ -167,7 +167,9 @@ def simulate(
     tool: str = "Write",
     arguments: Mapping[str, Any] | None = None,
 ) -> Generator[Rehearsal]:
-    """Serve a scenario on this machine, without waiting; `url` is the base URL for a client.
+    """Serve a scenario on this machine, without waiting.
+
+    `url` is the base URL for a client of anthropic or google-genai; openai's has `/v1` behind it.
 
     Parameters and errors are those of `Rehearsal`; `SCENARIOS` says what there is.
     """

@@ -18,17 +18,20 @@ import pytest
 from continuation.cli import main
 
 KEY = "sk-ant-this-is-a-secret-0123456789"
+KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
 MODEL = "claude-opus-5"
 TEXT = "".join(f"{n}: Zeile mit Umlaut ü, 文字 und 🙂, geht weiter.\n" for n in range(400))
 ESCAPE = "\x1b"
+_THEIRS = ("ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_", "CONTINUATION_")
 
 
 def clean(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     """Take away whatever the machine says about keys, proxies and colours; set our key."""
     for name in [*os.environ]:
-        if name.startswith("ANTHROPIC_") or name in ("NO_COLOR", "FORCE_COLOR"):
+        if name.startswith(_THEIRS) or name in ("NO_COLOR", "FORCE_COLOR"):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    for name in KEYS:
+        monkeypatch.setenv(name, KEY)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")

@@ -15,7 +15,7 @@ from rig import NEW, ask, limits
 import continuation
 from continuation import Policy
 from continuation.cli import main
-from continuation.config import ENVIRONMENT, Config, ConfigError, Layer, load
+from continuation.config import ENVIRONMENT, Config, ConfigError, Layer, Vendor, load
 from continuation.policy import KEYS
 from continuation.simulator import Reply, Simulator, Text
 
@@ -286,6 +286,19 @@ def test_a_mistake_in_the_file_of_the_environment_is_told_at_once(
     assert ENVIRONMENT in caught.value.__notes__[0]
 
 
+def test_what_a_vendor_cannot_be_is_told_when_a_client_is_wrapped(tmp_path: Path) -> None:
+    tables = '[vendors.{}]\nbase_url = "llm.local"\n{}\n'
+    path = write(tmp_path, tables.format("a", "limit = 3") + tables.format("b", "prefil = 1"))
+    with anthropic.Anthropic(api_key="k") as bare, pytest.raises(ConfigError) as caught:
+        continuation.wrap(bare, config=path)
+    first, second = str(caught.value).splitlines()
+    assert first.startswith(f"{path}: [vendors.a] limit = 3: must be one of 'max_tokens', ")
+    assert second.startswith(f"{path}: [vendors.b] prefil = 1: is not a key;")
+    made = Config(vendors=(Vendor("c", ("llm.local",), {"terminal": "never"}),))
+    with pytest.raises(ConfigError, match=r"^\[vendors\.c\] terminal = 'never'"):
+        continuation.http_client(config=made)
+
+
 def test_an_http_client_applies_it_too(tmp_path: Path, sim: Simulator) -> None:
     path = write(tmp_path, "[defaults]\nceiling = 3000\n")
     sim.script([CUT, REST])
@@ -303,6 +316,18 @@ def test_check_accepts_a_right_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     write(tmp_path, '[defaults]\nmax_retries = 1\n[vendors.x]\nbase_url = "x.com"\n')
     assert main(["config", "check"]) == 0
     assert "in the working directory): 1 key, 1 vendor, no mistakes" in capsys.readouterr().out
+
+
+def test_check_tells_what_a_vendor_cannot_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = '[defaults]\nusage = 1\n[vendors.x]\nbase_url = "x.com"\nstream_above = -1\n'
+    path = write(tmp_path, text, "x.toml")
+    assert main(["config", "check", str(path)]) == 1
+    first, second = capsys.readouterr().out.splitlines()
+    assert "usage = 1" in first
+    assert second.startswith(f"{path}: [vendors.x] stream_above = -1: must be a whole number")
+    assert main(["config", "show", "gpt-5.5", "--config", str(path)]) == 2
 
 
 def test_check_tells_every_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

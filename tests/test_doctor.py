@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import continuation
 from continuation.cli import doctor, main
+from continuation.cli.formats import names
 from continuation.config import ENVIRONMENT
 
 
@@ -36,7 +38,9 @@ def test_all_is_well_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.match(r"2\.\d+", rows(lines, "httpx2")[0][1])
     assert ("ok", "anthropic.Anthropic can be wrapped") in rows(lines, "wrap")
     assert rows(lines, "configuration") == [("ok", "no file; the built-in defaults hold")]
-    assert [mark for mark, _ in rows(lines, "self-test")] == ["ok"] * len(doctor._TESTS)
+    assert rows(lines, "self-test") == [
+        ("ok", f"{name}: {', '.join(doctor._TESTS)}: healed") for name in names()
+    ]
     assert rows(lines, "vocabulary")[0][0] in {"ok", "note"}
 
 
@@ -77,20 +81,54 @@ def test_an_engine_that_does_not_heal_is_a_problem(
 ) -> None:
     monkeypatch.setitem(doctor._PLAIN, "enabled", False)
     status, lines = told(capsys)
-    assert (status, lines[-1]) == (1, [f"{len(doctor._TESTS)} problems found"])
+    assert (status, lines[-1]) == (1, [f"{len(doctor._TESTS) * len(names())} problems found"])
     assert rows(lines, "self-test")[0] == (
         "FAIL",
-        "cut-text: untouched (switched off by policy)",
+        "anthropic: cut-text: untouched (switched off by policy)",
     )
 
 
 def test_an_answer_with_a_wrong_seam_is_a_problem(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "_said", lambda _: "something else")
+    monkeypatch.setattr(doctor, "_said", lambda *_: "something else")
     status, lines = told(capsys)
     assert status == 1
-    assert rows(lines, "self-test")[0][1] == "cut-text: what came is not what was said"
+    wanted = ("FAIL", "anthropic: cut-text: what came is not what was said")
+    assert rows(lines, "self-test")[0] == wanted
+
+
+def test_only_formats_whose_sdk_is_installed_are_tested(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_TESTS", ("cut-text",))
+    monkeypatch.setitem(sys.modules, "openai", None)
+    status, lines = told(capsys)
+    assert status == 0
+    assert rows(lines, "self-test") == [
+        ("ok", f"{name}: cut-text: healed") for name in names() if not name.startswith("openai")
+    ]
+    for module in ("anthropic", "google.genai"):
+        monkeypatch.setitem(sys.modules, module, None)
+    status, lines = told(capsys)
+    assert status == 0
+    ((mark, what),) = rows(lines, "self-test")
+    assert (mark, what) == (
+        "note",
+        "none: there is no SDK (anthropic, openai, google-genai) to test with",
+    )
+
+
+def test_a_vendor_with_a_setting_that_cannot_be_is_a_problem(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = Path(tmp_path, "x.toml")
+    path.write_text('[vendors.mine]\nbase_url = "llm.local"\nprefill = "always"\n')
+    status, lines = told(capsys, "--config", str(path))
+    assert status == 1
+    ((mark, what),) = rows(lines, "configuration")
+    assert mark == "FAIL"
+    assert f"{path}: [vendors.mine] prefill = 'always': must be one of 'none', 'bare'" in what
 
 
 def test_a_client_that_cannot_be_wrapped_is_told_with_its_reason(

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from continuation._vendor_tables import checked, vendor_mistakes
 from continuation.cli.exits import CommandError, Exit, reason
 from continuation.cli.screen import screen
 from continuation.cli.words import plural
@@ -59,13 +60,19 @@ def in_force(named: str | Path | None) -> Config:
     path, who = place(named)
     about = "--config " if named is not None else ""
     try:
-        config = load(path) if path is not None else Config()
+        config = checked(load(path)) if path is not None else Config()
     except (OSError, ValueError) as error:
         message = f"{about}{reason(error)}"
         raise CommandError(message, Exit.USAGE) from error
     if path is not None and named is None:
         screen(sys.stderr).line(f"continuation: policies from {path} ({who})", "dim")
     return config
+
+
+def read_all(path: Path) -> tuple[Config, list[Exception]]:
+    """Read a file; return what can be understood of it, and every mistake, the vendors' too."""
+    config, mistakes = examine(path)
+    return config, [*mistakes, *vendor_mistakes(config)]
 
 
 # --- the commands -------------------------------------------------------------------------------
@@ -77,7 +84,7 @@ def _check(arguments: argparse.Namespace) -> int:
         message = f"there is no {FILE_NAME} here and {ENVIRONMENT} is not set: name a FILE"
         raise CommandError(message, Exit.USAGE)
     try:
-        config, mistakes = examine(path)
+        config, mistakes = read_all(path)
     except OSError as error:
         raise CommandError(reason(error), Exit.USAGE) from error
     out = screen(sys.stdout)

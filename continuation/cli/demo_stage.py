@@ -10,23 +10,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from continuation.cli.exits import CommandError, Exit
+import continuation
+from continuation.cli.exits import CommandError, Exit, reason
+from continuation.cli.formats import Ask, Format
 from continuation.cli.words import ATTEMPT_HEAD, attempt_rows, costs, describe, number
 from continuation.report import Event, Finished, Recovering, Report
 
 if TYPE_CHECKING:
-    import anthropic
-
     from continuation.cli.screen import Screen
     from continuation.simulator import Scenario
 
-Client: TypeAlias = "anthropic.Anthropic"
+Client: TypeAlias = Any
+"""A client of whichever SDK the format is spoken by."""
 
-DEFAULT_MODEL = "claude-opus-5"
 SMALLEST = 256
 """Requests with a smaller limit are left alone by the default policy."""
 _LONG_MODULES = ("_pydecimal", "pydoc_data.topics")
 _PROMPT = "Write the file."
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Who plays, as the user wants it."""
+
+    format: Format
+    model: str
+    limit: int | None
+    manner: str
 
 
 @dataclass(frozen=True)
@@ -35,7 +45,7 @@ class Stage:
 
     path: Path
     content: bytes
-    model: str
+    cast: Cast
     limit: int
     """Output limit of the first attempt, in tokens."""
     length: int
@@ -47,17 +57,19 @@ class Stage:
         return self.content.decode()
 
     @property
-    def request(self) -> dict[str, Any]:
-        """The arguments of the call."""
-        turn = {"role": "user", "content": _PROMPT}
-        return {"model": self.model, "max_tokens": self.limit, "messages": [turn]}
+    def stop_name(self) -> str:
+        return self.cast.format.stop_name
+
+    def ask(self, *, tool: bool = False) -> Ask:
+        """Return what the model is asked."""
+        return Ask(self.cast.model, _PROMPT, self.limit, tool=tool)
 
 
 @dataclass(frozen=True)
 class Show:
     """One demonstration; `wrapped` says whether equality was proven."""
 
-    stage: Callable[[Path, bytes, str, int | None, str], Stage]
+    stage: Callable[[Path, bytes, Cast], Stage]
     unwrapped: Callable[[Client, Stage, Screen], None]
     wrapped: Callable[[Client, Stage, Screen], bool]
     paced: bool = True
@@ -82,6 +94,14 @@ def long_enough(path: Path, tokens: int) -> None:
             f"(smaller limits than {SMALLEST} are left alone); choose a longer file"
         )
         raise ValueError(message)
+
+
+def wrapped(client: Client, watch: Watch) -> Client:
+    """Wrap a client; raises `CommandError`, above all for the file that the environment names."""
+    try:
+        return continuation.wrap(client, on_event=watch.hear)
+    except (OSError, ValueError, TypeError) as error:
+        raise CommandError(reason(error), Exit.USAGE) from error
 
 
 @dataclass

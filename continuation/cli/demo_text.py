@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import continuation
 from continuation.cli.demo_stage import (
     SMALLEST,
+    Cast,
     Client,
     Show,
     Stage,
@@ -15,7 +15,9 @@ from continuation.cli.demo_stage import (
     long_enough,
     prove,
     tell_attempts,
+    wrapped,
 )
+from continuation.cli.formats import Ear
 from continuation.cli.words import SEAM_HEAD, number, seam_rows
 from continuation.simulator import Scenario, tokens
 
@@ -28,7 +30,7 @@ _SPARE = 128
 """Tokens of a recovery that may be words already said."""
 
 
-def _stage(path: Path, content: bytes, model: str, limit: int | None, manner: str) -> Stage:
+def _stage(path: Path, content: bytes, cast: Cast) -> Stage:
     """Choose limits so that one attempt and three recoveries are enough, and needed.
 
     The first attempt gets a fifth of the answer, the ceiling is a third of the rest and some more.
@@ -36,27 +38,29 @@ def _stage(path: Path, content: bytes, model: str, limit: int | None, manner: st
     text = content.decode()
     whole = tokens(text)
     long_enough(path, whole)
-    first = limit or max(SMALLEST, whole // 5)
+    first = cast.limit or max(SMALLEST, whole // 5)
     rest = max(0, whole - first)
     ceiling = max(first, rest // _RECOVERIES + rest // 300 + _SPARE)
-    scenario = Scenario(manner=manner, ceiling=ceiling)
-    return Stage(path, content, model, first, len(text), scenario)
+    scenario = Scenario(manner=cast.manner, ceiling=ceiling)
+    return Stage(path, content, cast, first, len(text), scenario)
 
 
 def _unwrapped(client: Client, stage: Stage, out: Screen) -> None:
-    with client.messages.stream(**stage.request) as stream:
-        text = "".join(stream.text_stream)
-        stop = stream.get_final_message().stop_reason
+    pieces: list[str] = []
+    stop = stage.cast.format.stream(client, stage.ask(), Ear(pieces.append)).stop
+    text = "".join(pieces)
     share = f"{number(len(text))} of {number(stage.length)} characters"
     if len(text) < stage.length:
-        out.line(f"   {share}, stop_reason {stop!r}: the rest is lost", "red")
+        out.line(f"   {share}, {stage.stop_name} {stop!r}: the rest is lost", "red")
     else:
-        out.line(f"   {share}, stop_reason {stop!r}: a limit of {stage.limit} does not cut it")
+        out.line(
+            f"   {share}, {stage.stop_name} {stop!r}: a limit of {stage.limit} does not cut it"
+        )
 
 
 def _wrapped(client: Client, stage: Stage, out: Screen) -> bool:
     watch = Watch(out)
-    text = _received(continuation.wrap(client, on_event=watch.hear), stage, watch)
+    text = _received(wrapped(client, watch), stage, watch)
     equal = prove("the answer", stage.content, text.encode(errors="replace"), out)
     if watch.report is not None:
         tell_attempts(watch.report, out)
@@ -66,14 +70,14 @@ def _wrapped(client: Client, stage: Stage, out: Screen) -> bool:
 
 def _received(client: Client, stage: Stage, watch: Watch) -> str:
     pieces: list[str] = []
-    with (
-        watch.out.progress(stage.length) as advance,
-        client.messages.stream(**stage.request) as stream,
-    ):
-        for piece in stream.text_stream:
+    with watch.out.progress(stage.length) as advance:
+
+        def hear(piece: str) -> None:
             pieces.append(piece)
             watch.received += len(piece)
             advance(watch.received)
+
+        stage.cast.format.stream(client, stage.ask(), Ear(hear))
     return "".join(pieces)
 
 

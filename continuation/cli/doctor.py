@@ -13,14 +13,13 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-import httpx2
-
 import continuation
-from continuation.cli.config import place
+from continuation.cli.config import place, read_all
 from continuation.cli.exits import Exit, reason
+from continuation.cli.formats import Ask, Ear, End, Format, offered
 from continuation.cli.screen import screen
 from continuation.cli.words import plural
-from continuation.config import Config, examine
+from continuation.config import Config
 
 if TYPE_CHECKING:
     from continuation.cli.exits import Commands
@@ -34,12 +33,13 @@ Mark: TypeAlias = Literal["ok", "note", "FAIL"]
 _STYLES: dict[Mark, str] = {"ok": "green", "note": "yellow", "FAIL": "bold red"}
 _NEEDED = ("httpx2", "jiter", "tiktoken", "rich")
 _OPTIONAL = ("anthropic", "openai", "google-genai", "opentelemetry-api")
+_KEY = {"api_key": "doctor"}
 _CLIENTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("anthropic", "Anthropic", {"api_key": "doctor"}),
-    ("anthropic", "AsyncAnthropic", {"api_key": "doctor"}),
-    ("openai", "OpenAI", {"api_key": "doctor"}),
-    ("openai", "AsyncOpenAI", {"api_key": "doctor"}),
-    ("google.genai", "Client", {"api_key": "doctor"}),
+    ("anthropic", "Anthropic", _KEY),
+    ("anthropic", "AsyncAnthropic", _KEY),
+    ("openai", "OpenAI", _KEY),
+    ("openai", "AsyncOpenAI", _KEY),
+    ("google.genai", "Client", {"vertexai": False, **_KEY}),
 )
 
 
@@ -79,7 +79,7 @@ def examination(named: str | None) -> Iterator[Finding]:
     yield from found
     yield _vocabulary()
     yield _tracing()
-    yield from _self_test(config)
+    yield from _self_tests(config)
 
 
 def _versions() -> Iterator[Finding]:
@@ -127,7 +127,7 @@ def _configuration(named: str | None) -> tuple[Config, list[Finding]]:
     if path is None:
         return Config(), [Finding("ok", "configuration", "no file; the built-in defaults hold")]
     try:
-        config, mistakes = examine(path)
+        config, mistakes = read_all(path)
     except OSError as error:
         return Config(), [Finding("FAIL", "configuration", reason(error))]
     keys = sum(len(layer.values) for layer in config.layers)
@@ -157,50 +157,57 @@ def _tracing() -> Finding:
 _TESTS = ("cut-text", "cut-call", "thinking-eats-all", "drop", "mislabelled")
 
 
-def _self_test(config: Config) -> Iterator[Finding]:
+def _self_tests(config: Config) -> Iterator[Finding]:
+    """Test each format whose SDK is installed; without any SDK there is nothing to test with."""
+    spoken = [one for one in offered() if one.sdk.installed]
+    if not spoken:
+        names = ", ".join(dict.fromkeys(one.sdk.name for one in offered()))
+        yield Finding("note", "self-test", f"none: there is no SDK ({names}) to test with")
+    for one in spoken:
+        yield from _self_test(one, config)
+
+
+def _self_test(one: Format, config: Config) -> Iterator[Finding]:
+    """Heal one cut answer after the other; one line for what was healed, one for each failure."""
+    told = {name: _rehearsed(one, name, config) for name in _TESTS}
+    if healed := [name for name, wrong in told.items() if wrong is None]:
+        yield Finding("ok", "self-test", f"{one.name}: {', '.join(healed)}: healed")
+    for name, wrong in told.items():
+        if wrong is not None:
+            yield Finding("FAIL", "self-test", f"{one.name}: {name}: {wrong}")
+
+
+def _rehearsed(one: Format, name: str, config: Config) -> str | None:
     from continuation.testing import simulate
 
-    for name in _TESTS:
-        try:
-            with simulate(name) as rehearsal:
-                told = _heal(rehearsal, config)
-        except Exception as error:  # whatever it is: the user is to see it, and the other tests
-            told = _short(error)
-        yield Finding("ok" if told is None else "FAIL", "self-test", f"{name}: {told or 'healed'}")
+    try:
+        with simulate(name) as rehearsal:
+            return _heal(one, rehearsal, config)
+    except Exception as error:  # whatever it is: the user is to see it, and the other tests
+        return _short(error)
 
 
-def _heal(rehearsal: Rehearsal, config: Config) -> str | None:
+def _heal(one: Format, rehearsal: Rehearsal, config: Config) -> str | None:
     """Ask for an answer that is going to be cut; say what is wrong with what came, if anything."""
-    body = {
-        "model": "claude-opus-5",
-        "max_tokens": 4096,
-        "stream": True,
-        "messages": [{"role": "user", "content": "Go on."}],
-        "tools": [{"name": "Write", "input_schema": {"type": "object"}}],
-    }
-    headers = {"x-api-key": "doctor", "anthropic-version": "2023-06-01"}
     # Its own policies where the file's would stand in the way: a file may switch healing off.
     plain = config.but("the self-test", **_PLAIN)
-    with httpx2.Client(trust_env=False) as bare, continuation.watch() as turns:
-        client = continuation.http_client(bare, config=plain)
-        response = client.post(f"{rehearsal.url}/v1/messages", json=body, headers=headers)
-    if not response.is_success:
-        return f"status {response.status_code}"
+    text: list[str] = []
+    with one.sdk.simulated(rehearsal.url) as bare, continuation.watch() as turns:
+        client = continuation.wrap(bare, config=plain)
+        end = one.stream(client, Ask(one.model, "Go on.", 4096, tool=True), Ear(text.append))
     if [turn.outcome for turn in turns] != ["healed"]:
         return ", ".join(f"{turn.outcome} ({turn.reason})" for turn in turns) or "no turn was seen"
-    if _said(response.text) != rehearsal.answer:
+    if _said("".join(text), end) != rehearsal.answer:
         return "what came is not what was said"
     return None
 
 
-def _said(stream: str) -> str:
-    """Return the text of a streamed answer, or what its call was to write."""
-    lines = (line[5:] for line in stream.splitlines() if line.startswith("data:"))
-    deltas = [json.loads(line).get("delta", {}) for line in lines]
-    arguments = "".join(delta.get("partial_json", "") for delta in deltas)
-    if arguments:
-        return str(json.loads(arguments)["content"])
-    return "".join(delta.get("text", "") for delta in deltas)
+def _said(text: str, end: End) -> str:
+    """Return the text of an answer, or what its call was to write."""
+    if not end.calls:
+        return text
+    call = end.calls[0]
+    return str((json.loads(call) if isinstance(call, str) else call)["content"])
 
 
 _PLAIN: dict[str, Any] = {

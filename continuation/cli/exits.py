@@ -1,13 +1,10 @@
-"""How a command ends: the exit statuses, the error that carries one, and what must be installed."""
+"""How a command ends: the exit statuses, and the error that carries one."""
 
 from __future__ import annotations
 
 import argparse
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from types import ModuleType
+from typing import Protocol
 
 
 class Commands(Protocol):
@@ -35,19 +32,6 @@ class CommandError(Exception):
     def __init__(self, message: str, status: Exit) -> None:
         super().__init__(message)
         self.exit = status
-
-
-def need_anthropic() -> ModuleType:
-    """Import the SDK; without it the command ends with the line that installs it."""
-    try:
-        import anthropic
-    except ImportError as error:
-        message = (
-            "this command needs the anthropic SDK: "
-            "python -m pip install 'continuation-engine[anthropic]'"
-        )
-        raise CommandError(message, Exit.MISSING) from error
-    return anthropic
 
 
 def positive(text: str) -> int:

@@ -4,38 +4,34 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import httpx2
-
 import continuation
 from continuation.cli.config import in_force
-from continuation.cli.exits import CommandError, Exit, need_anthropic, positive
-from continuation.cli.refusals import explain, hide_keys
+from continuation.cli.exits import CommandError, Exit, positive
+from continuation.cli.formats import Ask, Ear, Format, choose, names
+from continuation.cli.refusals import explain
 from continuation.cli.screen import is_terminal, screen
 from continuation.cli.sink import Sink, SinkError, open_sink
 from continuation.cli.words import costs, describe, plural, summary
 from continuation.config import Config
-from continuation.limits import spellings
 from continuation.report import Event, Finished, Report, Retrying
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
-    import anthropic
-
     from continuation.cli.exits import Commands
     from continuation.cli.screen import Advance, Screen
 
 _DESCRIPTION = """\
-Send one prompt with the key in ANTHROPIC_API_KEY and stream the whole answer to standard output, or
-to a file. What happens on the way, and a summary, go to standard error."""
+Send one prompt with the key in ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY and stream the
+whole answer to standard output, or to a file. What happens on the way, and a summary, go to
+standard error."""
 _MODEST = 8192
 """The limit to fall back on where the model's ceiling is refused, in tokens."""
 _WHOLE_OUTCOMES = ("complete", "healed", "untouched")
-_WHOLE_STOPS = ("end_turn", "stop_sequence")
+_NOT_EVENTS = (ValueError, AssertionError)
+"""What is raised over a stream that is none, or not of the events it should be of."""
 
 
 def add_to(commands: Commands) -> None:
@@ -44,7 +40,9 @@ def add_to(commands: Commands) -> None:
         "run", help="get a whole answer from a real model", description=_DESCRIPTION
     )
     parser.add_argument("prompt", metavar="PROMPT", help='the prompt; "-" reads standard input')
-    parser.add_argument("--model", required=True, metavar="M", help="claude-...")
+    parser.add_argument(
+        "--model", required=True, metavar="M", help="claude-..., gpt-..., gemini-..."
+    )
     parser.add_argument(
         "--max-tokens",
         type=positive,
@@ -61,48 +59,49 @@ def add_to(commands: Commands) -> None:
     parser.add_argument("--base-url", metavar="U", help="another server that speaks the same API")
     parser.add_argument(
         "--dialect",
-        choices=["anthropic"],
-        help="wire format (default: by the model's name)",
+        choices=names(),
+        help="wire format, and so SDK (default: by the model's name)",
     )
     parser.set_defaults(command=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run one prompt. All that can be wrong with the arguments is found before it is sent."""
-    _check_dialect(arguments)
-    body = _body(arguments)
+    speaks = _format(arguments)
+    _check_url(arguments.base_url)
+    ask = _ask(arguments)
     config = _config(arguments)
-    sdk = need_anthropic()
-    with _client(sdk, arguments.base_url) as client, open_sink(arguments.out) as sink:
-        turn = _Turn(sdk, client, sink, to_terminal=arguments.out is None)
-        return turn.run(config, body)
+    with (
+        closing(speaks.sdk.connect(arguments.base_url)) as client,
+        open_sink(arguments.out) as sink,
+    ):
+        host = speaks.sdk.host(arguments.base_url)
+        turn = _Turn(speaks, host, sink, to_terminal=arguments.out is None)
+        return turn.run(client, config, ask)
 
 
 # -- the arguments -------------------------------------------------------------------------------
 
 
-def _check_dialect(arguments: argparse.Namespace) -> None:
-    names = spellings(arguments.model)
-    if arguments.dialect is None and not any(name.startswith("claude") for name in names):
-        message = (
-            f"--model {arguments.model}: only claude-... models can be called so far (the "
-            "OpenAI and Gemini dialects are not there yet); for a server that speaks the Anthropic "
-            "Messages API under another model name, add --dialect anthropic --base-url URL"
-        )
-        raise CommandError(message, Exit.USAGE)
-    url = arguments.base_url
+def _format(arguments: argparse.Namespace) -> Format:
+    if (found := choose(arguments.dialect, arguments.model)) is not None:
+        return found
+    message = (
+        f"--model {arguments.model}: this name does not tell the wire format; add --dialect "
+        f"({', '.join(names())}), and --base-url URL for a server other than the vendor's own"
+    )
+    raise CommandError(message, Exit.USAGE)
+
+
+def _check_url(url: str | None) -> None:
     if url is not None and not url.startswith(("http://", "https://")):
         message = f"--base-url {url}: must begin with http:// or https://"
         raise CommandError(message, Exit.USAGE)
 
 
-def _body(arguments: argparse.Namespace) -> dict[str, Any]:
-    body = {
-        "model": arguments.model,
-        "max_tokens": arguments.max_tokens or _MODEST,
-        "messages": [{"role": "user", "content": _prompt(arguments.prompt)}],
-    }
-    return body if arguments.system is None else {**body, "system": arguments.system}
+def _ask(arguments: argparse.Namespace) -> Ask:
+    prompt, limit = _prompt(arguments.prompt), arguments.max_tokens or _MODEST
+    return Ask(arguments.model, prompt, limit, arguments.system)
 
 
 def _prompt(argument: str) -> str:
@@ -130,38 +129,15 @@ def _config(arguments: argparse.Namespace) -> Config:
     return config.but("no --max-tokens", first_limit="ceiling")
 
 
-def _client(sdk: ModuleType, base_url: str | None) -> anthropic.Anthropic:
-    try:
-        client: anthropic.Anthropic = sdk.Anthropic(base_url=base_url)
-    except sdk.AnthropicError as error:  # it looked for credentials, and found broken ones
-        message = f"no key: set ANTHROPIC_API_KEY ({hide_keys(str(error))})"
-        raise CommandError(message, Exit.MISSING) from error
-    except (httpx2.InvalidURL, ValueError) as error:
-        message = f"the client cannot be made: {hide_keys(str(error))}"
-        raise CommandError(message, Exit.USAGE) from error
-    key = client.api_key or client.auth_token
-    if key is None and client.credentials is None:
-        client.close()
-        message = "no key: set ANTHROPIC_API_KEY"
-        raise CommandError(message, Exit.MISSING)
-    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
-        client.close()
-        message = "ANTHROPIC_API_KEY holds a character that no key has; copy it again"
-        raise CommandError(message, Exit.MISSING)
-    return client
-
-
 # -- the turn ------------------------------------------------------------------------------------
 
 
 class _Turn:
     """One prompt on its way: text to the sink, everything else to standard error."""
 
-    def __init__(
-        self, sdk: ModuleType, client: anthropic.Anthropic, sink: Sink, *, to_terminal: bool
-    ) -> None:
-        self._sdk = sdk
-        self._client = client
+    def __init__(self, speaks: Format, host: str, sink: Sink, *, to_terminal: bool) -> None:
+        self._format = speaks
+        self._host = host
         self._sink = sink
         self._notes: Screen = screen(sys.stderr)
         # Notes between the words of an answer on the same terminal would look like a seam.
@@ -170,33 +146,34 @@ class _Turn:
         self._report: Report | None = None
         self._stop: str | None = None
 
-    def run(self, config: Config, body: dict[str, Any]) -> Exit:
+    def run(self, client: Any, config: Config, ask: Ask) -> Exit:
         try:
-            wrapped = continuation.wrap(self._client, config=config, on_event=self._hear)
+            wrapped = continuation.wrap(client, config=config, on_event=self._hear)
         except TypeError as error:
             raise CommandError(str(error), Exit.MISSING) from error
+        failures = self._format.errors + _NOT_EVENTS
         try:
-            self._stream(wrapped, body)
+            self._stream(wrapped, ask)
         except KeyboardInterrupt:
             return self._end("interrupted", Exit.INTERRUPTED)
         except SinkError as error:
             return self._end(f"cannot write to {error}", Exit.NOT_WHOLE)
-        except (self._sdk.AnthropicError, httpx2.HTTPError, httpx2.StreamError) as error:
-            return self._end(explain(error, self._host), Exit.PROVIDER)
-        except (ValueError, AssertionError) as error:  # not events, or not the events it should be
-            return self._end(explain(error, self._host), Exit.PROVIDER)
+        except failures as error:
+            why = explain(error, self._host, self._format.sdk.keys[0])
+            return self._end(why, Exit.PROVIDER)
         return self._sum_up()
 
-    @property
-    def _host(self) -> str:
-        return str(self._client.base_url.host)
+    def _stream(self, client: Any, ask: Ask) -> None:
+        with self._progress() as advance:
 
-    def _stream(self, client: anthropic.Anthropic, body: dict[str, Any]) -> None:
-        with self._progress() as advance, client.messages.stream(**body) as stream:
-            for text in stream.text_stream:
-                self._sink.write(text)
+            def hear(piece: str) -> None:
+                self._sink.write(piece)
                 advance(self._sink.written)
-            self._stop = stream.get_final_message().stop_reason
+
+            self._stop = self._format.stream(client, ask, Ear(hear)).stop
+        if self._stop is None and not self._sink.written:
+            message = "no event of an answer"
+            raise ValueError(message)
 
     def _progress(self) -> AbstractContextManager[Advance]:
         """Count characters on the terminal, if the answer itself is not on it."""
@@ -231,11 +208,11 @@ class _Turn:
         self._settle()
         report = self._report
         outcome = str(report.outcome) if report else "untouched"
-        whole = outcome in _WHOLE_OUTCOMES and self._stop in _WHOLE_STOPS
+        whole = outcome in _WHOLE_OUTCOMES and self._stop in self._format.ends
         self._note(summary(report) if report else outcome, "green" if whole else "yellow")
         if report is not None and report.billed.output is not None:
             turn, billed = costs(report)
             self._note(f"as one turn: {turn}; billed: {billed}; {report.seconds:.1f} s")
         if not whole and outcome in _WHOLE_OUTCOMES:
-            self._note(f"the answer is not whole: stop reason {self._stop}", "yellow")
+            self._note(f"the answer is not whole: {self._format.stop_name} {self._stop}", "yellow")
         return Exit.WHOLE if whole else Exit.NOT_WHOLE

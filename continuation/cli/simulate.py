@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
 import sys
 import threading
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from continuation.cli.demo_stage import default_file
 from continuation.cli.exits import CommandError, Exit, reason
+from continuation.cli.formats import FORMATS
 from continuation.cli.screen import screen
-from continuation.cli.words import number
+from continuation.cli.sdks import SDKS
+from continuation.cli.simulate_log import facts
 from continuation.simulator import Recorded, Reply, Scenario, Simulator
 from continuation.simulator.wire import Answer
 
@@ -23,8 +22,9 @@ if TYPE_CHECKING:
     from continuation.cli.screen import Screen
 
 _DESCRIPTION = """\
-Serve the Anthropic Messages API on this machine: a model that recites a file and is cut off at
-max_tokens, and a provider that refuses what the real one refuses."""
+Serve the APIs of Anthropic, OpenAI (Chat Completions and Responses) and Gemini on this machine: a
+model that recites a file and is cut off at its output limit, and providers that refuse what the
+real ones refuse."""
 _LOOPBACK = ("127.0.0.1", "localhost")
 
 
@@ -44,7 +44,7 @@ def add_to(commands: Commands) -> None:
         "--scenario",
         default="",
         metavar='"KEY=VALUE, ..."',
-        help='e.g. "manner=echo:40, ceiling=4000, status=2:529" (see Scenario)',
+        help='e.g. "manner=echo:40, ceiling=4000, status=2:529, vendor=vllm" (see Scenario)',
     )
     parser.set_defaults(command=run)
 
@@ -87,10 +87,12 @@ def _simulator(arguments: argparse.Namespace, path: Path, out: Screen) -> _Logge
 
 def _introduce(simulator: Simulator, path: Path, out: Screen) -> None:
     url = simulator.url
-    out.line(f"simulating the Anthropic Messages API at {url}; Ctrl-C stops it", "bold")
+    titles = ", ".join(one.title for one in FORMATS)
+    out.line(f"simulating {titles} at {url}; Ctrl-C stops it", "bold")
     out.line(f"  answer   {path}")
-    out.line(f'  Python   anthropic.Anthropic(base_url="{url}", api_key="any")')
-    out.line(f"  shell    export ANTHROPIC_BASE_URL={url} ANTHROPIC_API_KEY=any")
+    for sdk in SDKS:
+        out.line(f"  Python   {sdk.sample(url)}")
+        out.line(f"  shell    {sdk.exports(url)}")
     out.line("  change one request with a header, x-simulate: manner=echo:40, drop=1:20")
 
 
@@ -112,36 +114,5 @@ class _Logged(Simulator):
 
 def _told(request: Recorded, answer: Answer, reply: Reply) -> str:
     """Say what was asked and answered, in one line without any content."""
-    parts = [request.method, request.path, str(answer.status)]
-    found = dict(pair for value in _documents(answer) for pair in _facts(value))
-    for name, label in (("input_tokens", "in"), ("output_tokens", "out")):
-        if isinstance(count := found.get(name), int):
-            parts.append(f"{label} {number(count)}")
-    parts += [str(found[name]) for name in ("stop_reason", "error") if name in found]
-    if reply.drop is not None:
-        parts.append("dropped")
-    return "  ".join(parts)
-
-
-def _documents(answer: Answer) -> Iterator[Mapping[str, Any]]:
-    """Yield the JSON of an answer that may say tokens: a body, or its first and last events."""
-    events = [] if answer.events is None else [*answer.events[:1], *answer.events[-3:]]
-    for raw in (answer.body.decode(errors="replace"), *(event.data for event in events)):
-        with contextlib.suppress(ValueError):
-            yield _mapping(json.loads(raw))
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _facts(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield counts, stop reason and error type from wherever Anthropic's shapes have them."""
-    for name in ("message", "usage", "delta"):
-        if inner := _mapping(value.get(name)):
-            yield from _facts(inner)
-    for name in ("input_tokens", "output_tokens", "stop_reason"):
-        if value.get(name) is not None:
-            yield name, value[name]
-    if kind := _mapping(value.get("error")).get("type"):
-        yield "error", kind
+    parts = [request.method, request.path, str(answer.status), *facts(answer)]
+    return "  ".join([*parts, "dropped"] if reply.drop is not None else parts)

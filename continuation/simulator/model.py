@@ -46,6 +46,7 @@ class Ask:
 
     `limit`: output tokens allowed. `room`: tokens left in the context window, None if unknown.
     `thinks`: thinking is on; `shows_thinking`: its text is shown. `key` names the conversation.
+    `spent` is what the format calls the tokens of an answer.
     """
 
     turns: Sequence[Said]
@@ -55,6 +56,7 @@ class Ask:
     thinks: bool = True
     shows_thinking: bool = True
     key: str = ""
+    spent: str = "output_tokens"
 
 
 class _Budget:

@@ -77,6 +77,7 @@ class ChatFormat:
             context.thinks,
             context.vendor.reasoning is not None,
             _key(context.messages),
+            "completion_tokens",
         )
 
     def answer(self, request: Recorded, reply: Reply) -> Answer:

@@ -1,0 +1,25 @@
+"""The `[vendors.NAME]` tables of a configuration, checked by those who read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from continuation.config import Config, ConfigError
+
+
+def vendor_mistakes(config: Config) -> Iterator[ConfigError]:
+    """Yield what is wrong with each table: file, table, key, value and what is possible."""
+    for vendor in config.vendors:
+        from continuation.providers._vendors import check  # not needed without such a table
+
+        try:
+            check(vendor.settings)
+        except ValueError as error:
+            yield ConfigError(f"{vendor.source or f'[vendors.{vendor.name}]'} {error}")
+
+
+def checked(config: Config) -> Config:
+    """Return a configuration; raise `ConfigError` if there is a mistake in a vendor's table."""
+    if mistakes := [*vendor_mistakes(config)]:
+        raise ConfigError("\n".join(map(str, mistakes)))
+    return config
