@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from continuation.dialect import Call, Dialect
 from continuation.policy import Policy
 from continuation.types import Head, Outgoing
 
 if TYPE_CHECKING:
-    from continuation.history import Change, Repaired, RepairPolicy
+    from continuation.history import Change, Decision, OpenCall, Repaired, RepairPolicy
+    from continuation.policy import Ask
 
 logger = logging.getLogger("continuation")
 
-STATUSES = frozenset({400, 422})
-"""What providers answer to a history they cannot take."""
+_left: WeakSet[Call] = WeakSet()
+"""Requests whose history the policy's callable wanted left as it is: it is not asked again."""
+
+STATUSES = frozenset({400, 404, 422})
+"""What providers answer to a history they cannot take, or do not find."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +51,10 @@ def after_refusal(
     from continuation import history  # not needed until a history is broken
 
     error = history.classify(head.status, answer)
-    if error is None:
+    if error is None or call in _left:
         return None
-    repaired = history.repair_refused(
-        call.body, error, dialect.history, policy=_policy(policy, live=False), model=call.model
-    )
-    return _mended(call, repaired, error.code, policy)
+    repair = partial(history.repair_refused, call.body, error, dialect.history, model=call.model)
+    return _mended(call, _unless_left(call, repair, policy), error.code, policy)
 
 
 def before_sending(dialect: Dialect, call: Call, policy: Policy) -> Mended | None:
@@ -61,9 +65,8 @@ def before_sending(dialect: Dialect, call: Call, policy: Policy) -> Mended | Non
         return None
     from continuation import history
 
-    repaired = history.repair(
-        call.body, dialect.history, policy=_policy(policy, live=False), model=call.model
-    )
+    repair = partial(history.repair, call.body, dialect.history, model=call.model)
+    repaired = _unless_left(call, repair, policy)
     code = repaired.changes[0].why if repaired.changes else ""
     return _mended(call, repaired, code, policy)
 
@@ -72,10 +75,39 @@ def _amended(call: Call) -> Mended:
     return Mended(call, call.outgoing({}), (), "amended")
 
 
-def _policy(policy: Policy, *, live: bool) -> RepairPolicy:
+def _unless_left(call: Call, repair: Callable[..., Repaired], policy: Policy) -> Repaired:
+    """Repair, unless the policy's callable wants a new session rather than this one mended."""
+    from continuation.history import NewSessionWanted, Repaired
+
+    try:
+        return repair(policy=_policy(policy))
+    except NewSessionWanted as wanted:
+        logger.debug("the history is left as it is: %s", wanted)
+        _left.add(call)
+        return Repaired(call.body)
+
+
+def _policy(policy: Policy) -> RepairPolicy:
+    """What holds for a request on its way out: whoever ran its open calls has given up on them."""
     from continuation.history import RepairPolicy
 
-    return RepairPolicy(open_calls=policy.open_calls, live=live)
+    if callable(policy.open_calls):
+        return RepairPolicy(open_calls="ask", ask=_Once(policy.open_calls), live=False)
+    return RepairPolicy(open_calls=policy.open_calls, live=False)
+
+
+class _Once:
+    """Shows the same open calls to the policy's callable once, however often a repair asks."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._said: dict[tuple[str, ...], Decision | Mapping[str, Decision]] = {}
+
+    def __call__(self, calls: tuple[OpenCall, ...]) -> Decision | Mapping[str, Decision]:
+        key = tuple(call.path for call in calls)
+        if key not in self._said:
+            self._said[key] = self._ask(calls)
+        return self._said[key]
 
 
 def _mended(call: Call, repaired: Repaired, code: str, policy: Policy) -> Mended | None:

@@ -612,7 +612,7 @@ BARE = {"functionCall": FC["functionCall"]}
         ([GO, model("hm")], "Requests ending with a model turn are not supported."),
         ([GO, model(FC), GO], COUNTS),
         ([GO, model(FC)], COUNTS),
-        ([GO, model(FC), user(FR, FR)], RESPONSE_TURN),
+        ([GO, model(FC), user(FR, FR)], COUNTS),
         ([GO, user(FR)], RESPONSE_TURN),
         ([user(FC), GO], CALL_TURN),
         ([model(FC), user(FR)], CALL_TURN),

@@ -17,7 +17,7 @@ from continuation.history.anthropic_blocks import MENDERS, ROLES, blank_block, r
 from continuation.history.anthropic_foreign import from_chat
 from continuation.history.anthropic_rules import RULES
 from continuation.history.glance import glance_anthropic
-from continuation.history.grammar import Grammar, History, Rule, Work
+from continuation.history.grammar import Grammar, History, Rule, Weld, Work
 from continuation.history.tree import (
     Context,
     Fault,
@@ -47,7 +47,11 @@ class AnthropicGrammar(Grammar):
 
     def read(self, body: Body, context: Context) -> list[Message]:
         del context
-        return [read_message(n, native) for n, native in enumerate(as_list(body.get("messages")))]
+        found = [read_message(n, native) for n, native in enumerate(as_list(body.get("messages")))]
+        last = found[-1] if found else None
+        if last and last.role == "assistant" and as_map(last.native).get("content") == "":
+            last.parts = []  # a message without content, which the last one may be
+        return found
 
     def write(self, message: Message) -> dict[str, Any]:
         role = message.role if message.role in ROLES else "user"
@@ -153,11 +157,11 @@ class AnthropicGrammar(Grammar):
         key = "id" if part.kind is Kind.CALL else "tool_use_id"
         return replace(part, native={**part.native, key: new}, id=new)
 
-    def joined(self, first: Part, second: Part) -> Part | None:
+    def joined(self, first: Part, second: Part, weld: Weld) -> Part | None:
         blocks = (first.native, second.native)
         if any(not isinstance(block, str) and block.keys() > {"type", "text"} for block in blocks):
             return None
-        text = first.text + second.text
+        text = weld(first.text, second.text)
         return Part(Kind.TEXT, {"type": "text", "text": text}, first.index, first.place, text=text)
 
     def arguments(self, call: Part) -> Any:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from continuation.history import anthropic, gemini, openai_chat, openai_responses, pairing, passes
-from continuation.history.classify import HistoryError
+from continuation.history.classify import HistoryError, classify
 from continuation.history.detect import detect
 from continuation.history.grammar import Grammar, History, Work
 from continuation.history.tree import Context
@@ -102,13 +102,25 @@ def repair_refused(
 
     If the history shows the fault, that is mended as usual; if it does not (a signature looks like
     any other), what the error speaks of is taken out. The same object comes back when neither
-    helps: then sending again is pointless. Raises what `repair` raises.
+    helps: then sending again is pointless. So it does when all that could be changed is what only
+    some servers mind, and the error speaks of something else. Raises what `repair` raises.
     """
+    grammar = _grammar(body, dialect)
     mended = repair(body, dialect, policy=error.policy(policy), model=model, facts=facts)
-    if any(change.why == error.code for change in mended.changes):
+    if any(_speaks_of(grammar, error, change.why) for change in mended.changes):
         return mended
     forced = repair(body, dialect, policy=error.forced(policy), model=model, facts=facts)
-    return forced if forced.body is not body else mended
+    if forced.changes != mended.changes:
+        return forced
+    broken = validate(body, dialect, model=model, facts=facts, live=False)
+    return mended if broken else Repaired(body)
+
+
+def _speaks_of(grammar: Grammar, error: HistoryError, code: str) -> bool:
+    """Whether an error is what a breach of this rule would cause; several rules share a text."""
+    rule = grammar.rules.get(code)
+    told = classify(400, rule.text) if rule is not None and rule.text else None
+    return code == error.code or (told is not None and told.code == error.code)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from continuation.history.pairing import (
     Exchange,
@@ -127,8 +127,8 @@ def arrange(work: Work) -> None:
     """
     pairing, plan = match(work.messages), _Plan()
     if not work.grammar.anchored(work):
-        for _, part in pairing.orphans:
-            if work.may("drop_result", part, "tool_result_orphan"):
+        for at, part in pairing.orphans:
+            if work.may("drop_result", part, work.grammar.orphan(work.messages, at)):
                 plan.remove(part)
     decide = _decisions(work, pairing)
     for exchange in pairing.exchanges:
@@ -155,6 +155,11 @@ def _decisions(work: Work, pairing: Pairing) -> Mapping[str, Decision]:
         call.path: answer if isinstance(answer, str) else answer.get(call.id, "synthesize")
         for call in found
     }
+    for decision in chosen.values():
+        if decision not in get_args(Decision):
+            words = ", ".join(map(repr, get_args(Decision)))
+            msg = f"ask= decided {decision!r}: use one of {words}"
+            raise ValueError(msg)
     if "new_session" in chosen.values():
         raise NewSessionWanted(tuple(found))
     return chosen

@@ -201,6 +201,7 @@ _ROWS: Final[tuple[tuple[tuple[str, ...], tuple[_Row, ...]], ...]] = (
             ("tool_input_invalid", "content", ("input should be a valid dictionary",)),
             ("tool_input_invalid", "content", ("valid json object string",)),
             ("content_type_invalid", "content", ("supported values are: output_text and refusal",)),
+            ("input_type_invalid", "content", ("supported values are: input_text, input_image",)),
         ),
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -40,7 +41,7 @@ _ANTHROPIC_BLOCKS: Final = frozenset(
     | {"document", "web_search_tool_result", "mcp_tool_use", "mcp_tool_result", "container_upload"}
 )
 _CHAT_BLOCKS: Final = frozenset({"image_url", "input_audio", "refusal", "file"})
-_PLAIN_ROLES: Final = ("user", "assistant", "system")
+_PLAIN_ROLES: Final = frozenset({"user", "assistant", "system"})
 _CHAT_KEYS: Final = ("tool_calls", "tool_call_id", "function_call", "reasoning_content")
 
 
@@ -73,13 +74,14 @@ def _by_fields(body: Body) -> Dialect | None:
 
 
 def _by_messages(messages: list[Any]) -> Dialect:
-    if set(map(type, messages)) == {dict}:  # plain texts are most of it, and tell nothing
+    # Plain texts are most of it, and tell nothing.
+    with contextlib.suppress(LookupError, TypeError):
         messages = [
             message
             for message in messages
-            if len(message) != 2
-            or type(message.get("content")) is not str
-            or message.get("role") not in _PLAIN_ROLES
+            if type(message["content"]) is not str
+            or len(message) != 2
+            or message["role"] not in _PLAIN_ROLES
         ]
     told = (_told_by(as_map(message)) for message in messages)
     return next((dialect for dialect in told if dialect is not None), Dialect.OPENAI_CHAT)

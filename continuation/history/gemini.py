@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from continuation.history.glance import glance_gemini
-from continuation.history.grammar import Grammar, History, Rule, Work
+from continuation.history.grammar import Grammar, History, Rule, Weld, Work
 from continuation.history.passes import fold
 from continuation.history.tree import (
     Context,
@@ -52,6 +52,7 @@ _RULES: Final[Mapping[str, Rule]] = {
     "tool_results_out_of_order": Rule(_COUNTS, "move_result"),
     "tool_result_duplicate": Rule(_COUNTS, "drop_result"),
     "tool_result_orphan": Rule(_RESPONSE_TURN, "drop_result"),
+    "tool_result_surplus": Rule(_COUNTS, "drop_result"),
     "tool_use_in_user": Rule(
         "Please ensure that function call turn comes immediately after a user turn or after a"
         " function response turn.",
@@ -140,8 +141,20 @@ class GeminiGrammar(Grammar):
         return None if says or message.faults else "message_empty"
 
     def folds(self, first: Message, second: Message, context: Context) -> bool:
-        del context
-        return first.role == second.role
+        """Neighbours are taken as they are: the SDK's own chats have one content per chunk.
+
+        But responses must follow the turn of their calls at once, and what a repair made is ours.
+        """
+        if first.role != second.role:
+            return False
+        ours = first.touched or second.touched or second.index - first.index != 1
+        calls = first.role == "assistant" and first.has(Kind.CALL)
+        return context.strict or ours or calls
+
+    def orphan(self, messages: list[Message], at: int) -> str:
+        """Beside the responses of a call turn it is one too many, elsewhere out of turn."""
+        beside = at > 0 and messages[at - 1].role == "assistant" and messages[at - 1].has(Kind.CALL)
+        return "tool_result_surplus" if beside else "tool_result_orphan"
 
     # -- repair ----------------------------------------------------------------------------------
 
@@ -203,11 +216,11 @@ class GeminiGrammar(Grammar):
         del new
         return part
 
-    def joined(self, first: Part, second: Part) -> Part | None:
+    def joined(self, first: Part, second: Part, weld: Weld) -> Part | None:
         """Signed texts stay as they are, each in a part of its own."""
         if set(first.native) != {"text"} or set(second.native) != {"text"}:
             return None
-        text = first.text + second.text
+        text = weld(first.text, second.text)
         return replace(first, native={"text": text}, text=text)
 
     def result_text(self, result: Part) -> str:

@@ -38,13 +38,16 @@ def glance_anthropic(body: Body, context: Context) -> bool:
         return False
     if not _mode_clean(body, context):
         return False
-    system = body.get("system")
-    if system is not None and (type(system) is not str or system.isspace()):
-        return False
     try:
-        return _messages_clean(messages, body, context)
+        return _system_clean(body.get("system")) and _messages_clean(messages, body, context)
     except OTHER_SHAPE:
         return False
+
+
+def _system_clean(system: Any) -> bool:
+    if system is None or type(system) is str:
+        return not (system and system.isspace())
+    return all(block["type"] == "text" and block["text"].strip() for block in system)
 
 
 def _messages_clean(messages: list[Any], body: Body, context: Context) -> bool:
@@ -188,32 +191,48 @@ def glance_gemini(body: Body, context: Context) -> bool:
 
 def _contents_clean(contents: list[Any], context: Context) -> bool:
     waiting: list[str] = []
-    before = "model"
+    role = contents[0]["role"]
+    if role != "user":
+        return False
     for content in contents:
         role = content["role"]
-        if role == before:
-            return False
         if role == "model":
-            if not _model_clean(content["parts"], waiting):
+            if waiting or not _model_clean(content["parts"], waiting):
                 return False
         elif role != "user" or not _answers_clean(content["parts"], waiting):
             return False
-        before = role
-    return before == "user" and not _open_loop(contents, context)
+    return role == "user" and _loop_signed(contents, context)
 
 
-def _open_loop(contents: list[Any], context: Context) -> bool:
-    """Whether signatures of an open tool loop must be looked at; before Gemini 3 they need not."""
+def _loop_signed(contents: list[Any], context: Context) -> bool:
+    """Whether the first calls in an open tool loop are signed; before Gemini 3 they need not be."""
     if not context.model or "gemini-2" in context.model:
-        return False
-    return "functionResponse" in contents[-1]["parts"][0]
+        return True
+    for content in reversed(contents):
+        parts = content["parts"]
+        if content["role"] == "user":
+            if "functionResponse" not in parts[0]:
+                return True
+        elif not _first_call_signed(parts):
+            return False
+    return True
+
+
+def _first_call_signed(parts: list[Any]) -> bool:
+    for part in parts:
+        if "functionCall" in part:
+            return "thoughtSignature" in part
+    return True
 
 
 def _model_clean(parts: Iterable[Any], waiting: list[str]) -> bool:
     kind = ""
     for part in parts:
-        if len(part) > 1 and (len(part) > 2 or not _SIGNATURE(part["thoughtSignature"])):
-            return False
+        if len(part) > 1:
+            if part.get("thought") is True and len(part) == 2 and part["text"]:
+                continue  # thinking nobody signed says nothing by itself, and is no fault
+            if len(part) > 2 or not _SIGNATURE(part["thoughtSignature"]):
+                return False
         if "text" in part:
             kind = part["text"]
             if not kind or kind.isspace():

@@ -48,6 +48,8 @@ def _chat_clean(messages: list[Any]) -> bool:
 
 
 def _vendor_clean(messages: list[Any], body: Body, context: Context) -> bool:
+    if context.vendor == "mistral":
+        return messages[-1]["role"] != "assistant" and _mistral_ids_clean(messages)
     if context.vendor not in ("deepseek", "moonshot"):
         return not context.vendor
     if messages[-1]["role"] == "assistant" or as_map(body.get("thinking")).get("type") == "enabled":
@@ -61,6 +63,17 @@ def _vendor_clean(messages: list[Any], body: Body, context: Context) -> bool:
     silent = not any(message.get("reasoning_content") for message in messages)
     return silent and not THINKING_MODEL.search(context.model)
 
+
+def _mistral_ids_clean(messages: list[Any]) -> bool:
+    for message in messages:
+        if "tool_calls" in message:
+            for call in message["tool_calls"]:
+                if not _MISTRAL_ID(call["id"]):
+                    return False
+    return True
+
+
+_MISTRAL_ID: Final = re.compile(r"[a-zA-Z0-9]{9}\Z").match
 
 #: Models of these vendors that reason whether asked or not.
 THINKING_MODEL: Final = re.compile(r"reasoner|thinking|-r1\b", re.IGNORECASE)
@@ -105,15 +118,15 @@ def glance_responses(body: Body, context: Context) -> bool:
     if type(body.get("input")) is str:
         return True
     given = as_list(body.get("input"))
-    if context.strict or not given or body.get("store") is False:
+    if context.strict or not given:
         return False
     try:
-        return _items_clean(given)
+        return _items_clean(given, stored=body.get("store") is not False)
     except OTHER_SHAPE:
         return False
 
 
-def _items_clean(items: list[Any]) -> bool:
+def _items_clean(items: list[Any], *, stored: bool) -> bool:
     waiting: set[str] = set()
     seen: set[str] = set()
     before = ""
@@ -124,13 +137,13 @@ def _items_clean(items: list[Any]) -> bool:
         if kind == "message" and "id" not in item:
             if not _message_item_clean(item):
                 return False
-        elif not _item_clean(item, kind, waiting, seen):
+        elif not _item_clean(item, kind, waiting, seen, stored=stored):
             return False
         before = kind
     return not waiting and before != "reasoning"
 
 
-def _item_clean(item: Any, kind: str, waiting: set[str], seen: set[str]) -> bool:
+def _item_clean(item: Any, kind: str, waiting: set[str], seen: set[str], *, stored: bool) -> bool:
     name = item.get("id")
     if name is not None and not _name_clean(name, kind, seen):
         return False
@@ -141,7 +154,7 @@ def _item_clean(item: Any, kind: str, waiting: set[str], seen: set[str]) -> bool
     if kind == "function_call_output":
         waiting.remove(item["call_id"])
         return True
-    return kind == "reasoning"
+    return kind == "reasoning" and (stored or bool(item["encrypted_content"]))
 
 
 def _name_clean(name: str, kind: str, seen: set[str]) -> bool:

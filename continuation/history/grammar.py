@@ -7,9 +7,9 @@ order of passes, the asking and noting of changes are written once, in `pairing`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from continuation.history.tree import (
     MADE_HERE,
@@ -23,7 +23,11 @@ from continuation.history.tree import (
 )
 from continuation.history.types import Body, Change, Dialect, RepairPolicy, Violation
 
-__all__ = ["Grammar", "History", "Rule", "Work"]
+__all__ = ["Grammar", "History", "Rule", "Weld", "Work"]
+
+
+Weld: TypeAlias = Callable[[str, str], str]
+"""Makes one text of two that an old recovery prompt had parted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +173,9 @@ class Grammar(ABC):
         """Messages that hold these results, in this order."""
         return [Message("user", parts, touched=True)]
 
-    def joined(self, first: Part, second: Part) -> Part | None:
+    def joined(self, first: Part, second: Part, weld: Weld) -> Part | None:
         """Two texts as one, or None if they must stay apart."""
-        del first, second
+        del first, second, weld
         return None
 
     def vacuous(self, message: Message, *, last: bool) -> str | None:
@@ -209,6 +213,11 @@ class Grammar(ABC):
         """Whether a result of the call can be made up; if not, the call is dropped."""
         del call
         return True
+
+    def orphan(self, messages: list[Message], at: int) -> str:
+        """The code of the rule that a result of no call breaks in the message at position `at`."""
+        del messages, at
+        return "tool_result_orphan"
 
     def same_call(self, first: Part, second: Part) -> bool:
         """Whether two calls of one message are one call written twice."""

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from continuation.history.glance_openai import THINKING_MODEL, glance_chat
-from continuation.history.grammar import Grammar, History, Rule, Work
+from continuation.history.grammar import Grammar, History, Rule, Weld, Work
 from continuation.history.openai_foreign import FOREIGN_BLOCKS, from_anthropic
 from continuation.history.openai_rules import CHAT_RULES
 from continuation.history.tree import (
@@ -151,8 +151,8 @@ class ChatGrammar(Grammar):
         key = "id" if part.kind is Kind.CALL else "tool_call_id"
         return replace(part, native={**part.native, key: new}, id=new)
 
-    def joined(self, first: Part, second: Part) -> Part | None:
-        text = first.text + second.text
+    def joined(self, first: Part, second: Part, weld: Weld) -> Part | None:
+        text = weld(first.text, second.text)
         if isinstance(first.native, str) and isinstance(second.native, str):
             return replace(first, native=text, text=text)
         return replace(first, native={"type": "text", "text": text}, text=text)

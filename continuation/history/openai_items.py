@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from continuation.history.tree import (
@@ -102,7 +102,8 @@ def _message(given: Mapping[str, Any], index: int) -> tuple[Role, Part]:
     if (part.blank and role == "assistant") or content is None or content == []:
         part.faults = (Fault("message_empty"),)
     elif wrong := _wrong_type(role, content):
-        part.faults = (Fault("content_type_invalid", wrong),)
+        code = "content_type_invalid" if role == "assistant" else "input_type_invalid"
+        part.faults = (Fault(code, wrong),)
     return _ROLES[role], part
 
 
@@ -192,14 +193,16 @@ def _retyped_block(block: Mapping[str, Any], own: str) -> Mapping[str, Any]:
     return block
 
 
-def joined(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+def joined(
+    first: Mapping[str, Any], second: Mapping[str, Any], weld: Callable[[str, str], str]
+) -> dict[str, Any]:
     """Two message items as one, with the texts at the seam made one text."""
     head, tail = first.get("content"), second.get("content")
     if isinstance(head, str) and isinstance(tail, str):
-        return {**first, "content": head + tail}
+        return {**first, "content": weld(head, tail)}
     blocks, more = _blocks(head), _blocks(tail)
     if blocks and more and blocks[-1].get("type") == more[0].get("type") == "output_text":
-        text = str(blocks[-1].get("text", "")) + str(more[0].get("text", ""))
+        text = weld(str(blocks[-1].get("text", "")), str(more[0].get("text", "")))
         blocks[-1:], more[:1] = [{**blocks[-1], "text": text}], []
     return {**first, "content": [*blocks, *more]}
 

@@ -15,9 +15,19 @@ from typing import Any, ClassVar, Final
 
 from continuation.history import openai_items as items
 from continuation.history.glance_openai import glance_responses
-from continuation.history.grammar import Grammar, History, Rule, Work
+from continuation.history.grammar import Grammar, History, Rule, Weld, Work
 from continuation.history.openai_rules import RESPONSES_RULES
-from continuation.history.tree import Context, Fault, Kind, Message, Part, Role, as_list, as_map
+from continuation.history.tree import (
+    Context,
+    Fault,
+    Kind,
+    Message,
+    Part,
+    Role,
+    as_list,
+    as_map,
+    text_of,
+)
 from continuation.history.types import Body, Dialect, Violation
 
 __all__ = ["ResponsesGrammar"]
@@ -110,7 +120,7 @@ class ResponsesGrammar(Grammar):
         rest = part.faults[1:]
         if fault.code == "tool_input_invalid":
             return [replace(part, native={**part.native, "arguments": "{}"}, faults=rest)]
-        if fault.code == "content_type_invalid":
+        if fault.code in ("content_type_invalid", "input_type_invalid"):
             return [replace(part, native=items.retyped(part.native), faults=rest)]
         if fault.code in ("item_id_invalid", "item_id_reused"):
             return _without_id(part, rest)
@@ -161,9 +171,9 @@ class ResponsesGrammar(Grammar):
     def with_id(self, part: Part, new: str) -> Part:
         return replace(part, native={**part.native, "call_id": new}, id=new)
 
-    def joined(self, first: Part, second: Part) -> Part | None:
-        native = items.joined(first.native, second.native)
-        return replace(first, native=native, text=first.text + second.text)
+    def joined(self, first: Part, second: Part, weld: Weld) -> Part | None:
+        native = items.joined(first.native, second.native, weld)
+        return replace(first, native=native, text=text_of(native["content"]))
 
     def continued(self, part: Part) -> Part:
         """Its reasoning is gone and its response forgotten, so an id would lead nowhere."""

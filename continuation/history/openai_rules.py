@@ -100,8 +100,13 @@ RESPONSES_RULES: Final[Mapping[str, Rule]] = {
         " 'developer', and 'user'.",
         "convert_message",
     ),
-    "content_type_invalid": Rule(
+    "content_type_invalid": Rule(  # of the assistant
         "Invalid value: '{detail}'. Supported values are: 'output_text' and 'refusal'.",
+        "convert_block",
+    ),
+    "input_type_invalid": Rule(
+        "Invalid value: '{detail}'. Supported values are: 'input_text', 'input_image', and"
+        " 'input_file'.",
         "convert_block",
     ),
     "reasoning_dangling": Rule(

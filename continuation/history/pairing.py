@@ -161,8 +161,8 @@ def check(history: History) -> Iterator[Violation]:
     """Report what is wrong with calls and results."""
     pairing = match(history.messages)
     if not history.grammar.anchored(history):
-        for _, part in pairing.orphans:
-            yield history.violation("tool_result_orphan", part)
+        for place, part in pairing.orphans:
+            yield history.violation(history.grammar.orphan(history.messages, place), part)
     yield from _check_ids(history, pairing)
     for exchange in pairing.exchanges:
         call = history.messages[exchange.at].index

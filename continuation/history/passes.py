@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from continuation.history.arrange import arrange, identify
 from continuation.history.tree import Kind, Message, Part
+from continuation.history.wordings import quoted_anchor
 
 if TYPE_CHECKING:
     from continuation.history.grammar import Work
@@ -92,25 +94,36 @@ def _join_recoveries(work: Work) -> None:
             and _splits(work, after[-2], after[-1], message)
             and work.may("join_recovery", after[-1], "recovery_pair")
         ):
-            after[-2:] = [_joined(work, after[-2], message)]
+            after[-2:] = [_joined(work, after[-2], after[-1], message)]
         else:
             after.append(message)
     work.messages = after
 
 
-def _joined(work: Work, first: Message, second: Message) -> Message:
+def _joined(work: Work, first: Message, prompt: Message, second: Message) -> Message:
     """The two halves as one; what the second half thought was bound to the prompt, so it goes."""
+    weld = partial(_weld, anchor=quoted_anchor(prompt.parts[0].text))
     head = list(first.parts)
     while head and head[-1].kind is Kind.THINKING:
         head.pop()
     tail = [work.grammar.continued(part) for part in second.parts if part.kind is not Kind.THINKING]
     if head and tail and head[-1].kind is tail[0].kind is Kind.TEXT:
-        one = work.grammar.joined(head[-1], tail[0])
+        one = work.grammar.joined(head[-1], tail[0], weld)
         if one is not None:
             head[-1:], tail[:1] = [one], []
     return Message(
         "assistant", head + tail, first.native, first.index, touched=True, faults=first.faults
     )
+
+
+def _weld(before: str, after: str, *, anchor: str | None) -> str:
+    """Two texts as one: what the second says again of the first goes, and nothing else does."""
+    from continuation.seam import SeamKind, join  # few histories hold a pair
+
+    asked = anchor if anchor and before.endswith(anchor) else None
+    one, verdict = join(before, after, anchor=asked, unshown=0)
+    repeats = (SeamKind.ANCHOR, SeamKind.ECHO, SeamKind.RESTART, SeamKind.FENCE)
+    return one if verdict.kind in repeats else before + after
 
 
 # -- empty and neighbouring messages -------------------------------------------------------------

@@ -20,6 +20,7 @@ __all__ = [
     "Reason",
     "looks_like_recovery",
     "looks_synthetic",
+    "quoted_anchor",
 ]
 
 
@@ -101,3 +102,12 @@ def looks_synthetic(text: str) -> bool:
 def looks_like_recovery(text: str) -> bool:
     """Whether a user turn only asks the model to go on after a cut: ours, or qwen-code's."""
     return text.startswith(_RECOVERY_LEADS) or looks_like_recovery_prompt(text)
+
+
+def quoted_anchor(text: str) -> str | None:
+    """The words that a recovery prompt of ours asks the model to repeat first, if it asks."""
+    found = _ANCHOR.search(text)
+    return found[1] if found else None
+
+
+_ANCHOR: Final = re.compile(r"<anchor>(.+)</anchor>\Z", re.DOTALL)

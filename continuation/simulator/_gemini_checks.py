@@ -298,6 +298,7 @@ _ORDER = (
     "tool_use_in_user",
     "tool_result_in_assistant",
     "tool_result_orphan",
+    "tool_result_surplus",
     "tool_result_missing",
     "tool_result_displaced",
     "tool_results_split",

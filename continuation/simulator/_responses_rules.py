@@ -293,6 +293,7 @@ _ORDER = (
     "message_invalid",
     "role_invalid",
     "content_type_invalid",
+    "input_type_invalid",
     "message_empty",
     "item_id_invalid",
     "item_not_stored",
@@ -308,7 +309,7 @@ _ORDER = (
     "tool_result_duplicate",
     "tool_result_missing",
 )
-_INVALID_VALUES = ("role_invalid", "content_type_invalid", "item_id_invalid")
+_INVALID_VALUES = ("role_invalid", "content_type_invalid", "input_type_invalid", "item_id_invalid")
 
 
 def _rank(violation: Violation) -> tuple[int, int]:

@@ -489,6 +489,12 @@ RESPONSES_CASES = [
         *("U:x", {"role": "assistant", "content": [{"type": "input_text", "text": "y"}]}),
     ),
     _or(
+        "input_type_invalid",
+        "input[0]",
+        "Supported values are: 'input_text', 'input_image', and 'input_file'.",
+        *({"role": "user", "content": [{"type": "output_text", "text": "x"}]}, "A[t:y] U:z"),
+    ),
+    _or(
         "reasoning_dangling",
         "input[1]",
         "Item 'rs_1' of type 'reasoning' was provided without its required following item.",
@@ -574,6 +580,7 @@ GEMINI_CASES = [
         "function response turn comes immediately after a function call turn",
         "U:x A[t:y] R:a",
     ),
+    _ge("tool_result_surplus", "contents[2].parts[1]", _COUNT, "U:x A[c:a] R:a R:q"),
     _ge(
         "tool_use_in_user",
         "contents[0].parts[1]",
@@ -597,6 +604,7 @@ GEMINI_CASES = [
         "contents[1]",
         "multiturn requests alternate between user and model",
         "U:x U:y",
+        strict=True,
     ),
     _ge("message_empty", "contents[1]", "at least one parts field", "U:x", _model(), "U:y"),
     _ge(

@@ -273,6 +273,46 @@ def test_opencode_torn_files_and_empty_messages_are_reported(tmp_path: Path) -> 
     assert read("openai-chat", dict(session.repaired.body)) == "U:go U:two"
 
 
+def test_a_copy_of_opencode_s_storage_is_free_of_damaged_files(tmp_path: Path) -> None:
+    root = opencode(tmp_path / "storage", "U:go A[t:x] U:two A[t:y]")
+    torn = root / "part" / "msg_001" / "prt_001.json"
+    torn.write_bytes(torn.read_bytes()[:20])
+    (session,) = mend(root)
+    assert session.written is not None
+    (again,) = check(session.written)
+    assert [p.code for p in again.problems] == []
+    assert _said(again) == "U:go U:two A[t:y]"
+    assert len(torn.read_bytes()) == 20, "the original stays"
+
+
+@pytest.mark.parametrize("number", [0, 1, 3, 4])
+@pytest.mark.parametrize("kept", [0, 12, 40])
+def test_an_opencode_message_whose_own_file_is_lost_is_rebuilt_from_its_parts(
+    tmp_path: Path, number: int, kept: int
+) -> None:
+    line = "U:go A[t:x,c:a] R:a U:two A[t:y]"
+    root = opencode(tmp_path / "storage", line)
+    torn = root / "message" / "ses_1" / f"msg_{number:03}.json"
+    torn.write_bytes(torn.read_bytes()[:kept])
+    (session,) = mend(root)
+    assert [p.code for p in session.problems] == ["bad_file"]
+    assert _said(session) == line
+    assert session.written is not None
+    (again,) = check(session.written)
+    assert (again.exit_code, _said(again)) == (0, line)
+
+
+def test_an_opencode_message_of_which_nothing_is_left_goes(tmp_path: Path) -> None:
+    root = opencode(tmp_path / "storage", "U:go A[t:x] U:two A[t:y]")
+    (root / "message" / "ses_1" / "msg_001.json").write_bytes(b"\0" * 40)
+    for part in (root / "part" / "msg_001").glob("*.json"):
+        part.unlink()
+    (session,) = mend(root)
+    assert session.written is not None
+    (again,) = check(session.written)
+    assert (again.exit_code, _said(again)) == (0, "U:go U:two A[t:y]")
+
+
 def test_the_original_stays_and_nothing_is_overwritten(tmp_path: Path) -> None:
     data = as_bytes(LOGS["jsonl"]("U:go A[c:a]"))
     path = _save(tmp_path / "s.jsonl", data)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import jiter
+
 from continuation.history.sessions.lines import Problem
 from continuation.history.tree import as_map, text_of
 
@@ -44,13 +46,34 @@ class Storage:
     """For each message of `body` the message file it came from."""
     calls: dict[str, Path] = field(default_factory=dict[str, Path])
     """Part files of calls, by call id."""
+    damaged: dict[Path, bytes | None] = field(default_factory=dict[Path, "bytes | None"])
+    """Files that are not JSON, with what a repaired copy has instead; None: nothing."""
 
     def read(self) -> None:
         """Read all files that are whole; report the others."""
         for path in sorted(self.messages.glob("*.json")):
             info = self._load(path)
+            parts = self._load_parts(str(as_map(info).get("id", path.stem)))
+            if info is None and parts:
+                info = self._rebuilt(path, parts)
             if info is not None:
-                self._read_message(path, info)
+                self._read_message(path, info, parts)
+
+    def _load_parts(self, message: str) -> list[tuple[Path, Mapping[str, Any]]]:
+        folder = self.parts / message
+        files = sorted(folder.glob("*.json")) if folder.is_dir() else []
+        return [(file, part) for file in files if (part := self._load(file)) is not None]
+
+    def _rebuilt(
+        self, path: Path, parts: list[tuple[Path, Mapping[str, Any]]]
+    ) -> Mapping[str, Any]:
+        """A message's own file is lost, its parts are not: they say whose they are."""
+        given = _salvaged(path)
+        kinds = {part.get("type") for _, part in parts}
+        role = "user" if kinds <= {"text", "file"} else "assistant"
+        info = {"role": role, **given, "id": path.stem, "sessionID": self.messages.name}
+        self.damaged[path] = json.dumps(info, ensure_ascii=False, indent=2).encode()
+        return info
 
     def _load(self, path: Path) -> Mapping[str, Any] | None:
         try:
@@ -60,13 +83,13 @@ class Storage:
                 f"{path.name} is not JSON (cut off, or lost by the file system). It is left out."
             )
             self.problems.append(Problem("bad_file", 0, words))
+            self.damaged[path] = None
             return None
         return as_map(value)
 
-    def _read_message(self, path: Path, info: Mapping[str, Any]) -> None:
-        folder = self.parts / str(info.get("id", path.stem))
-        files = sorted(folder.glob("*.json")) if folder.is_dir() else []
-        loaded = [(file, part) for file in files if (part := self._load(file)) is not None]
+    def _read_message(
+        self, path: Path, info: Mapping[str, Any], loaded: list[tuple[Path, Mapping[str, Any]]]
+    ) -> None:
         if info.get("role") == "user":
             texts = [str(part.get("text", "")) for _, part in loaded if part.get("type") == "text"]
             self._add(path, {"role": "user", "content": "\n".join(texts) or None})
@@ -114,7 +137,7 @@ class Storage:
 
     def rewrite(self, messages: list[Any], origins: tuple[int, ...]) -> dict[Path, bytes | None]:
         """New contents of the files that a repair changes; None for a file that goes."""
-        files: dict[Path, bytes | None] = {}
+        files = dict(self.damaged)
         for message, origin in zip(messages, origins, strict=True):
             if origin < 0 and message.get("role") == "tool":
                 file = self.calls.get(message["tool_call_id"])
@@ -125,6 +148,15 @@ class Storage:
             if path not in kept:
                 files[path] = None
         return files
+
+
+def _salvaged(path: Path) -> dict[str, Any]:
+    """What a cut file still says before the cut."""
+    data = path.read_bytes().replace(b"\0", b"").decode("utf-8", "ignore").encode()
+    try:
+        return dict(as_map(jiter.from_json(data, partial_mode=True)))
+    except ValueError:
+        return {}
 
 
 def _closed(file: Path, text: str) -> bytes:

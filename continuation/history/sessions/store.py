@@ -259,9 +259,11 @@ def _mend_storage(
     goal = root if in_place else copy
     for session in sessions:
         storage, repaired = session.source, session.repaired
-        if not isinstance(storage, Storage) or repaired is None or repaired.origins is None:
+        if not isinstance(storage, Storage) or repaired is None or session.exit_code != 1:
             continue
-        for file, data in storage.rewrite(repaired.body["messages"], repaired.origins).items():
+        messages = repaired.body["messages"]
+        origins = repaired.origins if repaired.origins is not None else tuple(range(len(messages)))
+        for file, data in storage.rewrite(messages, origins).items():
             place = goal / file.relative_to(root)
             if data is None:
                 place.unlink(missing_ok=True)
