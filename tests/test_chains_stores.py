@@ -261,7 +261,6 @@ def test_a_lower_bound_shrinks_the_file(path: Path, opened: MakeSqlite) -> None:
 
 
 GARBAGE = {
-    "no database": lambda whole: b"what is this? " * 500,
     "a torn header": lambda whole: b"\0" * 100 + whole[100:],
     "torn pages": lambda whole: whole[:4096] + b"\xff" * (len(whole) - 4096),
 }
@@ -287,6 +286,19 @@ def test_a_damaged_file_is_set_aside_and_never_raises(
     again.close()
     assert path.with_name("chains.db.damaged").read_bytes()[-4000:] == broken[-4000:]
     assert "is damaged and was set aside as chains.db.damaged" in caplog.text
+
+
+def test_a_file_that_is_no_database_is_left_alone(
+    path: Path, opened: MakeSqlite, caplog: pytest.LogCaptureFixture
+) -> None:
+    path.write_text("# Somebody's notes\n" * 50)
+    before = path.read_bytes()
+    store = opened()
+    assert store.put({KEY: Alias("a")}) is False
+    assert store.get(KEY) is None
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == ["chains.db"]
+    assert "it is no SQLite database" in caplog.text
 
 
 def test_a_file_that_breaks_while_it_is_used_is_replaced(

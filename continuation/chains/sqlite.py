@@ -61,6 +61,9 @@ class NotOursError(Exception):
     """The file belongs to another program, or to another version of this one."""
 
 
+_HEADER = b"SQLite format 3\0"
+
+
 class SqliteStore:
     """Entries in an SQLite file that only its owner can read.
 
@@ -178,7 +181,11 @@ class SqliteStore:
     def _connected(self) -> sqlite3.Connection:
         file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         self._inode = os.fstat(file).st_ino
+        head = os.read(file, len(_HEADER))
         os.close(file)
+        if head.strip(b"\0") and head != _HEADER:  # a mistyped name must not cost anybody a file
+            message = "it is no SQLite database"
+            raise NotOursError(message)
         connection = sqlite3.connect(
             self._path,
             timeout=self._patience,
