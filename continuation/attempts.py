@@ -119,7 +119,10 @@ class Attempts:
             self.record(error=refused.error)
             if self._budget.spent(self._recorder.draft()):
                 return None
-            if refused.kind is Refusal.BUSY and tries < self._policy.max_retries:
+            if lessons and (quota := self._budget.quota(refused, limit)) is not None:
+                lessons -= 1  # no wait would make room for more
+                limit = quota
+            elif refused.kind is Refusal.BUSY and tries < self._policy.max_retries:
                 tries += 1
                 if not (yield from self._wait(reply, refused, tries)):
                     return None

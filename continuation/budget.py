@@ -37,6 +37,7 @@ class Budget:
         self.escalated = False
         self.stepped = False
         self.guided = policy.cut_call != "guide"
+        self.calmed = not policy.less_thinking
         self.lessons: list[Lesson] = []
         """What was learned in this turn."""
         self._least = 1
@@ -134,7 +135,8 @@ class Budget:
             left = max(self._tokens_left(so_far), self._least)
             return None if self.limit is None else min(self.limit, left)
         again = action in {Action.ESCALATE, Action.ESCALATE_BEHIND}
-        target = self.target(so_far, onward=not again and action is not Action.TOKEN)
+        fresh = again or action in {Action.TOKEN, Action.THINK_LESS}
+        target = self.target(so_far, onward=not fresh)
         if again:
             self.escalated = True
             if self._policy.remember_limit:
@@ -142,6 +144,8 @@ class Budget:
                 self.lessons.append(Lesson("raised", target, "escalation"))
         elif action is Action.GUIDE:
             self.guided = True
+        elif action is Action.THINK_LESS:
+            self.calmed = True
         elif action is Action.RESUME:
             self.drops -= 1
         elif action is not Action.TOKEN:  # a hop is bounded by its progress
@@ -189,6 +193,17 @@ class Budget:
             return None
         self.stepped = True
         return smaller
+
+    def quota(self, refused: Refused, limit: int | None) -> int | None:
+        """Return the limit to go down to when a rate limit has room for a smaller one only.
+
+        Never below the caller's own limit: that one was worth a try as it stood.
+        """
+        most = refused.maximum if refused.kind is Refusal.BUSY else None
+        if most is None or limit is None or not self._least <= most < limit:
+            return None
+        self.forget_raised()
+        return most
 
     # --- lessons -----------------------------------------------------------------------------
 

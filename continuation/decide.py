@@ -37,6 +37,8 @@ class Action(StrEnum):
     """A recovery after a dropped stream, on its own budget."""
     TOKEN = "token"
     """The provider's own continuation."""
+    THINK_LESS = "think_less"
+    """The same request at the ceiling, with less thinking; its answer replaces what we hold."""
     GUIDE = "guide"
     """One more attempt without the cut call, asking for smaller pieces."""
 
@@ -94,6 +96,8 @@ class Situation:
     """A recovery is left."""
     drops: bool = True
     """A resumption after a drop is left."""
+    think_less: bool = False
+    """Policy asks for one attempt with less thinking, the request has less, and it was not made."""
     guide: bool = False
     """Policy asks for one guided attempt, and it was not made yet."""
 
@@ -269,7 +273,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "cut at the ceiling, a call cut, guidance asked for",
-        lambda s: _cut(s) and s.call is CallState.CUT and s.guide,
+        lambda s: _cut(s) and s.call is CallState.CUT and s.guide and _can_lift(s),
         Action.GUIDE,
     ),
     Row(
@@ -285,6 +289,11 @@ ROWS: tuple[Row, ...] = (
         Action.FINISH,
         Outcome.TRUNCATED,
         "cut at the ceiling after a function call",
+    ),
+    Row(
+        "cut at the ceiling, no visible text, less thinking asked for",
+        lambda s: _cut(s) and not s.text and not s.shown and s.think_less,
+        Action.THINK_LESS,
     ),
     Row(
         "cut at the ceiling, no visible text",
@@ -331,7 +340,11 @@ def _must_repeat(s: Situation) -> bool:
 
 
 def _can_recover(s: Situation) -> bool:
-    return s.text and not _has_call(s) and s.stuck is None and (not s.structured or s.liftable)
+    return s.text and not _has_call(s) and s.stuck is None and _can_lift(s)
+
+
+def _can_lift(s: Situation) -> bool:
+    return s.liftable or not s.structured
 
 
 def decide(situation: Situation) -> Decision:

@@ -124,8 +124,7 @@ class Call(Protocol):
         """Whether the constraint on structured output can be lifted for a recovery."""
         ...
 
-    @property
-    def untouched(self) -> str | None:
+    def untouched(self, policy: Policy) -> str | None:
         """Why this request is not ours to heal, if it is not."""
         ...
 
@@ -167,6 +166,10 @@ class Call(Protocol):
         ...
 
     def answer(self, policy: Policy) -> Answer: ...
+
+    def calmer(self) -> Call | None:
+        """Return the same call with less thinking; `None` where it cannot be asked for."""
+        ...
 
     def hop(self, answer: Answer, limit: int | None) -> Outgoing:
         """Return the request that goes on from `answer` by the provider's own token."""

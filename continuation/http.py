@@ -114,7 +114,7 @@ class HealedStream(Session, httpx2.SyncByteStream):
     def _perform(self, command: Command) -> Reply:
         try:
             if isinstance(command, Send):
-                self._live = self._send(self._prepare(command))
+                self._live = self._refused(command) or self._send(self._prepare(command))
                 return head_of(self._live)
             if isinstance(command, Read) and self._live is not None:
                 return self._live.read()
@@ -187,7 +187,8 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
         with anyio.CancelScope() as self._scope:
             try:
                 if isinstance(command, Send):
-                    self._live = await self._send(self._prepare(command))
+                    own = self._refused(command)
+                    self._live = own or await self._send(self._prepare(command))
                     return head_of(self._live)
                 if isinstance(command, Read) and self._live is not None:
                     return await self._live.aread()

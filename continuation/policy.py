@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeAlias, get_args, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    TypeAlias,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+if TYPE_CHECKING:
+    from continuation.history import Decision, OpenCall
+
+    Ask: TypeAlias = Callable[[tuple[OpenCall, ...]], Decision | Mapping[str, Decision]]
+else:
+    Ask = Callable[..., Any]
 
 CutCall: TypeAlias = Literal["explain", "drop", "keep", "guide"]
 ToolStream: TypeAlias = Literal["hold", "live"]
 ThinkingStream: TypeAlias = Literal["hold", "live"]
+ForcedCalls: TypeAlias = Literal["pass", "heal"]
 OnFailure: TypeAlias = Literal["stop", "truth"]
 UsagePolicy: TypeAlias = Literal["turn", "billed"]
 FirstLimit: TypeAlias = Literal["caller", "ceiling"]
 Tracing: TypeAlias = Literal["auto", "on", "off"]
 Repair: TypeAlias = Literal["on_error", "before_send", "off"]
-OpenCalls: TypeAlias = Literal["synthesize", "purge"]
+OpenCalls: TypeAlias = Literal["synthesize", "purge"] | Ask
 
 
 def _number(default: float, low: float, high: float, doc: str) -> Any:
@@ -62,6 +78,12 @@ class Policy:
         "hold", "Hold thinking until text follows it, so that a cut one can be taken back."
     )
     cut_call: CutCall = _choice("explain", "What stands in place of a call that stays cut.")
+    less_thinking: bool = _choice(
+        False, "Ask once more with less thinking when it used up the ceiling without a word."
+    )
+    forced_calls: ForcedCalls = _choice(
+        "pass", "Anthropic requests that force a call: never touched, or asked again when cut."
+    )
     on_failure: OnFailure = _choice(
         "stop", "How a turn ends whose recovery failed: a synthetic STOP, or the provider's word."
     )
@@ -86,12 +108,16 @@ class Policy:
         "on_error", "Repair a history the provider rejects: after its error, before sending, never."
     )
     open_calls: OpenCalls = _choice(
-        "synthesize", "A call without result: answered by an honest error, or dropped."
+        "synthesize", "A call without result: answered by an honest error, or dropped; or ask."
     )
     auto_resume: bool = _choice(
         False, "After a repair that closed the last call, say `resume_text` for the user, once."
     )
     resume_text: str = _choice("Please go on.", "What `auto_resume` says.")
+    chain_store: str = _choice(
+        "memory",
+        "Where healed turns that a server chains are kept: memory, off, or an SQLite file.",
+    )
     quiet: bool = _choice(False, "No log warning when a history was repaired; events still tell.")
 
     def __post_init__(self) -> None:
@@ -100,8 +126,11 @@ class Policy:
             _check(item.name, getattr(self, item.name), hints[item.name], item.metadata)
 
 
-CLIENT_KEYS = frozenset({"learned_file"})
+CLIENT_KEYS = frozenset({"learned_file", "chain_store"})
 """Keys that hold for a whole client, and so for neither one model nor one call."""
+
+NO_FILES = frozenset({"", "memory", "off"})
+"""What a key that names a file may say instead."""
 
 KEYS = tuple(item.name for item in fields(Policy))
 """Every key, in the order of the documentation."""
@@ -187,16 +216,29 @@ def _between(metadata: Mapping[str, Any]) -> str:
 def possible(key: str) -> str:
     """Say what a key may be: its choices, or its type and range."""
     hint = _hints()[key]
-    if choices := get_args(hint):
-        return ", ".join(map(repr, choices))
+    if choices := _choices(hint):
+        either = ", or a callable" if _may_ask(hint) else ""
+        return f"{', '.join(map(repr, choices))}{either}"
     return f"{hint.__name__}{_between(_METADATA[key])}"
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    """Return the words that may be chosen from; none where any value of a type will do."""
+    return get_args(get_args(hint)[0] if _may_ask(hint) else hint)
+
+
+def _may_ask(hint: Any) -> bool:
+    """Whether a callable that decides may stand in place of the words."""
+    return any(get_origin(each) is Callable for each in get_args(hint))
 
 
 def _check(name: str, value: object, hint: Any, metadata: Mapping[str, Any]) -> None:
     told = f"{name} = {shown(name, value)}"
-    if choices := get_args(hint):
+    if callable(value) and _may_ask(hint):
+        return
+    if choices := _choices(hint):
         if value not in choices:
-            message = f"{told}: choose one of {', '.join(map(repr, choices))}"
+            message = f"{told}: choose one of {possible(name)}"
             raise ValueError(message)
         return
     accepted = (int, float) if hint is float else hint
@@ -206,6 +248,9 @@ def _check(name: str, value: object, hint: Any, metadata: Mapping[str, Any]) -> 
         raise TypeError(message)
     if name == "recovery_prompt":
         _check_wording(str(value), told)
+    if name == "chain_store" and not value:
+        message = f"{told}: must be 'memory', 'off' or the path of an SQLite file"
+        raise ValueError(message)
     if "low" in metadata and not metadata["low"] <= value <= metadata["high"]:
         message = f"{told}: must be from {metadata['low']} to {metadata['high']}"
         raise ValueError(message)

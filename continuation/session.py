@@ -174,6 +174,17 @@ class Session:
             extensions=_within(original.extensions, send.seconds),
         )
 
+    def _refused(self, send: Send) -> httpx2.Response | None:
+        """Answer a request that must not be sent, as its server would have."""
+        refusal = send.outgoing.refusal if send.outgoing is not None else None
+        if refusal is None:
+            return None
+        self._own, self._error = False, None
+        head = {"content-type": "application/json"}
+        made = httpx2.Response(400, headers=head, content=refusal, request=self._request)
+        made.elapsed = datetime.timedelta()
+        return made
+
     def _opened(self, command: Command | None, stream: object) -> httpx2.Response | None:
         """Return the response for the caller; `None`: their request is to be sent as it is."""
         live = self._live
@@ -240,11 +251,14 @@ def _merged(headers: httpx2.Headers, outgoing: Outgoing) -> httpx2.Headers:
 
 
 def _url(url: httpx2.URL, outgoing: Outgoing) -> httpx2.URL:
-    """Map the path as it stands on the wire: a decoded one would not come back the same."""
-    if outgoing.path is None:
+    """Map path and query as they stand on the wire: decoded ones would not come back the same."""
+    if outgoing.path is None and not outgoing.query:
         return url
-    path, mark, query = url.raw_path.partition(b"?")
-    return url.copy_with(raw_path=outgoing.path(path.decode("ascii")).encode() + mark + query)
+    path, _, query = url.raw_path.decode("ascii").partition("?")
+    path = path if outgoing.path is None else outgoing.path(path)
+    kept = [p for p in query.split("&") if p and p.partition("=")[0] not in outgoing.query]
+    kept += [f"{name}={value}" for name, value in outgoing.query.items() if value]
+    return url.copy_with(raw_path="?".join([path, "&".join(kept)] if kept else [path]).encode())
 
 
 def _within(extensions: Any, seconds: float | None) -> dict[str, Any]:

@@ -139,7 +139,7 @@ class Turn:
         credential = next((headers[name] for name in _CREDENTIALS if name in headers), None)
         key = (request.host, self._learned.digest(credential), call.model)
         self._budget.read(call, key, timeout)
-        self._untouched = call.untouched or self._unwanted(call.limit)
+        self._untouched = call.untouched(self._policy) or self._unwanted(call.limit)
         self._answer = call.answer(self._policy)
 
     def _unwanted(self, limit: int | None) -> str | None:
@@ -182,7 +182,7 @@ class Turn:
             reply = yield from self._attempts.send(None, Mode.FIRST, self._budget.limit)
         else:
             reply = yield from self._open_raised(raised)
-        if mended is None and isinstance(reply, Head) and reply.status in mending.STATUSES:
+        if isinstance(reply, Head) and reply.status in mending.STATUSES:
             reply = yield from self._mend_after(reply)
         if isinstance(reply, BaseException):
             self._attempts.record(error=type(reply).__name__)
@@ -250,7 +250,8 @@ class Turn:
         kind = head.headers.get("content-type", "")
         if not head.ok:
             self._attempts.record(error=str(head.status))
-            self.recorder.finish(Outcome.FAILED, f"status {head.status}")
+            tried = " after the history was repaired" if self.recorder.repairs else ""
+            self.recorder.finish(Outcome.FAILED, f"status {head.status}{tried}")
             return None
         reason = self._untouched
         if reason is None and not ("json" in kind or head.streamed):
@@ -336,6 +337,7 @@ class Turn:
             spent=self._budget.spent(draft),
             recoveries=self._budget.recoveries > 0,
             drops=self._budget.drops > 0,
+            think_less=not self._budget.calmed and self._call.calmer() is not None,
             guide=not self._budget.guided and ending.alone,
         )
 
@@ -358,7 +360,9 @@ class Turn:
 
     def _go_on(self, action: Action, held: Ending) -> Generator[Command, Reply, Ending]:
         limit = self._budget.spend(action, self.recorder.draft())
-        if action in {Action.ESCALATE, Action.RESEND}:
+        if action is Action.THINK_LESS:
+            self._call = self._call.calmer() or self._call
+        if action in {Action.ESCALATE, Action.RESEND, Action.THINK_LESS}:
             return (yield from self._replace(action, limit, held))
         if action in {Action.ESCALATE_BEHIND, Action.RESEND_BEHIND}:
             return (yield from self._follow(action, limit, held))

@@ -180,9 +180,13 @@ class Outgoing:
     body: bytes
     path: Callable[[str], str] | None = None
     """Maps the caller's URL path to the one to use."""
+    query: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Query parameters to set beside the caller's; an empty value removes one."""
     method: str = "POST"
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     """Headers to set on top of the caller's; an empty value removes one."""
+    refusal: bytes | None = None
+    """Not to be sent: it would mean something else. This is the body of the 400 that says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,12 @@ class Answer:
         self._seam: Seam | None = None
         self._follow: Follow | None = None
         self._joined: Block | None = None
+        self._like: Block | None = None
+        """The block of the attempt whose text is being joined..."""
+        self._said = 0
+        """...how much of it went into the seam..."""
+        self._aside: list[Json] = []
+        """...and what is said of places in it, until the seam tells where they are."""
         self._buffer = bytearray()
         self._parsed = 0
         self._at = 0
@@ -82,15 +88,17 @@ class Answer:
 
     def begin(self, resume: Resume, head: Head) -> Feed:
         """Begin to read a later attempt."""
-        self._leave(resume)
         self._earlier = self._segment
         self._resume = resume
-        self._again = resume.mode in {Mode.ONWARD, Mode.BEHIND}
         if resume.mode is Mode.TOKEN:  # not another answer, but more of this one
+            self._seam = self._joined = None
             self._token = self._segment.token
             self._segment.reopen()
             self._segment.unary = not head.streamed
         else:
+            self._leave(resume)
+            self._token = None
+            self._again = resume.mode in {Mode.ONWARD, Mode.BEHIND}
             self._segment = Segment(unary=not head.streamed)
             self._gate, self._at = Gate(self._policy), 0
         self._reader = self._form.reader()
@@ -119,15 +127,17 @@ class Answer:
             self._show_blocks(finished)
         if not resume.glue:
             self._sink.stop()
-        elif self._sink.open is not None and self._sink.open.kind == TEXT:
-            self._joined = self._sink.open
-            before = self._joined.text
-            fold(self._joined, before)  # it is read again and again from here on
+        elif before := self._sink.tail:
+            self._joined = self._sink.open_text
+            unshown = 0
+            if self._joined is not None:
+                fold(self._joined, self._joined.text)  # it is read again and again from here on
+                unshown = 0 if self._sink.streamed else len(self._joined.text)
             self._seam = Seam(
                 before,
                 anchor=resume.anchor,
                 prefilled=resume.prefilled,
-                unshown=0 if self._sink.streamed else len(before),
+                unshown=unshown,
                 hold=resume.hold,
             )
 
@@ -138,6 +148,8 @@ class Answer:
     def _feed(self, chunk: bytes) -> bytes:
         """Read the events of a later attempt as they come."""
         self._buffer += chunk
+        if not _sse.may_end(self._buffer, 0, len(chunk)):
+            return b""
         for frame in _sse.frames(self._buffer):
             self._parsed = frame.end
             if frame.empty:
@@ -190,6 +202,7 @@ class Answer:
         if block.done and block.begun:
             if self._again and block.kind == TEXT:
                 self._text(self._last())
+                self._place_asides()
             self._sink.stop()
             block.closed = True
 
@@ -198,7 +211,9 @@ class Answer:
         kind = block.kind
         if self._again and kind in THINKING:
             return
-        if self._again and kind == TEXT:
+        if self._again and block.sealed:
+            self._say_sealed(block)
+        elif self._again and kind == TEXT:
             self._say_joined(block)
         elif self._follow is None or kind == CALL or self._follow.done:
             self._say_plain(block)
@@ -215,13 +230,46 @@ class Answer:
         """Show a text block that meets text before it: in the same block, through the seam."""
         if not block.begun:
             block.begun = True
+            self._begin_joined(block)
             self._joined_text(as_text(block.start.get("text")))
         for delta in block.deltas[block.shown :]:
             if delta.get("type") == "text_delta":
                 self._joined_text(as_text(delta.get("text")))
-            elif self._sink.open is not None:
-                self._sink.delta(delta)
+            else:
+                self._aside.append(delta)
+                if self._seam is None or self._seam.verdict is not None:
+                    self._place_asides()
         block.shown = len(block.deltas)
+
+    def _begin_joined(self, block: Block) -> None:
+        self._like, self._said, self._aside = block, 0, []
+        before = self._sink.open_text
+        phase = before.phase if before is not None else ""
+        if phase and block.phase not in {"", phase}:
+            self._sink.stop()
+
+    def _place_asides(self) -> None:
+        """Show what is said of a text; `by`: how far on in the turn's text its places are."""
+        asides, self._aside = self._aside, []
+        if self._sink.open is None:
+            return
+        by = len(self._sink.open.text) - self._said if asides else 0
+        for delta in asides:
+            self._sink.delta({**delta, "by": by} if by else delta)
+
+    def _say_sealed(self, block: Block) -> None:
+        """Show what is signed as it is; where its head has to go, so does its signature."""
+        waits = self._seam is not None and self._seam.verdict is None
+        behind = self._follow is not None and not self._follow.done
+        if block.begun or (block.kind != TEXT and (waits or behind)):
+            return
+        text = self._pass(block.text) + self._last() if block.kind == TEXT else ""
+        if text == block.text:
+            self._text("")
+            self._say_plain(block)
+        else:
+            block.begun, block.shown = True, len(block.deltas)
+            self._text(text)
 
     def _spill(self) -> None:
         """Show text that was held only because it came in one event with the end."""
@@ -234,7 +282,7 @@ class Answer:
     @property
     def _held(self) -> str:
         """Visible text at the attempt's end that has not been shown, with no call beside it."""
-        blocks = self._segment.blocks
+        blocks = [b for b in self._segment.blocks if b.kind == TEXT or not b.sealed]
         if not blocks or blocks[-1].kind != TEXT or self._segment.calls or blocks[-1].closed:
             return ""
         if blocks[-1].shown == len(blocks[-1].deltas) and blocks[-1].begun:
@@ -244,6 +292,7 @@ class Answer:
 
     def _joined_text(self, piece: str) -> None:
         if piece:
+            self._said += len(piece)
             self._text(self._pass(piece))
 
     def _pass(self, piece: str) -> str:
@@ -258,9 +307,7 @@ class Answer:
         if self._seam is None or self._at >= len(self._segment.blocks):
             return
         said, anchor = self._segment.text, self._resume.anchor
-        broken = (
-            self._form.stop_of(self._segment.reason, closed=self._segment.stopped) is Stop.DROPPED
-        )
+        broken = self._ending is Stop.DROPPED
         if broken and anchor is not None and anchor.startswith(said):
             return  # it broke off while it repeated what it was asked to
         self._text(self._last())
@@ -272,7 +319,7 @@ class Answer:
         if self._joined is not None and self._seam is not None and self._seam.verdict is not None:
             self._sink.take_back(self._seam.take_back)
             self._joined = None
-        self._sink.text(piece)
+        self._sink.text(piece, self._like)
 
     # --- how it stands -----------------------------------------------------------------------
 
@@ -284,10 +331,7 @@ class Answer:
     @property
     def open_text(self) -> str:
         """The visible text a recovery would go on from."""
-        open_block = self._sink.open
-        if open_block is not None and open_block.kind == TEXT:
-            return open_block.text
-        return self._held
+        return self._sink.tail or self._held
 
     @property
     def content(self) -> list[Json]:
@@ -315,6 +359,7 @@ class Answer:
 
     def end(self, error: BaseException | None = None) -> Ending:
         """The attempt's bytes have ended: say how it stands."""
+        segment = self._segment
         if self._resume.mode is Mode.FIRST:
             quick = self._end_first(error)
             # Both lead back to the turn: a cycle would keep the answer's bytes in memory.
@@ -323,16 +368,21 @@ class Answer:
                 return quick
         elif self._segment.unary:
             self._end_body()
-        elif error is None and not self._segment.stopped and not self._stalled():
+        elif error is None and not (segment.stopped or segment.error or self._stalled()):
+            for frame in _sse.frames(self._buffer, final=True):
+                self._see(() if frame.empty else self._reader.events(frame))
             self._see(self._reader.eof())
-        if self._again or self._sink.blocks:
-            self._spill()
         segment = self._segment
         stop = self._ending
+        # A first answer that is whole may still go out as it came, all of it.
+        whole = self._resume.mode is Mode.FIRST and stop not in {Stop.LENGTH, Stop.DROPPED}
+        if (self._again or self._sink.blocks) and not whole:
+            self._spill()
         # The head of a recovery that broke off is asked for again: half an anchor is no text.
         broken = stop is Stop.DROPPED and self._seam is not None and self._seam.verdict is None
         if not broken:
             self._finish_seam()
+            self._place_asides()
             self._remember()
         call = self._call_state(stop)
         text = self.text
@@ -415,7 +465,8 @@ class Answer:
         elif self._resume.mode in {Mode.FIRST, Mode.FRESH}:
             self.pairs = [(content, None)]
         else:
-            self.pairs = [([b for b in self.content if b.get("type") != CALL], None)]
+            said = (block for block in self._sink.blocks if block.kind != CALL)
+            self.pairs = [([self._form.wire(block) for block in said], None)]
 
     def _carried(self) -> list[Block]:
         blocks = self._segment.blocks
@@ -472,7 +523,7 @@ class Answer:
 
     def fork(self) -> Answer:
         """Return an answer that begins anew after nothing was shown; this one stays as it is."""
-        other = Answer(self._form, self._policy)
+        other: Answer = type(self)(self._form, self._policy)
         other._tape = self._tape
         other._sink = Sink(self._form.writer(), streamed=self._sink.streamed)
         other._sink.begin_anew(self._sink)
@@ -495,17 +546,16 @@ class Answer:
         return self._sink.end(delta, self._form.write_usage(self._usage, close.usage))
 
     def _show_rest(self, close: Close) -> None:
-        segment = self._segment
-        ended = self._form.stop_of(segment.reason, closed=segment.stopped) in {
-            Stop.END,
-            Stop.REFUSED,
-        }
+        ended = self._ending in {Stop.END, Stop.REFUSED}
         rest = [block for block in self._segment.blocks if not block.closed]
         calls = [block for block in rest if block.kind == CALL]
         cut = [call for call in calls if not call.whole(ended=ended)]
         # Whatever ends the turn: half a call goes out only if the caller asked for it.
         whole = [call for call in calls if call not in cut or close.cut_call == "keep"]
         others = [b for b in rest if b.kind != CALL and (ended or self._fit(b))]
+        followed = whole or (cut and close.cut_call in {"explain", "guide"})
+        while not (ended or followed) and others and others[-1].kind in THINKING:
+            others.pop()  # it leads nowhere, and some providers would not take it back
         self._show_blocks(others)
         empty = not self._sink.blocks and not whole
         if cut and (close.cut_call in {"explain", "guide"} or (close.cut_call == "drop" and empty)):

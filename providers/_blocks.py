@@ -81,7 +81,7 @@ class Block:
     free: bool = False
     """A call whose input is any text, not a JSON object."""
     sealed: bool = False
-    """Text under a signature: it goes out as it is, and is joined with nothing."""
+    """Under a signature: it goes out as it is, and nothing is joined to it. Text goes on behind."""
     begun: bool = False
     """The caller has seen its beginning..."""
     shown: int = 0
@@ -98,6 +98,11 @@ class Block:
         return "".join(as_text(d.get(key)) for d in self.deltas if d.get("type") == kind)
 
     @property
+    def phase(self) -> str:
+        """What part of the answer a text is; texts of two phases are not joined."""
+        return as_text(self.start.get("phase"))
+
+    @property
     def text(self) -> str:
         return as_text(self.start.get("text")) + self.pieces("text_delta", "text")
 
@@ -108,6 +113,19 @@ class Block:
         if raw or not self.start.get("input"):
             return raw
         return dumps(self.start["input"]).decode()
+
+    def goes_on(self, event: Json) -> bool:
+        """Whether a block that begins in the next hop of the answer is the rest of this one."""
+        plain = self.kind == TEXT or (self.kind in THINKING and self.loose)
+        sealed = self.sealed or event.get("sealed") is True
+        return plain and not sealed and not self.closed and self.start == event.get("content_block")
+
+    def begins(self, call: Json) -> bool:
+        """Whether this call is what had arrived of another one."""
+        if call.get("type") != CALL or call.get("name") != self.start.get("name"):
+            return False
+        ours, theirs = as_json(parsed(self.arguments or "{}")), as_json(call.get("input"))
+        return all(key in theirs and _starts(theirs[key], value) for key, value in ours.items())
 
     @property
     def signed(self) -> bool:
@@ -140,6 +158,10 @@ class Segment:
     stopped: bool = False
     error: Json | None = None
     _index: dict[object, Block] = field(default_factory=dict[object, Block])
+    _ahead: Block | None = None
+    """What the first block may go on in, of an answer that was opened again."""
+    _half: Block | None = None
+    """The call that was last when it was opened again, and not proven whole."""
 
     def add(self, event: Json) -> None:
         """Take in the next event. Unknown ones change nothing."""
@@ -153,8 +175,17 @@ class Segment:
         self._count(self.message.get("usage"))
 
     def on_block_start(self, event: Json) -> None:
+        half = self._half
+        if half is not None and half.begins(as_json(event.get("content_block"))):
+            self.blocks.remove(half)  # here it comes again
+            self._half = None
         if self.blocks:
             self.blocks[-1].proven = True  # the server had finished it when it began the next
+        before, self._ahead = self._ahead, None
+        if before is not None and before.goes_on(event):
+            before.done = False
+            self._index[event.get("index")] = before
+            return
         block = Block(
             as_json(event.get("content_block")),
             proven=not self.unary and event.get("proven") is not False,
@@ -186,6 +217,9 @@ class Segment:
 
     def reopen(self) -> None:
         """The same answer goes on in another attempt: forget how it ended."""
+        last = self._ahead = self.blocks[-1] if self.blocks else None
+        half = last is not None and last.kind == CALL and not (last.proven or last.begun)
+        self._half = last if half else None
         self.delta, self.usage, self.message = {}, {}, {}
         self.events, self.stopped, self.error = 0, False, None
 
@@ -229,6 +263,11 @@ class Segment:
         while kept and kept[-1].kind in THINKING:
             kept.pop()
         return kept
+
+
+def _starts(whole: object, value: object) -> bool:
+    texts = isinstance(whole, str) and isinstance(value, str)
+    return str(whole).startswith(str(value)) if texts else whole == value
 
 
 _ADD = {

@@ -8,14 +8,16 @@ Completions", the types of openai 3.5x, and the fields that vendors add to them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from continuation.providers import _blocks, _sse
 from continuation.providers._blocks import CALL, TEXT, THINKING, Block, Segment
+from continuation.providers._chat_skim import ChatSkim, lone_call_whole
 from continuation.providers._chat_writer import ChatWriter, folded
 from continuation.providers._form import Reader, Skim, Writer
-from continuation.providers._json import as_int, as_json, as_list, as_text, dumps, loads
+from continuation.providers._json import as_int, as_json, as_list, as_text, dumps, loads, parsed
 from continuation.providers._skim import last_object
 from continuation.providers._vendors import Profile
 from continuation.types import CallState, Ending, Json, Stop, Usage
@@ -53,12 +55,16 @@ class ChatForm:
     truncated = "length"
     lasting: tuple[str, ...] = ()
 
-    def __init__(self, profile: Profile, *, usage_asked: bool) -> None:
+    def __init__(
+        self, profile: Profile, *, usage_asked: bool, needy: Collection[str] = frozenset()
+    ) -> None:
         self._profile = profile
         self._usage_asked = usage_asked
+        self._needy = needy
+        """Tools that cannot be called without arguments."""
 
     def reader(self) -> Reader:
-        return ChatReader(self._profile)
+        return ChatReader(self._profile, self._needy)
 
     def skim(self) -> Skim:
         return ChatSkim()
@@ -77,7 +83,7 @@ class ChatForm:
         beside = {k: v for k, v in choice.items() if k not in {"message", "finish_reason"}}
         own = {k: said[k] for k in said if k in {"role", REFUSAL} and said[k] is not None}
         yield _blocks.opening({**head, "choice": beside, "said": own})
-        pieces = _Pieces(self._profile)
+        pieces = _Pieces(self._profile, self._needy)
         yield from pieces.take(said)
         yield from pieces.close()
         usage = as_json(body.get("usage"))
@@ -145,6 +151,8 @@ class ChatForm:
         if not sketch.calls:
             return CallState.NONE
         found = _CALLS.search(raw)
+        if found is not None and len(sketch.calls) == 1 and lone_call_whole(raw, found.start()):
+            return CallState.WHOLE
         blank = raw.rfind(b"\n\n", 0, found.start()) if found else -1
         reader, segment = self.reader(), Segment()
         for frame in _sse.frames(raw, blank + 2 if blank >= 0 else 0):
@@ -164,9 +172,9 @@ def _detail(usage: Json, group: str, key: str, count: int | None) -> None:
 class ChatReader:
     """Tells chunks as block events."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, needy: Collection[str] = frozenset()) -> None:
         self._optional = profile.terminal == "optional"
-        self._pieces = _Pieces(profile)
+        self._pieces = _Pieces(profile, needy)
         self._opened = self._ended = self._counted = False
 
     def events(self, frame: _sse.Frame) -> Sequence[Json]:
@@ -232,19 +240,43 @@ def _error(error: object) -> Json:
     return {**given, "type": str(kind)}
 
 
+@dataclass(slots=True)
+class _Call:
+    """One call of the answer: where it stands, and what came of it."""
+
+    index: object
+    block: int
+    ident: str
+    name: str
+    arguments: list[str] = field(default_factory=list[str])
+
+    def differs(self, ident: str, name: str) -> bool:
+        """Whether a piece under this call's index is the beginning of another call."""
+        if ident and self.ident:
+            return ident != self.ident
+        return bool(name) and (name != self.name or self._whole)
+
+    @property
+    def _whole(self) -> bool:
+        ended = bool(self.arguments) and self.arguments[-1].rstrip().endswith("}")
+        return ended and isinstance(parsed("".join(self.arguments)), dict)
+
+
 class _Pieces:
     """Splits deltas, and whole messages, into blocks."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, needy: Collection[str]) -> None:
         self._reasoning = (*profile.reasoning, "reasoning_content", "reasoning")
+        self._needy = needy
         self.known: Mapping[str, object] = {}
         """What every chunk says."""
         self._where = ""
         """What the open block is, "" when none is..."""
         self._open = self._number = 0
         """...and its number."""
-        self._calls: dict[object, tuple[int, str]] = {}
-        """By index: a call's block, and its id."""
+        self._calls: dict[object, _Call] = {}
+        """By index, or what stands for it."""
+        self._last: _Call | None = None
         self._said = 0
 
     def beside(self, chunk: Json) -> Json:
@@ -268,10 +300,19 @@ class _Pieces:
             yield event
 
     def close(self) -> Iterator[Json]:
-        """End the open block."""
-        if self._where:
+        """End the open block; not a call that lacks its arguments, whatever is said to follow."""
+        if self._where and not self._lacking():
             yield _blocks.stop(self._open)
-            self._where = ""
+        self._where = ""
+
+    def _lacking(self) -> bool:
+        call = self._last
+        return (
+            call is not None
+            and call.block == self._open
+            and call.name in self._needy
+            and not call.arguments
+        )
 
     def _split(self, delta: Json) -> Iterator[Json]:
         yield from self._think(delta)
@@ -318,34 +359,41 @@ class _Pieces:
                 yield _blocks.delta(self._open, "part_delta", native={"content": [item]})
 
     def _call(self, item: Json) -> Iterator[Json]:
-        """Join by index; a second id under one index, or none at all, is another call."""
+        """Join by index. Some servers leave it out, or give every call the same one."""
         own = as_json(item.get("custom")) or as_json(item.get("function"))
-        index, name = item.get("index"), as_text(item.get("id"))
+        ident, name = as_text(item.get("id")), as_text(own.get("name"))
+        index = item.get("index")
         if index is None:
-            index = name or len(self._calls)
-        block, known = self._calls.get(index, (0, ""))
-        if not block or (name and known and name != known):
-            start = {"type": CALL, "id": name, "name": as_text(own.get("name")), "native": item}
+            index = ident or (self._last.index if self._last is not None else 0)
+        call = self._calls.get(index)
+        if call is None or call.differs(ident, name):
+            start = {"type": CALL, "id": ident, "name": name, "native": item}
             free = item.get("type") == "custom" or "custom" in item
             yield from self._in(f"call {self._number}", start, free=free)
-            block = self._open
-            self._calls[index] = block, name
-        elif native := {k: v for k, v in item.items() if k not in _CALL and v is not None}:
-            yield _blocks.delta(block, "call_delta", native=native)
-        yield from self._arguments(block, own.get("input", own.get("arguments")))
+            call = self._last = self._calls[index] = _Call(index, self._open, ident, name)
+        else:
+            native = {k: v for k, v in item.items() if k not in _CALL and v is not None}
+            if ident and not call.ident:
+                native["id"] = call.ident = ident
+            if native:
+                yield _blocks.delta(call.block, "call_delta", native=native)
+        yield from self._arguments(call, own.get("input", own.get("arguments")))
 
-    def _legacy(self, call: Json) -> Iterator[Json]:
-        if "legacy" not in self._calls:
-            start = {"type": CALL, "id": "", "name": as_text(call.get("name")), "native": call}
-            yield from self._in("legacy call", {**start, "legacy": True})
-            self._calls["legacy"] = self._open, ""
-        yield from self._arguments(self._calls["legacy"][0], call.get("arguments"))
+    def _legacy(self, said: Json) -> Iterator[Json]:
+        call = self._calls.get("legacy")
+        if call is None:
+            name = as_text(said.get("name"))
+            start = {"type": CALL, "id": "", "name": name, "native": said, "legacy": True}
+            yield from self._in("legacy call", start)
+            call = self._last = self._calls["legacy"] = _Call("legacy", self._open, "", name)
+        yield from self._arguments(call, said.get("arguments"))
 
-    def _arguments(self, block: int, piece: object) -> Iterator[Json]:
+    def _arguments(self, call: _Call, piece: object) -> Iterator[Json]:
         if isinstance(piece, dict):  # Ollama's own form, passed on by some gateways
             piece = dumps(cast("Json", piece)).decode()
         if isinstance(piece, str) and piece:
-            yield _blocks.delta(block, "input_json_delta", partial_json=piece)
+            call.arguments.append(piece)
+            yield _blocks.delta(call.block, "input_json_delta", partial_json=piece)
 
     def _in(self, where: str, start: dict[str, Any], **traits: bool) -> Iterator[Json]:
         """Be in a block: end the open one if it is another, and begin."""
@@ -360,48 +408,3 @@ class _Pieces:
 _STEADY = frozenset({"id", "object", "created", "model", "system_fingerprint", "service_tier"})
 _CALL = frozenset({"index", "id", "type", "function", "custom"})
 """What of a call's pieces is told otherwise."""
-
-
-class ChatSkim:
-    """Counts what an event of mere text holds: the null reason and the text, and nothing of a call.
-
-    Inside JSON text a quote is escaped, so these bytes can only be what they look like.
-    """
-
-    blank = b"\n\n"
-    _SPELLINGS = (
-        (b'"finish_reason":null', b'"content":"'),
-        (b'"finish_reason": null', b'"content": "'),
-    )
-
-    def __init__(self) -> None:
-        self._null, self._text = self._SPELLINGS[0]
-
-    def flows(self, chunk: bytes) -> bool:
-        count = chunk.count(b"\n\n")
-        return (
-            chunk.count(self._null) == count > 0
-            and chunk.count(self._text) == count
-            and chunk.endswith(b"\n\n")
-            and b'"tool_calls"' not in chunk
-            and b"\r" not in chunk
-        )
-
-    def skips(self, raw: bytearray, start: int, end: int, *, flowing: bool) -> bool:
-        count = raw.count(b"\n\n", start, end)
-        if raw.count(self._null, start, end) != count and not self._other(raw, start, end, count):
-            return False
-        if raw.find(b"\r", start, end) >= 0:
-            return False
-        if not flowing:
-            return True
-        texts = raw.count(self._text, start, end)
-        return texts == count and raw.find(b'"tool_calls"', start, end) < 0
-
-    def _other(self, raw: bytearray, start: int, end: int, count: int) -> bool:
-        """Try how others write JSON; a server does not change its ways."""
-        for null, text in self._SPELLINGS:
-            if raw.count(null, start, end) == count:
-                self._null, self._text = null, text
-                return True
-        return False

@@ -63,8 +63,9 @@ class ChatWriter:
             own = "custom" if block.free else "function"
             return {"tool_calls": [{"index": self._calls.get(index, 0), own: piece}]}
         native = as_json(delta.get("native"))
-        if kind == "call_delta":
-            return {"tool_calls": [{"index": self._calls.get(index, 0), **native}]}
+        if kind == "call_delta":  # the SDK's accumulation takes no piece without `function`
+            blank: Json = {"custom" if block.free else "function": {}}
+            return {"tool_calls": [{"index": self._calls.get(index, 0), **blank, **native}]}
         if kind == "thinking_delta" and not native:
             return {"reasoning_content": delta.get("thinking")}
         return _shifted(native, block, delta.get("at"))
@@ -153,7 +154,7 @@ def call_of(block: Block, arguments: str) -> Json:
         "name": block.start.get("name"),
         _argument(block): arguments,
     }
-    kept = {k: v for k, v in native.items() if k not in {"index", own}}
+    kept = {k: v for k, v in native.items() if k not in {"index", "id", own} and v is not None}
     call: Json = {"id": block.start.get("id"), "type": own, **kept, own: said}
     for delta in block.deltas:
         if delta.get("type") == "call_delta":
@@ -189,7 +190,7 @@ def _fold(message: Json, native: Json) -> None:
             message[key] = held + value
         elif isinstance(held, list):
             message[key] = [*held, *as_list(value)]
-        elif isinstance(held, dict) and isinstance(value, dict):
+        elif as_json(held) and (value == {} or as_json(value)):
             message[key] = {**as_json(held), **as_json(value)}
         else:
             message[key] = value
@@ -207,8 +208,8 @@ def _shifted(native: Json, block: Block, at: object) -> Json:
 def _moved(note: Json, shift: int) -> Json:
     moved = dict(note)
     for key, value in note.items():
-        if isinstance(value, dict):
-            moved[key] = _moved(as_json(value), shift)
+        if inner := as_json(value):
+            moved[key] = _moved(inner, shift)
         elif key in {"start_index", "end_index"} and isinstance(value, int):
             moved[key] = value + shift
     return moved

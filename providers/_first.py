@@ -104,7 +104,9 @@ class FirstStream:
             return chunk
         end = len(raw)
         if not raw.endswith(self._blank):
-            end = raw.rfind(self._blank, self._seen) + len(self._blank)
+            # Only in what is new: the event that ends an answer can be as long as the answer.
+            new = max(self._seen, end - len(chunk) - len(self._blank) + 1)
+            end = raw.rfind(self._blank, new) + len(self._blank)
         gate = self._gate
         if not (
             gate.blind
@@ -129,6 +131,8 @@ class FirstStream:
     def _look(self, chunk: bytes) -> bytes:
         """Read the new events one by one."""
         shown = b""
+        if not _sse.may_end(self._tape.raw, self._seen, len(chunk)):
+            return shown
         for frame in _sse.frames(self._tape.raw, self._seen):
             start, self._seen = self._seen, frame.end
             events = () if frame.empty else self._reader.events(frame)

@@ -36,9 +36,12 @@ class Sink:
             self._out.append(self._writer.other(event))
 
     def comment(self) -> None:
-        """Keep the caller's connection alive, as the provider keeps ours."""
+        """Keep the caller's connection alive, as the provider keeps ours.
+
+        By a blank line, which every reader skips; a comment is no event to google-genai but JSON.
+        """
         if self._writing:
-            self._out.append(b":\n\n")
+            self._out.append(b"\n")
 
     def begin(self, message: Json) -> None:
         """Open the message; only the first opening is the caller's."""
@@ -52,10 +55,27 @@ class Sink:
         """The block that has begun and not ended."""
         return self.blocks[-1] if self.blocks and not self.blocks[-1].done else None
 
+    @property
+    def open_text(self) -> Block | None:
+        """The text that more text can go on in."""
+        block = self.open
+        return block if block is not None and block.kind == TEXT and not block.sealed else None
+
+    @property
+    def tail(self) -> str:
+        """The text that a later attempt goes on from: the open one, and what was sealed in it."""
+        said, near = list[str](), self.open_text is not None
+        for block in reversed(self.blocks):
+            if not (block.sealed or (near and block.kind == TEXT)):
+                break
+            said.append(block.text if block.kind == TEXT else "")
+            near = block.sealed
+        return "".join(reversed(said))
+
     def start(self, like: Block) -> None:
         """Begin a block like another one, without its deltas."""
         self.stop()
-        block = Block(dict(like.start), loose=like.loose, free=like.free)
+        block = Block(dict(like.start), loose=like.loose, free=like.free, sealed=like.sealed)
         self.blocks.append(block)
         if self._writing:
             self._out.append(self._writer.start(len(self.blocks) - 1, block))
@@ -67,12 +87,12 @@ class Sink:
         if self._writing:
             self._out.append(self._writer.delta(len(self.blocks) - 1, block, delta))
 
-    def text(self, piece: str) -> None:
-        """Go on in the open text, or begin one."""
+    def text(self, piece: str, like: Block | None = None) -> None:
+        """Go on in the open text, or begin one like another."""
         if not piece:
             return
-        if self.open is None or self.open.kind != TEXT:
-            self.start(Block({"type": TEXT, "text": ""}))
+        if self.open_text is None:
+            self.start(Block({**(like.start if like else {}), "type": TEXT, "text": ""}))
         self.delta({"type": "text_delta", "text": piece})
 
     def stop(self) -> None:
@@ -86,9 +106,9 @@ class Sink:
 
     def take_back(self, characters: int) -> None:
         """Remove the end of the open text; only where nothing was streamed."""
-        if characters and self.open is not None and not self.streamed:
-            text = self.open.text
-            fold(self.open, text[: len(text) - characters])
+        if characters and self.open_text is not None and not self.streamed:
+            text = self.open_text.text
+            fold(self.open_text, text[: len(text) - characters])
 
     def end(self, delta: Json, usage: Json) -> bytes:
         """Close the message: the terminal events, or the whole body."""

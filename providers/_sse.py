@@ -9,6 +9,8 @@ from dataclasses import dataclass
 _BLANK = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
 # The form in which nearly every event comes; one match in place of three splits.
 _PLAIN = re.compile(rb"event: ([^\r\n]+)\ndata: ([^\r\n]+)\n\n")
+_SHORT = 4096
+"""Bytes up to which one match is faster than four searches."""
 _LINES = re.compile(rb"\r\n|\n|\r")
 
 
@@ -46,15 +48,41 @@ def frames(raw: bytes | bytearray, start: int = 0, *, final: bool = False) -> li
     are the `final` bytes.
     """
     found: list[Frame] = []
-    while match := _PLAIN.match(raw, start):
-        start = match.end()
-        found.append(Frame(match[1].decode("utf-8", "replace"), match[2], start))
+    while frame := _plain(raw, start):
+        start = frame.end
+        found.append(frame)
     limit = len(raw) - 1 if raw.endswith(b"\r") and not final else len(raw)
     while match := _BLANK.search(raw, start, limit):
         name, data = parse(raw[start : match.start()])
         start = match.end()
         found.append(Frame(name, data, start))
     return found
+
+
+def _plain(raw: bytes | bytearray, start: int) -> Frame | None:
+    """Read an event in its usual form; what is as long as an answer is not matched, but found."""
+    if match := _PLAIN.match(raw, start, start + _SHORT):
+        return Frame(match[1].decode("utf-8", "replace"), match[2], match.end())
+    data = raw.find(b"\ndata: ", start, start + _SHORT) + 7
+    end = raw.find(b"\n", data)
+    usual = data > 7 and end >= 0 and raw.startswith(b"event: ", start)
+    if not usual or raw.find(b"\r", start, end) >= 0 or raw[end + 1 : end + 2] != b"\n":
+        return None
+    name = bytes(raw[start + 7 : data - 7])
+    return (
+        None
+        if b"\n" in name
+        else Frame(name.decode("utf-8", "replace"), bytes(raw[data:end]), end + 2)
+    )
+
+
+def may_end(raw: bytes | bytearray, start: int, added: int) -> bool:
+    """Whether the last `added` bytes may have ended the event that begins at `start`.
+
+    An event can be as long as the answer; it is not to be searched again with each chunk of it.
+    """
+    tail = raw[max(start, len(raw) - added - 3) :]
+    return b"\n\n" in tail or b"\r" in tail
 
 
 def remainder(raw: bytes | bytearray, start: int) -> tuple[str, bytes]:

@@ -32,6 +32,8 @@ _CEILING_ELSEWHERE = (
 )
 _ROOM = re.compile(r"exceed context limit: (\d+) \+ (\d+) > (\d+)")
 _PREFILL = re.compile(r"prefill|must end with a user message|final position", re.IGNORECASE)
+_LEAST_THINKING = 1024
+"""Tokens; a smaller `budget_tokens` is refused (docs: "Extended thinking")."""
 _FORM = MessagesForm()
 _BUSY = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 
@@ -53,19 +55,20 @@ class Call:
         limit = body.get("max_tokens")
         self.limit = limit if isinstance(limit, int) and not isinstance(limit, bool) else None
         self.streamed = bool(body.get("stream")) or path.endswith(":streamRawPredict")
-        self.structured = bool(as_json(body.get("output_config")).get("format")) or bool(
-            body.get("output_format")
-        )
-        self.liftable = True
+        shaped = as_json(body.get("output_config")).get("format") or body.get("output_format")
+        # A forced call is structured output of another name, and nothing can lift it: a model
+        # that has to call cannot be asked to go on with its text. Only asking again helps.
+        choice = as_text(as_json(body.get("tool_choice")).get("type"))
+        self._forced = choice if choice in {"any", "tool"} else ""
+        self.structured = bool(shaped or self._forced)
+        self.liftable = not self._forced
 
-    @property
-    def untouched(self) -> str | None:
+    def untouched(self, policy: Policy) -> str | None:
         """Why this request is not ours to heal."""
         if self.limit is None:
             return "no max_tokens in the request"
-        choice = as_text(as_json(self._body.get("tool_choice")).get("type"))
-        if choice in {"any", "tool"}:
-            return f"tool_choice {choice!r} forces a call"
+        if self._forced and policy.forced_calls == "pass":
+            return f"tool_choice {self._forced!r} forces a call"
         foreign = next((key for key in _FOREIGN if self._body.get(key) is not None), None)
         return f"the request uses {foreign!r}" if foreign else None
 
@@ -129,6 +132,19 @@ class Call:
 
     def answer(self, policy: Policy) -> Answer:
         return Answer(_FORM, policy)
+
+    def calmer(self) -> Call | None:
+        """Lower a manual budget to its minimum, or the effort where thinking is adaptive."""
+        thinking, config = as_json(self._body.get("thinking")), self._body.get("output_config")
+        budget = thinking.get("budget_tokens")
+        if isinstance(budget, int):
+            lowered: Json = {"thinking": {**thinking, "budget_tokens": _LEAST_THINKING}}
+            return Call(self._path, {**self._body, **lowered}) if budget > _LEAST_THINKING else None
+        if as_json(config).get("effort") == "low" or not self._thinking:
+            return None
+        return Call(
+            self._path, {**self._body, "output_config": {**as_json(config), "effort": "low"}}
+        )
 
     def hop(self, answer: Answer, limit: int | None) -> Outgoing:
         """Not reached: this format gives no tokens."""

@@ -18,13 +18,14 @@ from continuation.providers._answer import Answer
 from continuation.providers._chat_form import ChatForm
 from continuation.providers._json import as_int, as_json, as_list, as_text, dumps, loads
 from continuation.providers._requests import read_body
-from continuation.providers._vendors import Profile, profile
+from continuation.providers._vendors import UNKNOWN, Profile, profile
 from continuation.types import Head, Json, Outgoing, Refusal, Refused, Request, Way
 
 _PATH = re.compile(r"/chat/completions/?$")
 _DEPLOYMENT = re.compile(r"/deployments/([^/]+)/chat/completions/?$")  # Azure
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _BOUND = re.compile(r"\bthinking\b|reason", re.IGNORECASE)
+_LOW = frozenset({"none", "minimal", "low"})
 UNARY = 21_333
 """Tokens that a model writes in the ten minutes after which the SDK gives up and asks again."""
 
@@ -55,14 +56,17 @@ class Call:
         self.limit = as_int(body[self._given]) if self._given else None
         self.streamed = body.get("stream") is True
         kind = as_text(as_json(body.get("response_format")).get("type"))
-        self.structured = kind not in {"", "text"}
-        self.liftable = True
+        self._shaped = kind not in {"", "text"}
+        # A forced call is structured output that nothing can lift: a model that has to call cannot
+        # be asked to go on with its text. Only asking again helps.
+        forced = _forced(body.get("tool_choice"))
+        self.structured = self._shaped or forced
+        self.liftable = not forced
         self.unbounded = self.limit is None and vendor.default_limit_is_ceiling
         self.ceiling = vendor.ceiling(self.model)
         self.unary_ceiling: int | None = min(UNARY, vendor.stream_above or UNARY)
 
-    @property
-    def untouched(self) -> str | None:
+    def untouched(self, policy: Policy) -> str | None:
         """Why this request is not ours to heal."""
         body = self._body
         if (as_int(body.get("n")) or 1) > 1:
@@ -83,7 +87,7 @@ class Call:
         """Prefill is the server's matter, unless its profile leaves it to the model."""
         body = self._body
         present = [k for k in ("tools", "tool_choice") if body.get(k) not in (None, [], "auto")]
-        if self.structured:
+        if self._shaped:
             present.append("response_format")
         if self._thinks:
             present.append("thinking")
@@ -166,7 +170,26 @@ class Call:
 
     def answer(self, policy: Policy) -> Answer:
         asked = as_json(self._body.get("stream_options")).get("include_usage") is True
-        return Answer(ChatForm(self._vendor, usage_asked=asked), policy)
+        form = ChatForm(self._vendor, usage_asked=asked, needy=_needy(self._body))
+        return Answer(form, policy)
+
+    def calmer(self) -> Call | None:
+        """Lower what the request says of reasoning in its vendor's words, or else the effort."""
+        lowered = self._lowered()
+        if lowered is None:
+            return None
+        return Call(self._request, {**self._body, **lowered}, self._vendor, self._manners)
+
+    def _lowered(self) -> Json | None:
+        body = self._body
+        if as_text(as_json(body.get("thinking")).get("type")) == "enabled":
+            return {"thinking": {**as_json(body["thinking"]), "type": "disabled"}}
+        if body.get("enable_thinking") is True:
+            return {"enable_thinking": False}
+        if reasoning := as_json(body.get("reasoning")):
+            low = {"effort": "low"}
+            return None if reasoning.get("effort") in _LOW else {"reasoning": low}
+        return None if body.get("reasoning_effort") in _LOW else {"reasoning_effort": "low"}
 
     def hop(self, answer: Answer, limit: int | None) -> Outgoing:
         """Not reached: this format gives no tokens."""
@@ -179,9 +202,11 @@ class Call:
         if limit is not None and self._manners.limit != limit and self._manners.limit is None:
             self._manners.limit = limit
             return Refused(Refusal.FORM, refused.error)
-        ours = self._added and refused.kind is Refusal.FINAL and head.status in {400, 422}
-        if ours or (self._manners.counts and errors.refuses_stream_options(head.status, body)):
-            self._manners.counts = False  # it may be what an unknown server does not take
+        # It may be what an unknown server does not take, in words nobody knows.
+        strange = self._added and self._vendor.name == UNKNOWN
+        guessed = strange and refused.kind is Refusal.FINAL and head.status in {400, 422}
+        if self._manners.counts and (guessed or errors.refuses_stream_options(head.status, body)):
+            self._manners.counts = False
             return Refused(Refusal.FORM, refused.error)
         return refused
 
@@ -224,8 +249,28 @@ class Call:
         return Outgoing(dumps(body), headers={"accept": "application/json"})
 
 
+def _forced(choice: object) -> bool:
+    """Whether the model has to call: "required", a certain tool, or one of some with that mode."""
+    if isinstance(choice, dict):
+        given = as_json(choice)
+        allowed = as_json(given.get("allowed_tools")) or given
+        return given.get("type") != "allowed_tools" or allowed.get("mode") == "required"
+    return choice in {"required", "any"}  # "any" is Mistral's word
+
+
 def _user(text: str) -> Json:
     return {"role": "user", "content": text}
+
+
+def _needy(body: Json) -> frozenset[str]:
+    """Return the tools that cannot be called without arguments."""
+    tools = [as_json(tool) for tool in as_list(body.get("tools"))]
+    declared = [as_json(tool.get("function")) for tool in tools]
+    return frozenset(
+        as_text(tool.get("name"))
+        for tool in declared
+        if as_list(as_json(tool.get("parameters")).get("required"))
+    )
 
 
 def _lifted(body: Json) -> Json:

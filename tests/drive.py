@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from anthropic.lib.streaming._messages import accumulate_event
 from anthropic.types import Message, RawMessageStreamEvent
@@ -22,6 +22,7 @@ Answered = tuple[int, dict[str, str], Sequence[bytes], Exception | None]
 """Status, headers, the body as it arrives, and what it breaks off with."""
 
 Provider = Callable[[dict[str, Any]], Answered]
+T = TypeVar("T")
 _EVENT: TypeAdapter[RawMessageStreamEvent] = TypeAdapter(RawMessageStreamEvent)
 
 
@@ -41,19 +42,17 @@ class Driven:
         raw = b"".join(self.pieces).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         blocks = raw.split(b"\n\n")[:-1]
         lines = [line for block in blocks for line in block.split(b"\n")]
-        return [json.loads(line[5:]) for line in lines if line.startswith(b"data:")]
+        data = [line[5:].strip() for line in lines if line.startswith(b"data:")]
+        return [json.loads(text) for text in data if text != b"[DONE]"]
+
+    def joined(self, accumulate: Callable[[list[dict[str, Any]]], T]) -> T:
+        """Return the answer as some SDK's own accumulation builds it."""
+        return accumulate(self.told)
 
     @property
     def message(self) -> Message:
-        """Return the message as the SDK's own accumulation builds it."""
-        snapshot, buffers = None, dict[int, bytes]()
-        for event in self.told:
-            if event["type"] in {"ping", "novel"}:
-                continue
-            parsed = _EVENT.validate_python(event)
-            snapshot = accumulate_event(event=parsed, current_snapshot=snapshot, json_bufs=buffers)
-        assert snapshot is not None
-        return snapshot
+        """Return the message of a Messages stream."""
+        return self.joined(accumulate_message)
 
     @property
     def shown(self) -> str:
@@ -62,16 +61,34 @@ class Driven:
         return "".join(d["text"] for d in deltas if d["type"] == "text_delta")
 
 
-def drive(provider: Provider, request: dict[str, Any], policy: Policy | None = None) -> Driven:
-    """Run a turn to its end."""
+def accumulate_message(events: list[dict[str, Any]]) -> Message:
+    """Return the message as the SDK's own accumulation builds it."""
+    snapshot, buffers = None, dict[int, bytes]()
+    for event in events:
+        if event["type"] in {"ping", "novel"}:
+            continue
+        parsed = _EVENT.validate_python(event)
+        snapshot = accumulate_event(event=parsed, current_snapshot=snapshot, json_bufs=buffers)
+    assert snapshot is not None
+    return snapshot
+
+
+def drive(
+    provider: Provider,
+    request: dict[str, Any],
+    policy: Policy | None = None,
+    *,
+    path: str = "/v1/messages",
+    server: Mapping[str, object] | None = None,
+) -> Driven:
+    """Run a turn to its end; the path says which dialect's, `server` is its configuration."""
     driven = Driven()
     clock = itertools.count().__next__
     engine = Engine(dialects(), policy or Policy(), driven.events.append, lambda: clock() / 1000)
-    dialect = engine.claims("POST", "/v1/messages")
+    dialect = engine.claims("POST", path)
     assert dialect is not None
-    turn = engine.begin(
-        dialect, Request("host", "/v1/messages", {}, json.dumps(request).encode()), None
-    )
+    asked = Request("host", path, {}, json.dumps(request).encode(), server or {})
+    turn = engine.begin(dialect, asked, None)
     script = turn.run()
     reply: Reply = None
     live: Answered = (0, {}, [], None)

@@ -343,7 +343,8 @@ def test_as_many_connections_are_allowed_as_aiohttp_has() -> None:
 def test_a_timeout_still_bounds_the_call_from_beginning_to_end(streamed: bool) -> None:
     slow = Answer(events=PIECES * 40, gap=0.05)
     with Canned(lambda _: slow) as server, Way("async") as way:
-        asking = Asking(way, wrapped(server.url, timeout=300))
+        unhealed = continuation.Policy(enabled=False)  # else a cut answer would be in hand
+        asking = Asking(way, continuation.wrap(bare(server.url, timeout=300), config=unhealed))
         with pytest.raises(TimeoutError):
             _ = asking.stream() if streamed else asking.say()
         pool = asking.side._api_client._async_httpx_client

@@ -160,6 +160,12 @@ CASES: list[tuple[str, dict[str, Any], Action, Outcome | None]] = [
         Outcome.TRUNCATED,
     ),
     (
+        "cut at the ceiling, no visible text, less thinking asked for",
+        {"stop": Stop.LENGTH, "think_less": True},
+        Action.THINK_LESS,
+        None,
+    ),
+    (
         "cut at the ceiling, no visible text",
         {"stop": Stop.LENGTH},
         Action.FINISH,
@@ -214,6 +220,17 @@ def test_a_call_is_never_answered_with_a_recovery_turn() -> None:
         for shown, below in itertools.product((False, True), repeat=2):
             situation = Situation(stop=Stop.LENGTH, text=True, call=call, shown=shown, below=below)
             assert decide(situation).action is not Action.RECOVER
+
+
+def test_where_a_call_is_forced_nothing_is_sent_but_the_same_again() -> None:
+    flags = ("text", "shown", "below", "recovering", "later", "guide", "drops")
+    again = {Action.ESCALATE, Action.ESCALATE_BEHIND, Action.RESEND, Action.RESEND_BEHIND}
+    over = {Action.FINISH, Action.STOP, Action.CUT_CALL, Action.RAISE}
+    for stop, call in itertools.product(set(Stop) - {Stop.PAUSED}, CallState):
+        for values in itertools.product((False, True), repeat=len(flags)):
+            chosen = dict(zip(flags, values, strict=True))
+            situation = Situation(stop=stop, call=call, structured=True, **chosen)  # type: ignore[arg-type]
+            assert decide(situation).action in again | over
 
 
 def test_the_document_shows_the_table_row_by_row() -> None:

@@ -16,7 +16,7 @@ from spending import repeat, spend
 import continuation
 from continuation import Policy
 from continuation.policy import KEYS, changed, check, possible
-from continuation.simulator import Call, Reply, Simulator, Text
+from continuation.simulator import Call, Reply, Simulator, Text, Thinking
 
 WRITE = {"path": "a.txt", "content": "hello world, this is the whole file"}
 
@@ -177,6 +177,29 @@ CASES: dict[str, tuple[Look, object, object, object]] = {
         "drop",
         False,
     ),
+    "less_thinking": (
+        turn(
+            [cut(Thinking("Hm."))] * 2 + [end()],
+            lambda ran, sim: [body_of(post)["thinking"]["budget_tokens"] for post in sim.posts],
+            model=OLD,
+            max_tokens=8000,
+            thinking={"type": "enabled", "budget_tokens": 6000},
+        ),
+        [6000, 6000],
+        True,
+        [6000, 6000, 1024],
+    ),
+    "forced_calls": (
+        turn(
+            [cut(Call("Write", WRITE, cut=20)), end(Call("Write", WRITE), stop="tool_use")],
+            lambda ran, sim: len(sim.posts),
+            tools=[{"name": "Write", "input_schema": {"type": "object"}}],
+            tool_choice={"type": "any"},
+        ),
+        1,
+        "heal",
+        2,
+    ),
     "on_failure": (
         turn([cut(), *[REFUSED] * 2], lambda ran, _: ran.said.stop_reason),
         "end_turn",
@@ -291,6 +314,7 @@ ELSEWHERE = {
     "repair": "test_mending.py",
     "auto_resume": "test_mending.py",
     "quiet": "test_mending.py",
+    "chain_store": "test_responses_chain.py",
 }
 """Keys whose tests stand in a file of their own."""
 

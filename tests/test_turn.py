@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import anthropic
@@ -101,6 +102,63 @@ def test_an_error_of_the_first_attempt_is_unchanged(sim: Simulator, how: How) ->
     assert isinstance(ran.error, anthropic.BadRequestError)
     assert "bad thing" in str(ran.error)
     assert len(sim.posts) == 1
+
+
+# --- a forced call, where policy wants it healed ------------------------------------------------
+
+HEAL = replace(FAST, forced_calls="heal")
+
+FORCED: dict[str, Any] = {
+    "tools": [{"name": "Write", "input_schema": {"type": "object"}}],
+    "tool_choice": {"type": "tool", "name": "Write"},
+}
+
+
+@pytest.mark.parametrize("choice", [{"type": "any"}, FORCED["tool_choice"]])
+def test_a_forced_call_that_was_cut_is_escalated(
+    sim: Simulator, how: How, choice: dict[str, Any]
+) -> None:
+    sim.script([cut(Call("Write", WRITE, cut=20)), end(Call("Write", WRITE), stop="tool_use")])
+    ran = run(sim, how, policy=HEAL, **{**FORCED, "tool_choice": choice})
+    assert (ran.blocks, ran.said.stop_reason) == (["tool_use"], "tool_use")
+    assert ran.said.content[0].input == WRITE  # type: ignore[union-attr]
+    assert ran.told.outcome is Outcome.HEALED
+    assert limits(sim) == [1000, 128_000]
+    assert prompts(sim) == []
+
+
+@pytest.mark.parametrize(
+    "policy", [HEAL, replace(HEAL, cut_call="guide")], ids=["default", "guide"]
+)
+def test_a_forced_call_cut_at_the_ceiling_is_asked_for_no_more(
+    sim: Simulator, how: How, policy: Policy
+) -> None:
+    sim.script([cut(Call("Write", WRITE, cut=20))])
+    ran = run(sim, how, policy=policy, **FORCED, max_tokens=128_000)
+    assert (ran.blocks, ran.said.stop_reason) == (["text"], "max_tokens")
+    assert ran.told.outcome is Outcome.TRUNCATED
+    assert len(sim.posts) == 1
+
+
+def test_text_cut_where_a_call_is_forced_is_never_gone_on_with(sim: Simulator, how: How) -> None:
+    sim.script([cut(Text("I could also say that"))])
+    ran = run(sim, how, policy=HEAL, **FORCED, max_tokens=128_000)
+    assert (ran.text, ran.said.stop_reason) == ("I could also say that", "max_tokens")
+    assert ran.told.outcome is Outcome.TRUNCATED
+    assert len(sim.posts) == 1
+
+
+def test_a_stream_that_drops_where_a_call_is_forced_is_asked_for_again(
+    sim: Simulator, how: How
+) -> None:
+    if not streamed(how):
+        pytest.skip("a JSON body that breaks off is the caller's error")
+    whole = (Text("I could. "), Call("Write", WRITE))
+    sim.script([end(*whole, stop="tool_use", drop=6), end(*whole, stop="tool_use")])
+    ran = run(sim, how, policy=HEAL, **FORCED)
+    assert ran.said.content[-1].input == WRITE  # type: ignore[union-attr]
+    assert (ran.text, ran.told.outcome) == ("I could. ", Outcome.HEALED)
+    assert prompts(sim) == []
 
 
 # --- at the output limit --------------------------------------------------------------------

@@ -114,6 +114,7 @@ class GeminiFormat:
             context.thinks and before.only_thought,
             context.shows_thinking,
             hashlib.sha256(key.encode()).hexdigest(),
+            "candidatesTokenCount",
         )
 
     def answer(self, request: Recorded, reply: Reply) -> Answer:

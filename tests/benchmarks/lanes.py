@@ -8,9 +8,9 @@ from itertools import islice
 from typing import Any, Protocol
 
 import answers
-import anthropic
 import httpx2
 from upstream import raw
+from wires import Wire
 
 import continuation
 
@@ -28,11 +28,11 @@ class Lanes(Protocol):
     """How the turns of our client ended: a turn that was not looked at would cost nothing."""
 
     def stream(self, name: str, *, ours: bool) -> Iterator[object]:
-        """Read one stream through the SDK: `messages.create(stream=True)`."""
+        """Read one stream through the SDK: `create(stream=True)`."""
         ...
 
     def call(self, name: str, history: str, *, ours: bool) -> Iterator[object]:
-        """Make calls through the SDK: `messages.create()`."""
+        """Make calls through the SDK: `create()`."""
         ...
 
     def relay(self, name: str, *, ours: bool) -> Iterator[object]:
@@ -75,14 +75,18 @@ class Direct(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     What is left of the noise is small enough to see a tenth of a microsecond.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, dialect: str) -> None:
+        self._dialect = dialect
         self._streams: dict[str, list[bytes]] = {}
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         name = request.headers["x-answer"]
-        events = self._streams.get(name) or self._streams.setdefault(name, raw(name))
+        events = self._streams.get(name) or self._streams.setdefault(name, self._raw(name))
         kind = {"content-type": "text/event-stream"}
         return httpx2.Response(200, headers=kind, stream=_Events(events))
+
+    def _raw(self, name: str) -> list[bytes]:
+        return raw(name, self._dialect)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         return self.handle_request(request)
@@ -98,22 +102,24 @@ class _Noting:
 
 
 class SyncLanes(_Noting):
-    def __init__(self, url: str, transport: Direct | None = None) -> None:
+    def __init__(self, url: str, wire: Wire, transport: Direct | None = None) -> None:
         super().__init__()
         self.label = "no sockets, " if transport else ""
-        self._url = f"{url}/v1/messages"
+        self._url = url + wire.path
         http = httpx2.Client(transport=transport)
         own = http if transport else None  # else the SDK's default
-        sdk = anthropic.Anthropic(base_url=url, api_key="k", max_retries=0, http_client=own)
-        self._sdk = {False: sdk, True: continuation.wrap(sdk, on_event=self._note)}
+        at = url + wire.base
+        sdk = wire.client(base_url=at, api_key="k", max_retries=0, http_client=own)
+        healing = continuation.wrap(sdk, on_event=self._note)
+        self._create = {False: wire.create(sdk), True: wire.create(healing)}
         self._http = {False: http, True: continuation.http_client(http, on_event=self._note)}
 
     def stream(self, name: str, *, ours: bool) -> Iterator[object]:
-        yield from _sliced(iter(self._sdk[ours].messages.create(**_ask(name), stream=True)))
+        yield from _sliced(iter(self._create[ours](**_ask(name), stream=True)))
 
     def call(self, name: str, history: str, *, ours: bool) -> Iterator[object]:
         for _ in range(CALLS):
-            yield self._sdk[ours].messages.create(**_ask(name, history))
+            yield self._create[ours](**_ask(name, history))
 
     def relay(self, name: str, *, ours: bool) -> Iterator[object]:
         client = self._http[ours]
@@ -129,24 +135,28 @@ def _sliced(events: Iterator[object]) -> Iterator[int]:
 class AsyncLanes(_Noting):
     """The same on an event loop, which runs for one step at a time."""
 
-    def __init__(self, url: str, runner: asyncio.Runner, transport: Direct | None = None) -> None:
+    def __init__(
+        self, url: str, wire: Wire, runner: asyncio.Runner, transport: Direct | None = None
+    ) -> None:
         super().__init__()
         self.label = "no sockets, async " if transport else "async "
-        self._url = f"{url}/v1/messages"
+        self._url = url + wire.path
         self._runner = runner
         http = httpx2.AsyncClient(transport=transport)
         own = http if transport else None
-        sdk = anthropic.AsyncAnthropic(base_url=url, api_key="k", max_retries=0, http_client=own)
-        self._sdk = {False: sdk, True: continuation.wrap(sdk, on_event=self._note)}
+        at = url + wire.base
+        sdk = wire.async_client(base_url=at, api_key="k", max_retries=0, http_client=own)
+        healing = continuation.wrap(sdk, on_event=self._note)
+        self._create = {False: wire.create(sdk), True: wire.create(healing)}
         self._http = {False: http, True: continuation.async_http_client(http, on_event=self._note)}
 
     def stream(self, name: str, *, ours: bool) -> Iterator[object]:
-        opening: Any = self._sdk[ours].messages.create(**_ask(name), stream=True)
+        opening: Any = self._create[ours](**_ask(name), stream=True)
         yield from self._sliced(aiter(self._run(opening)))
 
     def call(self, name: str, history: str, *, ours: bool) -> Iterator[object]:
         for _ in range(CALLS):
-            yield self._run(self._sdk[ours].messages.create(**_ask(name, history)))
+            yield self._run(self._create[ours](**_ask(name, history)))
 
     def relay(self, name: str, *, ours: bool) -> Iterator[object]:
         client = self._http[ours]

@@ -7,7 +7,7 @@ import gc
 import statistics
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -136,9 +136,21 @@ def peak(action: Callable[[], object]) -> int:
 
 def is_quick(about: str) -> bool:
     """Read the command line: whether a short run will do."""
+    return bool(_parser(about).parse_args().quick)
+
+
+def options(about: str, dialects: Iterable[str]) -> tuple[bool, str]:
+    """Read the command line: whether a short run will do, and of which wire format."""
+    parser, names = _parser(about), list(dialects)
+    parser.add_argument("--dialect", choices=names, default=names[0], help="the wire format")
+    given = parser.parse_args()
+    return bool(given.quick), str(given.dialect)
+
+
+def _parser(about: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--quick", action="store_true", help="few rounds: a look, not a figure")
-    return bool(parser.parse_args().quick)
+    return parser
 
 
 def report(title: str, figures: Sequence[Figure]) -> int:

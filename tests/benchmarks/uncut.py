@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from lanes import CALLS, AsyncLanes, Direct, Lanes, SyncLanes
-from measure import Figure, Race, is_quick, peak, race, report
+from measure import Figure, Race, options, peak, race, report
 from upstream import raw, upstream
+from wires import WIRES
 
 EVENTS = 20_000
 RATIO, PER_EVENT, MEMORY = 1.05, 1.0, 2.0
@@ -56,11 +57,12 @@ def relays(lanes: Lanes, rounds: int) -> Iterator[Figure]:
         yield _cpu(f"{lanes.label}http_client(), {STREAMS[name]}", found, note)
 
 
-def memory(lanes: Lanes) -> Iterator[Figure]:
+def memory(lanes: Lanes, dialect: str) -> Iterator[Figure]:
     for name, how in STREAMS.items():
         what = f"{lanes.label}create(stream=True), {how}"
-        yield _memory(what, name, partial(lanes.stream, name))
-    yield _memory(f"{lanes.label}create(), answer 1 MB", LARGE, partial(lanes.call, LARGE, "Go."))
+        yield _memory(what, raw(name, dialect), partial(lanes.stream, name))
+    what = f"{lanes.label}create(), answer 1 MB"
+    yield _memory(what, raw(LARGE, dialect), partial(lanes.call, LARGE, "Go."))
 
 
 def _race(lanes: Lanes, lane: Callable[..., Iterator[object]], rounds: int) -> Race:
@@ -75,8 +77,8 @@ def _cpu(what: str, found: Race, note: str = "") -> Figure:
     return Figure(f"{what}: CPU added", added, "µs/event", PER_EVENT, note)
 
 
-def _memory(what: str, name: str, lane: Callable[..., Iterator[object]]) -> Figure:
-    size = sum(map(len, raw(name)))
+def _memory(what: str, answer: list[bytes], lane: Callable[..., Iterator[object]]) -> Figure:
+    size = sum(map(len, answer))
     plain, ours = (peak(partial(_exhaust, partial(lane, ours=ours))) for ours in (False, True))
     note = f"answer {size / 1e6:.2f} MB, peak {plain / 1e6:.2f} -> {ours / 1e6:.2f} MB"
     return Figure(f"{what}: memory added", (ours - plain) / size, "x raw", MEMORY, note)
@@ -96,17 +98,19 @@ def directly(lanes: Lanes, rounds: int) -> Iterator[Figure]:
 
 
 def main() -> int:
-    rounds = 2 if is_quick(str(__doc__)) else 8
+    quick, dialect = options(str(__doc__), WIRES)
+    rounds, wire = 2 if quick else 8, WIRES[dialect]
     figures: list[Figure] = []
-    with upstream() as url, asyncio.Runner() as runner:
-        for lanes in (SyncLanes(url, Direct()), AsyncLanes(url, runner, Direct())):
+    with upstream(dialect) as url, asyncio.Runner() as runner:
+        direct = Direct(dialect)
+        for lanes in (SyncLanes(url, wire, direct), AsyncLanes(url, wire, runner, direct)):
             figures += directly(lanes, rounds)
-        for lanes in (SyncLanes(url), AsyncLanes(url, runner)):
+        for lanes in (SyncLanes(url, wire), AsyncLanes(url, wire, runner)):
             figures += streams(lanes, rounds)
             figures += calls(lanes, rounds)
             figures += relays(lanes, rounds)
-            figures += memory(lanes)
-    return report("uncut answers, client.messages.create of the anthropic SDK", figures)
+            figures += memory(lanes, dialect)
+    return report(f"uncut answers, {wire.what}", figures)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ import threading
 import time
 from collections.abc import Generator
 
-import answers
+from answers import pieces
+from wires import WIRES
 
 BLOCK = 16_384
 LATE = 0.02
@@ -34,18 +35,19 @@ def _head(kind: str, *framing: str) -> bytes:
     return "\r\n".join((*lines, "", "")).encode()
 
 
-def raw(name: str) -> list[bytes]:
+def raw(name: str, dialect: str) -> list[bytes]:
     """Return the named answer's bytes, event by event or as one body."""
     kind, _, size = name.partition("/")
+    answers = WIRES[dialect].answers
     if kind in {"body", "late"}:
-        return [answers.body(answers.pieces(int(size)))]
+        return [answers.body(pieces(int(size)))]
     return answers.of_events(int(size), call=kind == "call")
 
 
 @functools.cache
-def writes(name: str) -> list[bytes]:
+def writes(name: str, dialect: str) -> list[bytes]:
     """Return what is written to the socket, write by write."""
-    parts = raw(name)
+    parts = raw(name, dialect)
     if name.startswith(("body/", "late/")):
         return [_head("application/json", f"content-length: {len(parts[0])}") + parts[0]]
     if name.startswith("blocks/"):
@@ -75,7 +77,7 @@ class _Handler(socketserver.StreamRequestHandler):
             line = self.rfile.readline()
         self.rfile.read(length)
         time.sleep(LATE if name.startswith("late/") else 0)
-        for data in writes(name):
+        for data in writes(name, sys.argv[1]):
             self.connection.sendall(data)
         return True
 
@@ -85,9 +87,9 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 @contextlib.contextmanager
-def upstream() -> Generator[str]:
-    """Start the provider in a child process; give its base URL."""
-    command = [sys.executable, __file__]
+def upstream(dialect: str) -> Generator[str]:
+    """Start a provider that speaks `dialect` in a child process; give its base URL."""
+    command = [sys.executable, __file__, dialect]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE) as child:
         assert child.stdout is not None
         yield f"http://127.0.0.1:{int(child.stdout.readline())}"
