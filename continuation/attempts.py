@@ -21,6 +21,9 @@ LESSONS = 2
 Build: TypeAlias = Callable[[int | None, Way], Outgoing]
 """Makes an attempt's request for a limit and a way; called again after a lesson."""
 
+Classify: TypeAlias = Callable[[Head, bytes], Refused]
+"""Says what an error answer means; the next request is built with what it teaches."""
+
 
 @dataclass(frozen=True, slots=True)
 class Opened:
@@ -46,9 +49,7 @@ class Attempts:
         budget: Budget,
         recorder: Recorder,
         now: Callable[[], float],
-        refused: Callable[[Head, bytes], Refused],
     ) -> None:
-        self._read_refusal = refused
         self._policy = policy
         self._budget = budget
         self._recorder = recorder
@@ -107,7 +108,7 @@ class Attempts:
             attempts[i] = replace(attempts[i], discarded=True)
 
     def open(
-        self, build: Build, limit: int | None, mode: Mode, way: Way
+        self, build: Build, classify: Classify, limit: int | None, mode: Mode, way: Way
     ) -> Generator[Command, Reply, Opened | None]:
         """Send a later attempt, its retries and lessons included; `None`: it failed for good."""
         tries, lessons = 0, LESSONS
@@ -115,7 +116,7 @@ class Attempts:
             reply = yield from self.send(build(limit, way), mode, limit)
             if isinstance(reply, Head) and reply.ok:
                 return Opened(reply, limit, way)
-            refused = yield from self._refused(reply)
+            refused = yield from _refused(reply, classify)
             self.record(error=refused.error)
             if self._budget.spent(self._recorder.draft()):
                 return None
@@ -143,8 +144,9 @@ class Attempts:
         yield Wait(seconds)
         return True
 
-    def _refused(self, reply: Reply) -> Generator[Command, Reply, Refused]:
-        if not isinstance(reply, Head):
-            return Refused(Refusal.BUSY, type(reply).__name__)
-        body = yield Read()
-        return self._read_refusal(reply, body if isinstance(body, bytes) else b"")
+
+def _refused(reply: Reply, classify: Classify) -> Generator[Command, Reply, Refused]:
+    if not isinstance(reply, Head):
+        return Refused(Refusal.BUSY, type(reply).__name__)
+    body = yield Read()
+    return classify(reply, body if isinstance(body, bytes) else b"")

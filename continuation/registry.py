@@ -12,6 +12,8 @@ from continuation.dialect import Dialect
 BUILT_IN = {
     "anthropic": "continuation.providers.anthropic_messages",
     "openai-chat": "continuation.providers.openai_chat",
+    "gemini": "continuation.providers.gemini",
+    "openai-responses": "continuation.providers.openai_responses",
 }
 """Name of a dialect -> module whose `DIALECT` it is. A built-in name wins over an entry point."""
 

@@ -119,9 +119,7 @@ class Turn:
         policy = self._policy = self._policies(model)
         self._budget = Budget(policy, self._dialect, self._learned, self._now)
         self.recorder.learned = self._budget.lessons
-        self._attempts = Attempts(
-            policy, self._budget, self.recorder, self._now, lambda h, b: self._call.refused(h, b)
-        )
+        self._attempts = Attempts(policy, self._budget, self.recorder, self._now)
 
     # --- the caller's request ----------------------------------------------------------------
 
@@ -473,7 +471,8 @@ class Turn:
         way: Way = Way.PROMPT,
     ) -> Generator[Command, Reply, Ending | None]:
         """Send a later attempt and read its answer; `None` when it failed for good."""
-        opened = yield from self._attempts.open(build, limit, resume(way).mode, way)
+        mode = resume(way).mode
+        opened = yield from self._attempts.open(build, self._call.refused, limit, mode, way)
         if opened is None:
             return None
         joins = resume(opened.way)
