@@ -44,6 +44,7 @@ _WRAPPED: Final = re.compile(
     r"\([^()]*\)\W*|\[[^\[\]]*\]\W*|\*\*[^*]*\*\*\W*|[*][^*]*[*]\W*|_[^_]*_\W*", re.DOTALL
 )
 _MARKS: Final = "([*_"
+_DIGITS: Final = re.compile(r"\d+")
 _BLANK_LINE: Final = re.compile(r"\n[ \t\r]*\n\s*$")
 _NO_PROSE: Final = frozenset({Form.CODE, Form.JSON, Form.CSV, Form.YAML, Form.HTML})
 
@@ -54,9 +55,9 @@ def preamble_evidence(cut: Cut, opening: str, rest: str) -> float:
     0 when it has not the shape of one. What `rest` repeats is not counted here.
     """
     said = opening.strip()
-    if not _has_shape(said, opening):
+    if not _has_shape(said, opening) or _is_like_the_text(cut, opening):
         return 0.0
-    known = _speaks_of_going_on(said)
+    known = _speaks_of_going_on(cut, said)
     ill = _fits_ill(cut, opening, said)
     allowed = _may_be_known if known else _may_be_unknown
     if not allowed(cut, opening, said) or (not known and ill < 2.5):
@@ -77,6 +78,20 @@ def _has_shape(said: str, opening: str) -> bool:
         return False
     ended = said[-1] in ENDS or bool(_WRAPPED.fullmatch(said))
     return (ended and (len(said.split()) > 1 or len(said) <= 24)) or _is_wide(said)
+
+
+def _is_like_the_text(cut: Cut, opening: str) -> bool:
+    """Whether the text itself has such lines, but for their numbers: then it is one more of them.
+
+    The first may be the rest of the line that was cut, and the last may break off.
+    """
+    known = {_DIGITS.sub("0", line.strip()) for line in cut.near.split("\n")}
+    first, *more = (_DIGITS.sub("0", line.strip()) for line in opening.strip().split("\n"))
+    begun = _DIGITS.sub("0", (cut.line + opening.split("\n")[0]).strip())
+    if first not in known and begun not in known:
+        return False
+    *whole, last = more or [""]
+    return all(line in known for line in whole) and any(line.startswith(last) for line in known)
 
 
 def _is_wide(text: str) -> bool:
@@ -172,9 +187,10 @@ def _stands_apart(opening: str, said: str) -> float:
     return 2.0 if blank_line and announces else 1.5 if blank_line or announces else 0.5
 
 
-def _speaks_of_going_on(said: str) -> float:
-    """Points for stems known to us; at most four."""
-    points = 2.0 if RESUMING.search(said) else 0.0
+def _speaks_of_going_on(cut: Cut, said: str) -> float:
+    """Points for stems known to us; at most four. A text that goes on about going on gets fewer."""
+    found = RESUMING.search(said)
+    points = 0.0 if found is None else 1.0 if found[0].lower() in cut.near.lower() else 2.0
     points += 0.5 if AGREEING.match(said) else 0.0
     return points + (1.5 if len(said) <= 160 and OF_ITSELF.search(said) else 0.0)
 

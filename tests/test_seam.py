@@ -499,3 +499,10 @@ def test_a_verdict_holds_counts_and_no_text() -> None:
     verdict = join(PROSE, PROSE_REST)[1]
     assert verdict == Verdict(SeamKind.EXACT, 0, 0, 0, verdict.confidence)
     assert 0 <= verdict.confidence <= 1
+
+
+@pytest.mark.parametrize("at", range(900, 990))
+def test_lines_that_speak_of_going_on_are_no_preamble(at: int) -> None:
+    text = "".join(f"Line {n}: der Text, 文字 und 🙂, geht weiter.\n" for n in range(60))
+    seam = Seam(text[:at], anchor=choose_anchor(text[:at]))
+    assert seam.feed(text[at:]) + seam.finish() == text[at:]
