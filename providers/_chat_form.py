@@ -12,12 +12,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from continuation.providers import _blocks, _sse
+from continuation.providers import _blocks, _openai_usage, _sse
 from continuation.providers._blocks import CALL, TEXT, THINKING, Block, Segment
 from continuation.providers._chat_skim import ChatSkim, lone_call_whole
 from continuation.providers._chat_writer import ChatWriter, folded
 from continuation.providers._form import Reader, Skim, Writer
-from continuation.providers._json import as_int, as_json, as_list, as_text, dumps, loads, parsed
+from continuation.providers._json import as_json, as_list, as_text, dumps, loads, parsed
 from continuation.providers._skim import last_object
 from continuation.providers._vendors import Profile
 from continuation.types import CallState, Ending, Json, Stop, Usage
@@ -97,35 +97,12 @@ class ChatForm:
         return _STOPS.get(reason, Stop.END)
 
     def read_usage(self, usage: Json) -> Usage | None:
-        """`prompt_tokens` counts cached ones too, in the engine's words they stand apart."""
-        if not usage:
-            return None
-        read = as_json(usage.get("prompt_tokens_details"))
-        cached, written = as_int(read.get("cached_tokens")), as_int(read.get("cache_write_tokens"))
-        prompt = as_int(usage.get("prompt_tokens"))
-        details = as_json(usage.get("completion_tokens_details"))
-        return Usage(
-            input=None if prompt is None else max(0, prompt - (cached or 0) - (written or 0)),
-            cached=cached,
-            cache_write=written,
-            output=as_int(usage.get("completion_tokens")),
-            thinking=as_int(details.get("reasoning_tokens")),
-        )
+        return _openai_usage.read(usage, _openai_usage.CHAT)
 
     def write_usage(self, native: Json, usage: Usage | None) -> Json:
         if usage is None or not native:
             return native
-        prompt, output = usage.prompt, usage.output
-        written = dict(native)
-        if prompt is not None:
-            written["prompt_tokens"] = prompt
-        if output is not None:
-            written["completion_tokens"] = output
-        if prompt is not None and output is not None:
-            written["total_tokens"] = prompt + output
-        _detail(written, "prompt_tokens_details", "cached_tokens", usage.cached)
-        _detail(written, "completion_tokens_details", "reasoning_tokens", usage.thinking)
-        return written
+        return _openai_usage.write(native, usage, _openai_usage.CHAT)
 
     def wire(self, block: Block) -> Json:
         """Return the block as the part of an assistant message it is."""
@@ -161,12 +138,6 @@ class ChatForm:
         ended = self.stop_of(sketch.reason, closed=True) is Stop.END
         whole = all(call.whole(ended=ended) for call in segment.calls)
         return CallState.WHOLE if whole else CallState.CUT
-
-
-def _detail(usage: Json, group: str, key: str, count: int | None) -> None:
-    details = as_json(usage.get(group))
-    if count is not None and (count or key in details):
-        usage[group] = {**details, key: count}
 
 
 class ChatReader:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from continuation.providers import _openai_usage
 from continuation.providers._blocks import CALL, THINKING, Block, Segment
 from continuation.providers._form import Reader, Skim, Writer
-from continuation.providers._json import as_int, as_json
 from continuation.providers._responses_items import (
     PARTS,
     SERVER_ITEMS,
@@ -75,39 +75,12 @@ class ResponsesForm:
         return _STOPS.get(reason, Stop.END)
 
     def read_usage(self, usage: Json) -> Usage | None:
-        """`input_tokens` counts cached ones too; in the engine's words they stand apart."""
-        if not usage:
-            return None
-        read = as_json(usage.get("input_tokens_details"))
-        cached, put = as_int(read.get("cached_tokens")), as_int(read.get("cache_write_tokens"))
-        prompt = as_int(usage.get("input_tokens"))
-        details = as_json(usage.get("output_tokens_details"))
-        return Usage(
-            input=None if prompt is None else max(0, prompt - (cached or 0) - (put or 0)),
-            cached=cached,
-            cache_write=put,
-            output=as_int(usage.get("output_tokens")),
-            thinking=as_int(details.get("reasoning_tokens")),
-        )
+        return _openai_usage.read(usage, _openai_usage.RESPONSES)
 
     def write_usage(self, native: Json, usage: Usage | None) -> Json:
         if usage is None:
             return native
-        total = None if usage.prompt is None else usage.prompt + (usage.output or 0)
-        counts = {
-            "input_tokens": usage.prompt,
-            "output_tokens": usage.output,
-            "total_tokens": total,
-        }
-        read = {"cached_tokens": usage.cached, "cache_write_tokens": usage.cache_write}
-        merged = _laid_over(native, counts)
-        for key, details in (
-            ("input_tokens_details", read),
-            ("output_tokens_details", {"reasoning_tokens": usage.thinking}),
-        ):
-            if told := _laid_over(as_json(native.get(key)), details):
-                merged[key] = told
-        return merged
+        return _openai_usage.write(native, usage, _openai_usage.RESPONSES)
 
     def wire(self, block: Block) -> Json:
         """Return the block as input of a later request, under no id."""
@@ -138,7 +111,3 @@ def _kind(body: Json) -> str:
     """Return the event that would have ended this answer; unfinished ones end like any other."""
     status = body.get("status")
     return str(status) if status in {"incomplete", "failed", "cancelled"} else "completed"
-
-
-def _laid_over(native: Json, counts: dict[str, int | None]) -> Json:
-    return {**native, **{key: count for key, count in counts.items() if count is not None}}

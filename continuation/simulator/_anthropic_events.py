@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._anthropic_body import Json
-from .model import tokens
+from ._cost import arrived, compact, cost
 from .scenario import SIGNED, Block, Call, Raw, Reply, Text, Thinking
 from .wire import Event
 
@@ -50,7 +50,7 @@ def events(reply: Reply, envelope: Envelope) -> Iterator[Event]:
 def raw_events(listed: Sequence[tuple[str | None, str | Mapping[str, Any]]]) -> Iterator[Event]:
     """Write events as they were given."""
     for name, data in listed:
-        yield Event(name, data if isinstance(data, str) else _text(data))
+        yield Event(name, data if isinstance(data, str) else compact(data))
 
 
 def whole_members(text: str) -> Json:
@@ -96,8 +96,8 @@ def _head(envelope: Envelope, usage: Json) -> Json:
 
 def _usage(reply: Reply, envelope: Envelope) -> Json:
     """Count the output; an empty answer that ended by itself costs two tokens."""
-    spent = sum(map(_cost, reply.blocks)) or (2 if reply.stop == "end_turn" else 0)
-    thought = sum(_cost(block) for block in reply.blocks if isinstance(block, Thinking))
+    spent = sum(map(cost, reply.blocks)) or (2 if reply.stop == "end_turn" else 0)
+    thought = sum(cost(block) for block in reply.blocks if isinstance(block, Thinking))
     usage = {
         **envelope.input_usage,
         "output_tokens": spent,
@@ -117,23 +117,6 @@ def _ending(reply: Reply) -> Json:
     return {"stop_reason": reply.stop, "stop_sequence": reply.stop_sequence, **reply.extra}
 
 
-def _cost(block: Block) -> int:
-    match block:
-        case Thinking(text, tokens=counted):
-            return tokens(text) if counted is None else counted
-        case Text(text):
-            return tokens(text)
-        case Call():
-            return tokens(_arrived(block))
-        case Raw(raw):
-            return tokens(_text(raw))
-
-
-def _arrived(call: Call) -> str:
-    raw = call.arguments if isinstance(call.arguments, str) else _text(call.arguments)
-    return raw[: call.cut]
-
-
 def _whole(block: Block, envelope: Envelope) -> Json:
     match block:
         case Text(text):
@@ -145,7 +128,7 @@ def _whole(block: Block, envelope: Envelope) -> Json:
                 "signature": _signature(block, envelope) or "",
             }
         case Call():
-            return {**_call(block, envelope), "input": whole_members(_arrived(block))}
+            return {**_call(block, envelope), "input": whole_members(arrived(block))}
         case Raw(raw):
             return dict(raw)
 
@@ -175,7 +158,7 @@ def _block_events(index: int, block: Block, size: int, envelope: Envelope) -> It
             yield from _signature_event(index, _signature(block, envelope))
         case Call():
             yield _delta(index, "input_json_delta", "partial_json", "")
-            yield from _deltas(index, "input_json_delta", "partial_json", _arrived(block), size)
+            yield from _deltas(index, "input_json_delta", "partial_json", arrived(block), size)
         case Raw():
             pass
     yield _event({"type": "content_block_stop", "index": index})
@@ -206,13 +189,10 @@ def _deltas(index: int, kind: str, name: str, text: str, size: int) -> Iterator[
 
 def _delta(index: int, kind: str, name: str, piece: str) -> Event:
     """Write the most frequent event by hand: a long stream has tens of thousands of them."""
-    delta = f'{{"type":"{kind}","{name}":{_text(piece)}}}'
+    delta = f'{{"type":"{kind}","{name}":{compact(piece)}}}'
     data = f'{{"type":"content_block_delta","index":{index},"delta":{delta}}}'
     return Event("content_block_delta", data)
 
 
 def _event(data: Json) -> Event:
-    return Event(data["type"], _text(data))
-
-
-_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+    return Event(data["type"], compact(data))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ._anthropic_body import Json
 from ._chat_vendors import Vendor
-from .model import tokens
+from ._cost import arrived, compact, cost
 from .scenario import Block, Call, Raw, Reply, Text, Thinking
 from .wire import Event
 
@@ -84,9 +83,9 @@ def chunks(reply: Reply, envelope: Envelope) -> Iterator[Event]:
 
 def usage(reply: Reply, envelope: Envelope) -> Json:
     """Count what the completion cost; an echoed prefix belongs to the prompt."""
-    spent = sum(map(_cost, reply.blocks)) * envelope.choices
+    spent = sum(map(cost, reply.blocks)) * envelope.choices
     hidden = Thinking if not _withheld(reply, envelope) else (Thinking, Text)
-    thought = sum(_cost(block) for block in reply.blocks if isinstance(block, hidden))
+    thought = sum(cost(block) for block in reply.blocks if isinstance(block, hidden))
     counted = {
         "prompt_tokens": envelope.prompt_tokens,
         "completion_tokens": spent,
@@ -153,7 +152,7 @@ def _message(blocks: list[Block], envelope: Envelope) -> Json:
     if envelope.vendor.openai:
         message |= {"refusal": None, "annotations": []}
     if calls:
-        message["tool_calls"] = [_call(call, _arrived(call), envelope) for call in calls]
+        message["tool_calls"] = [_call(call, arrived(call), envelope) for call in calls]
     for block in blocks:
         if isinstance(block, Raw):
             message |= dict(block.block)
@@ -166,11 +165,6 @@ def _call(call: Call, arguments: str, envelope: Envelope) -> Json:
     return {"id": name, "type": "function", "function": function}
 
 
-def _arrived(call: Call) -> str:
-    raw = call.arguments if isinstance(call.arguments, str) else _text(call.arguments)
-    return raw[: call.cut]
-
-
 def _reasoning(text: str, envelope: Envelope) -> Json:
     name = envelope.vendor.reasoning
     if not text or name is None:
@@ -179,18 +173,6 @@ def _reasoning(text: str, envelope: Envelope) -> Json:
         return {name: text}
     detail = {"type": "reasoning.text", "text": text, "format": "unknown", "index": 0}
     return {name: text, "reasoning_details": [detail]}
-
-
-def _cost(block: Block) -> int:
-    match block:
-        case Thinking(text, tokens=counted):
-            return tokens(text) if counted is None else counted
-        case Text(text):
-            return tokens(text)
-        case Call():
-            return tokens(_arrived(block))
-        case Raw(raw):
-            return tokens(_text(raw))
 
 
 # -- a stream
@@ -217,7 +199,7 @@ def _deltas(blocks: list[Block], size: int, envelope: Envelope) -> Iterator[Json
 
 def _call_deltas(index: int, call: Call, size: int, envelope: Envelope) -> Iterator[Json]:
     """Yield id and name, then the arguments; some servers wait until they have the whole."""
-    arguments = _arrived(call)
+    arguments = arrived(call)
     at_once = envelope.vendor.whole_calls
     begun = _call(call, arguments if at_once else "", envelope)
     yield {"tool_calls": [{"index": index, **begun}]}
@@ -282,7 +264,4 @@ def _first_of_azure(envelope: Envelope) -> Json:
 
 
 def _event(data: Json) -> Event:
-    return Event(None, _text(data))
-
-
-_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+    return Event(None, compact(data))

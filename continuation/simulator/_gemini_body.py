@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ._anthropic_body import Json, mapping, objects
+from ._cost import compact
 from .model import Said, tokens
 
 _PATH = re.compile(
@@ -138,12 +139,9 @@ def conversation(target: Target, body: Json) -> bytes:
 def input_tokens(body: Json) -> int:
     """Estimate the input: the four-character tokens of the prompt as JSON."""
     listed = (get(body, name) for name in _CONVERSATION)
-    return sum(tokens(written(value)) for value in listed if value is not None)
+    return sum(tokens(compact(value)) for value in listed if value is not None)
 
 
 def digest(value: Any) -> bytes:
     text = json.dumps(value, sort_keys=True)
     return hashlib.sha256(text.encode()).digest()[:18]
-
-
-written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -10,8 +10,9 @@ from typing import Any, cast
 
 from ._anthropic_body import Json, items, mapping
 from ._anthropic_events import whole_members
+from ._cost import arrived
 from ._gemini_body import call_of, text_of
-from ._gemini_hops import Portion, Progress, arrived
+from ._gemini_hops import Portion, Progress
 from .model import tokens
 from .scenario import SIGNED, Block, Call, Raw, Reply, Text, Thinking
 

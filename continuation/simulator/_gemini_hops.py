@@ -15,9 +15,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ._gemini_body import digest, written
+from ._cost import cost
+from ._gemini_body import digest
 from ._gemini_signatures import decoded
-from .model import CHARS_PER_TOKEN, tokens
+from .model import CHARS_PER_TOKEN
 from .scenario import Block, Call, Raw, Text, Thinking
 
 
@@ -146,22 +147,3 @@ class Portion:
         self.progress = Progress(
             now.thought + thought, now.said + said, now.begun + begun, now.text + text
         )
-
-
-def arrived(call: Call) -> str:
-    """Return as much of a call's arguments, as JSON, as the limit let through."""
-    raw = call.arguments if isinstance(call.arguments, str) else written(call.arguments)
-    return raw[: call.cut]
-
-
-def cost(block: Block) -> int:
-    """Count a block's tokens."""
-    match block:
-        case Thinking(text, tokens=counted):
-            return tokens(text) if counted is None else counted
-        case Text(text):
-            return tokens(text)
-        case Call():
-            return tokens(arrived(block))
-        case Raw(raw):
-            return tokens(written(raw))

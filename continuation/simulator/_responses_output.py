@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from continuation.history.tree import as_map
 
+from ._cost import arrived, cost
 from ._responses_items import conversation_id, item_id
-from .model import CHARS_PER_TOKEN, tokens
+from .model import CHARS_PER_TOKEN
 from .scenario import SIGNED, Block, Call, Raw, Reply, Text, Thinking
 from .wire import Json
 
@@ -176,14 +176,8 @@ def _call(call: Call, envelope: Envelope, status: str) -> Json:
         "status": status,
         "call_id": call.id or envelope.new_id("call"),
         "name": call.name,
-        "arguments": _arrived(call),
+        "arguments": arrived(call),
     }
-
-
-def _arrived(call: Call) -> str:
-    given = call.arguments
-    raw = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-    return raw[: call.cut]
 
 
 def token_logprobs(text: str) -> list[Json]:
@@ -201,8 +195,8 @@ def token_logprobs(text: str) -> list[Json]:
 def _usage(reply: Reply, envelope: Envelope) -> Json:
     """Count the output; an empty answer that ended by itself costs two tokens."""
     empty = 2 if ending(reply)[0] == "completed" else 0
-    spent = sum(map(_cost, reply.blocks)) or empty
-    thought = sum(_cost(block) for block in reply.blocks if isinstance(block, Thinking))
+    spent = sum(map(cost, reply.blocks)) or empty
+    thought = sum(cost(block) for block in reply.blocks if isinstance(block, Thinking))
     usage = {
         **envelope.input_usage,
         "output_tokens": spent,
@@ -211,15 +205,3 @@ def _usage(reply: Reply, envelope: Envelope) -> Json:
         **(reply.usage or {}),
     }
     return {name: value for name, value in usage.items() if value is not None}
-
-
-def _cost(block: Block) -> int:
-    match block:
-        case Thinking(text, tokens=counted):
-            return tokens(text) if counted is None else counted
-        case Text(text):
-            return tokens(text)
-        case Call():
-            return tokens(_arrived(block))
-        case Raw(raw):
-            return tokens(json.dumps(raw, ensure_ascii=False))

@@ -16,7 +16,8 @@ from continuation.limits import DEFAULT_CEILING, ModelLimits, find
 
 from . import _gemini_signatures as signatures
 from ._anthropic_body import Json, items, mapping
-from ._gemini_body import Target, config, get, is_alias, is_google, target, turns, written
+from ._cost import compact
+from ._gemini_body import Target, config, get, is_alias, is_google, target, turns
 from ._gemini_checks import Context, first_count_refusal, first_refusal
 from ._gemini_events import Envelope, chunks, response
 from ._gemini_hops import Portion, Progress, Tokens
@@ -88,7 +89,7 @@ class GeminiFormat:
         return "other" if ours else None
 
     def error(self, status: int, message: str, kind: str | None = None) -> Answer:
-        body = written(_error(status, message, kind)).encode()
+        body = compact(_error(status, message, kind)).encode()
         return Answer(status, {"content-type": "application/json; charset=UTF-8"}, body)
 
     def error_event(self, kind: str, message: str) -> Event:
@@ -130,7 +131,7 @@ class GeminiFormat:
         envelope = self._envelope(context, scenario)
         if not streamed:
             head = {"content-type": "application/json; charset=UTF-8", **reply.headers}
-            return Answer(200, head, written(response(reply, portion, envelope)).encode())
+            return Answer(200, head, compact(response(reply, portion, envelope)).encode())
         return self._stream(request, reply, portion, envelope)
 
     def other(self, request: Recorded, scenario: Scenario) -> Answer:
@@ -308,7 +309,7 @@ def _listed(request: Recorded, answer: Answer) -> Answer:
 
 def _event(data: Any) -> Event:
     """Write a chunk as Google does: no name, no comments, and always CRLF at a line's end."""
-    text = data if isinstance(data, str) else written(data)
+    text = data if isinstance(data, str) else compact(data)
     return Event(None, text, f"data: {text}\r\n\r\n".encode())
 
 
@@ -316,7 +317,7 @@ def _array(whole: Iterable[Any]) -> Iterator[Event]:
     """Write a stream without `alt=sse`: a JSON array, one element after the other."""
     opening = "["
     for data in whole:
-        text = data if isinstance(data, str) else written(data)
+        text = data if isinstance(data, str) else compact(data)
         yield Event(None, text, f"{opening}{text}\n".encode())
         opening = ",\r\n"
     yield Event(None, "", b"]" if opening != "[" else b"[]")
@@ -357,7 +358,7 @@ def _not_found(asked: Target) -> str:
 
 def _json(value: Json) -> Answer:
     head = {"content-type": "application/json; charset=UTF-8"}
-    return Answer(200, head, written(value).encode())
+    return Answer(200, head, compact(value).encode())
 
 
 def _raw(reply: Reply) -> Answer:
