@@ -25,7 +25,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import replace
 
-from continuation import mending
 from continuation.attempts import Attempts, Build
 from continuation.budget import Budget
 from continuation.commands import (
@@ -43,14 +42,13 @@ from continuation.commands import (
 from continuation.decide import Action, Decision, Outcome, Situation, decide
 from continuation.dialect import Answer, Call, Dialect, Feed
 from continuation.limits import Learned
+from continuation.opening import Opening
 from continuation.policy import Policy
 from continuation.prompts import Cause, cut_call_guidance, recovery_prompt
 from continuation.report import (
     Escalating,
     Recorder,
     Recovering,
-    Repair,
-    Repairing,
     Truncated,
 )
 from continuation.seam import choose_anchor, is_loop
@@ -62,8 +60,6 @@ from continuation.types import (
     Enough,
     Head,
     Mode,
-    Outgoing,
-    Refusal,
     Request,
     Resume,
     Stop,
@@ -172,76 +168,19 @@ class Turn:
 
     def _open_first(self) -> Generator[Command, Reply, Head | None]:
         """Send the caller's request; `None` when its answer is to be handed over as it is."""
-        raised = self._budget.raised_first(self._call) if self._untouched is None else None
-        mended = self._mend_before()
-        if mended is not None:
-            reply = yield from self._attempts.send(mended, Mode.FIRST, self._budget.limit)
-        elif raised is None:
-            reply = yield from self._attempts.send(None, Mode.FIRST, self._budget.limit)
+        if self._readable:
+            opening = Opening(
+                self._dialect, self._call, self._policy, self._budget, self._attempts, self.recorder
+            )
+            reply = yield from opening.send(ours=self._untouched is None)
+            self._call = opening.call
         else:
-            reply = yield from self._open_raised(raised)
-        if isinstance(reply, Head) and reply.status in mending.STATUSES:
-            reply = yield from self._mend_after(reply)
+            reply = yield from self._attempts.send(None, Mode.FIRST, None)
         if isinstance(reply, BaseException):
             self._attempts.record(error=type(reply).__name__)
             self.recorder.finish(Outcome.FAILED, "the request failed")
             yield Raise(reply)
         return self._ours(reply) if isinstance(reply, Head) else None
-
-    def _open_raised(self, raised: int) -> Generator[Command, Reply, Reply]:
-        """Send the caller's request with a limit of ours; if that is refused, the caller's own."""
-        outgoing = self._call.first(raised)
-        reply = yield from self._attempts.send(outgoing, Mode.FIRST, raised)
-        if not (isinstance(reply, Head) and reply.status in {400, 422, 429}):
-            self._budget.limit = raised
-            return reply
-        body = yield Read()
-        refused = self._call.refused(reply, body if isinstance(body, bytes) else b"")
-        self._attempts.record(error=refused.error)
-        self._budget.forget_raised()
-        named = refused.maximum if self._budget.learn(refused, raised) else None
-        spare = self._budget.sent == 1 and self._policy.max_attempts > 2
-        if named is not None and named > (self._budget.limit or 0) and spare:
-            return (yield from self._open_raised(named))
-        return (yield from self._attempts.send(None, Mode.FIRST, self._budget.limit))
-
-    def _mend_before(self) -> Outgoing | None:
-        """Return the caller's request with its history made valid, if policy wants that."""
-        if not self._readable:
-            return None
-        mended = mending.before_sending(self._dialect, self._call, self._policy)
-        return self._mended(mended) if mended is not None else None
-
-    def _mend_after(self, head: Head) -> Generator[Command, Reply, Reply]:
-        """A history the provider rejects is repaired and sent again, once."""
-        body = yield Read()
-        if not self._readable or not isinstance(body, bytes):
-            return head
-        mended = mending.after_refusal(self._dialect, self._call, head, body, self._policy)
-        if mended is None:
-            return (yield from self._spent_first(head, body))
-        self._attempts.record(error=f"{head.status} {mended.code}")
-        outgoing = self._mended(mended)
-        return (yield from self._attempts.send(outgoing, Mode.FIRST, self._budget.limit))
-
-    def _spent_first(self, head: Head, body: bytes) -> Generator[Command, Reply, Reply]:
-        """An error that means "the limit was used up by thinking" is a cut answer: escalate."""
-        below = self._untouched is None and self._budget.below(self.recorder.draft())
-        refused = self._call.refused(head, body) if below else None
-        if refused is None or refused.kind is not Refusal.SPENT:
-            return head
-        self._attempts.record(error=refused.error)
-        self.recorder.rows.append("refused: the limit was spent without a word")
-        limit = self._budget.spend(Action.ESCALATE, self.recorder.draft())
-        return (yield from self._open_raised(limit)) if limit is not None else head
-
-    def _mended(self, mended: mending.Mended) -> Outgoing:
-        """From here on the caller's request is the one with the valid history."""
-        self._call = mended.call
-        changes = [Repair(c.what, c.where, c.why) for c in mended.changes]
-        self.recorder.repairs += changes
-        self.recorder.tell(Repairing(self._budget.sent + 1, mended.code, len(changes)))
-        return mended.outgoing
 
     def _ours(self, head: Head) -> Head | None:
         """Whether this answer can be healed; if not, the report is written now."""

@@ -32,6 +32,15 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "commands": ("dialect",),
     "budget": ("decide", "dialect", "limits", "policy", "report"),
     "attempts": ("budget", "commands", "dialect", "policy", "recent", "report", "retry"),
+    "opening": (
+        "attempts",
+        "budget",
+        "commands",
+        "decide",
+        "dialect",
+        "policy",
+        "report",
+    ),
     "turn": (
         "attempts",
         "budget",
@@ -39,6 +48,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "decide",
         "dialect",
         "limits",
+        "opening",
         "policy",
         "prompts",
         "report",
@@ -93,7 +103,7 @@ def test_a_dialect_translates_and_never_decides(path: Path) -> None:
 
 def test_the_engine_does_no_io_and_knows_no_provider() -> None:
     forbidden = {"httpx2", "socket", "asyncio", "anyio", "threading", "time", "urllib"}
-    for module in ("turn", "decide", "budget", "attempts", "engine", "seam", "report"):
+    for module in ("turn", "opening", "decide", "budget", "attempts", "engine", "seam", "report"):
         path = CORE / f"{module}.py"
         assert not imports(path) & (forbidden | SDKS), module
         text = path.read_text(encoding="utf-8").lower()
