@@ -16,13 +16,16 @@ MARGIN = 1024
 """Tokens left free in the window: our prompt, and what counting gets wrong."""
 WORTH = 1.2
 """An escalation must raise the limit by a fifth."""
+HOPS = 32
+"""Hops of an answer that are no attempts of their own; 16 fill the largest window."""
 
 
 class Budget:
     """The counts of one turn, and the output limit of its next attempt.
 
-    The bound on everything: `sent` grows with each upstream call and never passes `max_attempts`;
-    escalation and guidance happen once, recoveries and resumptions have budgets that only shrink.
+    The bound on everything: `sent` grows with each upstream call and never passes `max_attempts`
+    and `HOPS` together; escalation and guidance happen once, recoveries and resumptions have
+    budgets that only shrink.
     """
 
     def __init__(
@@ -32,6 +35,8 @@ class Budget:
         """The last limit that was sent."""
         self.key: Hashable = None
         self.sent = 0
+        self.paused = 0
+        """How many of them were paused by the provider, within the limit and not at its end."""
         self.recoveries = policy.max_recoveries
         self.drops = policy.max_drop_recoveries
         self.escalated = False
@@ -155,7 +160,7 @@ class Budget:
     def spent(self, so_far: Report) -> str | None:
         """Name the budget that is used up, if one is."""
         policy, now = self._policy, self._now()
-        if self.sent >= policy.max_attempts:
+        if self.sent - min(self.paused, HOPS) >= policy.max_attempts:
             return "max_attempts spent"
         if now - self._started >= policy.max_turn_seconds:
             return "max_turn_seconds spent"

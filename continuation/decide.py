@@ -307,7 +307,7 @@ ROWS: tuple[Row, ...] = (
         lambda s: _cut(s) and s.structured and (s.shown or not s.liftable),
         Action.FINISH,
         Outcome.TRUNCATED,
-        "structured output cannot be gone on with",
+        "structured output, or the rest of an earlier answer, cannot be gone on with",
     ),
     Row(
         "cut at the ceiling, the turn cannot be gone on from",

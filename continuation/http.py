@@ -127,29 +127,32 @@ class HealedStream(Session, httpx2.SyncByteStream):
     def __iter__(self) -> Iterator[bytes]:
         while (command := self._next()) is not None:
             if isinstance(command, Relay):
-                yield from self._relay(command)
+                # Here as in the twin: a generator of its own would cost each chunk a hop.
+                live, tape = cast("httpx2.Response", self._live), self._turn.tape
+                take, chunks = self._taker(command), self._begin(live)
+                try:
+                    for chunk in chunks:
+                        if shown := take(chunk):
+                            yield shown
+                        elif tape.due:
+                            yield from tape.pieces()
+                        if self._over:
+                            break
+                except Exception as error:
+                    self._fail(error)
+                finally:
+                    self._chunks = None
+                    live.close()
             elif isinstance(command, Show):
                 yield command.data
             else:
                 self._reply = self._perform(command)
         self._drop()
 
-    def _relay(self, relay: Relay) -> Iterator[bytes]:
-        live = cast("httpx2.Response", self._live)
-        take = self._taker(relay)
+    def _begin(self, live: httpx2.Response) -> Iterator[bytes]:
         stream = cast("httpx2.SyncByteStream", live.stream)
         self._chunks = iter(stream) if _direct(live) else live.iter_bytes()
-        try:
-            for chunk in self._chunks:
-                if shown := take(chunk):
-                    yield shown
-                if self._over:
-                    break
-        except Exception as error:
-            self._fail(error)
-        finally:
-            self._chunks = None
-            live.close()
+        return self._chunks
 
     def _drop(self) -> None:
         if self._live is not None:
@@ -201,13 +204,15 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while (command := self._next()) is not None:
             if isinstance(command, Relay):
-                # Not a generator of its own as in the twin: it would cost each chunk a hop.
-                live = cast("httpx2.Response", self._live)
+                live, tape = cast("httpx2.Response", self._live), self._turn.tape
                 take, chunks = self._taker(command), _chunks(live)
                 try:
                     async for chunk in chunks:
                         if shown := take(chunk):
                             yield shown
+                        elif tape.due:
+                            for piece in tape.pieces():
+                                yield piece
                         if self._over:
                             break
                 except Exception as error:

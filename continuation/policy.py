@@ -55,7 +55,12 @@ class Policy:
     escalate: bool = _choice(True, "Ask again at the model's ceiling when nothing was shown yet.")
     max_recoveries: int = _number(3, 0, 10, "Recovery turns in one model turn.")
     max_drop_recoveries: int = _number(3, 0, 10, "Dropped streams resumed in one model turn.")
-    max_attempts: int = _number(12, 1, 50, "Upstream calls in one model turn, whatever they are.")
+    max_attempts: int = _number(
+        12,
+        1,
+        50,
+        "Upstream calls in one model turn, whatever they are; a provider's own hops: 32 on top.",
+    )
     max_retries: int = _number(2, 0, 10, "Retries of a later attempt after 429, 5xx or no connect.")
     max_turn_seconds: float = _number(3600.0, 1, 86_400, "No attempt begins after this long.")
     max_turn_output_tokens: int = _number(

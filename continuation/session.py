@@ -57,8 +57,8 @@ class Session:
         self._attached = False
         self._relayed = False
         self._over = False
-        # Of what the caller has: how much of the tape it is, and how it would be closed validly.
-        self._safe: tuple[int, bytes | None] = (0, None)
+        # How what the caller has would be closed validly.
+        self._closing: bytes | None = None
 
     # --- the engine's side ---------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class Session:
         tape = self._turn.tape
         # The report is written before the last bytes go out; after them there is nothing to say.
         ended = self._turn.recorder.finished is not None
-        self._safe = tape.sent, b"" if ended else tape.closing
+        self._closing = b"" if ended else tape.closing
 
     def _taker(self, relay: Relay) -> Feed:
         """Return what gives the engine the next bytes, and says which may be shown now.
@@ -98,9 +98,12 @@ class Session:
 
         def take(chunk: bytes) -> bytes:
             nonlocal feed, raw
-            if raw is not None:
-                raw += chunk
             try:
+                if raw is not None:
+                    raw += chunk
+                    if (flows := tape.flows) is not None and flows(chunk):
+                        tape.sent = len(raw)
+                        return chunk
                 shown = feed(chunk)
             except Enough as enough:
                 self._over = True
@@ -110,8 +113,8 @@ class Session:
                 self._over = raw is None
                 feed, raw = _as_it_came, None
                 return self._break(bug)
-            if shown:
-                self._safe = tape.sent, tape.closing
+            if shown and raw is None:
+                self._closing = tape.closing
             return shown
 
         return take
@@ -145,10 +148,10 @@ class Session:
     def _rest(self) -> bytes:
         """Return what closes the answer validly where it stands, or else the provider's bytes."""
         tape = self._turn.tape
-        sent, closing = self._safe
-        if closing is None and sent:
+        closing = self._closing
+        if closing is None and tape.sent:
             closing = tape.closing
-        return bytes(tape.raw[sent:]) if closing is None else closing
+        return bytes(tape.raw[tape.sent :]) if closing is None else closing
 
     def _report(self, outcome: Outcome, reason: str) -> None:
         try:

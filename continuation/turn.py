@@ -17,7 +17,7 @@ Two rules shape the code:
 
 Bounds: at most 1 + 1 + `max_recoveries` attempts that the model answers, plus
 `max_drop_recoveries` after drops and one guided one; retries, lessons and the look-up are counted
-with them against `max_attempts`, which nothing passes.
+with them against `max_attempts`, which nothing passes but a provider's own hops: `budget.HOPS`.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Turn:
                 yield from self._close(decision, decision.outcome, ending)
                 return
             ending = yield from self._go_on(decision.action, ending)
-        yield Show(self._rest())
+        yield from map(Show, self.tape.pieces())
 
     def _open_first(self) -> Generator[Command, Reply, Head | None]:
         """Send the caller's request; `None` when its answer is to be handed over as it is."""
@@ -234,6 +234,7 @@ class Turn:
         for at, verdict in self._answer.seams():
             self.recorder.seam(self._budget.sent, at, verdict)
         self._attempts.record(ending)
+        self._budget.paused += ending.stop is Stop.PAUSED
         if ending.stop in {Stop.LENGTH, Stop.DROPPED}:
             output = ending.usage.output if ending.usage else None
             reason = ending.raw or "dropped"
@@ -439,12 +440,12 @@ class Turn:
         error = ending.error
         if decision.action is Action.RAISE:
             self.recorder.finish(outcome, decision.reason)
-            yield Show(self._rest())
+            yield from map(Show, self.tape.pieces())
             if error is not None and not isinstance(error, StreamError):
                 yield Raise(error)
         elif self._as_it_came(decision, ending):
             self.recorder.finish(outcome, decision.reason, stop=ending.raw)
-            yield Show(self._rest())
+            yield from map(Show, self.tape.pieces())
         else:
             close, outcome, reason = self._closing(decision, outcome, ending)
             data = self._answer.finish(close)
@@ -479,12 +480,6 @@ class Turn:
     def _half_a_document(self) -> bool:
         joined = any(a.mode is Mode.ONWARD and not a.discarded for a in self.recorder.attempts)
         return self._call.structured and joined and not self._answer.parses()
-
-    def _rest(self) -> bytes:
-        """Return what the caller has not had of the first answer's own bytes."""
-        rest = bytes(memoryview(self.tape.raw)[self.tape.sent :])
-        self.tape.sent = len(self.tape.raw)
-        return rest
 
 
 def _better(new: Ending, held: Ending) -> bool:

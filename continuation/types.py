@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
 Json: TypeAlias = "dict[str, object]"
 """A decoded JSON object, as it stood on the wire."""
+
+
+PIECE = 65_536
+"""Bytes to go out at once; the parsers above us copy what they are given, some several times."""
 
 
 class Stop(StrEnum):
@@ -137,9 +141,22 @@ class Tape:
 
     raw: bytearray = field(default_factory=bytearray)
     sent: int = 0
-    """How many of them the caller has."""
+    """How many of them the caller has, or gets with what is being returned just now."""
     closing: bytes | None = None
     """Bytes that end the caller's answer validly where it stands now; `None`: the unsent rest."""
+    flows: Callable[[bytes], bool] | None = None
+    """While it is there: a chunk it accepts is text that may go out as it came, unseen."""
+    due: bool = False
+    """All that is unsent may go out, and is too long for one piece: see `pieces`."""
+
+    def pieces(self) -> Iterator[bytes]:
+        """Give what is unsent in pieces; each leaves the tape, or two of it would be in memory."""
+        self.due = False
+        while self.sent < len(self.raw):
+            del self.raw[: self.sent]
+            piece = bytes(memoryview(self.raw)[:PIECE])
+            self.sent = len(piece)
+            yield piece
 
 
 @dataclass(frozen=True, slots=True)

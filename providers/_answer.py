@@ -163,7 +163,16 @@ class Answer:
         return self._sink.take()
 
     def _see(self, events: Sequence[Json]) -> None:
-        """Take the events of the next frame; show what the gate lets pass."""
+        """Take the next events; show what the gate lets pass.
+
+        What is behind a text in its frame does not hold it up, for it is written anew.
+        """
+        for event in events:
+            if self._take([event]):
+                self._show()
+
+    def _take(self, events: Sequence[Json]) -> bool:
+        """Take the events of the next frame; return whether all that came may be shown."""
         ready = False
         for event in events:
             self._segment.add(event)
@@ -174,8 +183,7 @@ class Answer:
                 self._sink.begin(as_json(event.get("message")))
             else:
                 ready = self._gate.step(event)
-        if ready:
-            self._show()
+        return ready
 
     def _stalled(self) -> bool:
         return self._seam is not None and self._seam.stalled
@@ -272,23 +280,35 @@ class Answer:
             self._text(text)
 
     def _spill(self) -> None:
-        """Show text that was held only because it came in one event with the end."""
-        if self._held:
-            blocks = self._segment.blocks
-            self._show_blocks(blocks[self._at : -1])
-            self._at = len(blocks) - 1
-            self._say(blocks[-1])
+        """Show text that was held only because of what came behind it in one event."""
+        if not self._held:
+            return
+        blocks, last = self._segment.blocks, self._last_said
+        self._show_blocks(blocks[self._at : last])
+        self._at = last
+        self._say(blocks[last])
+
+    @property
+    def _last_said(self) -> int:
+        """Place of the last block that is no thinking; what is under a signature alone is none."""
+        blocks = self._segment.blocks
+        said = (
+            n
+            for n in reversed(range(len(blocks)))
+            if blocks[n].kind == TEXT or not (blocks[n].sealed or blocks[n].kind in THINKING)
+        )
+        return next(said, 0)
 
     @property
     def _held(self) -> str:
         """Visible text at the attempt's end that has not been shown, with no call beside it."""
-        blocks = [b for b in self._segment.blocks if b.kind == TEXT or not b.sealed]
-        if not blocks or blocks[-1].kind != TEXT or self._segment.calls or blocks[-1].closed:
+        blocks = self._segment.blocks
+        last = blocks[self._last_said] if blocks else None
+        if last is None or last.kind != TEXT or self._segment.calls or last.closed:
             return ""
-        if blocks[-1].shown == len(blocks[-1].deltas) and blocks[-1].begun:
+        if last.shown == len(last.deltas) and last.begun:
             return ""
-        text = blocks[-1].text
-        return text if text.strip() else ""
+        return last.text if last.text.strip() else ""
 
     def _joined_text(self, piece: str) -> None:
         if piece:
@@ -415,6 +435,7 @@ class Answer:
     def _end_first(self, error: BaseException | None) -> Ending | None:
         raw = self._tape.raw
         if self._first is not None:
+            self._first.finish()
             if self._first.settled is not None:
                 return self._first.settled
             self._sink.muted = True
@@ -439,7 +460,9 @@ class Answer:
     def _replay(self, frames: Sequence[_sse.Frame], *, ended: bool) -> None:
         for frame in frames:
             if not frame.empty:
-                self._see(self._reader.events(frame))
+                self._take(self._reader.events(frame))
+            if frame.end <= self._tape.sent:  # not what the gate says now: what the caller has had
+                self._show()
             if self._segment.stopped or self._segment.error:
                 return
         if ended:
@@ -488,6 +511,9 @@ class Answer:
     def _fresh(self, text: str) -> bool:
         if self._resume.mode in {Mode.FIRST, Mode.FRESH}:
             return True
+        hops = self._resume.mode is Mode.TOKEN  # its end is the answer's, whatever it brought
+        if hops and self._ending is Stop.END:
+            return True
         hopped = self._segment.token is not None and self._segment.token != self._token
         return len(text) > self._before or bool(self._segment.calls) or hopped
 
@@ -525,8 +551,7 @@ class Answer:
         """Return an answer that begins anew after nothing was shown; this one stays as it is."""
         other: Answer = type(self)(self._form, self._policy)
         other._tape = self._tape
-        other._sink = Sink(self._form.writer(), streamed=self._sink.streamed)
-        other._sink.begin_anew(self._sink)
+        other._sink = self._sink.anew()
         other._usage = self._usage
         return other
 
@@ -556,15 +581,25 @@ class Answer:
         followed = whole or (cut and close.cut_call in {"explain", "guide"})
         while not (ended or followed) and others and others[-1].kind in THINKING:
             others.pop()  # it leads nowhere, and some providers would not take it back
-        self._show_blocks(others)
+        if not cut:
+            ids = {id(block) for block in (*others, *whole)}
+            self._show_held([block for block in rest if id(block) in ids])
+            return
+        self._show_held(others)
         empty = not self._sink.blocks and not whole
-        if cut and (close.cut_call in {"explain", "guide"} or (close.cut_call == "drop" and empty)):
+        if close.cut_call in {"explain", "guide"} or (close.cut_call == "drop" and empty):
             self._note(cut[-1])
-        for call in whole:
-            self._sink.start(call)
-            for delta in call.deltas:
-                self._sink.delta(delta)
+        self._show_held(whole)
+
+    def _show_held(self, blocks: list[Block]) -> None:
+        """Show blocks at the end of the turn; calls, which a recovery holds back as well."""
+        for block in blocks:
+            if block.kind != CALL:
+                self._show_block(block)
+                continue
+            self._say_plain(block)  # by policy its beginning may have gone out as it came
             self._sink.stop()
+            block.closed = True
 
     def _fit(self, block: Block) -> bool:
         if block.kind in THINKING:

@@ -8,7 +8,7 @@ Completions", the types of openai 3.5x, and the fields that vendors add to them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -180,7 +180,6 @@ class ChatReader:
             if "usage" in chunk and chunk["usage"] is None:
                 head["usage"] = None
             yield _blocks.opening({**head, "logprobs": "logprobs" in choice})
-            self._pieces.known = head
         reason = as_text(choice.get("finish_reason")) or None
         usage = as_json(chunk.get("usage"))
         if usage:
@@ -192,7 +191,7 @@ class ChatReader:
         if reason is not None:
             self._ended = True
             yield from self._pieces.close()
-            more = {"choice": around(choice), "chunk": self._pieces.beside(chunk)}
+            more = {"choice": around(choice), "chunk": beside(chunk)}
             inline = {"inline": True} if usage else {}
             kept = {key: value for key, value in more.items() if value}
             yield _blocks.closing(reason, usage, **kept, **inline)
@@ -202,6 +201,12 @@ def around(choice: Json) -> Json:
     """Return what stands beside a choice's delta and is somebody's own."""
     usual = {"index", "delta", "finish_reason"}
     return {k: v for k, v in choice.items() if k not in usual and v is not None}
+
+
+def beside(chunk: Json) -> Json:
+    """Return what stands beside a chunk's choices and is somebody's own."""
+    usual = {*_ENVELOPE, *_STEADY}
+    return {k: v for k, v in chunk.items() if k not in usual and v is not None}
 
 
 def _error(error: object) -> Json:
@@ -239,8 +244,8 @@ class _Pieces:
     def __init__(self, profile: Profile, needy: Collection[str]) -> None:
         self._reasoning = (*profile.reasoning, "reasoning_content", "reasoning")
         self._needy = needy
-        self.known: Mapping[str, object] = {}
-        """What every chunk says."""
+        self._beside: Json = {}
+        """What stood beside the chunks so far, as it was told last."""
         self._where = ""
         """What the open block is, "" when none is..."""
         self._open = self._number = 0
@@ -250,23 +255,16 @@ class _Pieces:
         self._last: _Call | None = None
         self._said = 0
 
-    def beside(self, chunk: Json) -> Json:
-        """Return what a chunk says that the first one did not."""
-        extra = {k: v for k, v in chunk.items() if k not in _ENVELOPE and k not in _STEADY}
-        return {k: v for k, v in extra.items() if v is not None and self.known.get(k) != v}
-
     def take(
         self, delta: Json, choice: Json | None = None, chunk: Json | None = None
     ) -> Iterator[Json]:
         """Tell one delta; what stands around it goes with its first piece."""
-        more: Json = {}
-        if choice:
-            more["choice"] = choice
-        if chunk is not None and (extra := self.beside(chunk)):
-            more["chunk"] = extra
+        new = {k: v for k, v in beside(chunk or {}).items() if self._beside.get(k) != v}
+        more = {key: said for key, said in (("choice", choice), ("chunk", new)) if said}
         for event in self._split(delta):
             if event["type"] == "content_block_delta" and more:
                 event["delta"] = {**as_json(event["delta"]), **more}
+                self._beside |= new
                 more = {}
             yield event
 

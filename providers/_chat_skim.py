@@ -13,9 +13,15 @@ _SPELLINGS = (
     (b'"finish_reason":null', b'"content":"'),
     (b'"finish_reason": null', b'"content": "'),
 )
-_LINE, _RETURN, _QUOTE = b'\n\r"'
+_THOUGHTS = (re.compile(rb'"reasoning_content"\s*:\s*"'), re.compile(rb'"reasoning"\s*:\s*"'))
+_THOUGHT = re.compile(rb'"reasoning(?:_content)?"\s*:\s*"[^"]')
+_SPEECH = re.compile(rb'"content"\s*:\s*(?:"[^"]|\[\s*[^\]\s])')
+_CALLING = re.compile(rb'"(?:tool_calls|function_call)"\s*:\s*(?:\[\s*\{|\{\s*")')
+_NAMING = re.compile(rb'"name"\s*:\s*"')
+_LINE, _RETURN = b"\n\r"
+_END = slice(-2, None)
 _NEVER = b"\0"
-_STRING = re.compile(rb'(?:[^"\\]|\\.)*')
+_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+')
 _ARGUMENTS = re.compile(rb'"arguments"\s*:\s*"((?:[^"\\]|\\.)*)"')
 _CALL = b"_call"
 """What `tool_calls` and `function_call` have in common."""
@@ -30,27 +36,28 @@ class ChatSkim:
     taken from the first chunk that was looked at closely, and the others are compared with that.
     """
 
-    __slots__ = ("_begin", "_head", "_null", "_samples", "_tail", "_text")
+    __slots__ = ("_before", "_behind", "_called", "_head", "_null", "_samples", "_tail", "_text")
     blank = b"\n\n"
 
     def __init__(self) -> None:
         self._null, self._text = _SPELLINGS[0]
         self._head = self._tail = _NEVER
         """The bytes before a chunk's text from its line's beginning, and those behind it."""
-        self._begin = 0
+        self._before = self._behind = slice(1)
+        """Where these are in a chunk, as slices: behind the text, without the blank line."""
         self._samples = _SAMPLES
+        self._called = False
+        """A call has begun; the rest of its pieces needs no look."""
 
     def flows(self, chunk: bytes) -> bool:
-        # Hot: once for every event of an uncut answer.
-        begin = self._begin
-        if (
-            chunk.startswith(self._head)
-            and chunk.find(b"\n\n", begin) == len(chunk) - 2  # one event, and a whole one
-            and _RETURN not in chunk
-        ):
-            if chunk.startswith(self._tail, chunk.find(_QUOTE, begin)):
-                return True
-            return chunk.find(self._tail, begin) > 0 and chunk.find(_CALL, begin) < 0
+        # Hot: once for every event of an uncut answer. Slices and `in` are cheaper than methods.
+        if chunk[self._before] == self._head and chunk[_END] == b"\n\n":
+            rest = chunk[self._behind]
+            if _LINE not in rest and _RETURN not in rest:  # one event
+                if rest.startswith(self._tail, rest.find(b'"')):
+                    return True
+                text = _STRING.match(rest)  # with a quote in it, or with more behind it
+                return text is not None and rest.startswith(self._tail, text.end())
         return chunk.endswith(b"\n\n") and self._texts(chunk, 0, len(chunk))
 
     def skips(self, raw: bytearray, start: int, end: int, *, flowing: bool) -> bool:
@@ -58,14 +65,22 @@ class ChatSkim:
             return self._texts(raw, start, end)
         if raw.find(_RETURN, start, end) >= 0:
             return False
-        return 2 * self._nulls(raw, start, end) == raw.count(_LINE, start, end)
+        # Two line feeds to an event, none of which can stand inside JSON.
+        lines = raw.count(_LINE, start, end)
+        if 2 * self._nulls(raw, start, end) != lines:
+            return False
+        if _SPEECH.search(raw, start, end) is not None:
+            return False
+        if self._called:
+            return _NAMING.search(raw, start, end) is None
+        self._called = _CALLING.search(raw, start, end) is not None
+        return not self._called and 2 * _thoughts(raw, start, end) == lines
 
     def _texts(self, raw: bytes | bytearray, start: int, end: int) -> bool:
         """Whether whole events are text, all of them."""
-        if raw.find(_RETURN, start, end) >= 0:
+        if raw.find(_RETURN, start, end) >= 0 or _THOUGHT.search(raw, start, end) is not None:
             return False
-        head, lines = self._head, raw.count(b"\n", start, end)
-        # Two line feeds to an event, none of which can stand inside JSON.
+        head, lines = self._head, raw.count(_LINE, start, end)
         if head and 2 * raw.count(head, start, end) == lines == 2 * raw.count(
             self._tail, start, end
         ):
@@ -101,9 +116,17 @@ class ChatSkim:
         if not line.startswith(b"data:") or b"\n" in line or text is None:
             return
         null = line.find(self._null, text.end())
-        # Where the reason comes first it is part of the head.
+        # Where the reason comes first it is part of the head, and nothing may follow the text.
         end = null + len(self._null) if null >= 0 else text.end() + 2
-        self._head, self._tail, self._begin = line[:begin], line[text.end() : end], begin
+        if null < 0 and not line.startswith(b'"}', text.end()):
+            return
+        self._head, self._tail = line[:begin], line[text.end() : end]
+        self._before, self._behind = slice(begin), slice(begin, -2)
+
+
+def _thoughts(raw: bytearray, start: int, end: int) -> int:
+    """Count events that hold reasoning; some servers say it under both names."""
+    return max(len(field.findall(raw, start, end)) for field in _THOUGHTS)
 
 
 def lone_call_whole(raw: bytearray, start: int) -> bool:

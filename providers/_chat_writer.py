@@ -30,6 +30,7 @@ class ChatWriter:
 
     def open(self, message: Json) -> bytes:
         self._name(message)
+        self._role_due = False
         return self._role_chunk()
 
     def start(self, index: int, block: Block) -> bytes:
@@ -92,9 +93,7 @@ class ChatWriter:
         inline = bool(usage) and bool(delta.get("inline"))
         if inline:
             beside["usage"] = usage
-        ending = self._role() + self._encode(
-            {}, as_text(delta.get("stop_reason")) or None, around, beside
-        )
+        ending = self._role() + self._encode({}, _finish(blocks, delta), around, beside)
         if usage and self._usage_asked and not inline:
             counted = dumps({**self._head, "choices": [], "usage": usage})
             ending += _sse.encode("", counted)
@@ -106,11 +105,13 @@ class ChatWriter:
         whole: Json = {"role": "assistant", "content": None, **said, **folded(blocks)}
         if text:
             whole["content"] = text
-        finish = as_text(delta.get("stop_reason")) or None
         head = {k: v for k, v in message.items() if k not in {"choice", "said", "logprobs"}}
-        own = {"index": 0, **choice, "message": whole, "finish_reason": finish}
+        own = {"index": 0, **choice, "message": whole, "finish_reason": _finish(blocks, delta)}
         counted = {"usage": usage} if usage else {}
-        return dumps({**head, **as_json(delta.get("chunk")), "choices": [own], **counted})
+        beside: Json = {}
+        for told in (*(told for block in blocks for told in block.deltas), delta):
+            beside |= as_json(told.get("chunk"))
+        return dumps({**head, **beside, "choices": [own], **counted})
 
     # --- chunks --------------------------------------------------------------------------------
 
@@ -139,6 +140,12 @@ class ChatWriter:
             own["logprobs"] = None
         own |= {"finish_reason": reason, **choice}
         return _sse.encode("", dumps({**self._head, **chunk, "choices": [own]}))
+
+
+def _finish(blocks: Sequence[Block], delta: Json) -> str:
+    """Return why the answer ends; some servers never say, but what is written here has a reason."""
+    called = any(block.kind == CALL for block in blocks)
+    return as_text(delta.get("stop_reason")) or ("tool_calls" if called else "stop")
 
 
 def _argument(block: Block) -> str:

@@ -14,7 +14,7 @@ from continuation.providers import _sse
 from continuation.providers._blocks import CALL, TEXT, THINKING, Segment
 from continuation.providers._form import Form
 from continuation.providers._json import as_json, as_text
-from continuation.types import Ending, Enough, Json, Stop, Tape
+from continuation.types import PIECE, Ending, Enough, Json, Stop, Tape
 
 
 class Gate:
@@ -51,6 +51,9 @@ class Gate:
         if kind == "content_block_stop":
             self.flowing, self.blind = False, True
             return False
+        if kind == "message_delta" and as_json(event.get("delta")).get("stop_reason"):
+            # Perhaps the end: what follows it, and is no text, waits to be seen with it.
+            self.flowing, self.blind = False, self._calls
         if kind in {"message_delta", "message_stop", "error"}:
             return False
         return kind == "message_start" or self.flowing
@@ -75,33 +78,38 @@ class FirstStream:
         self._form = form
         self._reader = form.reader()
         self._skim = form.skim()
-        self._flows = self._skim.flows
         self._blank = self._skim.blank
         self._tape = tape
         self._gate = gate
         self._settle = settle
         self._seen = 0
-        self._level = False
-        """Text flows and all that came so far was whole events, and is shown."""
         self._sketch = Segment()
         self.settled: Ending | None = None
         """How the answer ended, once it may go out as it came; all further bytes pass."""
 
     def feed(self, chunk: bytes) -> bytes:
         """Return what of the tape may be shown now; `chunk` is already on it."""
-        # The common case, events of flowing text, costs these looks and nothing else.
-        if self._level:
-            if self._flows(chunk):
-                self._tape.sent = len(self._tape.raw)
+        # The common case, events of flowing text, costs these looks and nothing else; a shell that
+        # is in haste takes them itself.
+        tape = self._tape
+        if tape.flows is not None:
+            if tape.flows(chunk):
+                tape.sent = len(tape.raw)
                 return chunk
-            self._seen, self._level = self._tape.sent, False
-        return self._feed(chunk)
+            self._seen, tape.flows = tape.sent, None
+        sent = tape.sent
+        try:
+            return self._feed(chunk)
+        except Enough:
+            raise
+        except Exception:
+            tape.sent = sent  # nothing is returned, so nothing was sent
+            raise
 
     def _feed(self, chunk: bytes) -> bytes:
         raw = self._tape.raw
         if self.settled is not None:
-            self._tape.sent = len(raw)
-            return chunk
+            return self._show(len(raw), chunk)
         end = len(raw)
         if not raw.endswith(self._blank):
             # Only in what is new: the event that ends an answer can be as long as the answer.
@@ -118,7 +126,8 @@ class FirstStream:
         if not gate.flowing:
             return b""
         shown = self._show(end, chunk)
-        self._level = end == len(raw)
+        if end == len(raw):  # all that came so far was whole events, and is shown
+            self._tape.flows = self._skim.flows
         return shown
 
     def _show(self, end: int, chunk: bytes) -> bytes:
@@ -130,10 +139,10 @@ class FirstStream:
 
     def _look(self, chunk: bytes) -> bytes:
         """Read the new events one by one."""
-        shown = b""
-        if not _sse.may_end(self._tape.raw, self._seen, len(chunk)):
+        shown, raw = b"", self._tape.raw
+        if not (raw.endswith(self._blank) or _sse.may_end(raw, self._seen, len(chunk))):
             return shown
-        for frame in _sse.frames(self._tape.raw, self._seen):
+        for frame in _sse.frames(raw, self._seen):
             start, self._seen = self._seen, frame.end
             events = () if frame.empty else self._reader.events(frame)
             for event in events:
@@ -150,6 +159,16 @@ class FirstStream:
                 raise Enough(shown)
         return shown
 
+    def finish(self) -> None:
+        """The bytes have ended: settle an answer that has said why it ends, and now is known to."""
+        sketch = self._sketch
+        if self.settled or sketch.error or sketch.reason is None:
+            return
+        if self._tape.flows is None and self._tape.raw[self._seen :].strip():
+            return
+        if any(event.get("type") == "message_stop" for event in self._reader.eof()):
+            self._settles()
+
     def _note(self, event: Json) -> None:
         if event["type"] in {"content_block_delta", "content_block_stop"}:
             self._sketch.events += 1
@@ -157,6 +176,16 @@ class FirstStream:
             self._sketch.add(event)
 
     def _end(self, shown: bytes) -> bytes:
+        if not self._settles():
+            raise Enough(shown)
+        tape = self._tape
+        if not shown and len(tape.raw) - tape.sent > PIECE:
+            tape.due = True
+            return b""
+        return self._show(len(tape.raw), b"")
+
+    def _settles(self) -> bool:
+        """The answer has ended: whether it may go out as it came."""
         form, sketch = self._form, self._sketch
         stop = form.stop_of(sketch.reason, closed=True)
         quick = Ending(
@@ -166,7 +195,6 @@ class FirstStream:
             call=form.quick_calls(self._tape.raw, sketch),
             text=True,
         )
-        if not self._settle(quick):
-            raise Enough(shown)
-        self.settled = quick
-        return self._show(len(self._tape.raw), b"")
+        if self._settle(quick):
+            self.settled = quick
+        return self.settled is not None

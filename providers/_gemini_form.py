@@ -126,10 +126,13 @@ class GeminiForm:
         return Ending(stop=stop, raw=reason, usage=usage, text=True)
 
     def quick_calls(self, raw: bytearray, sketch: Segment) -> CallState:
-        """Look at the last part of a call only: one that says it goes on is not whole."""
+        """Look at the last part of a call: one that says it goes on is not whole.
+
+        Where there are several calls, one before may have been left open: look at them all.
+        """
         if not sketch.calls:
             return CallState.NONE
-        at = raw.rfind(b'"functionCall"')
+        at = raw.rfind(b'"functionCall"') if len(sketch.calls) == 1 else 0
         return CallState.CUT if raw.find(b'"willContinue"', max(at, 0)) >= 0 else CallState.WHOLE
 
 

@@ -16,6 +16,7 @@ from continuation.providers._json import as_int, as_json, as_list, as_text, load
 from continuation.types import Json
 
 LENGTH = "MAX_TOKENS"
+_ENDS = "STOP"
 _MALFORMED = "MALFORMED_FUNCTION_CALL"
 _UNSAID = frozenset({"", "FINISH_REASON_UNSPECIFIED"})
 _UNNAMED = "a function"
@@ -41,6 +42,8 @@ class GeminiReader:
         self._usage: Json = {}
         self._beside: list[Json] = []
         self._finished = False
+        self._chatty = False
+        """The server says STOP beside each text, as those of 2024 did."""
         self._bare = False
         """The last chunk had no candidate."""
 
@@ -63,10 +66,7 @@ class GeminiReader:
         """Tell an answer that came in one piece; `whole`: no end is needed to show that it is."""
         for chunk in chunks:
             yield from self.tell(chunk)
-        yield from self._end_of_bytes()
-        if whole and not self._finished:
-            yield from self._stop()
-            yield ENDED
+        yield from self._end_of_bytes(whole=whole)
 
     # --- chunks --------------------------------------------------------------------------------
 
@@ -93,17 +93,17 @@ class GeminiReader:
         yield from self._candidate(candidate or {})
 
     def _candidate(self, candidate: Json) -> Iterator[Json]:
-        said = False
-        for part in as_list(as_json(candidate.get("content")).get("parts")):
-            for event in self._part(as_json(part)):
-                said = True
-                yield event
+        parts = as_list(as_json(candidate.get("content")).get("parts"))
+        said = [event for part in parts for event in self._part(as_json(part))]
         if beside := {k: v for k, v in candidate.items() if k not in _OF_ANSWER}:
             self._beside.append({"chunk": self._chunks, "candidate": beside})
         reason = as_text(candidate.get("finishReason"))
-        if reason not in _UNSAID:
-            yield from self._finish(reason, candidate)
-        elif not said:
+        self._chatty = self._chatty or bool(self._finished and said)
+        ends = [] if reason in _UNSAID else list(self._finish(reason, candidate))
+        # What is last in a chunk decides whether it waits for the end.
+        flows = self._chatty and reason == _ENDS
+        yield from (*ends, *said) if flows else (*said, *ends)
+        if not (said or ends):
             # Counts are no content. Held back until text follows: a chat takes a chunk without
             # content for a turn that failed.
             yield _blocks.closing(None, self._usage)
@@ -167,26 +167,27 @@ class GeminiReader:
     # --- the end -------------------------------------------------------------------------------
 
     def _finish(self, reason: str, candidate: Json) -> Iterator[Json]:
-        yield from self._stop()
+        """Tell a finish reason; that it is the end only the end of the bytes says.
+
+        Behind it there may be a last count or a signature, and some servers say it with each chunk.
+        """
         more: Json = {"finishMessage": candidate.get("finishMessage")}
         if reason == _MALFORMED and self._spent >= self._most(self._limit or _UNSET):
             # It wrote a call until the limit, and nothing of that call arrived.
+            yield from self._stop()
             yield self._start({"type": CALL, "name": _UNNAMED, "input": {}}, proven=False)
             self._open = None
             reason, more["finishReason"] = LENGTH, reason
         token = candidate.get("continuationToken")
         yield _blocks.closing(reason, self._usage, token=token, beside=self._beside, **more)
         self._finished = True
-        if reason != LENGTH:
-            # Behind the end of a cut answer there may be a last count, or a signature.
-            yield ENDED
 
-    def _end_of_bytes(self) -> Iterator[Json]:
+    def _end_of_bytes(self, *, whole: bool = False) -> Iterator[Json]:
         if not self._finished and self._bare and self._ran_out:
-            yield from self._stop()
             yield _blocks.closing(LENGTH, self._usage, beside=self._beside)
             self._finished = True
-        if self._finished:
+        if self._finished or whole:
+            yield from self._stop()
             yield ENDED
 
     @property

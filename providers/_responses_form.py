@@ -7,7 +7,7 @@ openai 3.5x.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from continuation.providers import _openai_usage
 from continuation.providers._blocks import CALL, THINKING, Block, Segment
@@ -38,6 +38,7 @@ _HELD = (
     "response.custom_tool_call_input.delta",
 )
 _DETAILS = re.compile(rb'"incomplete_details"\s*:\s*(?:null|\{\s*"reason"\s*:\s*"([^"\\]*)"\s*\})')
+_CALLED = re.compile(rb'"type"\s*:\s*"function_call"')
 _OTHER_STATUS = re.compile(rb'"status"\s*:\s*"(?:failed|cancelled)"')
 
 
@@ -49,11 +50,13 @@ class ResponsesForm:
     truncated = "max_output_tokens"
     lasting: tuple[str, ...] = ()
 
-    def __init__(self, finished: Finished) -> None:
+    def __init__(self, finished: Finished, needy: Collection[str] = frozenset()) -> None:
         self._finished = finished
+        self._needy = needy
+        """Tools that cannot be called without arguments."""
 
     def reader(self) -> Reader:
-        return ResponsesReader()
+        return ResponsesReader(self._needy)
 
     def skim(self) -> Skim:
         return NamedSkim("response.output_text.delta", *_HELD)
@@ -63,7 +66,7 @@ class ResponsesForm:
 
     def explode(self, body: Json) -> Iterator[Json]:
         """Tell a whole response as the events it would have been streamed as."""
-        reader = ResponsesReader()
+        reader = ResponsesReader(self._needy)
         begun: Json = {**body, "output": [], "usage": None}
         yield from reader.tell({"type": "response.created", "response": begun})
         yield from reader.tell({"type": f"response.{_kind(body)}", "response": body})
@@ -93,6 +96,9 @@ class ResponsesForm:
         return kind in _KNOWN
 
     def quick_body(self, body: bytes | bytearray) -> Ending | None:
+        """Calls get a full look: some servers label a cut one as completed."""
+        if _CALLED.search(body) is not None:
+            return None
         reasons = {match[1] for match in _DETAILS.finditer(body)}
         if len(reasons) != 1 or _OTHER_STATUS.search(body) is not None:
             return None

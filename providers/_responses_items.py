@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from continuation.providers._blocks import CALL, TEXT, THINKING, Block
@@ -85,11 +85,13 @@ def blank_message() -> Json:
     return {**made, "id": f"msg_{uuid.uuid4().hex}"}
 
 
-def half(item: Json) -> bool:
-    """Whether an item is a call that was cut, as far as its last character tells."""
-    arguments = as_text(item.get("arguments")).rstrip()
-    cut = bool(arguments) and not arguments.endswith("}")
-    return item.get("type") == "function_call" and (cut or item.get("status") == "incomplete")
+def half(item: Json, needy: Collection[str] = frozenset()) -> bool:
+    """Whether an item is a call that was cut. `needy`: tools that need arguments."""
+    if item.get("type") != "function_call":
+        return False
+    arguments = as_text(item.get("arguments")).strip()
+    whole = isinstance(parsed(arguments), dict) if arguments else item.get("name") not in needy
+    return item.get("status") == "incomplete" or not whole
 
 
 # --- as a later request carries them ------------------------------------------------------------

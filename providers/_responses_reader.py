@@ -8,7 +8,7 @@ the places it has in the caller's answer; its last word on a part or an item tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from continuation.providers import _blocks, _sse
@@ -44,7 +44,9 @@ class _Item:
 class ResponsesReader:
     """Tells one attempt."""
 
-    def __init__(self) -> None:
+    def __init__(self, needy: Collection[str] = frozenset()) -> None:
+        self._needy = needy
+        """Tools that cannot be called without arguments."""
         self._count = 0
         self._open: int | None = None
         self._items: dict[int, _Item] = {}
@@ -90,7 +92,7 @@ class ResponsesReader:
         if reason == "failed" and as_text(error.get("code")) in _BROKEN:
             yield from self.on_error(error)
             return
-        cut = self._half or any(map(half, output))
+        cut = self._half or any(half(item, self._needy) for item in output)
         usage = as_json(response.get("usage"))
         yield _blocks.closing(reason, usage, response=response, half=cut or None)
         yield ENDED
@@ -121,7 +123,7 @@ class ResponsesReader:
         if last is not None:
             yield _last_word(last, native)
         yield from self._close()
-        self._half = self._half or half(native)
+        self._half = self._half or half(native, self._needy)
         self._led = as_text(native.get("id")) if kind_of(native) == REASONING else ""
 
     def _begin(self, place: int, native: Json) -> Iterator[Json]:
@@ -143,9 +145,15 @@ class ResponsesReader:
         return _blocks.start(self._open, {**block, **held}, free=free)
 
     def _close(self) -> Iterator[Json]:
-        if self._open is not None:
+        """End the open block; not a call that lacks its arguments, whatever is said of it."""
+        if self._open is not None and not self._lacking:
             yield _blocks.stop(self._open)
-            self._open = None
+        self._open = None
+
+    @property
+    def _lacking(self) -> bool:
+        item = next((item for item in self._items.values() if item.block == self._open), None)
+        return item is not None and item.native.get("name") in self._needy and not item.said
 
     def _item_of(self, event: Json) -> _Item:
         """Return the item that an event is about; one that was never announced is a message."""
@@ -222,9 +230,9 @@ class ResponsesReader:
 
     def on_arguments(self, event: Json) -> Iterator[Json]:
         item = self._item_of(event)
-        if item.block is not None:
+        if item.block is not None and event.get("delta"):
             item.said.add(item.block)
-            yield _argument(item.block, event.get("delta"))
+            yield _argument(item.block, event["delta"])
 
     def on_arguments_done(self, event: Json) -> Iterator[Json]:
         item = self._item_of(event)

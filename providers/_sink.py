@@ -17,7 +17,6 @@ class Sink:
         self.muted = False
         self.closing_delta: Json = {}
         self.tape: Tape | None = None
-        self._had = 0
         self._writer = writer
         self._out: list[bytes] = []
 
@@ -46,7 +45,7 @@ class Sink:
     def begin(self, message: Json) -> None:
         """Open the message; only the first opening is the caller's."""
         if not self.message:
-            self.message = message
+            self.message.update(message)  # in place: so it is open for the sinks begun anew as well
             if self._writing:
                 self._out.append(self._writer.open(message))
 
@@ -131,16 +130,18 @@ class Sink:
         """
         self.muted = False
         self.closing_delta = delta
-        self._had = shown
         self._writer.resume(self.message, self.blocks, shown)
         self._mark()
 
-    def begin_anew(self, other: Sink) -> None:
-        """Stand where `other` stood before its first block: the caller has had no more."""
-        self.message, self.closing_delta, self.tape = other.message, other.closing_delta, other.tape
-        if self.message:
-            self._had = other._had
-            self._writer.resume(self.message, self.blocks, self._had)
+    def anew(self) -> Sink:
+        """Return one that stands where this one stood before its first block.
+
+        The two share the writer, which counts what the caller has had: only one goes on to write
+        blocks.
+        """
+        other = Sink(self._writer, streamed=self.streamed)
+        other.message, other.closing_delta, other.tape = self.message, self.closing_delta, self.tape
+        return other
 
 
 def fold(block: Block, text: str) -> None:

@@ -10,13 +10,17 @@ from continuation.types import Json
 
 
 class NamedSkim:
-    """Tells events apart by the name in front of their data."""
+    """Tells events apart by the name in front of their data.
+
+    `flowing` is the name of text; `held` are those of what waits. Without any, text and the rest
+    have one name, and the beginning of a block tells them apart.
+    """
 
     blank = b"\n\n"
 
     def __init__(self, flowing: str, *held: str) -> None:
         self._flowing = b"event: %s\n" % flowing.encode()
-        self._held = tuple(b"event: %s\n" % name.encode() for name in held)
+        self._held = tuple(b"event: %s\n" % name.encode() for name in held) or (self._flowing,)
         self._inside = slice(len(self._flowing), -len(self.blank))
 
     def flows(self, chunk: bytes) -> bool:
@@ -30,9 +34,10 @@ class NamedSkim:
 
     def skips(self, raw: bytearray, start: int, end: int, *, flowing: bool) -> bool:
         """Count the names; exact for events framed by line feeds alone."""
-        known = raw.count(self._flowing, start, end)
-        if not flowing:
-            known += sum(raw.count(name, start, end) for name in self._held)
+        names = (self._flowing,) if flowing else self._held
+        if not raw.startswith(names, start):  # the last events are long, and not to be counted in
+            return False
+        known = sum(raw.count(name, start, end) for name in names)
         return known == raw.count(b"\n\n", start, end) and raw.find(b"\r", start, end) < 0
 
 

@@ -17,6 +17,7 @@ from continuation.providers import _openai_errors as errors
 from continuation.providers._answer import Answer
 from continuation.providers._chat_form import ChatForm
 from continuation.providers._json import as_int, as_json, as_list, as_text, dumps, loads
+from continuation.providers._openai_tools import needy
 from continuation.providers._requests import read_body
 from continuation.providers._vendors import UNKNOWN, Profile, profile
 from continuation.types import Head, Json, Outgoing, Refusal, Refused, Request, Way
@@ -170,7 +171,7 @@ class Call:
 
     def answer(self, policy: Policy) -> Answer:
         asked = as_json(self._body.get("stream_options")).get("include_usage") is True
-        form = ChatForm(self._vendor, usage_asked=asked, needy=_needy(self._body))
+        form = ChatForm(self._vendor, usage_asked=asked, needy=needy(self._body))
         return Answer(form, policy)
 
     def calmer(self) -> Call | None:
@@ -260,17 +261,6 @@ def _forced(choice: object) -> bool:
 
 def _user(text: str) -> Json:
     return {"role": "user", "content": text}
-
-
-def _needy(body: Json) -> frozenset[str]:
-    """Return the tools that cannot be called without arguments."""
-    tools = [as_json(tool) for tool in as_list(body.get("tools"))]
-    declared = [as_json(tool.get("function")) for tool in tools]
-    return frozenset(
-        as_text(tool.get("name"))
-        for tool in declared
-        if as_list(as_json(tool.get("parameters")).get("required"))
-    )
 
 
 def _lifted(body: Json) -> Json:

@@ -17,6 +17,7 @@ from continuation.providers import _openai_errors as errors
 from continuation.providers._answer import Answer
 from continuation.providers._json import as_int, as_json, as_list, as_text, dumps, loads
 from continuation.providers._openai_error_text import text_of
+from continuation.providers._openai_tools import needy
 from continuation.providers._requests import read_body
 from continuation.providers._responses_chain import Chain
 from continuation.providers._responses_form import ResponsesForm
@@ -146,7 +147,7 @@ class Call:
 
     def answer(self, policy: Policy) -> Answer:
         self._chain.settle(policy.chain_store)
-        return Answer(ResponsesForm(self._chain.finished), policy)
+        return Answer(ResponsesForm(self._chain.finished, needy(self._body)), policy)
 
     def refused(self, head: Head, body: bytes) -> Refused:
         """Classify an error answer to a later attempt."""

@@ -56,9 +56,13 @@ def ask(
     verb: str = "streamGenerateContent",
     policy: Policy = FAST,
     first: dict[str, str] = STREAM,
+    broken: Exception | None = None,
     **changes: Any,
 ) -> Driven:
-    """Run a turn; each attempt is given as the pieces of its body, or as an error's body."""
+    """Run a turn; each attempt is given as the pieces of its body, or as an error's body.
+
+    `broken`: what the connection breaks off with behind each body.
+    """
     answers = iter(attempts)
     heads = iter([first])
 
@@ -67,7 +71,7 @@ def ask(
         if isinstance(pieces, Exception):
             error = {"error": {"code": 400, "message": str(pieces), "status": "INVALID_ARGUMENT"}}
             return 400, JSON, [json.dumps(error).encode()], None
-        return 200, next(heads, STREAM), pieces, None
+        return 200, next(heads, STREAM), pieces, broken
 
     return drive(provider, {**ASK, **changes}, policy, path=f"/v1/models/{model}:{verb}")
 

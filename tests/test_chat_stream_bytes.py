@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
-from drive import STREAM, Answered, Driven, split
+from drive import JSON, STREAM, Answered, Driven, split
 from drive_chat import (
     OPENING,
     asking,
@@ -22,6 +23,9 @@ from drive_chat import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+
+from continuation import Policy
+from continuation.providers._chat_skim import ChatSkim
 
 ARGS = '{"path": "a.txt", "content": "naïve 文字 🙂"}'
 COUNTED = asking(stream_options={"include_usage": True})
@@ -106,6 +110,104 @@ def test_usage_is_told_only_to_who_asked() -> None:
     assert shown(driven) == "The quick brown fox jumps 文字 🙂."
     assert "stream_options" not in driven.requests[0]
     assert driven.requests[1]["stream_options"] == {"include_usage": True}
+
+
+def thoughts(field: str, **beside: Any) -> list[Any]:
+    return [chunk({field: piece, **beside}) for piece in ("Hm, ", "so.")]
+
+
+THOUGHTS = {
+    "DeepSeek's": thoughts("reasoning_content", content=None),
+    "vLLM's": thoughts("reasoning"),
+    "with an empty text": thoughts("reasoning_content", content=""),
+    "under both names": [chunk({"reasoning": "Hm.", "reasoning_content": "Hm."})],
+}
+
+
+@pytest.mark.parametrize("spaced", [False, True])
+@pytest.mark.parametrize("whose", THOUGHTS)
+def test_text_flows_at_once_behind_reasoning(whose: str, spaced: bool) -> None:
+    """Chunk by chunk, as a network gives them: none of them is taken for one like the last."""
+    events = [OPENING, *THOUGHTS[whose], *texts("The", " answer", "."), *closing("stop")]
+    pieces = served([sse([event], spaced=spaced) for event in events], []).pieces
+    first = len(THOUGHTS[whose]) + 1
+    assert not any(pieces[1:first]), "reasoning waits"
+    assert all(pieces[first : first + 3])
+
+
+@pytest.mark.parametrize("whose", THOUGHTS)
+@pytest.mark.parametrize("label", ["length", "tool_calls", "stop"])
+def test_a_call_cut_behind_reasoning_is_seen_chunk_by_chunk(whose: str, label: str) -> None:
+    first = [OPENING, *THOUGHTS[whose], *call([ARGS[:9], ARGS[9:20]]), *closing(label)]
+    driven = served([sse([event]) for event in first], [sse(SCENES["call"][1])], asking())
+    assert calls_of(driven) == [("call_0", ARGS)]
+    assert len(driven.requests) == 2
+
+
+@pytest.mark.parametrize("name", [None, "", "Write"])
+def test_a_second_call_cut_behind_a_whole_one_is_seen_chunk_by_chunk(name: str | None) -> None:
+    """Some servers say the name, or that there is none, in every piece."""
+    more = [piece(0, None, name, '{"a":'), piece(0, None, name, "1}")]
+    first = [OPENING, *call([]), *more, *call([], index=1), *closing("tool_calls")]
+    asked = asking(tools=[{"type": "function", "function": TOOL}])
+    driven = served([sse([event]) for event in first], [sse(SCENES["call"][1])], asked)
+    assert calls_of(driven) == [("call_0", ARGS)]
+
+
+def test_a_call_in_the_chunk_of_an_empty_text_is_seen() -> None:
+    """Where the reason comes first, what stands behind the text is not looked over."""
+
+    def told(delta: Any) -> Any:
+        head = {"id": "c1", "object": "chat.completion.chunk", "created": 7, "model": "m"}
+        return {**head, "choices": [{"index": 0, "finish_reason": None, "delta": delta}]}
+
+    said = [told({"content": text, "tool_calls": None}) for text in ("I", " write", ". ")]
+    begun = {"index": 0, "id": "a", "type": "function", "function": {"name": "Write"}}
+    cut = {"index": 0, "function": {"arguments": ARGS[:20]}}
+    calls = [told({"content": "", "tool_calls": [piece]}) for piece in (begun, cut)]
+    first = [OPENING, *said, *calls, *closing("tool_calls")]
+    driven = served([sse([event]) for event in first], [sse(SCENES["call"][1])], asking())
+    assert calls_of(driven) == [("call_0", ARGS)]
+    assert shown(driven) == "I write. "
+
+
+NOTHING: list[Any] = [None, []]
+
+
+@given(data=st.data())
+def test_what_is_looked_over_is_shown_as_what_is_read(data: st.DataObject) -> None:
+    vocabulary = [
+        *texts("Hello", " ", "\r\n", '"tool_calls":[{"', '{"name":"'),
+        *(chunk({"content": "x", "tool_calls": none}) for none in NOTHING),
+        *(event for whose in THOUGHTS.values() for event in whose),
+        chunk({"content": "said", "reasoning_content": "and thought"}),
+        chunk({"content": [{"type": "text", "text": "listed"}]}),
+        chunk({"refusal": "No."}),
+        *call(['{"a":', "1}"]),
+        *call(['{"b'], index=1),
+    ]
+    events = [OPENING, *data.draw(st.lists(st.sampled_from(vocabulary), max_size=12))]
+    raw = [sse([event]) for event in [*events, *closing(data.draw(st.sampled_from(LABELS)))]]
+    again = sse([OPENING, *texts("All of it."), *closing("stop")])
+    read = pytest.MonkeyPatch()
+    skimmed = served(raw, [again] * 2, asking(16_384))
+    with read.context() as patch:
+        patch.setattr(ChatSkim, "flows", lambda *_: False)
+        patch.setattr(ChatSkim, "skips", lambda *_, **__: False)
+        assert skimmed.pieces == served(raw, [again] * 2, asking(16_384)).pieces
+
+
+LABELS = ["stop", "length", "tool_calls"]
+
+
+def test_a_call_shown_live_is_not_told_twice() -> None:
+    first = [OPENING, *THOUGHTS["vLLM's"], *closing("length")]
+    policy = Policy(tool_stream="live")
+    answers = iter(
+        [sse(first), sse([OPENING, *call([ARGS[:9], ARGS[9:]]), *closing("tool_calls")])]
+    )
+    driven = chat(lambda _: (200, STREAM, [next(answers)], None), asking(), policy)
+    assert calls_of(driven) == [("call_0", ARGS)]
 
 
 def test_text_flows_as_it_comes_and_calls_wait() -> None:
@@ -329,6 +431,27 @@ def test_reasoning_details_are_kept_as_they_came() -> None:
     deltas = [event["choices"][0]["delta"] for event in driven.told]
     assert [d["reasoning_details"] for d in deltas if "reasoning_details" in d] == [[detail]] * 2
     assert finishes(driven) == ["stop"]
+
+
+def test_what_stands_beside_chunks_stands_beside_the_whole_answer() -> None:
+    """Perplexity's citations; an answer without streaming is asked for again with it."""
+    body = {**chunk({}), "choices": [{"message": {"content": "Th"}, "finish_reason": "length"}]}
+    said = [{**piece, "citations": ["https://a"]} for piece in TEXT_CUT]
+    again = sse([*said, *closing("stop")])
+    answers = iter([(200, JSON, [json.dumps(body).encode()], None), (200, STREAM, [again], None)])
+    driven = chat(lambda _: next(answers), asking(stream=None))
+    whole = json.loads(b"".join(driven.pieces))
+    assert whole["citations"] == ["https://a"]
+    assert whole["choices"][0]["message"]["content"] == "The quick brown fo"
+
+
+def test_what_is_written_here_says_why_it_ends() -> None:
+    """Some servers never do; a helper of the SDK takes no completion without."""
+    first = [OPENING, *texts("The quick"), *closing("length")]
+    counted = closing("stop", 9)[1:]
+    for rest, finish in ((texts(" brown fox."), "stop"), (call([ARGS]), "tool_calls")):
+        driven = served([sse(first)], [sse([OPENING, *rest, *counted])], asking())
+        assert finishes(driven) == [finish]
 
 
 @given(data=st.data())

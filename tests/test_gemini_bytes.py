@@ -116,7 +116,7 @@ def test_text_flows_as_it_comes_and_the_rest_waits() -> None:
     chunks = [thinks, *[chunk(text(f"word {n} ")) for n in range(4)], *CALL_WHOLE]
     shown = [bool(piece) for piece in ask([[sse([c]) for c in chunks]]).pieces]
     assert shown[:6] == [False, True, True, True, True, True]
-    assert shown[6:8] == [False, True], "a call waits for the end"
+    assert shown[6:] == [False, False, True], "a call waits for the end, and that for the last byte"
 
 
 def test_a_stream_may_come_as_an_array() -> None:
@@ -277,8 +277,7 @@ def test_a_refused_token_falls_back_to_the_table() -> None:
 
 def test_an_answer_that_stays_cut_leaves_its_token() -> None:
     policy = Policy(backoff_seconds=0.0, models_endpoint=False, max_attempts=2)
-    attempts = [hop("One, ", "QQ=="), hop("two, ", "Qg==", "CONTINUATION")]
-    driven = ask(attempts, model=LONG, policy=policy)
+    driven = ask([hop("One, ", "QQ=="), hop("two, ", "Qg==")], model=LONG, policy=policy)
     last = candidates(driven)[-1]
     assert (last["finishReason"], last["continuationToken"]) == ("MAX_TOKENS", "Qg==")
 
@@ -291,6 +290,7 @@ def test_a_recovery_goes_on_by_its_own_tokens_and_leaves_none() -> None:
     assert hopped["contents"] == recovery["contents"]
     assert hopped["continuationToken"] == "Qg=="
     policy = Policy(backoff_seconds=0.0, models_endpoint=False, max_attempts=2)
+    attempts[1] = hop("two, ", "Qg==")
     driven = ask(attempts, model=LONG, policy=policy, **MOST)
     assert "continuationToken" not in candidates(driven)[-1]
 

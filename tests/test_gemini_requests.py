@@ -81,7 +81,8 @@ def test_a_later_attempt_of_any_call_is_streamed() -> None:
 @pytest.mark.parametrize("query", ["", "?key=k%2F1", "?alt=json&key=k"])
 def test_the_callers_query_is_kept(query: str) -> None:
     body = {"contents": [{"parts": [{"text": "Go."}], "role": "user"}]}
-    with Simulator() as sim, continuation.http_client(httpx2.Client(), config=FAST) as client:
+    with Simulator() as sim, httpx2.Client() as plain:
+        client = continuation.http_client(plain, config=FAST)
         sim.script([Reply([Thinking("Hm")], stop="max_tokens"), Reply([Text("Whole.")])])
         headers = {"x-goog-api-key": "k"}
         answer = client.post(sim.url + PATH + query, json=body, headers=headers)

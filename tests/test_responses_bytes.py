@@ -201,6 +201,61 @@ def test_unknown_events_pass_under_the_callers_numbers() -> None:
     driven.joined(accumulated)
 
 
+@pytest.mark.parametrize("opened", [True, False])
+def test_what_a_lost_attempt_told_beside_its_items_is_counted_and_not_told_again(
+    opened: bool,
+) -> None:
+    *opening, ended = answer("1", [], LIMIT)
+    ping = {"type": "keepalive", "sequence_number": 0}
+    cut = [*opening, ended] if opened else [ping, ended]
+    dropped = [*answer("2", [])[:2], {**ping, "sequence_number": 2}]
+    answers = iter([sse(cut), sse(dropped), sse(SCENES["text"][1])])
+    driven = drive(
+        lambda _: (200, STREAM, [next(answers)], None),
+        REQUEST,
+        path="/v1/responses",
+    )
+    kinds = [event["type"] for event in driven.told]
+    assert kinds.count("response.created") == 1
+    numbers = [event["sequence_number"] for event in driven.told]
+    assert numbers == list(range(len(numbers)))
+    assert len({e["response"]["id"] for e in driven.told if "response" in e}) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("cut", [*range(len(ARGS)), '{"a": {"b": 1}'])
+def test_a_call_cut_anywhere_is_never_shown_whatever_is_said_of_it(
+    cut: int | str, stream: bool
+) -> None:
+    arguments = cut if isinstance(cut, str) else ARGS[:cut]
+    tool = {"type": "function", "name": "Write", "parameters": {"required": ["path"]}}
+    first, second = answer("1", [written(arguments)]), answer("2", [written(ARGS, "fc_2")])
+    told = [[sse(events)] for events in (first, second)]
+    bodies = [[json.dumps(events[-1]["response"]).encode()] for events in (first, second)]
+    answers, kind = iter(told if stream else bodies), STREAM if stream else JSON
+    request = {**REQUEST, "stream": stream, "max_output_tokens": None, "tools": [tool]}
+    driven = drive(lambda _: (200, kind, next(answers), None), request, path="/v1/responses")
+    raw = b"".join(driven.pieces)
+    final = driven.told[-1]["response"] if stream else json.loads(raw)
+    assert [item["arguments"] for item in final["output"]] == [ARGS]
+    assert (final["id"], len(driven.requests)) == ("resp_1", 2)
+
+
+def test_text_flows_behind_reasoning_that_no_part_announces() -> None:
+    begun = answer("1", [])[:2]
+    at = {"output_index": 0, "item_id": "rs_1"}
+    item = {"id": "rs_1", "type": "reasoning", "summary": []}
+    thought = [
+        {"type": "response.output_item.added", "output_index": 0, "item": item},
+        {"type": "response.reasoning_text.delta", **at, "content_index": 0, "delta": "Hm."},
+    ]
+    spoken = {"type": "response.output_text.delta", "output_index": 1, "item_id": "msg_1"}
+    said_so = [{**spoken, "content_index": 0, "delta": text} for text in ("So", " it", " is.")]
+    events = [*begun, *thought, *said_so, answer("1", [])[-1]]
+    pieces = served([sse([event]) for event in events], []).pieces
+    assert [bool(piece) for piece in pieces[:8]] == [True, True, False, False, *[True] * 4]
+
+
 def test_a_server_that_tells_all_at_the_end_is_read_as_well() -> None:
     first, second = SCENES["call"]
     ends = [sse([events[0], {**events[-1], "sequence_number": 1}]) for events in (first, second)]

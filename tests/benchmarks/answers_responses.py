@@ -55,7 +55,7 @@ def _encoded(events: Iterable[_Event]) -> list[bytes]:
 
 def _around(item: dict[str, object], begun: dict[str, object], inside: list[_Event]) -> list[bytes]:
     """Write a stream of one item."""
-    opening = {"response": _response("in_progress", [])}
+    opening: dict[str, object] = {"response": _response("in_progress", [])}
     return _encoded(
         [
             ("response.created", opening),

@@ -109,8 +109,11 @@ class SyncLanes(_Noting):
         http = httpx2.Client(transport=transport)
         own = http if transport else None  # else the SDK's default
         at = url + wire.base
-        sdk = wire.client(base_url=at, api_key="k", max_retries=0, http_client=own)
-        healing = continuation.wrap(sdk, on_event=self._note)
+        # Two of them: where an SDK's client cannot be copied, the one that is wrapped is changed.
+        sdk, other = (
+            wire.client(base_url=at, api_key="k", max_retries=0, http_client=own) for _ in range(2)
+        )
+        healing = continuation.wrap(other, on_event=self._note)
         self._create = {False: wire.create(sdk), True: wire.create(healing)}
         self._http = {False: http, True: continuation.http_client(http, on_event=self._note)}
 
@@ -145,9 +148,16 @@ class AsyncLanes(_Noting):
         http = httpx2.AsyncClient(transport=transport)
         own = http if transport else None
         at = url + wire.base
-        sdk = wire.async_client(base_url=at, api_key="k", max_retries=0, http_client=own)
-        healing = continuation.wrap(sdk, on_event=self._note)
-        self._create = {False: wire.create(sdk), True: wire.create(healing)}
+        # Two of them: where an SDK's client cannot be copied, the one that is wrapped is changed.
+        sdk, other = (
+            wire.async_client(base_url=at, api_key="k", max_retries=0, http_client=own)
+            for _ in range(2)
+        )
+        healing = continuation.wrap(other, on_event=self._note)
+        self._create = {
+            ours: wire.create(wire.asynchronous(client))
+            for ours, client in ((False, sdk), (True, healing))
+        }
         self._http = {False: http, True: continuation.async_http_client(http, on_event=self._note)}
 
     def stream(self, name: str, *, ours: bool) -> Iterator[object]:

@@ -9,9 +9,13 @@ from typing import Any, Protocol
 
 import answers
 import answers_chat
+import answers_gemini
 import answers_responses
 import anthropic
+import httpx2
 import openai
+from google import genai
+from google.genai import types
 
 
 class Answers(Protocol):
@@ -35,12 +39,38 @@ class Wire:
     async_client: Callable[..., Any]
     create: Callable[[Any], Callable[..., Any]]
     """The method that asks, of a client."""
+    asynchronous: Callable[[Any], Any] = lambda client: client
+    """Where an asynchronous client has its methods."""
 
 
 def _response(create: Callable[..., Any], **asked: Any) -> Any:
     """Ask in the words that the other two have in common."""
     limit, items = asked.pop("max_tokens"), asked.pop("messages")
     return create(max_output_tokens=limit, input=items, **asked)
+
+
+def _gemini(**given: Any) -> genai.Client:
+    return _genai(given, httpx_client=given["http_client"] or httpx2.Client())
+
+
+def _async_gemini(**given: Any) -> genai.Client:
+    """Never through aiohttp: then two HTTP clients would be compared."""
+    return _genai(given, httpx_async_client=given["http_client"] or httpx2.AsyncClient())
+
+
+def _genai(given: Mapping[str, Any], **http: Any) -> genai.Client:
+    options = types.HttpOptions(base_url=given["base_url"], **http)
+    return genai.Client(api_key=given["api_key"], http_options=options)
+
+
+def _generate(models: Any, **asked: Any) -> Any:
+    """Ask in the words that the others have in common."""
+    options = types.HttpOptions(headers=asked["extra_headers"])
+    limit, said = asked["max_tokens"], asked["messages"][0]["content"]
+    config = types.GenerateContentConfig(max_output_tokens=limit, http_options=options)
+    streamed = asked.get("stream", False)
+    ask = models.generate_content_stream if streamed else models.generate_content
+    return ask(model=asked["model"], contents=said, config=config)
 
 
 WIRES: Mapping[str, Wire] = {
@@ -70,5 +100,15 @@ WIRES: Mapping[str, Wire] = {
         openai.OpenAI,
         openai.AsyncOpenAI,
         lambda client: partial(_response, client.responses.create),
+    ),
+    "gemini": Wire(
+        "client.models.generate_content of google-genai",
+        answers_gemini,
+        f"/v1beta/models/{answers.MODEL}:streamGenerateContent?alt=sse",
+        "",
+        _gemini,
+        _async_gemini,
+        lambda client: partial(_generate, client.models),
+        lambda client: client.aio,
     ),
 }
