@@ -9,11 +9,14 @@ import re
 
 from continuation.providers._json import parsed
 
-_SPELLINGS = (
-    (b'"finish_reason":null', b'"content":"'),
-    (b'"finish_reason": null', b'"content": "'),
+_SPELLINGS = tuple(
+    (
+        b'"finish_reason":%snull' % space,
+        b'"content":%s"' % space,
+        (b'"reasoning_content":%s"' % space, b'"reasoning":%s"' % space),
+    )
+    for space in (b"", b" ")
 )
-_THOUGHTS = (re.compile(rb'"reasoning_content"\s*:\s*"'), re.compile(rb'"reasoning"\s*:\s*"'))
 _THOUGHT = re.compile(rb'"reasoning(?:_content)?"\s*:\s*"[^"]')
 _SPEECH = re.compile(rb'"content"\s*:\s*(?:"[^"]|\[\s*[^\]\s])')
 _CALLING = re.compile(rb'"(?:tool_calls|function_call)"\s*:\s*(?:\[\s*\{|\{\s*")')
@@ -36,11 +39,21 @@ class ChatSkim:
     taken from the first chunk that was looked at closely, and the others are compared with that.
     """
 
-    __slots__ = ("_before", "_behind", "_called", "_head", "_null", "_samples", "_tail", "_text")
+    __slots__ = (
+        "_before",
+        "_behind",
+        "_called",
+        "_head",
+        "_null",
+        "_samples",
+        "_tail",
+        "_text",
+        "_thoughts",
+    )
     blank = b"\n\n"
 
     def __init__(self) -> None:
-        self._null, self._text = _SPELLINGS[0]
+        self._null, self._text, self._thoughts = _SPELLINGS[0]
         self._head = self._tail = _NEVER
         """The bytes before a chunk's text from its line's beginning, and those behind it."""
         self._before = self._behind = slice(1)
@@ -73,8 +86,10 @@ class ChatSkim:
             return False
         if self._called:
             return _NAMING.search(raw, start, end) is None
-        self._called = _CALLING.search(raw, start, end) is not None
-        return not self._called and 2 * _thoughts(raw, start, end) == lines
+        self._called = _calls(raw, start, end)
+        # Some servers say each thought under both names.
+        thoughts = max(raw.count(field, start, end) for field in self._thoughts)
+        return not self._called and 2 * thoughts == lines
 
     def _texts(self, raw: bytes | bytearray, start: int, end: int) -> bool:
         """Whether whole events are text, all of them."""
@@ -84,13 +99,13 @@ class ChatSkim:
         if head and 2 * raw.count(head, start, end) == lines == 2 * raw.count(
             self._tail, start, end
         ):
-            return raw.find(_CALL, start, end) < 0
+            return not _calls(raw, start, end)
         return self._count(raw, start, end)
 
     def _count(self, raw: bytes | bytearray, start: int, end: int) -> bool:
         """Find the same where no pattern helps."""
         count = raw.count(b"\n\n", start, end)
-        if self._nulls(raw, start, end) != count or raw.find(_CALL, start, end) >= 0:
+        if self._nulls(raw, start, end) != count or _calls(raw, start, end):
             return False
         if raw.count(self._text, start, end) != count:
             return False
@@ -104,9 +119,9 @@ class ChatSkim:
         count = raw.count(self._null, start, end)
         if count:
             return count
-        for null, text in _SPELLINGS:
-            if count := raw.count(null, start, end):
-                self._null, self._text = null, text
+        for spelling in _SPELLINGS:
+            if count := raw.count(spelling[0], start, end):
+                self._null, self._text, self._thoughts = spelling
                 break
         return count
 
@@ -124,9 +139,9 @@ class ChatSkim:
         self._before, self._behind = slice(begin), slice(begin, -2)
 
 
-def _thoughts(raw: bytearray, start: int, end: int) -> int:
-    """Count events that hold reasoning; some servers say it under both names."""
-    return max(len(field.findall(raw, start, end)) for field in _THOUGHTS)
+def _calls(raw: bytes | bytearray, start: int, end: int) -> bool:
+    """Whether there is a piece of a call; some servers say of every chunk that it has none."""
+    return raw.find(_CALL, start, end) >= 0 and _CALLING.search(raw, start, end) is not None
 
 
 def lone_call_whole(raw: bytearray, start: int) -> bool:

@@ -189,8 +189,8 @@ class Call:
             return {"enable_thinking": False}
         if reasoning := as_json(body.get("reasoning")):
             low = {"effort": "low"}
-            return None if reasoning.get("effort") in _LOW else {"reasoning": low}
-        return None if body.get("reasoning_effort") in _LOW else {"reasoning_effort": "low"}
+            return None if as_text(reasoning.get("effort")) in _LOW else {"reasoning": low}
+        return None if as_text(body.get("reasoning_effort")) in _LOW else {"reasoning_effort": "low"}
 
     def hop(self, answer: Answer, limit: int | None) -> Outgoing:
         """Not reached: this format gives no tokens."""
@@ -252,11 +252,10 @@ class Call:
 
 def _forced(choice: object) -> bool:
     """Whether the model has to call: "required", a certain tool, or one of some with that mode."""
-    if isinstance(choice, dict):
-        given = as_json(choice)
+    if given := as_json(choice):
         allowed = as_json(given.get("allowed_tools")) or given
         return given.get("type") != "allowed_tools" or allowed.get("mode") == "required"
-    return choice in {"required", "any"}  # "any" is Mistral's word
+    return as_text(choice) in {"required", "any"}  # "any" is Mistral's word
 
 
 def _user(text: str) -> Json:

@@ -137,7 +137,7 @@ class Call:
     def calmer(self) -> Call | None:
         """Lower the effort of reasoning; a model that does not reason refuses that."""
         reasoning = as_json(self._body.get("reasoning"))
-        if reasoning.get("effort") in {"none", "minimal", "low"}:
+        if as_text(reasoning.get("effort")) in {"none", "minimal", "low"}:
             return None
         return self.mended({**self._body, "reasoning": {**reasoning, "effort": "low"}}, None)
 
