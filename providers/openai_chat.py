@@ -190,7 +190,8 @@ class Call:
         if reasoning := as_json(body.get("reasoning")):
             low = {"effort": "low"}
             return None if as_text(reasoning.get("effort")) in _LOW else {"reasoning": low}
-        return None if as_text(body.get("reasoning_effort")) in _LOW else {"reasoning_effort": "low"}
+        effort = as_text(body.get("reasoning_effort"))
+        return None if effort in _LOW else {"reasoning_effort": "low"}
 
     def hop(self, answer: Answer, limit: int | None) -> Outgoing:
         """Not reached: this format gives no tokens."""
