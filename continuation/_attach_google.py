@@ -27,6 +27,7 @@ from continuation._attach_common import (
     name_of,
     owner_of,
 )
+from continuation._attach_google_classes import dress
 from continuation._total_timeout import TotalTimeout
 
 PACKAGE = "google.genai"
@@ -58,6 +59,7 @@ def attach(client: ClientT, healing: Healing) -> ClientT:
     api._httpx_client, api._async_httpx_client = sync, other
     if aiohttp:
         api._use_aiohttp = _never
+    dress(client)
     return client
 
 

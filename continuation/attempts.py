@@ -95,6 +95,7 @@ class Attempts:
             usage=ending.usage if ending else None,
             estimated=ending.estimated if ending else False,
             request_id=request_id_in(headers),
+            answer_id=(ending.id or None) if ending else None,
             seconds=now - self._mark,
             error=error,
             answered=self._head is not None and self._head.ok,

@@ -1,10 +1,10 @@
-"""The reports of recent turns, to be found by the request id that the caller's objects carry."""
+"""The reports of recent turns, to be found by the ids that the caller's objects carry."""
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,7 +16,11 @@ _HEADERS = ("request-id", "x-request-id", "apim-request-id")
 _IDS = ("_request_id", "request_id")
 _RESPONSES = ("response", "http_response", "sdk_http_response")
 
-_reports: OrderedDict[str, Report] = OrderedDict()
+_ANSWER_IDS = ("response_id", "id")
+"""Where an answer has an id of its own; a request's is looked for first."""
+
+_reports: dict[str, Report] = {}
+_kept: deque[tuple[Sequence[str], Report]] = deque()
 _lock = threading.Lock()
 
 
@@ -25,26 +29,29 @@ def request_id_in(headers: Mapping[str, str]) -> str | None:
     return next((headers[name] for name in _HEADERS if headers.get(name)), None)
 
 
-def keep(request_id: str, report: Report) -> None:
-    """Keep a report under the id of the response that the caller got."""
+def keep(ids: Sequence[str], report: Report) -> None:
+    """Keep a report under the ids by which the caller may know the turn."""
     with _lock:
-        _reports[request_id] = report
-        _reports.move_to_end(request_id)
-        while len(_reports) > MOST:
-            _reports.popitem(last=False)
+        _kept.append((ids, report))
+        _reports.update(dict.fromkeys(ids, report))
+        while len(_kept) > MOST:
+            old, gone = _kept.popleft()
+            for known in old:
+                if _reports.get(known) is gone:
+                    del _reports[known]
 
 
 def find(thing: object) -> Report | None:
     """Return the report for an SDK object; raises `TypeError` for one that carries no id."""
-    request_id = _id_of(thing)
-    if request_id is None:
+    found = _id_of(thing)
+    if found is None:
         message = (
-            f"{type(thing).__name__} carries no request id; give the message or raw response the "
+            f"{type(thing).__name__} carries no id; give the message or raw response the "
             "SDK returned, its stream, its error, or the id itself, or use last_report()"
         )
         raise TypeError(message)
     with _lock:
-        return _reports.get(request_id)
+        return _reports.get(found)
 
 
 def _id_of(thing: object) -> str | None:
@@ -54,8 +61,9 @@ def _id_of(thing: object) -> str | None:
         if isinstance(found := getattr(thing, name, None), str):
             return found
     holders = [thing, *(getattr(thing, name, None) for name in _RESPONSES)]
-    found_ids = (_told(getattr(holder, "headers", None)) for holder in holders)
-    return next(filter(None, found_ids), None)
+    told = [_told(getattr(holder, "headers", None)) for holder in holders]
+    own = [getattr(thing, name, None) for name in _ANSWER_IDS]
+    return next((found for found in (*told, *own) if found and isinstance(found, str)), None)
 
 
 def _told(headers: Any) -> str | None:

@@ -110,6 +110,8 @@ class Attempt:
     """The provider began to answer it with 2xx, so that it was billed."""
     begun: float = 0.0
     """Seconds since the turn began."""
+    answer_id: str | None = None
+    """The id in the answer itself (`msg_...`, `chatcmpl-...`, `resp_...`), where it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,11 +230,11 @@ def last_report() -> Report | None:
 def report(thing: object) -> Report | None:
     """Return the report of the turn that an SDK object came from; `None`: none is known.
 
-    `thing`: a message, a raw or streaming response, a stream or an error as the SDK gave it, or a
-    request id. A stream's report is there when the stream has ended. The last 1,024 are known.
+    `thing`: a message, a chunk, a raw or streaming response, a stream or an error as the SDK gave
+    it, or an id: a request's or an answer's. A stream's report is there when the stream has
+    ended. The last 1,024 are known.
 
-    Raises `TypeError` for an object that carries no request id, as a message does that an SDK
-    put together from a stream: ask for the stream's.
+    Raises `TypeError` for an object that carries no id.
     """
     return find(thing)
 
@@ -360,5 +362,5 @@ class Recorder:
             except Exception:
                 logger.exception("the spans could not be made; the turn goes on")
         first = (a.request_id for a in reversed(self.attempts) if a.mode is Mode.FIRST)
-        if request_id := next(filter(None, first), None):
-            keep(request_id, report)
+        ids = {next(filter(None, first), None), *(a.answer_id for a in self.attempts)}
+        keep([found for found in ids if found], report)

@@ -106,6 +106,8 @@ class Ending:
     stop: Stop
     raw: str | None = None
     """The provider's own word for it."""
+    id: str = ""
+    """The answer's own id, where it was looked at."""
     text: bool = False
     """The turn has visible text."""
     call: CallState = CallState.NONE

@@ -54,6 +54,8 @@ class Answer:
         self._seam: Seam | None = None
         self._follow: Follow | None = None
         self._joined: Block | None = None
+        self._plain: tuple[Block | None, Block | None] = None, None
+        """The block of an attempt that was begun last as it is, and what it is in the turn."""
         self._like: Block | None = None
         """The block of the attempt whose text is being joined..."""
         self._said = 0
@@ -230,8 +232,11 @@ class Answer:
         if not block.begun:
             self._sink.start(block)
             block.begun = True
-        for delta in block.deltas[block.shown :]:
-            self._sink.delta(delta)
+            self._plain = block, self._sink.open
+        # What was begun live may have been overtaken: the rest of it belongs to no other block.
+        if self._plain[0] is block and self._plain[1] is self._sink.open:
+            for delta in block.deltas[block.shown :]:
+                self._sink.delta(delta)
         block.shown = len(block.deltas)
 
     def _say_joined(self, block: Block) -> None:
@@ -259,9 +264,10 @@ class Answer:
     def _place_asides(self) -> None:
         """Show what is said of a text; `by`: how far on in the turn's text its places are."""
         asides, self._aside = self._aside, []
-        if self._sink.open is None:
+        joined = self._sink.open_text
+        if joined is None:
             return
-        by = len(self._sink.open.text) - self._said if asides else 0
+        by = len(joined.text) - self._said if asides else 0
         for delta in asides:
             self._sink.delta({**delta, "by": by} if by else delta)
 
@@ -410,6 +416,7 @@ class Answer:
         return Ending(
             stop=stop,
             raw=segment.reason,
+            id=self._form.identity(segment.message),
             text=bool(text.strip() or self._held),
             call=call,
             shown=self._sink.streamed and bool(self._sink.blocks),

@@ -36,6 +36,9 @@ class MessagesForm:
     def reader(self) -> Reader:
         return _Reader()
 
+    def identity(self, message: Json) -> str:
+        return as_text(message.get("id"))
+
     def skim(self) -> Skim:
         return NamedSkim("content_block_delta")
 

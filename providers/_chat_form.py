@@ -18,6 +18,7 @@ from continuation.providers._chat_skim import ChatSkim, lone_call_whole
 from continuation.providers._chat_writer import ChatWriter, folded
 from continuation.providers._form import Reader, Skim, Writer
 from continuation.providers._json import as_json, as_list, as_text, dumps, loads, parsed
+from continuation.providers._openai_errors import lasting
 from continuation.providers._skim import last_object
 from continuation.providers._vendors import Profile
 from continuation.types import CallState, Ending, Json, Stop, Usage
@@ -66,6 +67,9 @@ class ChatForm:
     def reader(self) -> Reader:
         return ChatReader(self._profile, self._needy)
 
+    def identity(self, message: Json) -> str:
+        return as_text(message.get("id"))
+
     def skim(self) -> Skim:
         return ChatSkim()
 
@@ -87,7 +91,7 @@ class ChatForm:
         yield from pieces.take(said)
         yield from pieces.close()
         usage = as_json(body.get("usage"))
-        yield _blocks.closing(as_text(choice.get("finish_reason")) or None, usage)
+        yield _blocks.closing(_reason(choice), usage)
         yield _blocks.ENDED
 
     def stop_of(self, reason: str | None, *, closed: bool) -> Stop:
@@ -146,7 +150,8 @@ class ChatReader:
     def __init__(self, profile: Profile, needy: Collection[str] = frozenset()) -> None:
         self._optional = profile.terminal == "optional"
         self._pieces = _Pieces(profile, needy)
-        self._opened = self._ended = self._counted = False
+        self._opened = self._counted = self._failed = False
+        self._ended: str | None = None
 
     def events(self, frame: _sse.Frame) -> Sequence[Json]:
         if frame.data.strip() == b"[DONE]":
@@ -156,7 +161,9 @@ class ChatReader:
         except ValueError:
             chunk = {}
         if chunk.get("error") and not (frame.name and frame.name != "error"):
-            return [{"type": "error", "error": _error(chunk["error"])}]
+            # An error in place of an answer is as final as it would be under its own status.
+            self._failed = not self._opened and lasting(as_json(chunk["error"]))
+            return [] if self._failed else [{"type": "error", "error": _error(chunk["error"])}]
         return list(self._chunk(chunk))
 
     def eof(self) -> Sequence[Json]:
@@ -167,7 +174,7 @@ class ChatReader:
 
     def _done(self) -> Sequence[Json]:
         # Without a reason and without a count nobody said that the answer is whole.
-        if self._ended or self._counted or self._optional:
+        if self._ended or self._counted or (self._optional and not self._failed):
             return [*self._pieces.close(), _blocks.ENDED]
         return ()
 
@@ -180,8 +187,12 @@ class ChatReader:
             if "usage" in chunk and chunk["usage"] is None:
                 head["usage"] = None
             yield _blocks.opening({**head, "logprobs": "logprobs" in choice})
-        reason = as_text(choice.get("finish_reason")) or None
+        reason = _reason(choice)
+        if reason == "stop":  # the word of a gateway that closes what has ended already
+            reason = self._ended or reason
         usage = as_json(chunk.get("usage"))
+        if chunk and not (choices or usage or self._opened):
+            yield {"type": "preface", "chunk": chunk}  # Azure's, of the prompt
         if usage:
             self._counted = True
             if reason is None:  # before the text, so that text is the last word of its chunk
@@ -189,12 +200,18 @@ class ChatReader:
         if choices:
             yield from self._pieces.take(as_json(choice.get("delta")), around(choice), chunk)
         if reason is not None:
-            self._ended = True
+            self._ended = reason
             yield from self._pieces.close()
             more = {"choice": around(choice), "chunk": beside(chunk)}
             inline = {"inline": True} if usage else {}
             kept = {key: value for key, value in more.items() if value}
             yield _blocks.closing(reason, usage, **kept, **inline)
+
+
+def _reason(choice: Json) -> str | None:
+    """Return why a choice ends; some servers say "" or "null" until it does."""
+    reason = as_text(choice.get("finish_reason"))
+    return reason if reason not in {"", "null"} else None
 
 
 def around(choice: Json) -> Json:
@@ -230,7 +247,14 @@ class _Call:
         """Whether a piece under this call's index is the beginning of another call."""
         if ident and self.ident:
             return ident != self.ident
+        if self.names_on(ident, name):
+            return False
         return bool(name) and (name != self.name or self._whole)
+
+    def names_on(self, ident: str, name: str) -> bool:
+        """Whether a piece is the rest of this call's name."""
+        bare = bool(self.ident) and not ident and not self.arguments
+        return bare and name not in {"", self.name}
 
     @property
     def _whole(self) -> bool:
@@ -253,7 +277,6 @@ class _Pieces:
         self._calls: dict[object, _Call] = {}
         """By index, or what stands for it."""
         self._last: _Call | None = None
-        self._said = 0
 
     def take(
         self, delta: Json, choice: Json | None = None, chunk: Json | None = None
@@ -297,7 +320,7 @@ class _Pieces:
         if native:
             if not self._where:
                 yield from self._in(TEXT, {"type": TEXT, "text": ""})
-            yield _blocks.delta(self._open, "extra_delta", native=native, at=self._said)
+            yield _blocks.delta(self._open, "extra_delta", native=native)
 
     def _extra(self, key: str) -> bool:
         return key not in _ROLE and key not in self._reasoning and key != "reasoning_details"
@@ -313,7 +336,6 @@ class _Pieces:
         if isinstance(content, str):
             if content:
                 yield from self._in(TEXT, {"type": TEXT, "text": ""})
-                self._said += len(content)
                 yield _blocks.delta(self._open, "text_delta", text=content)
             return
         for item in map(as_json, as_list(content)):  # Mistral's reasoning models
@@ -342,6 +364,9 @@ class _Pieces:
             call = self._last = self._calls[index] = _Call(index, self._open, ident, name)
         else:
             native = {k: v for k, v in item.items() if k not in _CALL and v is not None}
+            if call.names_on(ident, name):
+                call.name += name
+                native["custom" if "custom" in item else "function"] = {"name": name}
             if ident and not call.ident:
                 native["id"] = call.ident = ident
             if native:

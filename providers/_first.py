@@ -139,10 +139,14 @@ class FirstStream:
 
     def _look(self, chunk: bytes) -> bytes:
         """Read the new events one by one."""
-        shown, raw = b"", self._tape.raw
+        raw = self._tape.raw
         if not (raw.endswith(self._blank) or _sse.may_end(raw, self._seen, len(chunk))):
-            return shown
-        for frame in _sse.frames(raw, self._seen):
+            return b""
+        return self._read(_sse.frames(raw, self._seen))
+
+    def _read(self, frames: Sequence[_sse.Frame]) -> bytes:
+        shown, raw = b"", self._tape.raw
+        for frame in frames:
             start, self._seen = self._seen, frame.end
             events = () if frame.empty else self._reader.events(frame)
             for event in events:
@@ -191,6 +195,7 @@ class FirstStream:
         quick = Ending(
             stop=Stop.END if stop is Stop.PAUSED else stop,
             raw=sketch.reason,
+            id=form.identity(sketch.message),
             usage=form.read_usage(sketch.usage),
             call=form.quick_calls(self._tape.raw, sketch),
             text=True,

@@ -15,7 +15,7 @@ from continuation.providers._gemini_parts import KNOWN, RESULTS, SIGNATURE, part
 from continuation.providers._gemini_reader import LENGTH, GeminiReader, output_of
 from continuation.providers._gemini_skim import ChunkSkim
 from continuation.providers._gemini_writer import GeminiWriter
-from continuation.providers._json import as_int, as_json, as_list
+from continuation.providers._json import as_int, as_json, as_list, as_text
 from continuation.providers._skim import last_object
 from continuation.types import CallState, Ending, Json, Stop, Usage
 
@@ -29,6 +29,7 @@ _STOPS = {
     "CONTINUATION": Stop.PAUSED,
     **dict.fromkeys(_REFUSED.split(), Stop.REFUSED),
 }
+_ID = re.compile(rb'"responseId"\s*:\s*"([^"]+)"')
 _REASON = re.compile(rb'"finishReason"\s*:\s*"([^"\\]*)"')
 
 
@@ -42,10 +43,13 @@ class GeminiForm:
     def __init__(self) -> None:
         self.limit: int | None = None
         self.array = False
-        """The caller's answer is an array of responses."""
+        """The caller's answer is an array of responses; known once it begins."""
 
     def reader(self) -> Reader:
         return GeminiReader(self.limit)
+
+    def identity(self, message: Json) -> str:
+        return as_text(message.get("responseId"))
 
     def skim(self) -> Skim:
         return ChunkSkim()
@@ -57,8 +61,7 @@ class GeminiForm:
         return GeminiReader(self.limit).body([body], whole=True)
 
     def explode_array(self, chunks: Sequence[object]) -> Iterable[Json]:
-        """Tell a stream that came as an array of responses."""
-        self.array = True
+        """Tell a later attempt that came as an array, whatever the caller's own came as."""
         return GeminiReader(self.limit).body(chunks, whole=False)
 
     def stop_of(self, reason: str | None, *, closed: bool) -> Stop:
@@ -123,7 +126,9 @@ class GeminiForm:
         usage = self.read_usage(last_object(body, "usageMetadata"))
         # A pause is the caller's: the SDK goes on by its token itself.
         stop = Stop.END if stop is Stop.PAUSED else stop
-        return Ending(stop=stop, raw=reason, usage=usage, text=True)
+        named = _ID.search(body, max(body.rfind(b'"responseId"'), 0))
+        own = named[1].decode("utf-8", "replace") if named else ""
+        return Ending(stop=stop, raw=reason, id=own, usage=usage, text=True)
 
     def quick_calls(self, raw: bytearray, sketch: Segment) -> CallState:
         """Look at the last part of a call: one that says it goes on is not whole.

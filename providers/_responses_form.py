@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from continuation.providers import _openai_usage
 from continuation.providers._blocks import CALL, THINKING, Block, Segment
 from continuation.providers._form import Reader, Skim, Writer
+from continuation.providers._json import as_json, as_text
 from continuation.providers._responses_items import (
     PARTS,
     SERVER_ITEMS,
@@ -57,6 +58,9 @@ class ResponsesForm:
 
     def reader(self) -> Reader:
         return ResponsesReader(self._needy)
+
+    def identity(self, message: Json) -> str:
+        return as_text(as_json(message.get("response")).get("id"))
 
     def skim(self) -> Skim:
         return NamedSkim("response.output_text.delta", *_HELD)

@@ -89,9 +89,16 @@ def half(item: Json, needy: Collection[str] = frozenset()) -> bool:
     """Whether an item is a call that was cut. `needy`: tools that need arguments."""
     if item.get("type") != "function_call":
         return False
+    lacks = item.get("name") in needy and not as_text(item.get("arguments")).strip()
+    return item.get("status") == "incomplete" or lacks or _broken(item)
+
+
+def _broken(item: Json) -> bool:
+    """Whether the arguments of a call are not whole JSON; a call may have none."""
+    if item.get("type") != "function_call":
+        return False
     arguments = as_text(item.get("arguments")).strip()
-    whole = isinstance(parsed(arguments), dict) if arguments else item.get("name") not in needy
-    return item.get("status") == "incomplete" or not whole
+    return bool(arguments) and not isinstance(parsed(arguments), dict)
 
 
 # --- as a later request carries them ------------------------------------------------------------
@@ -138,12 +145,17 @@ def final_part(block: Block) -> Json:
         part[REFUSAL] = "".join(as_text(event.get("delta")) for event in events)
     if block.kind != TEXT:
         return part
-    if told and as_text(part.get("text")) == block.text:
+    annotations = _annotations(block)
+    if told and as_text(part.get("text")) == block.text and len(annotations) in {0, _noted(part)}:
         return part
-    part = {"type": "output_text", **part, "text": block.text, "annotations": _annotations(block)}
+    part = {"type": "output_text", **part, "text": block.text, "annotations": annotations}
     if "logprobs" in part:
         part["logprobs"] = [entry for d in block.deltas for entry in as_list(d.get("logprobs"))]
     return part
+
+
+def _noted(part: Json) -> int:
+    return len(as_list(part.get("annotations")))
 
 
 def _annotations(block: Block) -> list[Json]:
@@ -162,18 +174,20 @@ def written(blocks: Sequence[Block], *, ended: bool) -> list[Json]:
     """Return the output that blocks make. `ended`: none of them was cut."""
     output = list[Json]()
     for group in _grouped(blocks):
-        last = group[-1] is blocks[-1]
-        item = _message(group) if group[0].kind in PARTS else _item(group[0])
-        if "status" in item and (ended or not last):
+        if group[0].kind not in PARTS:
+            output.append(_item(group[0]))
+            continue
+        item = _message(group)
+        if ended or group[-1] is not blocks[-1]:
             item = {**item, "status": "completed"} if _unsure(item) else item
-        elif last and item.get("status") == "in_progress":
+        elif item.get("status") == "in_progress":
             item = {**item, "status": "incomplete"}
         output.append(item)
     return output
 
 
 def _unsure(item: Json) -> bool:
-    return item["status"] in {"in_progress", "incomplete"}
+    return item.get("status") in {"in_progress", "incomplete"}
 
 
 def _grouped(blocks: Sequence[Block]) -> list[list[Block]]:
@@ -198,10 +212,17 @@ def _message(group: Sequence[Block]) -> Json:
     told = final(group[-1])
     parts = [final_part(block) for block in group]
     whole = {**told, "id": began.get("id")}
-    if [_said(as_json(part)) for part in as_list(told.get("content"))] == list(map(_said, parts)):
+    if _alike(parts, [as_json(part) for part in as_list(told.get("content"))]):
         return whole
     status = told.get("status", began.get("status"))
     return {**began, "status": status, "content": parts}
+
+
+def _alike(ours: Sequence[Json], told: Sequence[Json]) -> bool:
+    """Whether parts say the same, and nothing that annotates ours is missing."""
+    if list(map(_said, ours)) != list(map(_said, told)):
+        return False
+    return all(_noted(own) in {0, _noted(part)} for own, part in zip(ours, told, strict=True))
 
 
 def _said(part: Json) -> tuple[str, str]:
@@ -213,6 +234,17 @@ def _item(block: Block) -> Json:
     field = TYPED.get(as_text(item.get("type")))
     if field is not None:
         item[field] = block.arguments
-        if field == "arguments" and not isinstance(parsed(block.arguments or "{}"), dict):
-            item["status"] = "incomplete"
+    if _unsure(item) or _broken(item):
+        item["status"] = _status(block, item)
     return item
+
+
+def _status(block: Block, item: Json) -> str:
+    """Return how an item stands that is not said to be whole, whatever becomes of the answer.
+
+    What policy has shown of a call that was cut is never said to be whole.
+    """
+    if item.get("type") == "function_call" and block.arguments.strip():
+        return "incomplete" if _broken(item) else "completed"
+    told = any("item" in delta for delta in block.deltas)
+    return "completed" if told and item["status"] == "in_progress" else "incomplete"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -186,5 +185,5 @@ def body_of(post: Any) -> dict[str, Any]:
 
 
 def speakers(ran: Ran) -> list[str]:
-    """Return who speaks in a chat's history; contents of one role in a row are one turn."""
-    return [role for role, _ in itertools.groupby(content.role or "" for content in ran.history)]
+    """Return who speaks in a chat's history, content by content."""
+    return [content.role or "" for content in ran.history]

@@ -162,7 +162,7 @@ def test_a_refused_raised_limit_does_not_hide_the_callers_response(sim: Simulato
 
 @pytest.mark.parametrize("thing", [object(), 3, None, {"id": "msg_1"}])
 def test_an_object_without_an_id_is_an_error_that_says_what_to_do(thing: object) -> None:
-    with pytest.raises(TypeError, match=r"carries no request id; .* last_report\(\)"):
+    with pytest.raises(TypeError, match=r"carries no id; .* last_report\(\)"):
         continuation.report(thing)
 
 
@@ -173,10 +173,11 @@ def test_an_unknown_id_has_no_report() -> None:
 def test_only_the_last_reports_are_kept() -> None:
     report = Report(Outcome.COMPLETE, None, "d", "m", None, False, (), (), None, 0.0)
     for number in range(recent.MOST + 10):
-        recent.keep(f"test_{number}", report)
-    assert continuation.report("test_9") is None
-    assert continuation.report("test_10") is report
-    assert len(recent._reports) == recent.MOST
+        recent.keep([f"test_{number}", f"also_{number}"], report)
+    for kind in ("test", "also"):
+        assert continuation.report(f"{kind}_9") is None
+        assert continuation.report(f"{kind}_10") is report
+    assert len(recent._reports) == 2 * recent.MOST
 
 
 # --- numbers --------------------------------------------------------------------------------

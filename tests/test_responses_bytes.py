@@ -12,6 +12,8 @@ from openai._models import construct_type
 from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import ResponseStreamEvent
 
+from continuation import Policy
+
 REQUEST: dict[str, Any] = {
     "model": "gpt-5.4",
     "max_output_tokens": 1000,
@@ -239,6 +241,22 @@ def test_a_call_cut_anywhere_is_never_shown_whatever_is_said_of_it(
     final = driven.told[-1]["response"] if stream else json.loads(raw)
     assert [item["arguments"] for item in final["output"]] == [ARGS]
     assert (final["id"], len(driven.requests)) == ("resp_1", 2)
+
+
+def test_a_call_shown_live_ends_as_itself_and_the_next_one_is_told_once() -> None:
+    first = answer("1", [said("I write. "), written(ARGS[:30], status="incomplete")], LIMIT)
+    again = {**written(ARGS, "fc_2"), "call_id": "call_2"}
+    answers = iter([sse(first), sse(answer("2", [said("", "msg_2"), again]))])
+    driven = drive(
+        lambda _: (200, STREAM, [next(answers)], None),
+        REQUEST,
+        Policy(tool_stream="live"),
+        path="/v1/responses",
+    )
+    output = driven.joined(accumulated)["output"]
+    half, whole = (item for item in output if item["type"] == "function_call")
+    assert (half["id"], half["status"]) == ("fc_1", "incomplete")
+    assert (whole["id"], whole["arguments"]) == ("fc_2", ARGS)
 
 
 def test_text_flows_behind_reasoning_that_no_part_announces() -> None:

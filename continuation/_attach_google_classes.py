@@ -1,0 +1,148 @@
+"""What of a google-genai client is ours above its HTTP clients: the classes of a few objects.
+
+Two things cannot be had from below. A streamed chat remembers a model turn for each chunk, and none
+at all, the user's message included, if one chunk had no content: after healing it has to remember
+one. And a call that asks for the bare HTTP response is sent like any other.
+
+The objects get subclasses of their own classes, made here at run time: `isinstance` holds, what
+was patched on an object stays patched, and nobody else's objects change.
+"""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportAttributeAccessIssue=false, reportUnknownArgumentType=false
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import aclosing, closing
+from typing import Any
+
+from continuation.decide import Outcome
+from continuation.override import override
+from continuation.recent import find
+
+_MENDED = frozenset({Outcome.HEALED, Outcome.PARTIAL})
+"""Of turns that ended well for the caller, and are not as they came."""
+_PLAIN = frozenset({"text", "thought"})
+"""What a part may hold that is joined to another one."""
+
+_NAMES = ("__module__", "__qualname__", "__doc__")
+_mixed: dict[tuple[type, type], type] = {}
+
+
+def dress(client: Any) -> None:
+    """Give a client, its asynchronous twin and the models of both our subclasses."""
+    for owner, models in ((client, _Models), (getattr(client, "aio", None), _AsyncModels)):
+        held = getattr(owner, "_models", None)
+        if held is not None:
+            _become(held, models)
+            _become(owner, _Client)
+
+
+def _become(thing: Any, ours: type[Any]) -> Any:
+    if not isinstance(thing, ours):
+        theirs = type(thing)
+        if (ours, theirs) not in _mixed:
+            named = {name: getattr(theirs, name) for name in _NAMES}
+            _mixed[ours, theirs] = type(theirs.__name__, (ours, theirs), named)
+        thing.__class__ = _mixed[ours, theirs]
+    return thing
+
+
+# --- chats --------------------------------------------------------------------------------------
+
+
+class _Client:
+    """Mixed into `Client` and `AsyncClient`, which make their chats anew each time."""
+
+    @property
+    def chats(self) -> Any:
+        return _become(super().chats, _Chats)  # type: ignore[misc]
+
+
+class _Chats:
+    def create(self, **asked: Any) -> Any:
+        chat = super().create(**asked)  # type: ignore[misc]
+        awaited = inspect.iscoroutinefunction(chat.send_message)
+        return _become(chat, _AsyncChat if awaited else _Chat)
+
+
+class _Memory:
+    """What is remembered of a streamed answer that was mended: one model turn."""
+
+    _latest: Any = None
+    """The chunk of the stream that came last."""
+
+    def record_history(self, user_input: Any, model_output: Sequence[Any], is_valid: bool) -> None:
+        latest, self._latest = self._latest, None
+        if latest is not None and model_output and _mended(latest):
+            turn = _one(model_output)
+            if turn.parts:
+                model_output, is_valid = [turn], True
+        super().record_history(user_input, model_output, is_valid)  # type: ignore[misc]
+
+
+class _Chat(_Memory):
+    def send_message_stream(self, *asked: Any, **more: Any) -> Generator[Any]:
+        chunks = super().send_message_stream(*asked, **more)  # type: ignore[misc]
+        with closing(chunks):
+            for self._latest in chunks:
+                yield self._latest
+
+
+class _AsyncChat(_Memory):
+    async def send_message_stream(self, *asked: Any, **more: Any) -> AsyncGenerator[Any]:
+        return self._noted(await super().send_message_stream(*asked, **more))  # type: ignore[misc]
+
+    async def _noted(self, chunks: AsyncGenerator[Any]) -> AsyncGenerator[Any]:
+        async with aclosing(chunks):
+            async for self._latest in chunks:
+                yield self._latest
+
+
+def _mended(chunk: Any) -> bool:
+    try:
+        report = find(chunk)
+    except TypeError:  # it carries no id
+        return False
+    return report is not None and report.outcome in _MENDED
+
+
+def _one(contents: Sequence[Any]) -> Any:
+    """Join the contents of chunks: unsigned text that follows its like; all else as it is."""
+    parts: list[Any] = []
+    for part in (part for content in contents for part in content.parts or ()):
+        plain = _is_plain(part)
+        if plain and parts and _is_plain(parts[-1]) and _thought(parts[-1]) == _thought(part):
+            parts[-1] = parts[-1].model_copy(update={"text": parts[-1].text + part.text})
+        elif part.text or not plain:
+            parts.append(part)
+    blank = type(parts[0])() if parts else None
+    return contents[0].model_copy(update={"parts": [part for part in parts if part != blank]})
+
+
+def _is_plain(part: Any) -> bool:
+    return part.text is not None and part.model_dump(exclude_none=True).keys() <= _PLAIN
+
+
+def _thought(part: Any) -> bool:
+    return bool(part.thought)
+
+
+# --- bare responses -----------------------------------------------------------------------------
+
+
+def _bare(config: Any) -> bool:
+    return bool(getattr(config, "should_return_http_response", None))
+
+
+class _Models:
+    def _generate_content(self, *, config: Any = None, **asked: Any) -> Any:
+        with override(**{"enabled": False} if _bare(config) else {}):
+            return super()._generate_content(config=config, **asked)  # type: ignore[misc]
+
+
+class _AsyncModels:
+    async def _generate_content(self, *, config: Any = None, **asked: Any) -> Any:
+        with override(**{"enabled": False} if _bare(config) else {}):
+            return await super()._generate_content(config=config, **asked)  # type: ignore[misc]
