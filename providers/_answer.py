@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from continuation._seam_follow import Follow
 from continuation.dialect import Feed, Settle
 from continuation.policy import Policy
 from continuation.prompts import cut_call_note
@@ -18,9 +17,10 @@ from continuation.providers import _sse
 from continuation.providers._blocks import CALL, NATIVE, TEXT, THINKING, Block, Segment
 from continuation.providers._first import FirstStream, Gate
 from continuation.providers._form import Form
+from continuation.providers._joint import Joint, text_of
 from continuation.providers._json import as_json, as_text, loads
-from continuation.providers._sink import Sink, fold
-from continuation.seam import Seam, Verdict
+from continuation.providers._sink import Sink
+from continuation.seam import Verdict
 from continuation.types import (
     CallState,
     Close,
@@ -51,17 +51,11 @@ class Answer:
         self._segment = self._earlier = Segment()
         self._gate = Gate(policy)
         self._reader = form.reader()
-        self._seam: Seam | None = None
-        self._follow: Follow | None = None
-        self._joined: Block | None = None
+        self._joint = Joint(self._sink)
+        self._met: list[Block] = []
+        """Calls that were shown live, and that the attempt under way has not repeated yet."""
         self._plain: tuple[Block | None, Block | None] = None, None
         """The block of an attempt that was begun last as it is, and what it is in the turn."""
-        self._like: Block | None = None
-        """The block of the attempt whose text is being joined..."""
-        self._said = 0
-        """...how much of it went into the seam..."""
-        self._aside: list[Json] = []
-        """...and what is said of places in it, until the seam tells where they are."""
         self._buffer = bytearray()
         self._parsed = 0
         self._at = 0
@@ -80,29 +74,38 @@ class Answer:
     def first(self, head: Head, tape: Tape, settle: Settle) -> Feed:
         """Begin to read the caller's own attempt; the shell appends its bytes to `tape`."""
         self._tape = tape
-        self._sink = Sink(self._form.writer(), streamed=head.streamed)
-        self._sink.tape = tape
+        self._open(streamed=head.streamed)
         if head.streamed:
             self._first = FirstStream(self._form, tape, Gate(self._policy), settle)
             return self._first.feed
         self._settle = settle
         return _wait
 
+    def _open(self, *, streamed: bool) -> None:
+        """Begin the caller's side of the turn."""
+        self._sink = Sink(self._form.writer(), streamed=streamed)
+        self._sink.tape = self._tape
+        self._joint = Joint(self._sink)
+
     def begin(self, resume: Resume, head: Head) -> Feed:
         """Begin to read a later attempt."""
         self._earlier = self._segment
         self._resume = resume
         if resume.mode is Mode.TOKEN:  # not another answer, but more of this one
-            self._seam = self._joined = None
+            self._joint.hop()
             self._token = self._segment.token
             self._segment.reopen()
             self._segment.unary = not head.streamed
         else:
-            self._leave(resume)
+            if resume.mode is Mode.ONWARD:
+                self._joint.leave()
+                self._leave()
+            self._joint = Joint(self._sink, resume)
             self._token = None
             self._again = resume.mode in {Mode.ONWARD, Mode.BEHIND}
             self._segment = Segment(unary=not head.streamed)
-            self._gate, self._at = Gate(self._policy), 0
+            self._met = [b for b in self._sink.blocks if b.kind == CALL]
+            self._gate, self._at = Gate(self._policy, hold_calls=bool(self._met)), 0
         self._reader = self._form.reader()
         self._buffer = bytearray()
         self._parsed = 0
@@ -112,36 +115,16 @@ class Answer:
     def revert(self) -> None:
         """Forget the attempt read last; nothing of it is in the turn."""
         self._segment = self._earlier
-        self._seam = self._follow = None
+        self._joint = Joint(self._sink)
 
-    def _leave(self, resume: Resume) -> None:
+    def _leave(self) -> None:
         """Settle what the attempt before left unshown, now that the turn goes on from it."""
-        self._seam = self._follow = self._joined = None
-        if resume.mode is Mode.BEHIND:
-            self._follow = Follow(self.text)
-        if resume.mode is not Mode.ONWARD:
-            return
         self._spill()
         finished = [b for b in self._segment.blocks if b.done and not b.closed and b.kind != CALL]
         if any(b.kind not in THINKING | {TEXT} for b in finished):
             while finished[-1].kind in THINKING:
                 finished.pop()
             self._show_blocks(finished)
-        if not resume.glue:
-            self._sink.stop()
-        elif before := self._sink.tail:
-            self._joined = self._sink.open_text
-            unshown = 0
-            if self._joined is not None:
-                fold(self._joined, self._joined.text)  # it is read again and again from here on
-                unshown = 0 if self._sink.streamed else len(self._joined.text)
-            self._seam = Seam(
-                before,
-                anchor=resume.anchor,
-                prefilled=resume.prefilled,
-                unshown=unshown,
-                hold=resume.hold,
-            )
 
     def _collect(self, chunk: bytes) -> bytes:
         self._buffer += chunk
@@ -158,7 +141,7 @@ class Answer:
                 self._sink.comment()
             else:
                 self._see(self._reader.events(frame))
-            if self._segment.stopped or self._segment.error or self._stalled():
+            if self._segment.stopped or self._segment.error or self._joint.stalled:
                 raise Enough(self._sink.take())
         del self._buffer[: self._parsed]
         self._parsed = 0
@@ -187,9 +170,6 @@ class Answer:
                 ready = self._gate.step(event)
         return ready
 
-    def _stalled(self) -> bool:
-        return self._seam is not None and self._seam.stalled
-
     # --- showing ---------------------------------------------------------------------------
 
     def _show(self) -> None:
@@ -211,9 +191,9 @@ class Answer:
         self._say(block)
         if block.done and block.begun:
             if self._again and block.kind == TEXT:
-                self._text(self._last())
-                self._place_asides()
-            self._sink.stop()
+                self._joint.end()
+            if self._sink.open is not None and self._sink.open.kind == block.kind:
+                self._sink.stop()  # not a call that was shown live, and may go on
             block.closed = True
 
     def _say(self, block: Block) -> None:
@@ -224,8 +204,8 @@ class Answer:
         if self._again and block.sealed:
             self._say_sealed(block)
         elif self._again and kind == TEXT:
-            self._say_joined(block)
-        elif self._follow is None or kind == CALL or self._follow.done:
+            self._joint.say(block)
+        elif kind == CALL or not self._joint.behind:
             self._say_plain(block)
 
     def _say_plain(self, block: Block) -> None:
@@ -239,51 +219,18 @@ class Answer:
                 self._sink.delta(delta)
         block.shown = len(block.deltas)
 
-    def _say_joined(self, block: Block) -> None:
-        """Show a text block that meets text before it: in the same block, through the seam."""
-        if not block.begun:
-            block.begun = True
-            self._begin_joined(block)
-            self._joined_text(as_text(block.start.get("text")))
-        for delta in block.deltas[block.shown :]:
-            if delta.get("type") == "text_delta":
-                self._joined_text(as_text(delta.get("text")))
-            else:
-                self._aside.append(delta)
-                if self._seam is None or self._seam.verdict is not None:
-                    self._place_asides()
-        block.shown = len(block.deltas)
-
-    def _begin_joined(self, block: Block) -> None:
-        self._like, self._said, self._aside = block, 0, []
-        before = self._sink.open_text
-        phase = before.phase if before is not None else ""
-        if phase and block.phase not in {"", phase}:
-            self._sink.stop()
-
-    def _place_asides(self) -> None:
-        """Show what is said of a text; `by`: how far on in the turn's text its places are."""
-        asides, self._aside = self._aside, []
-        joined = self._sink.open_text
-        if joined is None:
-            return
-        by = len(joined.text) - self._said if asides else 0
-        for delta in asides:
-            self._sink.delta({**delta, "by": by} if by else delta)
-
     def _say_sealed(self, block: Block) -> None:
         """Show what is signed as it is; where its head has to go, so does its signature."""
-        waits = self._seam is not None and self._seam.verdict is None
-        behind = self._follow is not None and not self._follow.done
-        if block.begun or (block.kind != TEXT and (waits or behind)):
+        joint = self._joint
+        if block.begun or (block.kind != TEXT and (joint.waits or joint.behind)):
             return
-        text = self._pass(block.text) + self._last() if block.kind == TEXT else ""
+        text = joint.whole(block.text) if block.kind == TEXT else ""
         if text == block.text:
-            self._text("")
+            joint.write("")
             self._say_plain(block)
         else:
             block.begun, block.shown = True, len(block.deltas)
-            self._text(text)
+            joint.write(text)
 
     def _spill(self) -> None:
         """Show text that was held only because of what came behind it in one event."""
@@ -316,43 +263,12 @@ class Answer:
             return ""
         return last.text if last.text.strip() else ""
 
-    def _joined_text(self, piece: str) -> None:
-        if piece:
-            self._said += len(piece)
-            self._text(self._pass(piece))
-
-    def _pass(self, piece: str) -> str:
-        if self._follow is not None:
-            return self._follow.feed(piece)
-        if self._seam is None:
-            return piece
-        return self._seam.feed(piece)
-
-    def _finish_seam(self) -> None:
-        """The attempt's text has ended: show what its seam still holds."""
-        if self._seam is None or self._at >= len(self._segment.blocks):
-            return
-        said, anchor = self._segment.text, self._resume.anchor
-        broken = self._ending is Stop.DROPPED
-        if broken and anchor is not None and anchor.startswith(said):
-            return  # it broke off while it repeated what it was asked to
-        self._text(self._last())
-
-    def _last(self) -> str:
-        return self._seam.finish() if self._seam is not None else ""
-
-    def _text(self, piece: str) -> None:
-        if self._joined is not None and self._seam is not None and self._seam.verdict is not None:
-            self._sink.take_back(self._seam.take_back)
-            self._joined = None
-        self._sink.text(piece, self._like)
-
     # --- how it stands -----------------------------------------------------------------------
 
     @property
     def text(self) -> str:
         """All visible text of the turn that has passed the sink."""
-        return "".join(block.text for block in self._sink.blocks if block.kind == TEXT)
+        return text_of(self._sink)
 
     @property
     def open_text(self) -> str:
@@ -394,7 +310,7 @@ class Answer:
                 return quick
         elif self._segment.unary:
             self._end_body()
-        elif error is None and not (segment.stopped or segment.error or self._stalled()):
+        elif error is None and not (segment.stopped or segment.error or self._joint.stalled):
             for frame in _sse.frames(self._buffer, final=True):
                 self._see(() if frame.empty else self._reader.events(frame))
             self._see(self._reader.eof())
@@ -405,10 +321,9 @@ class Answer:
         if (self._again or self._sink.blocks) and not whole:
             self._spill()
         # The head of a recovery that broke off is asked for again: half an anchor is no text.
-        broken = stop is Stop.DROPPED and self._seam is not None and self._seam.verdict is None
-        if not broken:
-            self._finish_seam()
-            self._place_asides()
+        if not (stop is Stop.DROPPED and self._joint.waits):
+            self._finish_text()
+            self._joint.place_asides()
             self._remember()
         call = self._call_state(stop)
         text = self.text
@@ -423,7 +338,7 @@ class Answer:
             opened=segment.events > 0,
             closed=segment.stopped,
             fresh=self._fresh(text),
-            stalled=self._stalled(),
+            stalled=self._joint.stalled,
             stuck=self._stuck(),
             token=segment.token is not None and segment.token != self._token,
             length=len(text) + len(waiting),
@@ -438,6 +353,11 @@ class Answer:
         stop = self._form.stop_of(self._segment.reason, closed=self._segment.stopped)
         # In the caller's own attempt a pause is the caller's to see, and to go on from.
         return Stop.END if stop is Stop.PAUSED and self._resume.mode is Mode.FIRST else stop
+
+    def _finish_text(self) -> None:
+        """The attempt's text has ended: show what its seam still holds."""
+        if self._at < len(self._segment.blocks):
+            self._joint.finish(self._segment.text, dropped=self._ending is Stop.DROPPED)
 
     def _end_first(self, error: BaseException | None) -> Ending | None:
         raw = self._tape.raw
@@ -531,9 +451,8 @@ class Answer:
 
     def seams(self) -> list[tuple[int, Verdict]]:
         """The seam of the last attempt, if it had one."""
-        if self._seam is None or self._seam.verdict is None:
-            return []
-        return [(self._before, self._seam.verdict)]
+        verdict = self._joint.verdict
+        return [(self._before, verdict)] if verdict is not None else []
 
     @property
     def token(self) -> str | None:
@@ -559,12 +478,13 @@ class Answer:
         other: Answer = type(self)(self._form, self._policy)
         other._tape = self._tape
         other._sink = self._sink.anew()
+        other._joint = Joint(other._sink)
         other._usage = self._usage
         return other
 
     def finish(self, close: Close) -> bytes:
         """End the turn: what is still held and fit to be seen, then the terminal bytes."""
-        self._finish_seam()
+        self._finish_text()
         self._show_rest(close)
         delta: Json = {**self._segment.delta, **self._lasting}
         if close.synthetic:
@@ -604,9 +524,25 @@ class Answer:
             if block.kind != CALL:
                 self._show_block(block)
                 continue
+            if not block.begun and self._repeats(block):
+                block.begun = block.closed = True
+                continue
             self._say_plain(block)  # by policy its beginning may have gone out as it came
             self._sink.stop()
             block.closed = True
+
+    def _repeats(self, call: Block) -> bool:
+        """Whether a call was shown live in an attempt before; what was cut of it is shown now."""
+        for shown in self._met:
+            rest = shown.rest_of(call)
+            if rest is None or (rest and shown is not self._sink.open):
+                continue
+            self._met.remove(shown)
+            if rest:
+                self._sink.delta({"type": "input_json_delta", "partial_json": rest})
+                self._sink.stop()
+            return True
+        return False
 
     def _fit(self, block: Block) -> bool:
         if block.kind in THINKING:

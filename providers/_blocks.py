@@ -127,6 +127,14 @@ class Block:
         ours, theirs = as_json(parsed(self.arguments or "{}")), as_json(call.get("input"))
         return all(key in theirs and _starts(theirs[key], value) for key, value in ours.items())
 
+    def rest_of(self, call: Block) -> str | None:
+        """Return what is behind our arguments in those of a call that begins as this one does."""
+        ours, theirs = self.arguments, call.arguments
+        if self.start.get("name") != call.start.get("name"):
+            return None
+        same = as_json(parsed(ours)) == as_json(parsed(theirs)) if self.done else ours == theirs
+        return "" if same else theirs[len(ours) :] if theirs.startswith(ours) else None
+
     @property
     def signed(self) -> bool:
         """A thinking block that the next request may carry."""

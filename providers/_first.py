@@ -25,8 +25,9 @@ class Gate:
     a call has begun, all waits for the end of the message.
     """
 
-    def __init__(self, policy: Policy) -> None:
-        self._live_calls = policy.tool_stream == "live"
+    def __init__(self, policy: Policy, *, hold_calls: bool = False) -> None:
+        """Begin. `hold_calls`: even if by policy calls may be shown as they come."""
+        self._live_calls = policy.tool_stream == "live" and not hold_calls
         self._live_thinking = policy.thinking_stream == "live"
         self._calls = False
         self.flowing = False
@@ -145,7 +146,7 @@ class FirstStream:
         return self._read(_sse.frames(raw, self._seen))
 
     def _read(self, frames: Sequence[_sse.Frame]) -> bytes:
-        shown, raw = b"", self._tape.raw
+        shown = b""
         for frame in frames:
             start, self._seen = self._seen, frame.end
             events = () if frame.empty else self._reader.events(frame)

@@ -197,6 +197,8 @@ def test_what_is_looked_over_is_shown_as_what_is_read(data: st.DataObject) -> No
         assert skimmed.pieces == served(raw, [again] * 2, asking(16_384)).pieces
 
 
+READ = '{"path": "a.txt"}'
+OTHER = '{"text": "Something else."}'
 LABELS = ["stop", "length", "tool_calls"]
 
 
@@ -208,6 +210,30 @@ def test_a_call_shown_live_is_not_told_twice() -> None:
     )
     driven = chat(lambda _: (200, STREAM, [next(answers)], None), asking(), policy)
     assert calls_of(driven) == [("call_0", ARGS)]
+
+
+@pytest.mark.parametrize("cut", range(len(ARGS)))
+@pytest.mark.parametrize("again", ["the same", "another"])
+def test_of_calls_shown_live_an_answer_asked_for_again_tells_only_the_rest(
+    cut: int, again: str
+) -> None:
+    """The caller runs each call once: the first as it was shown, the second when it is whole."""
+    told = [OPENING, *texts("Two files. "), *call([READ], 0, "Read")]
+    first = sse([*told, *call([ARGS[:cut]], 1), *closing("length")])
+    second = ARGS if again == "the same" else OTHER
+    rest = sse([*told, *call([second[:3], second[3:]], 1), *closing("tool_calls")])
+    answers = iter([first, rest])
+    policy = Policy(tool_stream="live")
+    driven = chat(lambda _: (200, STREAM, [next(answers)], None), asking(), policy)
+    made = calls_of(driven)
+    assert made[0] == ("call_0", READ)
+    if again == "the same" or second.startswith(ARGS[:cut]):
+        assert made[1:] == [("call_1", second)]
+    else:
+        assert made[1][1] == ARGS[:cut], "what was shown cannot be taken back"
+        assert [arguments for _, arguments in made[2:]] == [second]
+    assert shown(driven) == "Two files. "
+    assert finishes(driven) == ["tool_calls"]
 
 
 def test_text_flows_as_it_comes_and_calls_wait() -> None:

@@ -258,6 +258,26 @@ def test_a_cut_call_alone_leaves_no_empty_message(sim: Simulator, how: How) -> N
     assert ran.blocks == ["text"]
 
 
+@pytest.mark.parametrize("at", [0, 1, 12, 30])
+def test_a_call_shown_live_that_was_cut_goes_on_in_its_own_block(
+    sim: Simulator, how: How, at: int
+) -> None:
+    said = (Text("I write two. "), Call("Write", WRITE))
+    other = {**WRITE, "path": "second.txt"}
+    sim.script(
+        [
+            cut(*said, Call("Write", other, cut=at)),
+            end(*said, Call("Write", other), stop="tool_use"),
+        ]
+    )
+    ran = run(sim, how, policy=replace(FAST, tool_stream="live"))
+    assert (ran.blocks, ran.said.stop_reason) == (["text", "tool_use", "tool_use"], "tool_use")
+    inputs = [block.input for block in ran.said.content if block.type == "tool_use"]
+    assert inputs == [WRITE, other]
+    assert ran.told.outcome is Outcome.HEALED
+    assert limits(sim) == [1000, 128_000]
+
+
 def test_guidance_asks_for_smaller_pieces(sim: Simulator, how: How) -> None:
     small = {"path": "a.txt", "content": "hello"}
     sim.script(
