@@ -12,6 +12,7 @@ __all__ = ["fence_opening", "line_again", "reopens", "repeated_header"]
 
 _OPENER: Final = re.compile(r"\s*((?:`{3,}|~{3,})[^\n`]*)\n")
 _BLOCK: Final = re.compile(r"[^\S\n]*(?:\|.*\||#{1,6} .*|>.*|[-*+] .*|(?:`{3}|~{3}).*)$")
+_RULER: Final = re.compile(r"[\s|:\-]*-[\s|:\-]*")
 _ALIASES: Final = {
     "py": "python",
     "js": "javascript",
@@ -25,6 +26,10 @@ _ALIASES: Final = {
     "rs": "rust",
     "rb": "ruby",
 }
+#: A line of JSON behind which it cannot stand again: a key, or the last value of its kind.
+_JSON_LINE: Final = re.compile(
+    r'"[^"]+": (?:.*,|\[)|(?:"[^"]+": )?(?:"(?:[^"\\]|\\.)*"|-?\d[\w.+-]*|true|false|null)'
+)
 #: How far back a block that is written again may stand.
 _NEAR: Final = 400
 
@@ -125,6 +130,8 @@ def line_again(cut: Cut, head: str) -> int | None:
         return 0
     if not cut.line:
         return len(line) if _cannot_follow_itself(cut, line) else 0
+    if line.strip() == "|":
+        return _row_again(cut, head, len(line))
     separator = {Form.TABLE: "|", Form.CSV: ","}.get(cut.form)
     if separator is None:
         return 0
@@ -135,6 +142,19 @@ def line_again(cut: Cut, head: str) -> int | None:
     return len(line) if fields[0] == fields[1] != fields[2] else 0
 
 
+def _row_again(cut: Cut, head: str, size: int) -> int | None:
+    """The bar with which a row had just begun, said again: the row has all its bars without it."""
+    above = cut.near.rpartition("\n")[0].rpartition("\n")[2]
+    inside = above.lstrip().startswith("|")
+    rows = head.split("\n", 2)
+    if len(rows) < 3:
+        return None
+    if inside == (_RULER.fullmatch(rows[1]) is not None):
+        return 0  # the head of a table: of this one, or of none
+    beside = above if inside else rows[1]
+    return size if _separators(rows[0], "|") == _separators(beside, "|") else 0
+
+
 def _separators(row: str, separator: str) -> int:
     return row.rstrip().count("|") if separator == "|" else cells(row)
 
@@ -142,8 +162,7 @@ def _separators(row: str, separator: str) -> int:
 def _cannot_follow_itself(cut: Cut, line: str) -> bool:
     said = line.strip()
     if cut.form is Form.JSON:
-        ended = said in ("},", "],")
-        return ended or said == "{" or re.fullmatch(r'"[^"]+": .*,', said) is not None
+        return said in ("},", "],", "{") or _JSON_LINE.fullmatch(said) is not None
     if cut.form is Form.YAML:
         return re.fullmatch(r"[\w.-]+:(?: .*)?", said) is not None
     return False
@@ -178,7 +197,7 @@ def _table_header(cut: Cut, body: str) -> int:
     if not cut.last_line.lstrip().startswith("|"):
         return 0
     lines = body.split("\n", 2)
-    if len(lines) < 3 or not re.fullmatch(r"[\s|:\-]*-[\s|:\-]*", lines[1]):
+    if len(lines) < 3 or not _RULER.fullmatch(lines[1]):
         return 0
     table = _open_table(cut)
     written = [line.strip() for line in table[:2]]

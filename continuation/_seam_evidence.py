@@ -189,7 +189,7 @@ def _begins_again(before: str, head: str, size: int) -> bool:
 def _is_telling(unit: str, following: str, window: str) -> bool:
     """Whether a short first part of a line or sentence is more than a sign or a number."""
     if ord(unit[0]) >= 0x2E80:
-        return len(unit) >= 5
+        return len(unit) >= 5 or (len(unit) >= 3 and unit + following in window)
     if len(set(unit)) < 2 or not any(map(str.isalpha, unit)):
         return False
     if (len(unit) >= 4 and not unit.isalnum()) or _ITEM.match(unit):

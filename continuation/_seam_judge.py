@@ -290,7 +290,7 @@ class Judge:
         line = self.cut.line or self.cut.last_line + "\n"
         if not self.text.endswith(line) or not rest.startswith(line) or len(rest) == len(line):
             return None
-        if not line.strip() and not self._indents_again(rest):
+        if is_run(line) or (not line.strip() and not self._indents_again(rest)):
             return None
         if self._knows(rest[: max(len(line) + PROBE, 2 * _FIRST)]):
             return None if final else _WAIT

@@ -298,6 +298,34 @@ def test_a_newline_in_an_open_json_string_is_dropped() -> None:
     assert join(before, '\n six"\n}')[0] == before + ' six"\n}'
 
 
+JSON_LIST = '{\n  "tags": [\n    "orchestra",\n    "theorem"\n'
+ROWS = "A few words.\n\n| window | festival |\n| --- | --- |\n| quiet | yes |\n|"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kept"),
+    [
+        (JSON_LIST, '    "theorem"\n  ],\n', "  ],\n"),
+        (JSON_LIST, '  ],\n  "theorem": 1\n', '  ],\n  "theorem": 1\n'),
+        ('{\n  "tags": [\n', '  "tags": [\n    "table"\n', '    "table"\n'),
+        ('[\n  {\n    "a": {\n', '    "a": {\n    "b": 1', '    "a": {\n    "b": 1'),
+        (ROWS, "| foreign | no |\n| far | no |\n", " foreign | no |\n| far | no |\n"),
+        (ROWS, "| no |\n| far | no |\n", "| no |\n| far | no |\n"),
+        ("A few words.\n\n|", "| a | b |\n| - | - |\n| 1 |", " a | b |\n| - | - |\n| 1 |"),
+        ("A title\n" + "^" * 30, "^" * 10 + "\nText", "^" * 10 + "\nText"),
+    ],
+)
+def test_syntax_tells_whether_a_line_is_said_again(before: str, after: str, kept: str) -> None:
+    for cuts in ([], list(range(len(after)))):
+        assert stream(before, after, cuts)[0] == before + kept
+
+
+def test_a_preamble_before_a_run_takes_nothing_of_the_run() -> None:
+    before = "A long title of a chapter\n" + "^" * 68
+    after = "Sure, here is the rest:\n\n" + "^" * 100 + "\nAnd the text of the chapter.\n"
+    assert join(before, after)[0].count("^") == 168
+
+
 def test_a_number_left_out_of_a_list_is_reported_and_nothing_is_dropped() -> None:
     before = "Steps:\n\n1. Fill the tank.\n2. Check the oil.\n"
     joined, verdict = join(before, "5. Start the engine.\n")
