@@ -11,6 +11,8 @@ LIMIT = 16_000
 """What is asked for; above 21,333 the SDK refuses to call without streaming."""
 TOKENS = 5_000
 """Output tokens of any answer: fewer than the limit, or an uncut one would be doubted."""
+CUT, END = "max_tokens", "end_turn"
+"""Why an answer ended, in this format's words."""
 PIECES = (
     "def ",
     "merge(left: list[int], right",
@@ -34,6 +36,11 @@ def pieces(characters: int) -> list[str]:
         found.append(text)
         characters -= len(text)
     return found
+
+
+def ping() -> bytes:
+    """Return an event that says nothing."""
+    return event("ping")
 
 
 def event(kind: str, **fields: object) -> bytes:

@@ -11,6 +11,7 @@ from answers import MODEL, PIECES, TOKENS
 _USAGE = {"prompt_tokens": 25, "completion_tokens": TOKENS, "total_tokens": TOKENS + 25}
 _PADDING = "aB3dE6gH9jK2mN5pQ8sT"
 """OpenAI pads each chunk, so that its length tells nothing of the text."""
+CUT, END = "length", "stop"
 _DONE = b"data: [DONE]\n\n"
 
 
@@ -28,6 +29,11 @@ def chunk(delta: Mapping[str, object], finish: str | None = None) -> bytes:
     padding = _PADDING[len(str(delta.get("content"))) % len(_PADDING) :]
     whole = {**_head("chat.completion.chunk"), "choices": [choice], "obfuscation": padding}
     return f"data: {_json(whole)}\n\n".encode()
+
+
+def ping() -> bytes:
+    """Return what OpenRouter keeps a connection open with: a comment."""
+    return b": OPENROUTER PROCESSING\n\n"
 
 
 def text_stream(texts: Iterable[str], reason: str = "stop") -> list[bytes]:

@@ -8,6 +8,7 @@ from itertools import cycle, islice
 
 from answers import MODEL, PIECES, TOKENS
 
+CUT, END = "MAX_TOKENS", "STOP"
 _PROMPT = 25
 
 
@@ -37,6 +38,11 @@ def _stream(parts: Sequence[object], reason: str) -> list[bytes]:
     most = len(parts)
     told = [_response([part], TOKENS * n // most) for n, part in enumerate(parts, 1)]
     return [*map(_event, told), _event(_response([{"text": ""}], TOKENS, reason))]
+
+
+def ping() -> bytes:
+    """Return a blank line, which is no event."""
+    return b"\r\n"
 
 
 def text_stream(texts: Sequence[str], reason: str = "STOP") -> list[bytes]:

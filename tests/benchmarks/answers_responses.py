@@ -8,6 +8,7 @@ from itertools import count, cycle, islice
 
 from answers import MODEL, PIECES, TOKENS
 
+CUT, END = "max_output_tokens", "completed"
 _Event = tuple[str, dict[str, object]]
 
 _USAGE = {
@@ -53,8 +54,12 @@ def _encoded(events: Iterable[_Event]) -> list[bytes]:
     ]
 
 
-def _around(item: dict[str, object], begun: dict[str, object], inside: list[_Event]) -> list[bytes]:
+def _around(
+    item: dict[str, object], begun: dict[str, object], inside: list[_Event], reason: str = END
+) -> list[bytes]:
     """Write a stream of one item."""
+    cut = None if reason == END else reason
+    status = "incomplete" if cut else END
     opening: dict[str, object] = {"response": _response("in_progress", [])}
     return _encoded(
         [
@@ -63,7 +68,7 @@ def _around(item: dict[str, object], begun: dict[str, object], inside: list[_Eve
             ("response.output_item.added", {"output_index": 0, "item": {**item, **begun}}),
             *inside,
             ("response.output_item.done", {"output_index": 0, "item": item}),
-            ("response.completed", {"response": _response("completed", [item])}),
+            (f"response.{status}", {"response": _response(status, [item], cut)}),
         ]
     )
 
@@ -78,7 +83,12 @@ def _padded(text: str) -> dict[str, object]:
     return {"delta": text, "obfuscation": _PADDING[len(text) % len(_PADDING) :]}
 
 
-def text_stream(texts: Sequence[str]) -> list[bytes]:
+def ping() -> bytes:
+    """Return an event that says nothing."""
+    return b'event: keepalive\ndata: {"type":"keepalive","sequence_number":9}\n\n'
+
+
+def text_stream(texts: Sequence[str], reason: str = END) -> list[bytes]:
     """Return a stream that says `texts`, one event each."""
     text = "".join(texts)
     empty = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
@@ -91,7 +101,7 @@ def text_stream(texts: Sequence[str]) -> list[bytes]:
         ("response.output_text.done", {**_PART, "text": text, "logprobs": []}),
         ("response.content_part.done", {**_PART, "part": {**empty, "text": text}}),
     ]
-    return _around(_message(text), {"status": "in_progress", "content": []}, inside)
+    return _around(_message(text), {"status": "in_progress", "content": []}, inside, reason)
 
 
 def call_stream(texts: Sequence[str]) -> list[bytes]:
@@ -113,8 +123,8 @@ def of_events(number: int, *, call: bool = False) -> list[bytes]:
     return call_stream(texts[: number - 8]) if call else text_stream(texts[: number - 8])
 
 
-def body(texts: Sequence[str], reason: str = "completed") -> bytes:
+def body(texts: Sequence[str], reason: str = END) -> bytes:
     """Return the same answer as one JSON body."""
-    cut = None if reason == "completed" else reason
-    status = "incomplete" if cut else reason
+    cut = None if reason == END else reason
+    status = "incomplete" if cut else END
     return _json(_response(status, [_message("".join(texts))], cut)).encode()

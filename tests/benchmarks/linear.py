@@ -7,9 +7,10 @@ import sys
 from collections.abc import Sequence
 from itertools import pairwise
 
-import answers
-from measure import Figure, is_quick, report
+from answers import pieces
+from measure import Figure, options, report
 from sansio import drive
+from wires import WIRES, Answers, Wire
 
 SIZES = (500_000, 1_000_000, 2_000_000)
 """Characters of the whole answer."""
@@ -18,30 +19,32 @@ PER_DOUBLING = 2.3
 
 
 def main() -> int:
-    rounds = 3 if is_quick(str(__doc__)) else 7
-    streamed = [_attempts(size, streamed=True) for size in SIZES]
-    whole = [_attempts(size, streamed=False) for size in SIZES]
-    figures = _figures("streamed", streamed, rounds, streamed=True)
-    figures += _figures("not streamed", whole, rounds, streamed=False)
-    return report("an answer in four attempts: engine time, no I/O", figures)
+    quick, dialect = options(str(__doc__), WIRES)
+    rounds, wire = 3 if quick else 7, WIRES[dialect]
+    figures: list[Figure] = []
+    for how, streamed in (("streamed", True), ("not streamed", False)):
+        answered = [_attempts(wire.answers, size, streamed=streamed) for size in SIZES]
+        figures += _figures(wire, how, answered, rounds, streamed=streamed)
+    return report(f"an answer in four attempts, {dialect}: engine time, no I/O", figures)
 
 
-def _attempts(size: int, *, streamed: bool) -> list[list[bytes]]:
+def _attempts(answers: Answers, size: int, *, streamed: bool) -> list[list[bytes]]:
     """Return the answer cut in four; without `streamed` the first part is a JSON body."""
-    texts = answers.pieces(size)
+    texts = pieces(size)
     each = -(-len(texts) // ATTEMPTS)
     parts = [texts[at : at + each] for at in range(0, len(texts), each)]
-    reasons = ["max_tokens"] * (ATTEMPTS - 1) + ["end_turn"]
+    reasons = [answers.CUT] * (ATTEMPTS - 1) + [answers.END]
     attempts = [answers.text_stream(*part) for part in zip(parts, reasons, strict=True)]
-    return attempts if streamed else [[answers.body(parts[0], "max_tokens")], *attempts[1:]]
+    return attempts if streamed else [[answers.body(parts[0], answers.CUT)], *attempts[1:]]
 
 
 def _figures(
-    how: str, answered: Sequence[list[list[bytes]]], rounds: int, *, streamed: bool
+    wire: Wire, how: str, answered: Sequence[list[list[bytes]]], rounds: int, *, streamed: bool
 ) -> list[Figure]:
     """Take the sizes in turn, so that what else the machine does hits all of them."""
     taken = [
-        [_seconds(attempts, streamed=streamed) for attempts in answered] for _ in range(rounds)
+        [_seconds(wire, attempts, streamed=streamed) for attempts in answered]
+        for _ in range(rounds)
     ]
     best = [min(column) for column in zip(*taken, strict=True)]
     figures = [
@@ -54,9 +57,9 @@ def _figures(
     return figures
 
 
-def _seconds(attempts: list[list[bytes]], *, streamed: bool) -> float:
+def _seconds(wire: Wire, attempts: list[list[bytes]], *, streamed: bool) -> float:
     gc.collect()
-    driven = drive(attempts, streamed=streamed)
+    driven = drive(wire, attempts, streamed=streamed)
     assert len(driven.seconds) == ATTEMPTS, "three cuts, three recoveries"
     assert driven.report is not None
     assert driven.report.outcome == "healed"

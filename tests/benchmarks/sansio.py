@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import answers
+from wires import Wire
 
 from continuation.commands import Command, Relay, Reply, Script, Send, Show
 from continuation.engine import Engine
@@ -32,28 +32,25 @@ class Driven:
     report: Report | None = None
 
 
-def begin(*, streamed: bool) -> Turn:
+def begin(wire: Wire, *, streamed: bool) -> Turn:
     """Begin a turn whose limit is at the ceiling, so that every cut is followed by a recovery."""
     policy = Policy(ceiling=LIMIT, models_endpoint=False)
     engine = Engine(dialects(), policy, None, time.monotonic)
-    dialect = engine.claims("POST", "/v1/messages")
+    path = wire.path.partition("?")[0]
+    if not streamed:
+        path = path.replace("streamGenerateContent", "generateContent")
+    dialect = engine.claims("POST", path)
     assert dialect is not None
-    request = {
-        "model": answers.MODEL,
-        "max_tokens": LIMIT,
-        "stream": streamed,
-        "messages": [{"role": "user", "content": "Write it."}],
-    }
-    body = json.dumps(request).encode()
-    return engine.begin(dialect, Request("bench", "/v1/messages", {"x-api-key": "k"}, body), None)
+    body = json.dumps({**wire.said(LIMIT), "stream": streamed}).encode()
+    return engine.begin(dialect, Request("bench", path, {"x-api-key": "k"}, body), None)
 
 
-def drive(attempts: Sequence[Sequence[bytes]], *, streamed: bool) -> Driven:
+def drive(wire: Wire, attempts: Sequence[Sequence[bytes]], *, streamed: bool) -> Driven:
     """Run a turn to its end; each attempt is given as the chunks its body comes in.
 
     Without `streamed` the first of them is a JSON body; later ones are streams either way.
     """
-    turn = begin(streamed=streamed)
+    turn = begin(wire, streamed=streamed)
     driven, script, bodies = Driven(), turn.run(), iter(attempts)
     reply: Reply = None
     chunks: Sequence[bytes] = ()

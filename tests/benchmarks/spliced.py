@@ -10,9 +10,10 @@ import statistics
 import sys
 from collections.abc import Sequence
 
-import answers
-from measure import Figure, is_quick, report
+from answers import pieces
+from measure import Figure, options, report
 from sansio import drive
+from wires import WIRES, Answers, Wire
 
 EVENTS = 10_000
 TARGET = 10.0
@@ -21,18 +22,20 @@ BLOCK = 16_384
 
 
 def main() -> int:
-    rounds = 3 if is_quick(str(__doc__)) else 15
-    first = answers.text_stream(answers.pieces(20_000), "max_tokens")
+    quick, dialect = options(str(__doc__), WIRES)
+    rounds, wire = 3 if quick else 15, WIRES[dialect]
+    first = wire.answers.text_stream(pieces(20_000), wire.answers.CUT)
     figures = [
-        _figure(what, [first, chunks], events, rounds) for what, chunks, events in _recoveries()
+        _figure(wire, what, [first, chunks], events, rounds)
+        for what, chunks, events in _recoveries(wire.answers)
     ]
-    return report("spliced events: engine time, no I/O", figures)
+    return report(f"spliced events, {dialect}: engine time, no I/O", figures)
 
 
-def _recoveries() -> list[tuple[str, list[bytes], int]]:
+def _recoveries(answers: Answers) -> list[tuple[str, list[bytes], int]]:
     text = answers.of_events(EVENTS)
     call = answers.of_events(EVENTS, call=True)
-    ping = answers.event("ping")
+    ping = answers.ping()
     pings = [event for delta in text for event in (delta, ping)]
     return [
         ("text, a chunk per event", text, EVENTS),
@@ -48,11 +51,11 @@ def _blocks(events: Sequence[bytes], size: int = BLOCK) -> list[bytes]:
     return [whole[at : at + size] for at in range(0, len(whole), size)]
 
 
-def _figure(what: str, attempts: list[list[bytes]], events: int, rounds: int) -> Figure:
+def _figure(wire: Wire, what: str, attempts: list[list[bytes]], events: int, rounds: int) -> Figure:
     taken: list[float] = []
     for _ in range(rounds):
         gc.collect()
-        driven = drive(attempts, streamed=True)
+        driven = drive(wire, attempts, streamed=True)
         assert len(driven.seconds) == 2, "one cut answer and one recovery"
         taken.append(driven.seconds[1] / events * 1e6)
     note = f"best of {rounds}; median {statistics.median(taken):.2f}"

@@ -21,6 +21,13 @@ from google.genai import types
 class Answers(Protocol):
     """A module that encodes one format's answers."""
 
+    CUT: str
+    END: str
+
+    def text_stream(self, texts: Sequence[str], reason: str = ...) -> list[bytes]: ...
+
+    def ping(self) -> bytes: ...
+
     def of_events(self, number: int, *, call: bool = False) -> list[bytes]: ...
 
     def body(self, texts: Sequence[str], reason: str = ...) -> bytes: ...
@@ -39,8 +46,18 @@ class Wire:
     async_client: Callable[..., Any]
     create: Callable[[Any], Callable[..., Any]]
     """The method that asks, of a client."""
+    said: Callable[[int], Mapping[str, object]]
+    """The body of a request for so many tokens at most."""
     asynchronous: Callable[[Any], Any] = lambda client: client
     """Where an asynchronous client has its methods."""
+
+
+_SAID = "Write it."
+
+
+def _chat(limit: int) -> Mapping[str, object]:
+    said = [{"role": "user", "content": _SAID}]
+    return {"model": answers.MODEL, "max_tokens": limit, "messages": said}
 
 
 def _response(create: Callable[..., Any], **asked: Any) -> Any:
@@ -82,6 +99,7 @@ WIRES: Mapping[str, Wire] = {
         anthropic.Anthropic,
         anthropic.AsyncAnthropic,
         lambda client: client.messages.create,
+        _chat,
     ),
     "openai-chat": Wire(
         "client.chat.completions.create of the openai SDK",
@@ -91,6 +109,7 @@ WIRES: Mapping[str, Wire] = {
         openai.OpenAI,
         openai.AsyncOpenAI,
         lambda client: client.chat.completions.create,
+        _chat,
     ),
     "openai-responses": Wire(
         "client.responses.create of the openai SDK",
@@ -100,6 +119,7 @@ WIRES: Mapping[str, Wire] = {
         openai.OpenAI,
         openai.AsyncOpenAI,
         lambda client: partial(_response, client.responses.create),
+        lambda limit: {"model": answers.MODEL, "max_output_tokens": limit, "input": _SAID},
     ),
     "gemini": Wire(
         "client.models.generate_content of google-genai",
@@ -109,6 +129,10 @@ WIRES: Mapping[str, Wire] = {
         _gemini,
         _async_gemini,
         lambda client: partial(_generate, client.models),
+        lambda limit: {
+            "contents": [{"role": "user", "parts": [{"text": _SAID}]}],
+            "generationConfig": {"maxOutputTokens": limit},
+        },
         lambda client: client.aio,
     ),
 }
