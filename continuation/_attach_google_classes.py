@@ -20,9 +20,10 @@ from typing import Any
 from continuation.decide import Outcome
 from continuation.override import override
 from continuation.recent import find
+from continuation.report import last_report
 
-_MENDED = frozenset({Outcome.HEALED, Outcome.PARTIAL})
-"""Of turns that ended well for the caller, and are not as they came."""
+_OURS = frozenset({Outcome.HEALED, Outcome.PARTIAL, Outcome.TRUNCATED, Outcome.STALLED})
+"""Of turns that have an answer, and were cut."""
 _PLAIN = frozenset({"text", "thought"})
 """What a part may hold that is joined to another one."""
 
@@ -68,14 +69,14 @@ class _Chats:
 
 
 class _Memory:
-    """What is remembered of a streamed answer that was mended: one model turn."""
+    """What is remembered of a streamed answer that was cut: one model turn, if it says anything."""
 
     _latest: Any = None
     """The chunk of the stream that came last."""
 
     def record_history(self, user_input: Any, model_output: Sequence[Any], is_valid: bool) -> None:
         latest, self._latest = self._latest, None
-        if latest is not None and model_output and _mended(latest):
+        if latest is not None and model_output and _cut(latest):
             turn = _one(model_output)
             if turn.parts:
                 model_output, is_valid = [turn], True
@@ -100,12 +101,12 @@ class _AsyncChat(_Memory):
                 yield self._latest
 
 
-def _mended(chunk: Any) -> bool:
+def _cut(chunk: Any) -> bool:
     try:
         report = find(chunk)
     except TypeError:  # it carries no id
-        return False
-    return report is not None and report.outcome in _MENDED
+        report = last_report()
+    return report is not None and report.outcome in _OURS
 
 
 def _one(contents: Sequence[Any]) -> Any:

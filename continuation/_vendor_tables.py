@@ -8,13 +8,11 @@ from continuation.config import Config, ConfigError
 
 
 def vendor_mistakes(config: Config) -> Iterator[ConfigError]:
-    """Yield what is wrong with each table: file, table, key, value and what is possible."""
+    """Yield all that is wrong with the tables: file, table, key, value and what is possible."""
     for vendor in config.vendors:
-        from continuation.providers._vendors import check  # not needed without such a table
+        from continuation.providers._vendors import mistakes  # not needed without such a table
 
-        try:
-            check(vendor.settings)
-        except ValueError as error:
+        for error in mistakes(vendor.settings):
             yield ConfigError(f"{vendor.source or f'[vendors.{vendor.name}]'} {error}")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from continuation.budget import Budget
-from continuation.commands import Command, Read, Reply, Send, Wait
+from continuation.commands import Command, Read, Reply, Script, Send, Wait
 from continuation.policy import Policy
 from continuation.recent import request_id_in
 from continuation.report import Attempt, Recorder, Retrying
@@ -136,6 +136,12 @@ class Attempts:
                 limit = refused.maximum or limit
             else:
                 return None
+
+    def rest(self, tries: int) -> Script:
+        """Wait before a request is sent again whose answer ended in an error of the server's."""
+        seconds = pause(None, max(0, tries - 1), self._policy, random.random())
+        if seconds:
+            yield Wait(max(0.0, min(capped(seconds), self._budget.patience)))
 
     def _wait(self, reply: Reply, refused: Refused, tries: int) -> Generator[Command, Reply, bool]:
         seconds = pause(reply, tries - 1, self._policy, random.random())

@@ -97,11 +97,14 @@ class Budget:
     def _tokens_left(self, so_far: Report) -> int:
         """Return how many output tokens the turn may still be billed.
 
-        Where the provider gave no final count, all that the limit allowed counts as billed.
+        Where the provider gave no final count, all that the limit allowed counts as billed, but
+        not more than one request can bring.
         """
         answered = [a for a in so_far.attempts if a.answered]
         counts = [a.usage.output if a.usage and a.stop is not None else None for a in answered]
         most = [a.limit or self.ceiling for a in answered]
+        if self._call is not None and self._call.hop_ceiling is not None:
+            most = [min(m, self._call.hop_ceiling) for m in most]
         billed = sum(m if n is None else n for n, m in zip(counts, most, strict=True))
         return self._policy.max_turn_output_tokens - billed
 

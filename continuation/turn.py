@@ -248,10 +248,12 @@ class Turn:
         return replace(ending, usage=replace(usage, output=output), estimated=True)
 
     def _cut_text(self, ending: Ending) -> bool:
-        """Text that used up the limit and stops inside a word was cut, whatever the label says."""
+        """Text that used up the limit and stops short was cut, whatever the label says."""
         if not self._doubtful(ending) or ending.call is not CallState.NONE:
             return False
-        return self._answer.open_text[-1:].isalnum()
+        said = self._answer.open_text
+        half = self._call.structured and bool(said) and not self._answer.parses()
+        return half or said[-1:].isalnum()
 
     def _situation(self, ending: Ending) -> Situation:
         draft = self.recorder.draft()
@@ -298,6 +300,8 @@ class Turn:
 
     def _go_on(self, action: Action, held: Ending) -> Generator[Command, Reply, Ending]:
         limit = self._budget.spend(action, self.recorder.draft())
+        if held.stop is Stop.DROPPED and isinstance(held.error, StreamError):
+            yield from self._attempts.rest(self._policy.max_drop_recoveries - self._budget.drops)
         if action is Action.THINK_LESS:
             self._call = self._call.calmer() or self._call
         if action in {Action.ESCALATE, Action.RESEND, Action.THINK_LESS}:

@@ -255,13 +255,14 @@ class Answer:
     @property
     def _held(self) -> str:
         """Visible text at the attempt's end that has not been shown, with no call beside it."""
-        blocks = self._segment.blocks
-        last = blocks[self._last_said] if blocks else None
+        blocks, at = self._segment.blocks, self._last_said
+        last = blocks[at] if blocks else None
         if last is None or last.kind != TEXT or self._segment.calls or last.closed:
             return ""
         if last.shown == len(last.deltas) and last.begun:
             return ""
-        return last.text if last.text.strip() else ""
+        before = (b.text for b in blocks[self._at : at] if b.kind == TEXT and not b.begun)
+        return last.text if "".join((*before, last.text)).strip() else ""
 
     # --- how it stands -----------------------------------------------------------------------
 
@@ -310,10 +311,11 @@ class Answer:
                 return quick
         elif self._segment.unary:
             self._end_body()
-        elif error is None and not (segment.stopped or segment.error or self._joint.stalled):
+        elif not (segment.stopped or segment.error or self._joint.stalled):
             for frame in _sse.frames(self._buffer, final=True):
                 self._see(() if frame.empty else self._reader.events(frame))
-            self._see(self._reader.eof())
+            if error is None:
+                self._see(self._reader.eof())
         segment = self._segment
         stop = self._ending
         # A first answer that is whole may still go out as it came, all of it.
@@ -439,7 +441,8 @@ class Answer:
         if self._resume.mode in {Mode.FIRST, Mode.FRESH}:
             return True
         hops = self._resume.mode is Mode.TOKEN  # its end is the answer's, whatever it brought
-        if hops and self._ending is Stop.END:
+        again = self._resume.mode is Mode.BEHIND and not self._joint.behind  # nothing was left
+        if (hops or again) and self._ending is Stop.END:
             return True
         hopped = self._segment.token is not None and self._segment.token != self._token
         return len(text) > self._before or bool(self._segment.calls) or hopped
@@ -466,7 +469,7 @@ class Answer:
     def parses(self) -> bool:
         """Whether the visible text is whole JSON."""
         try:
-            json.loads(self.text)
+            json.loads(self.text + self._held)
         except ValueError:
             return False
         return True
@@ -553,8 +556,10 @@ class Answer:
 
     def _note(self, call: Block) -> None:
         note = cut_call_note(as_text(call.start.get("name")), len(call.arguments))
+        # Most readers join all text of an answer; the note is a paragraph of its own in it.
+        gap = "\n\n" if self.text.strip() else ""
         self._sink.start(Block({"type": TEXT, "text": ""}))
-        self._sink.text(note)
+        self._sink.text(gap + note)
         self._sink.stop()
 
 

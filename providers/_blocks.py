@@ -76,6 +76,8 @@ class Block:
     done: bool = False
     proven: bool = True
     """A call's argument text came raw; `False` where the server has parsed it."""
+    followed: bool = False
+    """Another block began behind it."""
     loose: bool = False
     """Thinking that needs no signature."""
     free: bool = False
@@ -149,7 +151,7 @@ class Block:
         """Whether a call's arguments are proven whole; `ended`: the message ended as it should."""
         raw = self.arguments.strip()
         if not raw or self.free:
-            return ended and self.done
+            return self.done and (ended or self.followed)
         return (self.proven or ended) and isinstance(parsed(raw), dict)
 
 
@@ -189,6 +191,7 @@ class Segment:
             self._half = None
         if self.blocks:
             self.blocks[-1].proven = True  # the server had finished it when it began the next
+            self.blocks[-1].followed = True
         before, self._ahead = self._ahead, None
         if before is not None and before.goes_on(event):
             before.done = False

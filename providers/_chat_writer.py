@@ -8,7 +8,7 @@ from typing import Any
 
 from continuation.providers import _sse
 from continuation.providers._blocks import CALL, TEXT, Block
-from continuation.providers._json import as_json, as_list, as_text, dumps
+from continuation.providers._json import as_int, as_json, as_list, as_text, dumps
 from continuation.types import Json
 
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
@@ -69,13 +69,14 @@ class ChatWriter:
             return {"tool_calls": [{"index": self._calls.get(index, 0), **blank, **native}]}
         if kind == "thinking_delta" and not native:
             return {"reasoning_content": delta.get("thinking")}
-        return _shifted(native, block, delta.get("at"))
+        return _shifted(native, delta)
 
     def stop(self, index: int, block: Block) -> bytes:
         return b""
 
     def other(self, event: Json) -> bytes:
-        return _sse.encode("", dumps(event))
+        """What a later attempt says before its answer is news only where nothing was shown."""
+        return _sse.encode("", dumps(as_json(event.get("chunk")))) if self._role_due else b""
 
     def resume(self, message: Json, blocks: Sequence[Block], shown: int) -> None:
         self._name(message)
@@ -165,7 +166,9 @@ def call_of(block: Block, arguments: str) -> Json:
     call: Json = {"id": block.start.get("id"), "type": own, **kept, own: said}
     for delta in block.deltas:
         if delta.get("type") == "call_delta":
-            call |= as_json(delta.get("native"))
+            more = dict(as_json(delta.get("native")))
+            said["name"] = as_text(said["name"]) + as_text(as_json(more.pop(own, None)).get("name"))
+            call |= more
     return call
 
 
@@ -183,7 +186,7 @@ def folded(blocks: Sequence[Block]) -> Json:
             message["content"] = as_text(message.get("content")) + block.text
         for delta in block.deltas:
             if delta.get("type") != "call_delta":
-                _fold(message, _shifted(as_json(delta.get("native")), block, delta.get("at")))
+                _fold(message, _shifted(as_json(delta.get("native")), delta))
     if calls:
         message["tool_calls"] = calls
     return message
@@ -203,11 +206,10 @@ def _fold(message: Json, native: Json) -> None:
             message[key] = value
 
 
-def _shifted(native: Json, block: Block, at: object) -> Json:
+def _shifted(native: Json, delta: Json) -> Json:
     """Move the places that annotations speak of: they count from the attempt's own beginning."""
-    notes = as_list(native.get("annotations"))
-    shift = len(block.text) - at if isinstance(at, int) and block.kind == TEXT else 0
-    if not notes or shift <= 0:
+    notes, shift = as_list(native.get("annotations")), as_int(delta.get("by"))
+    if not (notes and shift):
         return native
     return {**native, "annotations": [_moved(as_json(note), shift) for note in notes]}
 

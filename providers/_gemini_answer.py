@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from continuation.dialect import Feed
+from continuation.dialect import Feed, Settle
 from continuation.policy import Policy
 from continuation.providers._answer import Answer
 from continuation.providers._blocks import CALL, THINKING
+from continuation.providers._first import Gate
+from continuation.providers._gemini_array import FirstArray, is_array
 from continuation.providers._gemini_beside import moved, shift
 from continuation.providers._gemini_form import GeminiForm
 from continuation.providers._gemini_parts import joined, part_of
 from continuation.providers._json import as_json, as_list, loads
-from continuation.types import Close, Head, Json, Mode, Resume
+from continuation.types import Close, Ending, Head, Json, Mode, Resume, Tape
 
 
 class GeminiAnswer(Answer):
@@ -24,6 +26,38 @@ class GeminiAnswer(Answer):
         self._hopped = 0
         """Characters of the segment that earlier hops said."""
         self._beside: list[Json] = []
+
+    def first(self, head: Head, tape: Tape, settle: Settle) -> Feed:
+        feed = super().first(head, tape, settle)
+        if head.streamed:
+            return feed
+
+        def look(chunk: bytes) -> bytes:
+            if self._first is None and is_array(tape.raw):
+                self._begin_array(tape, settle)
+            return feed(chunk) if self._first is None else self._first.feed(chunk)
+
+        return look
+
+    def _begin_array(self, tape: Tape, settle: Settle) -> None:
+        """What comes is no body to wait for: its elements flow like events."""
+        self._gemini.array = True
+        self._open(streamed=True)
+        self._first = FirstArray(self._form, tape, Gate(self._policy), settle)
+
+    def _end_first(self, error: BaseException | None) -> Ending | None:
+        first = self._first
+        if not isinstance(first, FirstArray):
+            return super()._end_first(error)
+        first.finish()
+        if first.settled is not None:
+            return first.settled
+        self._sink.muted = True
+        frames = first.frames()
+        self._replay(frames, ended=error is None)
+        shown = sum(frame.end <= self._tape.sent for frame in frames)
+        self._sink.unmute({**self._segment.delta, "stop_reason": self._segment.reason}, shown)
+        return None
 
     def begin(self, resume: Resume, head: Head) -> Feed:
         hops = resume.mode is Mode.TOKEN

@@ -16,7 +16,9 @@ SIGNATURE = "signature"
 """A signature that stands beside no text: an empty text under one, or the signature alone."""
 RESULTS = {"executableCode": "codeExecutionResult", "toolCall": "toolResponse"}
 """What the provider runs itself -> what came of it."""
-KNOWN = frozenset({TEXT, CALL, SIGNATURE, *RESULTS, *RESULTS.values()}) | THINKING
+IMAGE = "inlineData"
+"""What code that the provider ran has drawn; a chat sends it back as it came."""
+KNOWN = frozenset({TEXT, CALL, SIGNATURE, IMAGE, *RESULTS, *RESULTS.values()}) | THINKING
 _BESIDE = frozenset({"thought", "thoughtSignature", "partMetadata"})
 _THOUGHT = "thinking"
 
@@ -85,6 +87,13 @@ def merged(blocks: Sequence[Block]) -> list[Json]:
 
 
 def spoken(parts: Iterable[Json]) -> list[Json]:
-    """Return what of an answer a later request may carry when no call of it has been run."""
-    kept = joined(part for part in parts if "functionCall" not in part)
-    return [part for part in kept if not (plain(part) and not as_text(part["text"]).strip())]
+    """Return what of an answer a later request may carry when no call of it has been run.
+
+    Thoughts only under a signature: without one they are a summary, no part of the model's turn.
+    """
+    kept = joined(part for part in parts if "functionCall" not in part and not _summary(part))
+    return kept if any(not plain(part) or as_text(part["text"]).strip() for part in kept) else []
+
+
+def _summary(part: Json) -> bool:
+    return bool(part.get("thought")) and not part.get("thoughtSignature")

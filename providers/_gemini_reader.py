@@ -46,6 +46,8 @@ class GeminiReader:
         """The server says STOP beside each text, as those of 2024 did."""
         self._bare = False
         """The last chunk had no candidate."""
+        self._token: str | None = None
+        """Goes on from all that was said; one that more was said behind is of no use."""
 
     def events(self, frame: _sse.Frame) -> Sequence[Json]:
         try:
@@ -94,9 +96,11 @@ class GeminiReader:
 
     def _candidate(self, candidate: Json) -> Iterator[Json]:
         parts = as_list(as_json(candidate.get("content")).get("parts"))
-        said = [event for part in parts for event in self._part(as_json(part))]
+        said = [event for part in parts if part for event in self._part(as_json(part))]
         if beside := {k: v for k, v in candidate.items() if k not in _OF_ANSWER}:
             self._beside.append({"chunk": self._chunks, "candidate": beside})
+        told = as_text(candidate.get("continuationToken")) or None
+        self._token = told or (None if said else self._token)
         reason = as_text(candidate.get("finishReason"))
         self._chatty = self._chatty or bool(self._finished and said)
         ends = [] if reason in _UNSAID else list(self._finish(reason, candidate))
@@ -106,7 +110,8 @@ class GeminiReader:
         if not (said or ends):
             # Counts are no content. Held back until text follows: a chat takes a chunk without
             # content for a turn that failed.
-            yield _blocks.closing(None, self._usage)
+            more: Json = {"token": told} if told and self._finished else {}
+            yield _blocks.closing(None, self._usage, **more)
 
     # --- parts ---------------------------------------------------------------------------------
 
@@ -178,8 +183,7 @@ class GeminiReader:
             yield self._start({"type": CALL, "name": _UNNAMED, "input": {}}, proven=False)
             self._open = None
             reason, more["finishReason"] = LENGTH, reason
-        token = candidate.get("continuationToken")
-        yield _blocks.closing(reason, self._usage, token=token, beside=self._beside, **more)
+        yield _blocks.closing(reason, self._usage, token=self._token, beside=self._beside, **more)
         self._finished = True
 
     def _end_of_bytes(self, *, whole: bool = False) -> Iterator[Json]:

@@ -1,4 +1,7 @@
-"""Writes a Gemini answer: as chunks, each a whole response, or as one body."""
+"""Writes a Gemini answer: as chunks, each a whole response, or as one body.
+
+Chunks are server-sent events, or the elements of an array.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,10 @@ class GeminiWriter:
     """
 
     def __init__(self, array: Callable[[], bool]) -> None:
-        """`array`: whether the body is to be an array of responses; asked when it is written."""
+        """`array`: whether chunks are the elements of an array; asked when one is written."""
         self._array = array
+        self._begun = False
+        """The array's bracket is out, with an element."""
         self._message: Json = {}
         self._waiting: list[Json] = []
         self._had = 0
@@ -36,7 +41,8 @@ class GeminiWriter:
     def start(self, index: int, block: Block) -> bytes:
         if "part" in block.start:
             self._waiting.append(part_of(block))
-        return b""
+        # From here on an element stands before what would end the answer (`closing`).
+        return self._content([_NO_TEXT]) if self._array() and not self._begun else b""
 
     def delta(self, index: int, block: Block, delta: Json) -> bytes:
         kind = delta.get("type")
@@ -60,20 +66,20 @@ class GeminiWriter:
 
     def resume(self, message: Json, blocks: Sequence[Block], shown: int) -> None:
         self._message, self._had = message, shown
+        self._begun = shown > 0
 
     def closing(self, blocks: Sequence[Block], delta: Json) -> bytes:
         told = {**delta, "stop_reason": delta.get("stop_reason") or LENGTH}
-        return self._chunk(self._end(told, self._waiting or [_NO_TEXT]))
+        return self._last(self._end(told, self._waiting or [_NO_TEXT]))
 
     def end(self, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
         parts, self._waiting = self._waiting or [_NO_TEXT], []
-        return self._chunk(self._end(delta, parts), usage)
+        return self._last(self._end(delta, parts), usage)
 
     def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
         self._message = message
         parts = merged(blocks) or [_NO_TEXT]
-        whole = self._response(self._end(delta, parts), usage)
-        return dumps([whole] if self._array() else whole)
+        return dumps(self._response(self._end(delta, parts), usage))
 
     # --- chunks --------------------------------------------------------------------------------
 
@@ -84,10 +90,18 @@ class GeminiWriter:
 
     def _content(self, parts: list[Json]) -> bytes:
         content = {"parts": parts, "role": "model"}
-        return self._chunk({"candidates": [{"content": content, "index": 0}]})
+        chunk = self._chunk({"candidates": [{"content": content, "index": 0}]})
+        self._begun = True
+        return chunk
+
+    def _last(self, response: Json, usage: Json | None = None) -> bytes:
+        return self._chunk(response, usage) + (b"\r\n]" if self._array() else b"")
 
     def _chunk(self, response: Json, usage: Json | None = None) -> bytes:
-        return b"data: " + dumps(self._response(response, usage)) + b"\r\n\r\n"
+        data = dumps(self._response(response, usage))
+        if self._array():
+            return (b",\r\n" if self._begun else b"[") + data
+        return b"data: " + data + b"\r\n\r\n"
 
     def _response(self, response: Json, usage: Json | None = None) -> Json:
         counts: Json = {"usageMetadata": usage} if usage else {}

@@ -96,7 +96,7 @@ class Joint:
         for delta in block.deltas[block.shown :]:
             if delta.get("type") == "text_delta":
                 self._take(as_text(delta.get("text")))
-            else:
+            elif not self.behind:  # else it is of text that was shown
                 self._aside.append(delta)
                 if not self.waits:
                     self.place_asides()
@@ -139,7 +139,9 @@ class Joint:
             return
         by = len(joined.text) - self._said if asides else 0
         for delta in asides:
-            self._sink.delta({**delta, "by": by} if by else delta)
+            placed = {**delta, "by": by} if by else delta
+            if self._follow is None or placed not in joined.deltas:  # else it is told again
+                self._sink.delta(placed)
 
     def write(self, piece: str) -> None:
         """Show text that has passed."""

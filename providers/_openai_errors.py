@@ -76,6 +76,17 @@ def wrong_parameter(status: int, body: bytes) -> str | None:
     return "max_tokens" if wrong == "max_completion_tokens" else "max_completion_tokens"
 
 
+def lasting(error: Mapping[str, object]) -> bool:
+    """Whether an error told in a stream would be told again, however often one asks."""
+    for key in ("code", "status", "type"):
+        said = str(error.get(key) or "")
+        if said.isdecimal():
+            return 400 <= int(said) < 500 and int(said) not in _BUSY
+        if _compile(_LASTING).search(said):
+            return True
+    return False
+
+
 def wants_stream(status: int, body: bytes) -> bool:
     """Whether the request was refused only because it was not streamed."""
     return status in _READ and _compile(_WANTS_STREAM).search(text_of(body)) is not None
@@ -365,6 +376,11 @@ _WRONG_PARAMETER = (
 _STREAM_OPTIONS = (
     _REFUSES.format(name=r"stream_options(?:\.include_usage)?")
     + r"|stream_options parameter is only allowed"
+)
+# Types and codes of what is wrong with the request, the key or the account.
+_LASTING = (
+    r"invalid|bad_?request|authenti|permission|unauthori[sz]ed|forbidden|not_?found"
+    r"|context_length|insufficient_quota|exceeded_current_quota|content_(?:filter|policy)"
 )
 # Fireworks; DashScope.
 _WANTS_STREAM = r"must have stream ?= ?true|only support stream mode"

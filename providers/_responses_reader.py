@@ -19,6 +19,7 @@ from continuation.types import Json
 
 _PART_KINDS = {"output_text": TEXT, REFUSAL: REFUSAL}
 _GROWING: Json = {"text": "", REFUSAL: "", "annotations": [], "logprobs": []}
+_SPOKEN: Json = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
 _BROKEN = frozenset({"", "server_error", "rate_limit_exceeded"})
 """Failures that are the server's: the same request can succeed."""
 
@@ -113,14 +114,14 @@ class ResponsesReader:
             yield from self._begin(place, native)
         item = self._items[place]
         if item.is_message:
-            for number, part in enumerate(as_list(native.get("content"))):
+            for number, part in enumerate(_parts(native.get("content"))):
                 if number not in item.parts:
                     yield from self._whole_part(item, number, as_json(part))
             last = max(item.parts.values(), default=None)
         else:
             last = item.block
             yield from self._arguments(item, native.get(TYPED.get(as_text(native.get("type")), "")))
-        if last is not None:
+        if last is not None and not self._lacks(item):  # what does not end has no last word
             yield _last_word(last, native)
         yield from self._close()
         self._half = self._half or half(native, self._needy)
@@ -153,7 +154,10 @@ class ResponsesReader:
     @property
     def _lacking(self) -> bool:
         item = next((item for item in self._items.values() if item.block == self._open), None)
-        return item is not None and item.native.get("name") in self._needy and not item.said
+        return item is not None and self._lacks(item)
+
+    def _lacks(self, item: _Item) -> bool:
+        return item.native.get("name") in self._needy and not item.said
 
     def _item_of(self, event: Json) -> _Item:
         """Return the item that an event is about; one that was never announced is a message."""
@@ -210,7 +214,7 @@ class ResponsesReader:
     def _ensured(self, item: _Item, number: int) -> Iterator[Json]:
         """Begin a part that was never announced."""
         if number not in item.parts:
-            yield from self._part(item, number, {"type": "output_text", **_GROWING})
+            yield from self._part(item, number, {**_SPOKEN})
 
     def _whole_part(self, item: _Item, number: int, part: Json) -> Iterator[Json]:
         """Tell a part that came in one piece."""
@@ -272,6 +276,12 @@ def _place(event: Json) -> int:
 
 def _number(event: Json) -> int:
     return as_int(event.get("content_index")) or 0
+
+
+def _parts(content: object) -> list[object]:
+    """Return the parts of a message; some servers say its text in their place."""
+    text = as_text(content)
+    return [{**_SPOKEN, "text": text}] if text else as_list(content)
 
 
 def _reason(response: Json, kind: str) -> str:

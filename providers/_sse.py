@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from continuation.providers._json import parsed
+
 # A blank line ends an event; lines end in LF, CRLF or CR (WHATWG, "Server-sent events", parsing).
 _BLANK = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
 # The form in which nearly every event comes; one match in place of three splits.
@@ -45,8 +47,11 @@ def frames(raw: bytes | bytearray, start: int = 0, *, final: bool = False) -> li
     """Return the whole events of `raw` from `start` on; bytes after the last blank line wait.
 
     A CR as the very last byte waits too, for the LF that may follow belongs to it; not when these
-    are the `final` bytes.
+    are the `final` bytes. Then an event that lacks nothing but its blank line is given one, in
+    `raw` itself: without it no reader would take the event for one.
     """
+    if final and isinstance(raw, bytearray) and _unclosed(raw):
+        raw += b"\n\n"
     found: list[Frame] = []
     while frame := _plain(raw, start):
         start = frame.end
@@ -85,9 +90,11 @@ def may_end(raw: bytes | bytearray, start: int, added: int) -> bool:
     return b"\n\n" in tail or b"\r" in tail
 
 
-def remainder(raw: bytes | bytearray, start: int) -> tuple[str, bytes]:
-    """Read an event that the end of the stream cut off from its blank line."""
-    return parse(raw[start:])
+def _unclosed(raw: bytearray) -> bool:
+    """Whether the last lines are an event whose data is whole."""
+    start = max((raw.rfind(blank) for blank in (b"\n\n", b"\r\n\r\n", b"\r\r")), default=-1)
+    data = parse(raw[start:] if start >= 0 else raw)[1]
+    return data == b"[DONE]" or isinstance(parsed(data.decode("utf-8", "replace")), dict)
 
 
 def encode(name: str, data: bytes) -> bytes:

@@ -8,13 +8,14 @@ the user says in a `[vendors.NAME]` table is laid over the built-in profile, key
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import quote
 
+from continuation.policy import known_key, shown
 from continuation.providers._json import as_int, as_json, as_list
 
 Prefill: TypeAlias = Literal["none", "bare", "prefix", "partial", "continue_final_message"]
@@ -47,7 +48,9 @@ class Profile:
     prefill_echoes: bool = False
     """The answer repeats the text it goes on from."""
     limit: LimitName = "max_tokens"
-    """The parameter to set when the caller set none."""
+    """The parameter to set when the caller set none that counts."""
+    limit_only: bool = False
+    """That parameter alone is read; the other one is ignored without an error, or refused."""
     default_limit_is_ceiling: bool = False
     """A request without a limit is cut only where a larger limit could not help."""
     terminal: Literal["required", "optional"] = "optional"
@@ -130,9 +133,13 @@ def profile(url: str, settings: Mapping[str, object] = {}) -> Profile:
     return found
 
 
-def check(settings: Mapping[str, object]) -> None:
-    """Raise what `profile` would raise for these settings, whatever the URL."""
-    _laid_over(Profile(), settings)
+def mistakes(settings: Mapping[str, object]) -> Iterator[ValueError]:
+    """Yield what `profile` would raise for each of these settings, whatever the URL."""
+    for key, value in settings.items():
+        try:
+            _laid_over(Profile(), {key: value})
+        except ValueError as error:
+            yield error
 
 
 _FOUND: dict[tuple[str, str], Profile] = {}
@@ -196,14 +203,12 @@ def _with(base: Profile, values: Mapping[str, object]) -> Profile:
 
 
 def _value(key: str, value: object) -> Any:
-    read = _READERS.get(key)
-    if read is None:
-        raise _wrong(key, value, f"one of {', '.join((*_READERS, 'like'))}", "is not a key;")
-    return read(key, value)
+    known_key(key, value, (*_READERS, "like"))
+    return _READERS[key](key, value)
 
 
-def _wrong(key: str, value: object, possible: str, what: str = "must be") -> ValueError:
-    return ValueError(f"{key} = {value!r}: {what} {possible}")
+def _wrong(key: str, value: object, possible: str) -> ValueError:
+    return ValueError(f"{key} = {shown(key, value)}: must be {possible}")
 
 
 def _one_of(choices: tuple[str, ...], key: str, value: object) -> str:
@@ -278,6 +283,7 @@ _READERS: Final[Mapping[str, Callable[[str, object], object]]] = {
     "prefill_not_models": _texts,
     "prefill_echoes": _flag,
     "limit": _choice("max_tokens", "max_completion_tokens"),
+    "limit_only": _flag,
     "default_limit_is_ceiling": _flag,
     "terminal": _choice("required", "optional"),
     "stream_options": _flag,

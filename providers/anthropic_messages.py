@@ -45,6 +45,7 @@ class Call:
     ceiling: int | None = None
     # The SDK refuses a larger limit without streaming: it expects more than ten minutes.
     unary_ceiling: int | None = 21_333
+    hop_ceiling: int | None = None
 
     def __init__(self, path: str, body: Json) -> None:
         self._path = path

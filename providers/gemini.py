@@ -70,6 +70,10 @@ class Call:
         return _UNARY_MOST if self._hops else None
 
     @property
+    def hop_ceiling(self) -> int | None:
+        return _HOP_MOST if self._hops else None
+
+    @property
     def structured(self) -> bool:
         """JSON by a schema, or by a call that the model is forced to make.
 

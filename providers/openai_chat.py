@@ -43,6 +43,8 @@ class _Manners:
 class Call:
     """One Chat request of the caller's."""
 
+    hop_ceiling: int | None = None
+
     def __init__(self, request: Request, body: Json, vendor: Profile, manners: _Manners) -> None:
         self._request = request
         self._body = body
@@ -53,14 +55,16 @@ class Call:
         """The last request asks for usage where the caller's does not."""
         deployed = _DEPLOYMENT.search(request.path)
         self.model = as_text(body.get("model")) or (deployed[1] if deployed else "")
-        self._given = next((name for name in _LIMITS if as_int(body.get(name)) is not None), None)
+        # A limit that the server does not read is none: neither what cut the answer nor raisable.
+        read = (vendor.limit,) if vendor.limit_only else _LIMITS
+        self._given = next((name for name in read if as_int(body.get(name)) is not None), None)
         self.limit = as_int(body[self._given]) if self._given else None
         self.streamed = body.get("stream") is True
         kind = as_text(as_json(body.get("response_format")).get("type"))
         self._shaped = kind not in {"", "text"}
         # A forced call is structured output that nothing can lift: a model that has to call cannot
         # be asked to go on with its text. Only asking again helps.
-        forced = _forced(body.get("tool_choice"))
+        forced = any(_forced(body.get(key)) for key in ("tool_choice", "function_call"))
         self.structured = self._shaped or forced
         self.liftable = not forced
         self.unbounded = self.limit is None and vendor.default_limit_is_ceiling
@@ -77,6 +81,9 @@ class Call:
             return "the answer is not text alone"
         if body.get("logprobs") or body.get("top_logprobs"):
             return "the request asks for 'logprobs'"
+        wished = [limit for name in _LIMITS if (limit := as_int(body.get(name))) is not None]
+        if self.limit is None and wished and min(wished) < policy.min_limit:
+            return f"limit {min(wished)} is below min_limit {policy.min_limit}"
         return None
 
     @property
@@ -125,37 +132,51 @@ class Call:
 
     def resume(self, answer: Answer, way: Way, prompt: str, limit: int | None) -> Outgoing:
         """Return the request that asks the model to go on from `answer`."""
-        messages = list(as_list(self._body.get("messages")))
-        body: Json = {**self._body, "messages": messages}
+        messages, begun = self._begun()
+        body = {**_lifted(self._body), "messages": messages}
         if way is Way.PREFILL:
-            return self._prefill(body, messages, answer, limit)
+            return self._prefill(body, begun, answer, limit)
         if way is Way.GUIDE:
-            messages += self._said(answer.content)
+            messages += self._said(answer.content, begun)
         else:
             for content, asked in answer.pairs:
                 messages += [_user(asked)] if asked is not None else []
-                messages += self._said(content)
+                messages += self._said(content, begun)
+                begun = ""
         messages.append(_user(prompt))
-        return self._send(_lifted(body), limit)
+        return self._send(body, limit)
 
-    def _prefill(
-        self, body: Json, messages: list[Any], answer: Answer, limit: int | None
-    ) -> Outgoing:
+    def _begun(self) -> tuple[list[Any], str]:
+        """Return the caller's messages, and the text they end in where the model goes on from it.
+
+        That text and the answer are one message; a server that repeats it has put it there.
+        """
+        messages = as_list(self._body.get("messages"))
+        last = as_json(messages[-1]) if messages else {}
+        if last.get("role") != "assistant" or last.get("tool_calls"):
+            return [*messages], ""
+        body, vendor = self._body, self._vendor
+        flags = (last.get("prefix"), last.get("partial"), body.get("continue_final_message"))
+        if True not in flags and not (vendor.prefill == "bare" and self.prefills(False)):
+            return [*messages], ""
+        echoed = vendor.prefill_echoes or body.get("echo") is True
+        return messages[:-1], "" if echoed else as_text(last.get("content"))
+
+    def _prefill(self, body: Json, begun: str, answer: Answer, limit: int | None) -> Outgoing:
         vendor = self._vendor
         said = self._said(answer.content) or [{"role": "assistant"}]
-        last: Json = {**said[-1], "content": self.prefilled(answer)}
+        last: Json = {**said[-1], "content": begun + self.prefilled(answer)}
         if vendor.prefill in {"prefix", "partial"}:
             last[vendor.prefill] = True
         elif vendor.prefill == "continue_final_message":
             body |= {"continue_final_message": True, "add_generation_prompt": False}
-        messages.append(last)
-        sent = self._send(_lifted(body), limit)
+        sent = self._send({**body, "messages": [*as_list(body["messages"]), last]}, limit)
         path = vendor.prefill_url if vendor.prefill_path else None
         return Outgoing(sent.body, path=path, headers=sent.headers)
 
-    def _said(self, content: list[Json]) -> list[Json]:
+    def _said(self, content: list[Json], begun: str = "") -> list[Json]:
         """Return what the model has said as one message, without calls; none if it is empty."""
-        text = "".join(as_text(part.get("content")) for part in content)
+        text = begun + "".join(as_text(part.get("content")) for part in content)
         if not text.strip():
             return []
         message: Json = {"role": "assistant", "content": text}
@@ -264,8 +285,18 @@ def _user(text: str) -> Json:
 
 
 def _lifted(body: Json) -> Json:
-    """Lift what holds for a whole answer only: its shape, and what it was foretold to be."""
-    return {k: v for k, v in body.items() if k not in {"response_format", "prediction"}}
+    """Lift what holds for the first answer only."""
+    return {k: v for k, v in body.items() if k not in _FIRST_ONLY}
+
+
+_FIRST_ONLY = {
+    "response_format",
+    "prediction",
+    # vLLM, SGLang: how the answer goes on from the caller's last message.
+    "continue_final_message",
+    "add_generation_prompt",
+    "echo",
+}
 
 
 class OpenAIChat:

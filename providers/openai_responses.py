@@ -24,7 +24,7 @@ from continuation.providers._responses_form import ResponsesForm
 from continuation.providers._vendors import Profile, profile
 from continuation.types import Head, Json, Outgoing, Refusal, Refused, Request, Way
 
-_PATH = re.compile(r"/responses/?$")
+_PATH = re.compile(r"/responses(/compact)?/?$")
 _DEPLOYMENT = re.compile(r"/deployments/([^/]+)/responses/?$")  # Azure
 UNARY = 21_333
 """Tokens that a model writes in the ten minutes after which the SDK gives up and asks again."""
@@ -39,6 +39,8 @@ _PLAIN = ("type", "role", "content")
 
 class Call:
     """One Responses request of the caller's."""
+
+    hop_ceiling: int | None = None
 
     def __init__(self, request: Request, body: Json, vendor: Profile, chain: Chain) -> None:
         self._request = request
@@ -62,7 +64,9 @@ class Call:
         self.unary_ceiling: int | None = min(UNARY, vendor.stream_above or UNARY)
 
     def untouched(self, policy: Policy) -> str | None:
-        """Why this request is not ours to heal."""
+        """Why this request is not ours to heal; what it goes on from is read all the same."""
+        if _compacts(self._request.path):
+            return "the request compacts a conversation"
         foreign = next((key for key in _FOREIGN if self._body.get(key)), None)
         return f"the request uses {foreign!r}" if foreign else None
 
@@ -196,8 +200,15 @@ class _Lost(Call):
 
 
 def _items(given: object) -> list[Any]:
-    """Return the items of an `input`; a text is one message of the user's."""
+    """Return the items of an `input`; a text is one message of the user's, an object one item."""
+    if isinstance(given, dict):
+        return [given]
     return [_user(given)] if isinstance(given, str) and given else list(as_list(given))
+
+
+def _compacts(path: str) -> bool:
+    found = _PATH.search(path)
+    return found is not None and found[1] is not None
 
 
 def _choice(given: object) -> str:
@@ -240,7 +251,10 @@ class OpenAIResponses:
     default_timeout: float | None = 600.0
 
     def claims(self, method: str, path: str) -> bool:
-        """Whether a request asks for a response; WebSockets begin with a GET and are not ours."""
+        """Whether a request asks for a response, or has a conversation compacted.
+
+        WebSockets begin with a GET and are not ours.
+        """
         return method == "POST" and _PATH.search(path) is not None
 
     def call(self, request: Request) -> Call:

@@ -13,7 +13,7 @@ from anthropic.types import Message, RawMessageStreamEvent
 from pydantic import TypeAdapter
 
 from continuation import Event, Policy, Report
-from continuation.commands import Hand, Raise, Read, Relay, Reply, Send, Show
+from continuation.commands import Hand, Raise, Read, Relay, Reply, Send, Show, Wait
 from continuation.engine import Engine
 from continuation.registry import dialects
 from continuation.types import Enough, Head, Request
@@ -35,6 +35,7 @@ class Driven:
     events: list[Event] = field(default_factory=list[Event])
     error: BaseException | None = None
     report: Report | None = None
+    waits: list[float] = field(default_factory=list[float])
 
     @property
     def told(self) -> list[dict[str, Any]]:
@@ -109,6 +110,8 @@ def drive(
             reply = _relay(command, live, driven)
         elif isinstance(command, Show):
             driven.pieces.append(command.data)
+        elif isinstance(command, Wait):
+            driven.waits.append(command.seconds)
         elif isinstance(command, Hand):
             driven.pieces += live[2]
         elif isinstance(command, Raise):

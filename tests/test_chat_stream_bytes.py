@@ -257,6 +257,17 @@ def test_what_text_says_of_the_wire_is_text(text: str, spaced: bool) -> None:
     assert len(driven.requests) == 1
 
 
+def test_an_overload_told_in_the_stream_is_waited_out_ever_longer() -> None:
+    busy = sse([{"error": {"message": "later", "type": "server_error", "code": 503}}])
+    policy = Policy(backoff_seconds=1.0, max_drop_recoveries=3)
+    driven = chat(lambda _: (200, STREAM, [busy], None), asking(), policy)
+    assert len(driven.requests) == 4
+    assert len(driven.waits) == 3
+    assert all(0.75 <= wait / 2**n <= 1 for n, wait in enumerate(driven.waits))
+    dropped = chat(lambda _: (200, STREAM, [sse([OPENING])], None), asking(), policy)
+    assert (len(dropped.requests), dropped.waits) == (4, [])
+
+
 # --- chunks as vendors write them ---------------------------------------------------------------
 
 

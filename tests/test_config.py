@@ -293,7 +293,8 @@ def test_what_a_vendor_cannot_be_is_told_when_a_client_is_wrapped(tmp_path: Path
         continuation.wrap(bare, config=path)
     first, second = str(caught.value).splitlines()
     assert first.startswith(f"{path}: [vendors.a] limit = 3: must be one of 'max_tokens', ")
-    assert second.startswith(f"{path}: [vendors.b] prefil = 1: is not a key;")
+    asked = "unknown key 'prefil'; did you mean 'prefill'?"
+    assert second == f"{path}: [vendors.b] prefil = 1: {asked}"
     made = Config(vendors=(Vendor("c", ("llm.local",), {"terminal": "never"}),))
     with pytest.raises(ConfigError, match=r"^\[vendors\.c\] terminal = 'never'"):
         continuation.http_client(config=made)

@@ -125,7 +125,7 @@ def test_a_stream_may_come_as_an_array() -> None:
     assert b"".join(driven.pieces) == whole
     driven = ask([[json.dumps(TEXT_CUT).encode()], [sse(TEXT_REST)]], first=JSON)
     assert isinstance(json.loads(b"".join(driven.pieces)), list)
-    assert (said(driven), reasons(driven)) == ("x jumps 🙂.", ["STOP"])
+    assert (said(driven), reasons(driven)) == ("The quick brown fo 文字x jumps 🙂.", ["STOP"])
 
 
 def test_an_array_that_breaks_off_without_a_reason_is_asked_for_again() -> None:

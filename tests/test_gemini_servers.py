@@ -10,6 +10,7 @@ from drive import JSON, Driven
 from drive_gemini import (
     FAST,
     LONG,
+    NEW,
     SIGNATURE,
     Chunk,
     ask,
@@ -214,3 +215,124 @@ def test_the_reason_does_not_speak_of_structured_output_alone() -> None:
     )
     assert driven.report is not None
     assert "rest of an earlier answer" in str(driven.report.reason)
+
+
+LAST = chunk(text("two, "))
+END = chunk(reason="MAX_TOKENS", said=1000)
+TOKEN = chunk(continuationToken="QQ==")
+
+
+@pytest.mark.parametrize("first", [[LAST, TOKEN, END], [LAST, END, TOKEN]])
+def test_a_token_may_come_in_a_chunk_of_its_own(first: list[Chunk]) -> None:
+    driven = ask([[sse(first)], [sse([chunk(text("three."), reason="STOP")])]], model=LONG)
+    assert [r.get("continuationToken") for r in driven.requests] == [None, "QQ=="]
+    assert (said(driven), reasons(driven)) == ("two, three.", ["STOP"])
+
+
+def test_a_token_that_more_was_said_behind_is_not_gone_on_by() -> None:
+    """It would bring what the caller has had."""
+    driven = ask(
+        [[sse([TOKEN, LAST, END])], [sse([chunk(text("three."), reason="STOP")])]], model=LONG
+    )
+    assert "continuationToken" not in driven.requests[1]
+    assert said(driven) == "two, three."
+
+
+# --- budgets ----------------------------------------------------------------------------------
+
+
+def test_a_drop_counts_no_more_than_a_hop_can_bring() -> None:
+    """A limit of a million says nothing of what one request may be billed."""
+    dropped = [[sse([chunk(text(f"{n}, "), said=2)])] for n in range(3)]
+    driven = ask(
+        [*dropped, [sse([chunk(text("done."), reason="STOP")])]],
+        model=LONG,
+        broken=ConnectionError("reset"),
+        generationConfig={"maxOutputTokens": 1_048_576},
+    )
+    assert (len(driven.requests), reasons(driven)) == (4, ["STOP"])
+    assert outcome(driven) is Outcome.HEALED
+
+
+def test_and_what_it_counts_is_kept_from_the_limits_that_follow() -> None:
+    policy = Policy(backoff_seconds=0.0, models_endpoint=False, max_turn_output_tokens=150_000)
+    dropped = [[sse([chunk(text(f"{n}, "), said=2)])] for n in range(4)]
+    driven = ask(dropped, model=LONG, broken=ConnectionError("reset"), policy=policy)
+    limits = [r["generationConfig"]["maxOutputTokens"] for r in driven.requests]
+    assert limits == [1000, 149_000, 149_000 - 65_536, 149_000 - 2 * 65_536]
+
+
+# --- parts that say nothing, or something new ---------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["shown", "alone"])
+def test_a_part_without_a_field_is_no_part(where: str) -> None:
+    """A chat takes an answer with one for a turn that failed, and forgets what it was asked."""
+    most: Any = {"generationConfig": {"maxOutputTokens": 65_536}}
+    before = [text(BEFORE)] if where == "shown" else []
+    body = chunk(*before, {}, reason="MAX_TOKENS", said=65_536)
+    attempts = [[json.dumps(body).encode()], *[[sse([body])]] * 3]
+    driven = ask(attempts, verb="generateContent", first=JSON, **most)
+    assert {} not in parts(driven)
+    assert parts(driven)
+
+
+# --- drops behind the last word -----------------------------------------------------------------
+
+
+def test_an_answer_asked_for_again_that_ends_where_the_shown_text_ends_is_whole() -> None:
+    # Fails until `Answer._fresh` takes a normal end behind all that was shown for an answer.
+    shown = [chunk(text('{"a": ')), chunk(text("12}"))]
+    again = [sse([*shown, chunk(text(""), reason="STOP")])]
+    driven = ask(
+        [[sse(shown)], again, again, again],
+        generationConfig={"maxOutputTokens": 1000, "responseMimeType": "application/json"},
+    )
+    assert (said(driven), reasons(driven)) == ('{"a": 12}', ["STOP"])
+    assert len(driven.requests) == 2
+    assert outcome(driven) is Outcome.HEALED
+
+
+def test_text_behind_a_drawing_is_gone_on_from() -> None:
+    """Code that the provider runs draws figures between its texts."""
+    code: Chunk = {"executableCode": {"language": "PYTHON", "code": "plot()"}}
+    ran: Chunk = {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1"}}
+    drawn: Chunk = {"inlineData": {"mimeType": "image/png", "data": "AAAA"}}
+    first = [chunk(text("I plot. ")), chunk(code), chunk(ran), chunk(drawn), *CUT]
+    driven = ask([[sse(first)], [sse([chunk(text(ANCHOR + "x jumps."), reason="STOP")])]])
+    assert (said(driven), reasons(driven)) == ("I plot. " + BEFORE + "x jumps.", ["STOP"])
+    assert [part for part in parts(driven) if "text" not in part] == [code, ran, drawn]
+    sent = driven.requests[1]["contents"][1]["parts"]
+    assert sent == [text("I plot. "), code, ran, drawn, text(BEFORE)]
+
+
+# --- what a later request carries ---------------------------------------------------------------
+
+MOST: Any = {"generationConfig": {"maxOutputTokens": 65_536}}
+OLD = "gemini-3.1-pro"
+"""It is gone on from by prefill."""
+
+
+def sent(driven: Driven) -> str:
+    """Return the text of the model's turn that the last request carries."""
+    turns = [c for c in driven.requests[-1]["contents"] if c["role"] == "model"]
+    return "".join(part.get("text", "") for part in turns[-1]["parts"])
+
+
+@pytest.mark.parametrize("model", [NEW, OLD, LONG])
+def test_summaries_of_thoughts_are_carried_to_no_later_request(model: str) -> None:
+    thinks = chunk(text("I weigh it.", thought=True))
+    dropped = [sse([thinks, chunk(text(BEFORE))])]
+    driven = ask([dropped, [sse([chunk(text("x jumps."), reason="STOP")])]], model=model, **MOST)
+    assert sent(driven) == BEFORE
+    assert [part for part in parts(driven) if part.get("thought")]
+
+
+@pytest.mark.parametrize("model", [NEW, OLD])
+def test_white_space_behind_a_signed_text_hides_none_of_it(model: str) -> None:
+    # Fails for the old model until `Answer._held` sees the text before white space as well.
+    signed = chunk(text("quick brown", thoughtSignature=SIGNATURE))
+    first = [chunk(text("And the ")), signed, chunk(text(" ")), chunk(SIGNED, reason="MAX_TOKENS")]
+    rest = [sse([chunk(text("fox jumps."), reason="STOP")])]
+    driven = ask([[sse(first)], rest], model=model, **MOST)
+    assert sent(driven).rstrip() == "And the quick brown"

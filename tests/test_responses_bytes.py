@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import httpx2
 import openai
 import pytest
 from drive import JSON, STREAM, Answered, Driven, drive, split, sse
@@ -194,6 +195,37 @@ def test_a_stream_without_names_or_ends_is_read_as_well() -> None:
     assert final["output"][0]["content"][0]["text"] == "The quick brown fox jumps 文字 🙂."
 
 
+@pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["lf", "crlf"])
+@pytest.mark.parametrize("rest", [0, 1], ids=["none", "half"])
+def test_a_last_event_that_lacks_its_blank_line_counts(newline: str, rest: int) -> None:
+    raw = sse(SCENES["whole"][0], newline)
+    end = raw[: -len(newline) * (2 - rest)]
+    driven = served([end], [])
+    assert len(driven.requests) == 1
+    assert driven.joined(accumulated)["status"] == "completed"
+    first, second = (sse(events, newline) for events in SCENES["text"])
+    driven = served([first.rstrip()], [second.rstrip()])
+    assert driven.joined(accumulated)["output"][0]["content"][0]["text"].endswith("文字 🙂.")
+    assert len(driven.requests) == 2
+
+
+# Waits for a change in providers/_answer.py.
+def test_a_last_event_counts_if_the_connection_breaks_behind_it() -> None:
+    answers = iter([sse(events).rstrip() for events in SCENES["text"]])
+    broken = httpx2.RemoteProtocolError("peer closed connection")
+    driven = drive(lambda _: (200, STREAM, [next(answers)], broken), REQUEST, path="/v1/responses")
+    assert len(driven.requests) == 2
+    assert driven.joined(accumulated)["status"] == "completed"
+
+
+def test_half_a_last_event_does_not_count() -> None:
+    first, second = SCENES["text"]
+    whole = sse([*first[:-1], {**first[-1], "type": "response.completed"}])
+    driven = served([whole[:-20]], [sse(second)])
+    assert len(driven.requests) == 2
+    assert driven.told[-1]["response"]["output"][0]["content"][0]["text"].endswith("文字 🙂.")
+
+
 def test_unknown_events_pass_under_the_callers_numbers() -> None:
     novel = {"type": "novel", "x": 1, "sequence_number": 77}
     first, second = SCENES["text"]
@@ -262,6 +294,20 @@ def test_a_call_shown_live_goes_on_or_ends_as_itself(whole: str) -> None:
         assert calls == [("fc_1", "incomplete", ARGS[:30]), ("fc_2", "completed", whole)]
 
 
+def test_a_live_call_without_the_arguments_it_needs_ends_once() -> None:
+    tool = {"type": "function", "name": "Write", "parameters": {"required": ["path"]}}
+    first = answer("1", [written("", status="incomplete")], LIMIT)
+    driven = drive(
+        lambda _: (200, STREAM, [sse(first)], None),
+        {**REQUEST, "max_output_tokens": 128_000, "tools": [tool]},
+        Policy(tool_stream="live"),
+        path="/v1/responses",
+    )
+    ends = [e["item"] for e in driven.told if e["type"] == "response.output_item.done"]
+    assert [item["status"] for item in ends if item["id"] == "fc_1"] == ["incomplete"]
+    assert driven.told[-1]["response"]["output"][0] == ends[0]
+
+
 def test_text_flows_behind_reasoning_that_no_part_announces() -> None:
     begun = answer("1", [])[:2]
     at = {"output_index": 0, "item_id": "rs_1"}
@@ -307,6 +353,17 @@ def test_a_body_labelled_whole_that_is_cut_is_asked_for_again() -> None:
     driven = drive(provider, {**REQUEST, "stream": False}, path="/v1/responses")
     final = json.loads(b"".join(driven.pieces))
     assert (final["id"], final["output"][0]["arguments"]) == ("resp_1", ARGS)
+
+
+def test_a_text_in_the_place_of_parts_is_no_empty_message() -> None:
+    first, second = (scene[-1]["response"] for scene in SCENES["text"])
+    first["output"][0]["content"] = "The quick brown fo"
+    raw = iter([json.dumps(body).encode() for body in (first, second)])
+    asked = {**REQUEST, "stream": False, "max_output_tokens": 128_000, "input": {"role": "user"}}
+    driven = drive(lambda _: (200, JSON, [next(raw)], None), asked, path="/v1/responses")
+    final = json.loads(b"".join(driven.pieces))
+    assert final["output"][0]["content"][0]["text"] == "The quick brown fox jumps 文字 🙂."
+    assert driven.requests[1]["input"][0] == {"role": "user"}
 
 
 def test_a_body_that_is_whole_passes_byte_for_byte() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import openai
 import pytest
+from canned import Answer, Canned
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rig_responses import FAST, GO, MODEL, posts
@@ -174,6 +175,30 @@ def test_nobody_else_reaches_the_entry(sim: Simulator) -> None:
     with pytest.raises(openai.BadRequestError, match="not found"):
         other.ask(NEXT, after=first.id)
     assert posts(sim)[-1]["input"] == [NEXT]
+
+
+def test_what_is_compacted_is_the_merged_turn() -> None:
+    whole: dict[str, Any] = {"id": "resp_1", "object": "response", "model": MODEL, "created_at": 1}
+    part = {"type": "output_text", "text": "One fine day, ", "annotations": []}
+    item = {"id": "msg_1", "type": "message", "role": "assistant", "content": [part]}
+    details = {"reason": "max_output_tokens"}
+    half = {**whole, "status": "incomplete", "incomplete_details": details, "output": [item]}
+    more = {**item, "id": "msg_2", "content": [{**part, "text": "all was well."}]}
+    rest = {**whole, "id": "resp_2", "status": "completed", "output": [more]}
+    made = {"id": "comp_1", "object": "response.compaction", "created_at": 1, "output": []}
+    told = iter([half, rest, made])
+    with (
+        Canned(lambda _: Answer(body=next(told))) as server,
+        openai.OpenAI(base_url=f"{server.url}/v1", api_key="key") as bare,
+        continuation.wrap(bare, config=FAST) as client,
+    ):
+        first = client.responses.create(model=MODEL, input="Go.", max_output_tokens=128_000)
+        assert first.output_text == WHOLE
+        client.responses.compact(model=MODEL, previous_response_id=first.id)
+    asked = server.asked[-1]
+    assert asked.path.endswith("/responses/compact")
+    assert "previous_response_id" not in asked.body
+    assert [_text(item) for item in asked.body["input"][1:]] == [WHOLE]
 
 
 # --- what is kept where ---------------------------------------------------------------------

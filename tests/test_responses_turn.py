@@ -223,6 +223,25 @@ def test_a_cut_custom_call_is_never_shown(sim: Simulator, how: How) -> None:
     assert "custom_tool_call" not in run(sim, how, max_output_tokens=TOP).items
 
 
+@pytest.mark.parametrize(
+    "item",
+    [
+        {**CUSTOM, "status": "incomplete"},
+        {"type": "image_generation_call", "status": "incomplete", "result": "AA=="},
+        {"type": "mcp_call", "status": "incomplete", "name": "t", "arguments": "", "output": None},
+    ],
+    ids=lambda item: str(item["type"]),
+)
+def test_an_item_that_was_cut_is_never_said_to_be_whole(
+    sim: Simulator, how: How, item: dict[str, Any]
+) -> None:
+    sim.script([cut(Raw(item))])
+    ran = run(sim, how, policy=Policy(cut_call="keep"), max_output_tokens=TOP)
+    assert [item.status for item in ran.said.output] == ["incomplete"]
+    done = [event.item for event in ran.raw if event.type == "response.output_item.done"]
+    assert [item.to_dict() for item in done] == (ran.output if streamed(how) else [])
+
+
 def test_guidance_asks_for_smaller_pieces(sim: Simulator, how: How) -> None:
     sim.script([cut(Text("I write it. "), write(30)), end(Text("In pieces."), write())])
     ran = run(sim, how, policy=Policy(cut_call="guide"), max_output_tokens=TOP)
@@ -392,6 +411,38 @@ def test_annotations_move_with_their_text(sim: Simulator, how: How, long: bool) 
     assert [ran.text[m.start_index : m.end_index] for m in marks] == ["quick", "it jumps"]
     shown = [e.annotation for e in ran.raw if e.type.endswith("annotation.added")]
     assert [m.to_dict() for m in shown] == [m.to_dict() for m in marks if streamed(how)]
+
+
+def test_an_answer_told_again_keeps_what_annotates_it(sim: Simulator, how: How) -> None:
+    whole = "The quick brown fox sat under the wide old tree and then it jumps. "
+    sim.script([cut(cited(whole[:52], 4, 9)), end(Text(whole))])
+    ran = run(sim, how, max_output_tokens=TOP)
+    assert ran.text == whole
+    marks = ran.said.output[0].content[0].annotations
+    assert [whole[m.start_index : m.end_index] for m in marks] == ["quick"]
+
+
+# The two below wait for changes in providers/_joint.py and providers/_blocks.py.
+def test_a_citation_of_text_that_is_told_again_is_shown_once(sim: Simulator, how: How) -> None:
+    text = "The quick brown fox sat under the wide old tree. "
+    said = cited(text, 4, 9)
+    sim.script([cut(said, write(20)), end(said, write(), stop="tool_use")])
+    ran = run(sim, how, tools=TOOLS)
+    assert ran.items == ["message", "function_call"]
+    marks = ran.said.output[0].content[0].annotations
+    assert [text[m.start_index : m.end_index] for m in marks] == ["quick"]
+    shown = [e.annotation for e in ran.raw if e.type.endswith("annotation.added")]
+    assert [m.to_dict() for m in shown] == [m.to_dict() for m in marks if streamed(how)]
+
+
+def test_a_whole_custom_call_before_a_cut_one_is_kept(sim: Simulator, how: How) -> None:
+    whole = Raw({**CUSTOM, "status": "completed", "input": "*** Begin, *** End"})
+    half = Raw({**CUSTOM, "call_id": "call_d", "status": "incomplete"})
+    sim.script([cut(whole, half)])
+    ran = run(sim, how, policy=Policy(cut_call="drop"), max_output_tokens=TOP)
+    assert [(item.type, item.call_id) for item in ran.said.output] == [
+        ("custom_tool_call", "call_c")
+    ]
 
 
 def test_what_the_server_ran_itself_is_kept(sim: Simulator, how: How) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from continuation.config import read
 from continuation.providers import _vendors
-from continuation.providers._vendors import CONDITIONS, Profile, built_in, check, profile
+from continuation.providers._vendors import CONDITIONS, Profile, built_in, mistakes, profile
 
 VENDORS = [
     "unknown",
@@ -277,9 +277,9 @@ def test_a_number_can_be_taken_back() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"prefil": "bare"}, ["prefil = 'bare'", "not a key", "prefill_path", "like"]),
-        ({"urls": ["a.com"]}, ["urls = ['a.com']", "not a key"]),
-        ({"name": "x"}, ["name = 'x'", "not a key"]),
+        ({"prefil": "bare"}, ["prefil = 'bare'", "unknown key", "mean 'prefill'?"]),
+        ({"urls": ["a.com"]}, ["urls = ['a.com']", "unknown key", "prefill_path", "like"]),
+        ({"name": "x"}, ["name = 'x'", "unknown key"]),
         ({"like": "vlm"}, ["like = 'vlm'", "'vllm'"]),
         ({"like": ["vllm"]}, ["like = ['vllm']", "'vllm'"]),
         ({"prefill": "suffix"}, ["prefill = 'suffix'", "'continue_final_message'"]),
@@ -305,7 +305,12 @@ def test_a_number_can_be_taken_back() -> None:
     ],
 )
 def test_a_mistake_is_named(settings: dict[str, Any], words: list[str]) -> None:
-    for raises in (lambda: profile("https://a.example.com", settings), lambda: check(settings)):
-        with pytest.raises(ValueError, match=next(iter(settings))) as caught:
-            raises()
-        assert [word for word in words if word not in str(caught.value)] == []
+    with pytest.raises(ValueError, match=next(iter(settings))) as caught:
+        profile("https://a.example.com", settings)
+    assert [word for word in words if word not in str(caught.value)] == []
+    assert [str(mistake) for mistake in mistakes(settings)] == [str(caught.value)]
+
+
+def test_each_mistake_of_a_table_is_told() -> None:
+    told = map(str, mistakes({"limits": 3, "like": "vllm", "terminal": "requird", "prefill": "x"}))
+    assert [text.partition(" ")[0] for text in told] == ["limits", "terminal", "prefill"]

@@ -62,8 +62,9 @@ def replayable(body: Body, history: list[Any] | None) -> list[Any]:
     """The full input that `body` means: what went before it, then what it brings.
 
     `history` is the input and output items before this request, None if unknown. Input that already
-    repeats the history is not doubled, and old calls that were never answered are left out. Raises
-    ValueError if the input is neither a string, an object nor an array.
+    repeats the history is not doubled, nor a call that it brings along; old calls that were never
+    answered are left out. Raises ValueError if the input is neither a string, an object nor an
+    array.
     """
     current = as_items(body.get("input"))
     if not body.get(_ANCHOR) or not history:
@@ -92,7 +93,12 @@ def _canon(value: object) -> str:
 
 
 def _answered_only(history: list[Any], current: list[Any]) -> list[Any]:
-    answered = {_call_id(item) for item in [*history, *current] if kind_of(item) in OUTPUTS}
+    before, now = (
+        {_call_id(item) for item in items if kind_of(item) in OUTPUTS}
+        for items in (history, current)
+    )
+    brought = {name for item in current if _is_call(item) for name in _names(item)}
+    answered = before | (now - brought)
     kept = [item for item in history if not _is_call(item) or _names(item) & answered]
     return [item for n, item in enumerate(kept) if not _dangles(kept, n)]
 

@@ -65,6 +65,13 @@ def test_w02_vector_81_old_calls_without_output_are_left_out_with_their_reasonin
     assert _said(replayable(_body("R:a"), history)) == "U:x U:y A[c:a] R:a"
 
 
+def test_w02_a_call_that_the_request_brings_along_is_not_there_twice() -> None:
+    made = replayable(_body("A[c:a] R:a"), _items("U:x A[th+,c:a]"))
+    assert _said(made) == "U:x A[c:a] R:a"
+    made = replayable(_body("A[c:a] R:a"), _items("U:x A[c:a] R:a"))
+    assert _said(made) == "U:x A[c:a] R:a A[c:a] R:a", "answered before: another one"
+
+
 def test_w03_vector_80_an_output_that_names_no_call_ends_the_chain() -> None:
     body = _body("R:a")
     body["input"][0]["call_id"] = ""
