@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any, cast
 
 import pytest
+from local import Handler, Local
 
 from continuation import _attach_common
 
@@ -40,52 +38,21 @@ class Answer:
 Rule = Callable[[Asked], Answer]
 
 
-class Canned:
+class Canned(Local):
     """Answers each request by a rule, and remembers it."""
 
     def __init__(self, rule: Rule) -> None:
+        super().__init__(_Handler)
         self.rule = rule
         self.asked: list[Asked] = []
-        self._server = _Server(("127.0.0.1", 0), _Handler)
-        self._server.canned = self
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Canned:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    canned: Canned
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a client that hangs up is an everyday event here."""
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the base
-        """Keep standard error clean."""
-
     def _answer(self) -> None:
-        canned = cast("_Server", self.server).canned
-        raw = self.rfile.read(int(self.headers.get("content-length") or 0))
+        canned = cast("Canned", self.owner)
+        raw = self.sent()
         headers = {name.lower(): value for name, value in self.headers.items()}
         asked = Asked(self.command, self.path, headers, json.loads(raw) if raw else None)
         canned.asked.append(asked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -59,3 +60,14 @@ def finish_of(completion: Any) -> str:
 
 def said(text: str, **more: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": text, **more}
+
+
+def chunks(client: openai.OpenAI, limit: int = 100, **more: Any) -> list[Any]:
+    return list(create(client, limit, stream=True, **more))
+
+
+def data(sim: Simulator, **body: Any) -> list[Any]:
+    """Return the events of a stream as they came, the last one `[DONE]`."""
+    lines = post(sim, stream=True, **body).text.splitlines()
+    found = [line.removeprefix("data: ") for line in lines if line]
+    return [text if text == "[DONE]" else json.loads(text) for text in found]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, cast
+from typing import cast
 from urllib.parse import urlsplit
+
+from local import Handler, Local
 
 _HOP = {"connection", "transfer-encoding", "content-length", "proxy-connection", "host"}
 
@@ -29,54 +28,23 @@ class Passed:
 Rewrite = Callable[[Passed], Passed]
 
 
-class Relay:
+class Relay(Local):
     """Passes requests on to the host in their URL, or to `base`, and remembers them as they came.
 
     What is under `/old` has moved: it is answered with a 307 to the same path without it.
     """
 
     def __init__(self, base: str = "", rewrite: Rewrite | None = None) -> None:
+        super().__init__(_Handler)
         self.seen: list[Passed] = []
         self.base = base
         self.rewrite = rewrite
-        self._server = _Server(("127.0.0.1", 0), _Handler)
-        self._server.relay = self
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Relay:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    relay: Relay
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a client that hangs up is an everyday event here."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the base
-        """Keep standard error clean."""
-
+class _Handler(Handler):
     def _pass(self) -> None:
-        relay = cast("_Server", self.server).relay
-        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        relay = cast("Relay", self.owner)
+        body = self.sent()
         headers = {k.lower(): v for k, v in self.headers.items() if k.lower() not in _HOP}
         passed = Passed(self.command, self.path, headers, body)
         relay.seen.append(passed)

@@ -16,8 +16,10 @@ from chat_helpers import (
     REASONING,
     RESULT,
     WRITE,
+    chunks,
     connect,
     create,
+    data,
     finish_of,
     post,
     said,
@@ -47,17 +49,6 @@ def sim() -> Iterator[Simulator]:
 def client(sim: Simulator) -> Iterator[openai.OpenAI]:
     with connect(sim) as made:
         yield made
-
-
-def chunks(client: openai.OpenAI, limit: int = 100, **more: Any) -> list[Any]:
-    return list(create(client, limit, stream=True, **more))
-
-
-def data(sim: Simulator, **body: Any) -> list[Any]:
-    """Return the events of a stream as they came, the last one `[DONE]`."""
-    lines = post(sim, stream=True, **body).text.splitlines()
-    found = [line.removeprefix("data: ") for line in lines if line]
-    return [text if text == "[DONE]" else json.loads(text) for text in found]
 
 
 # -- recitation
