@@ -1,8 +1,7 @@
 """What of a google-genai client is ours above its HTTP clients: the classes of a few objects.
 
-Two things cannot be had from below. A streamed chat remembers a model turn for each chunk, and none
-at all, the user's message included, if one chunk had no content: after healing it has to remember
-one. And a call that asks for the bare HTTP response is sent like any other.
+Two things cannot be had from below. A streamed chat remembers a content for each chunk, and nothing
+at all, the user's message included, if one chunk had no content: it has to remember one. And a call that asks for the bare HTTP response is sent like any other.
 
 The objects get subclasses of their own classes, made here at run time: `isinstance` holds, what
 was patched on an object stays patched, and nobody else's objects change.
@@ -69,17 +68,18 @@ class _Chats:
 
 
 class _Memory:
-    """What is remembered of a streamed answer that was cut: one model turn, if it says anything."""
+    """What is remembered of a streamed answer: one model turn.
+
+    If it was cut, that is valid when it says anything; otherwise the SDK's word holds.
+    """
 
     _latest: Any = None
     """The chunk of the stream that came last."""
 
     def record_history(self, user_input: Any, model_output: Sequence[Any], is_valid: bool) -> None:
         latest, self._latest = self._latest, None
-        if latest is not None and model_output and _cut(latest):
-            turn = _one(model_output)
-            if turn.parts:
-                model_output, is_valid = [turn], True
+        if latest is not None and model_output and (turn := _one(model_output)).parts:
+            model_output, is_valid = [turn], is_valid or _cut(latest)
         super().record_history(user_input, model_output, is_valid)  # type: ignore[misc]
 
 

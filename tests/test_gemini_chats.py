@@ -77,13 +77,18 @@ def test_a_healed_turn_is_one_content_in_the_history(how: How) -> None:
 
 
 @pytest.mark.parametrize("how", STREAMS)
-def test_a_turn_that_was_not_cut_is_remembered_as_the_sdk_does_it(how: How) -> None:
+def test_a_turn_that_was_not_cut_is_one_content_as_well(how: How) -> None:
     with answers([chunk(text("One, ")), chunk(text("two."), reason="STOP")]) as server:
         assert told(talk(server.url, how, "Go.")) == [
             ("user", [{"text": "Go."}]),
-            ("model", [{"text": "One, "}]),
-            ("model", [{"text": "two."}]),
+            ("model", [{"text": "One, two."}]),
         ]
+
+
+@pytest.mark.parametrize("how", STREAMS)
+def test_whether_an_answer_that_was_not_cut_counts_is_the_sdks_to_say(how: How) -> None:
+    with answers([chunk(text("I wo")), chunk(reason="SAFETY")]) as server:
+        assert told(talk(server.url, how, "Go.")) == []
 
 
 @pytest.mark.parametrize("how", STREAMS)
