@@ -368,7 +368,7 @@ class Answer:
             if self._first.settled is not None:
                 return self._first.settled
             self._sink.muted = True
-            frames = _sse.frames(raw, final=True)
+            frames = self._first.frames()
             self._replay(frames, ended=error is None)
             shown = sum(not frame.empty for frame in frames if frame.end <= self._tape.sent)
             delta: Json = {**self._segment.delta, "stop_reason": self._segment.reason}

@@ -174,6 +174,10 @@ class FirstStream:
         if any(event.get("type") == "message_stop" for event in self._reader.eof()):
             self._settles()
 
+    def frames(self) -> list[_sse.Frame]:
+        """Return all events that have come, the last one too if it lacks only its blank line."""
+        return _sse.frames(self._tape.raw, final=True)
+
     def _note(self, event: Json) -> None:
         if event["type"] in {"content_block_delta", "content_block_stop"}:
             self._sketch.events += 1

@@ -12,7 +12,7 @@ from continuation.providers._gemini_beside import moved, shift
 from continuation.providers._gemini_form import GeminiForm
 from continuation.providers._gemini_parts import joined, part_of
 from continuation.providers._json import as_json, as_list, loads
-from continuation.types import Close, Ending, Head, Json, Mode, Resume, Tape
+from continuation.types import Close, Head, Json, Mode, Resume, Tape
 
 
 class GeminiAnswer(Answer):
@@ -44,20 +44,6 @@ class GeminiAnswer(Answer):
         self._gemini.array = True
         self._open(streamed=True)
         self._first = FirstArray(self._form, tape, Gate(self._policy), settle)
-
-    def _end_first(self, error: BaseException | None) -> Ending | None:
-        first = self._first
-        if not isinstance(first, FirstArray):
-            return super()._end_first(error)
-        first.finish()
-        if first.settled is not None:
-            return first.settled
-        self._sink.muted = True
-        frames = first.frames()
-        self._replay(frames, ended=error is None)
-        shown = sum(frame.end <= self._tape.sent for frame in frames)
-        self._sink.unmute({**self._segment.delta, "stop_reason": self._segment.reason}, shown)
-        return None
 
     def begin(self, resume: Resume, head: Head) -> Feed:
         hops = resume.mode is Mode.TOKEN
