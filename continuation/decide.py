@@ -196,7 +196,7 @@ ROWS: tuple[Row, ...] = (
         lambda s: _dropped(s) and not s.later and not s.opened,
         Action.RAISE,
         Outcome.FAILED,
-        "stream dropped",
+        "no answer came",
     ),
     Row(
         "dropped, nothing in hand, none left",
@@ -291,6 +291,12 @@ ROWS: tuple[Row, ...] = (
         "cut at the ceiling after a function call",
     ),
     Row(
+        "cut at the ceiling, the turn cannot be gone on from",
+        lambda s: _cut(s) and s.stuck is not None,
+        Action.FINISH,
+        Outcome.TRUNCATED,
+    ),
+    Row(
         "cut at the ceiling, no visible text, less thinking asked for",
         lambda s: _cut(s) and not s.text and not s.shown and s.think_less,
         Action.THINK_LESS,
@@ -308,12 +314,6 @@ ROWS: tuple[Row, ...] = (
         Action.FINISH,
         Outcome.TRUNCATED,
         "structured output, or the rest of an earlier answer, cannot be gone on with",
-    ),
-    Row(
-        "cut at the ceiling, the turn cannot be gone on from",
-        lambda s: _cut(s) and s.stuck is not None,
-        Action.FINISH,
-        Outcome.TRUNCATED,
     ),
     Row(
         "cut at the ceiling, visible text",
@@ -350,5 +350,6 @@ def _can_lift(s: Situation) -> bool:
 def decide(situation: Situation) -> Decision:
     """Return what the first fitting row says. Total: every situation has a row."""
     row = next(row for row in ROWS if row.fits(situation))
-    reason = row.reason or situation.spent or situation.stuck if row.outcome else None
+    told = row.outcome not in {None, Outcome.COMPLETE, Outcome.HEALED}
+    reason = row.reason or situation.spent or situation.stuck if told else None
     return Decision(row.name, row.action, row.outcome, reason)

@@ -160,6 +160,12 @@ CASES: list[tuple[str, dict[str, Any], Action, Outcome | None]] = [
         Outcome.TRUNCATED,
     ),
     (
+        "cut at the ceiling, the turn cannot be gone on from",
+        {"stop": Stop.LENGTH, "text": True, "stuck": "s"},
+        Action.FINISH,
+        Outcome.TRUNCATED,
+    ),
+    (
         "cut at the ceiling, no visible text, less thinking asked for",
         {"stop": Stop.LENGTH, "think_less": True},
         Action.THINK_LESS,
@@ -174,12 +180,6 @@ CASES: list[tuple[str, dict[str, Any], Action, Outcome | None]] = [
     (
         "cut at the ceiling, structured output",
         {"stop": Stop.LENGTH, "text": True, "structured": True, "shown": True, "liftable": True},
-        Action.FINISH,
-        Outcome.TRUNCATED,
-    ),
-    (
-        "cut at the ceiling, the turn cannot be gone on from",
-        {"stop": Stop.LENGTH, "text": True, "stuck": "s"},
         Action.FINISH,
         Outcome.TRUNCATED,
     ),
@@ -238,3 +238,10 @@ def test_the_document_shows_the_table_row_by_row() -> None:
     text = page.read_text(encoding="utf-8")
     shown = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
     assert [row for row in shown if row in {r.name for r in ROWS}] == [r.name for r in ROWS]
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_an_answer_that_is_whole_needs_no_reason(later: bool) -> None:
+    whole = Situation(stop=Stop.END, text=True, later=later, stuck="an odd block", spent="tokens")
+    assert decide(whole).reason is None
+    assert decide(Situation(stop=Stop.LENGTH, stuck="an odd block")).reason == "an odd block"
