@@ -1,7 +1,8 @@
 """What of a google-genai client is ours above its HTTP clients: the classes of a few objects.
 
 Two things cannot be had from below. A streamed chat remembers a content for each chunk, and nothing
-at all, the user's message included, if one chunk had no content: it has to remember one. And a call that asks for the bare HTTP response is sent like any other.
+at all, the user's message included, if one chunk had no content: it has to remember one. And a
+call that asks for the bare HTTP response is sent like any other.
 
 The objects get subclasses of their own classes, made here at run time: `isinstance` holds, what
 was patched on an object stays patched, and nobody else's objects change.

@@ -17,7 +17,16 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from continuation.limits import spellings
-from continuation.policy import CLIENT_KEYS, KEYS, NO_FILES, Policy, check, known_key, shown
+from continuation.policy import (
+    CLIENT_KEYS,
+    KEYS,
+    NO_FILES,
+    Policy,
+    check,
+    known_key,
+    shown,
+    unaliased,
+)
 
 ENVIRONMENT = "CONTINUATION_CONFIG"
 """The environment variable that may name the file."""
@@ -127,7 +136,7 @@ class Config:
     def but(self, source: str, **values: Any) -> Config:
         """Return this configuration with `values` above all of it; raises what `check` raises."""
         check(values)
-        return Config((*self.layers, Layer(source, values, last=True)), self.vendors)
+        return Config((*self.layers, Layer(source, unaliased(values), last=True)), self.vendors)
 
     def vendor(self, url: str) -> Vendor | None:
         """Return the vendor a URL belongs to, by the longest glob, if there is one."""
@@ -157,7 +166,10 @@ def load(source: Source) -> Config:
     if isinstance(source, Policy):
         return _from_policy(source)
     if not isinstance(source, (str, Path)):  # pyright: ignore[reportUnnecessaryIsInstance]
-        message = f"config must be a Policy or a path to a TOML file, not {type(source).__name__}"
+        message = (
+            f"config must be a continuation.Policy or the path of a TOML file, "
+            f"not {type(source).__name__}"
+        )
         raise TypeError(message)
     return read(Path(source))
 
@@ -231,7 +243,7 @@ class _Reader:
         good: dict[str, Any] = {}
         for key, value in values.items():
             if self._try(place, _check_key, key, value, glob):
-                good[key] = self._placed(value) if key in CLIENT_KEYS else value
+                good |= unaliased({key: self._placed(value) if key in CLIENT_KEYS else value})
         return Layer(f"{self._path} {place}", good, glob)
 
     def _placed(self, name: str) -> str:

@@ -1,7 +1,7 @@
 """Policies for single calls: `override` for a block of code, a header for one request.
 
 What applies is fixed when the request is sent. The header is for callers that cannot reach into the
-block, and for other languages; it is taken off before anything leaves.
+block, such as a framework's settings; it is taken off before anything leaves.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from continuation.policy import CLIENT_KEYS, check, read_value, shown
+from continuation.policy import CLIENT_KEYS, check, read_value, shown, unaliased
 
 if TYPE_CHECKING:
     import httpx2
@@ -31,15 +31,15 @@ _current: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
 def override(**keys: Any) -> Generator[None]:
     """Let other policies hold for the requests sent inside the block.
 
-    `keys`: any key of `Policy` except `learned_file`. Blocks nest, the inner one wins; a header of
-    the request wins over both. Threads and tasks do not see each other's blocks; a task that
-    is started inside a block begins with what holds there. A stream keeps the policies that
-    held when its request was sent.
+    `keys`: any key of `Policy` but `learned_file` and `chain_store`, which hold for a client.
+    Blocks nest, the inner one wins; a header of the request wins over both. Threads and tasks do
+    not see each other's blocks; a task that is started inside a block begins with what holds
+    there. A stream keeps the policies that held when its request was sent.
 
     Raises `ValueError` or `TypeError` naming key, value and what is possible.
     """
     _check(keys)
-    token = _current.set({**_current.get(), **keys})
+    token = _current.set({**_current.get(), **unaliased(keys)})
     try:
         yield
     finally:
@@ -64,7 +64,7 @@ def take(request: httpx2.Request) -> Mapping[str, Any]:
         said = parse(request.headers[HEADER])
         del request.headers[HEADER]
         request.extensions = {**request.extensions, HEADER: said}
-    return {**current(), **said} if said else current()
+    return {**current(), **unaliased(said)} if said else current()
 
 
 def checked(request: httpx2.Request) -> httpx2.Request:

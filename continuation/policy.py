@@ -143,7 +143,7 @@ KEYS = tuple(item.name for item in fields(Policy))
 
 def changed(policy: Policy, values: Mapping[str, Any]) -> Policy:
     """Return `policy` with `values` set; raises what `check` raises."""
-    values = _unaliased(values)
+    values = unaliased(values)
     check(values)
     return replace(policy, **values)
 
@@ -154,20 +154,26 @@ def check(values: Mapping[str, Any]) -> None:
     Raises `ValueError` naming key, value and the nearest key, the choices or the range, and
     `TypeError` naming key, value and type.
     """
-    values = _unaliased(values)
+    values = unaliased(values)
     for key, value in values.items():
         known_key(key, value, KEYS)
     Policy(**values)
 
 
-def _unaliased(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Take the names other tools use: `session_recovery` (a flag) and `quiet_mode`."""
-    plain = dict(values)
-    if "quiet_mode" in plain:
-        plain["quiet"] = plain.pop("quiet_mode")
-    if "session_recovery" in plain:
-        flag = plain.pop("session_recovery")
-        plain["repair"] = {True: "on_error", False: "off"}.get(flag, flag)
+def unaliased(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `values` under our own keys; other tools say `session_recovery` and `quiet_mode`.
+
+    Both are flags; raises `TypeError` naming key and value for anything else.
+    """
+    plain: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in _ALIASES:
+            plain[key] = value
+            continue
+        if not isinstance(value, bool):
+            message = f"{key} = {shown(key, value)}: must be true or false"
+            raise TypeError(message)
+        plain[_ALIASES[key][0]] = _ALIASES[key][1][value]
     return plain
 
 
@@ -190,18 +196,23 @@ def shown(key: str, value: object) -> str:
 
 def read_value(key: str, text: str) -> Any:
     """Read a value for `key` from text, as a header has it; raises `ValueError` naming both."""
-    known_key(key, text, KEYS)
-    hint = _hints()[key]
+    known_key(key, text, (*KEYS, *_ALIASES))
+    hint = bool if key in _ALIASES else _hints()[key]
     try:
         if hint is bool:
             return _FLAGS[text.lower()]
         return hint(text) if hint in (int, float) else text
     except (KeyError, ValueError):
         kind = "true or false" if hint is bool else f"of type {hint.__name__}"
-        message = f"{key} = {shown(key, text)}: must be {kind}{_between(_METADATA[key])}"
+        message = f"{key} = {shown(key, text)}: must be {kind}{_between(_METADATA.get(key, {}))}"
         raise ValueError(message) from None
 
 
+_ALIASES: dict[str, tuple[str, tuple[Any, Any]]] = {
+    "session_recovery": ("repair", ("off", "on_error")),
+    "quiet_mode": ("quiet", (False, True)),
+}
+"""Another name -> the key it stands for, and that key's values for false and true."""
 _LONGEST = 60
 _FLAGS = {"true": True, "false": False}
 _METADATA = {item.name: item.metadata for item in fields(Policy)}

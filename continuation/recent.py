@@ -14,10 +14,12 @@ MOST = 1024
 """So many reports are kept; the oldest goes first."""
 _HEADERS = ("request-id", "x-request-id", "apim-request-id")
 _IDS = ("_request_id", "request_id")
-_RESPONSES = ("response", "http_response", "sdk_http_response")
+_RESPONSES = ("response", "http_response", "sdk_http_response", "_response")
 
 _ANSWER_IDS = ("response_id", "id")
 """Where an answer has an id of its own; a request's is looked for first."""
+_ANSWERS = ("message", "response")
+"""Where an event holds the answer that it is of."""
 
 _reports: dict[str, Report] = {}
 _kept: deque[tuple[Sequence[str], Report]] = deque()
@@ -62,7 +64,8 @@ def _id_of(thing: object) -> str | None:
             return found
     holders = [thing, *(getattr(thing, name, None) for name in _RESPONSES)]
     told = [_told(getattr(holder, "headers", None)) for holder in holders]
-    own = [getattr(thing, name, None) for name in _ANSWER_IDS]
+    answers = [thing, *(getattr(thing, name, None) for name in _ANSWERS)]
+    own = [getattr(answer, name, None) for answer in answers for name in _ANSWER_IDS]
     return next((found for found in (*told, *own) if found and isinstance(found, str)), None)
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from continuation.policy import shown
+
 if TYPE_CHECKING:
     import httpx2
 
@@ -31,9 +33,11 @@ def wrap(
     patched onto `client` itself, as some tracers do, is not copied: wrap first, then trace.
 
     A `google.genai.Client` cannot be copied. It is changed in place and returned: its inner
-    client's two HTTP clients are replaced by ours that stand for them, and, where aiohttp is
-    installed, its asynchronous requests no longer go through aiohttp but through the SDK's own
-    HTTP client; a timeout still bounds such a call from beginning to end. Closing works as before.
+    client's two HTTP clients are replaced by ours that stand for them; it, its `aio` and their
+    `models` become subclasses of the same names, so that a streamed chat remembers each answer as
+    one model turn; and, where aiohttp is installed, its asynchronous requests no longer go through
+    aiohttp but through the SDK's own HTTP client, where a timeout still bounds a call from
+    beginning to end. Closing works as before.
 
     Wrapping a wrapped client gives it the new `config` and `on_event`, or returns it as it is when
     there are none. WebSockets (realtime, live) do not use the HTTP client and pass by.
@@ -42,11 +46,13 @@ def wrap(
     that module; without one the file that CONTINUATION_CONFIG names, or else the defaults.
     `on_event`: called with each event of a turn as it happens (see `continuation.report`).
 
-    Raises `TypeError` for a client that is not supported, naming those that are, and what
-    `Policy` raises for a bad `config`.
+    Raises `TypeError` for a client that is not supported, naming those that are, and for an
+    `on_event` that cannot be called; what `Policy` raises for a bad `config`; `OSError` when its
+    file cannot be read.
     """
     from continuation import attach
 
+    _check_listener(on_event)
     return attach.wrap(client, config=config, on_event=on_event)
 
 
@@ -64,11 +70,12 @@ def http_client(
 
     For google-genai it is the `httpx_client` of its `HttpOptions`.
 
-    Raises `TypeError` when `client` is not an `httpx2.Client`, and what `Policy` raises for a bad
-    `config`.
+    Raises `TypeError` when `client` is not an `httpx2.Client`, and what `wrap` raises for a bad
+    `config` or `on_event`.
     """
     from continuation import attach
 
+    _check_listener(on_event)
     return attach.http_client(client, config=config, on_event=on_event)
 
 
@@ -85,4 +92,15 @@ def async_http_client(
     """
     from continuation import attach
 
+    _check_listener(on_event)
     return attach.async_http_client(client, config=config, on_event=on_event)
+
+
+def _check_listener(on_event: object) -> None:
+    """Say at once what would otherwise be logged at every event, long after."""
+    if on_event is not None and not callable(on_event):
+        message = (
+            f"on_event = {shown('on_event', on_event)}: must be callable with one event, "
+            "as print is"
+        )
+        raise TypeError(message)

@@ -556,4 +556,4 @@ def test_a_port_that_is_taken_is_named(capsys: Capture) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         assert main(["simulate", "--port", str(port)]) == Exit.USAGE
-    assert f"--port {port} Address already in use" in capsys.readouterr().err
+    assert f"--port {port}: Address already in use; choose another" in capsys.readouterr().err

@@ -125,6 +125,25 @@ def test_the_tool_demo_proves_one_whole_call_in_every_format(
     assert f"one call, {one.stop_name} {one.called!r}" in out
 
 
+@pytest.mark.parametrize("name", ["openai-chat", "openai-responses"])
+def test_the_demo_tells_that_an_attempt_was_refused(
+    name: str, answer: Path, capsys: Capture
+) -> None:
+    main(["demo", "--file", str(answer), "--dialect", name])
+    told = capsys.readouterr().out
+    # No endpoint of theirs tells a ceiling: the raised limit is refused, and the next one is right.
+    assert re.search(r"attempt 2 was refused; attempt 3 has limit [\d,]+\n", told)
+    assert told.count("was refused") == 1
+
+
+def test_a_refusal_that_was_got_over_is_not_told_as_the_reason(
+    answer: Path, capsys: Capture
+) -> None:
+    arguments = ["demo", "--file", str(answer), "--dialect", "openai-chat", "--manner", "empty"]
+    assert main(arguments) == Exit.NOT_WHOLE
+    assert "finished: partial (recovery was empty), 3 attempts" in capsys.readouterr().out
+
+
 def test_the_demo_takes_the_format_of_the_model(answer: Path, capsys: Capture) -> None:
     assert main(["demo", "--file", str(answer), "--model", "gpt-4.1"]) == Exit.WHOLE
     assert "1. openai.OpenAI().responses, as it is" in capsys.readouterr().out
@@ -150,6 +169,16 @@ def test_a_wrong_file_of_the_environment_ends_the_demo_with_2(
     monkeypatch.setenv("CONTINUATION_CONFIG", str(answer.with_name("x.toml")))
     assert main(["demo", "--file", str(answer)]) == Exit.USAGE
     assert "did you mean 'max_recoveries'" in capsys.readouterr().err
+
+
+def test_a_missing_file_of_the_environment_is_told_with_who_named_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("CONTINUATION_CONFIG", str(tmp_path / "none.toml"))
+    for command in (["config", "check"], ["config", "show", "claude-opus-5"], ["limits", "m"]):
+        assert main(command) == Exit.USAGE
+        told = capsys.readouterr().err
+        assert "none.toml: No such file or directory (named by CONTINUATION_CONFIG)" in told
 
 
 def test_half_a_call_is_told_as_each_sdk_gives_it(answer: Path, capsys: Capture) -> None:

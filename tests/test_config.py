@@ -349,6 +349,29 @@ def test_check_of_a_missing_file_is_wrong_usage(capsys: pytest.CaptureFixture[st
     assert "no.toml" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("said", "key", "value"),
+    [
+        ("session_recovery = false", "repair", "off"),
+        ("session_recovery = true", "repair", "on_error"),
+        ("quiet_mode = true", "quiet", True),
+    ],
+)
+def test_the_names_of_other_tools_hold_in_a_file(
+    tmp_path: Path, said: str, key: str, value: object
+) -> None:
+    config = load(write(tmp_path, f"[defaults]\n{said}\n"))
+    assert getattr(config.policy_for("claude-opus-5"), key) == value
+    assert set(config.explain("claude-opus-5")) == set(KEYS)
+
+
+@pytest.mark.parametrize("value", ['"on"', "[1]", "1"])
+def test_another_tools_name_with_a_wrong_value_is_named(tmp_path: Path, value: str) -> None:
+    path = write(tmp_path, f"[defaults]\nsession_recovery = {value}\n")
+    with pytest.raises(ConfigError, match=r"session_recovery = .*: must be true or false"):
+        load(path)
+
+
 def test_show_tells_each_value_and_its_source(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

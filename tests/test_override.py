@@ -19,7 +19,7 @@ from shells import both
 
 import continuation
 from continuation import Policy, override
-from continuation.override import HEADER, current, parse
+from continuation.override import HEADER, current, parse, take
 from continuation.policy import KEYS
 from continuation.simulator import Reply, Simulator, Text
 
@@ -282,6 +282,14 @@ def test_it_is_taken_off_requests_that_are_not_ours(
     assert HEADER not in sent_headers(sim)
 
 
+def test_the_names_of_other_tools_hold_for_a_call() -> None:
+    request = httpx2.Request("POST", "http://127.0.0.1:1", headers={HEADER: "quiet_mode=true"})
+    with continuation.override(session_recovery=False):
+        assert take(request) == {"repair": "off", "quiet": True}
+        with continuation.override(repair="before_send"):
+            assert take(request) == {"repair": "before_send", "quiet": True}
+
+
 MALFORMED = [
     ("", "write off, or key=value"),
     ("of", "write off, or key=value"),
@@ -297,6 +305,7 @@ MALFORMED = [
     ("max_retries=11", "max_retries = 11: must be from 0 to 10"),
     ("max_turn_seconds=nan", "max_turn_seconds = nan: must be from 1 to 86400"),
     ("prefill=1", "prefill = '1': must be true or false"),
+    ("quiet_mode=1", "quiet_mode = '1': must be true or false"),
     ("usage=all", "usage = 'all': choose one of 'turn', 'billed'"),
     ("learned_file=/etc/passwd", "holds for a client, not for one call"),
     ('recovery_prompt="a', "write off, or key=value"),

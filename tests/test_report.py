@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import anthropic
+import openai
 import pytest
 from rig import FAST, HOWS, NEW, OLD, How, ask, run
 
@@ -18,6 +19,7 @@ from continuation import Finished, Report, recent
 from continuation.decide import Outcome
 from continuation.report import Lesson
 from continuation.simulator import Call, Reply, Simulator, Text, Thinking
+from continuation.testing import simulate
 from continuation.types import Mode
 
 CUT = Reply([Text("One, ")], stop="max_tokens")
@@ -139,6 +141,31 @@ def test_a_stream_leads_to_its_report_when_it_has_ended(
     plain = client.messages.create(**ask(stream=True))
     list(plain)
     healed(continuation.report(plain))
+
+
+def test_an_event_leads_to_the_report_of_the_answer_it_is_of(
+    sim: Simulator, client: anthropic.Anthropic
+) -> None:
+    sim.script([CUT, REST])
+    start, *_, end = client.messages.create(**ask(stream=True))
+    healed(continuation.report(start))
+    with pytest.raises(TypeError, match="RawMessageStopEvent carries no id"):
+        continuation.report(end)
+
+
+def test_the_streams_of_openais_helpers_lead_to_their_reports() -> None:
+    with simulate() as sim, openai.OpenAI(base_url=f"{sim.url}/v1", api_key="k") as bare:
+        client = continuation.wrap(bare)
+        said: Any = [{"role": "user", "content": "Go."}]
+        with client.chat.completions.stream(model="gpt-5.5", messages=said) as chunks:
+            list(chunks)
+            healed(continuation.report(chunks))
+        sim.reset()
+        with client.responses.stream(model="gpt-5.5", input="Go.") as stream:
+            events = list(stream)
+            healed(continuation.report(stream))
+        report = healed(continuation.report(events[0]))
+        assert continuation.report(events[-1]) is report
 
 
 def test_an_error_leads_to_its_report(sim: Simulator, client: anthropic.Anthropic) -> None:

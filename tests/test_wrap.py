@@ -424,3 +424,12 @@ def test_a_bad_config_is_named() -> None:
             continuation.wrap(client, config=3)  # type: ignore[arg-type]
         with pytest.raises(OSError, match="no-such-file"):
             continuation.wrap(client, config="no-such-file.toml")
+
+
+def test_a_listener_that_cannot_be_called_is_an_error_at_once() -> None:
+    said = "on_event = 3: must be callable with one event"
+    with anthropic.Anthropic(api_key="key") as client, pytest.raises(TypeError, match=said):
+        continuation.wrap(client, on_event=3)  # type: ignore[arg-type]
+    for door in (continuation.http_client, continuation.async_http_client):
+        with pytest.raises(TypeError, match="on_event = 'print': must be callable"):
+            door(on_event="print")  # type: ignore[arg-type]

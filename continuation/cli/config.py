@@ -31,11 +31,13 @@ def add_to(commands: Commands) -> None:
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     check = actions.add_parser("check", help="say everything that is wrong with the file")
-    check.add_argument("file", nargs="?", type=Path, metavar="FILE")
+    check.add_argument(
+        "file", nargs="?", type=Path, metavar="FILE", help="default: the file in force"
+    )
     check.set_defaults(command=_check)
     show = actions.add_parser("show", help="say what holds for a model, and who said so")
-    show.add_argument("model", metavar="MODEL")
-    show.add_argument("--config", metavar="FILE")
+    show.add_argument("model", metavar="MODEL", help="as requests spell it")
+    show.add_argument("--config", metavar="FILE", help="default: the file in force")
     show.set_defaults(command=_show)
 
 
@@ -58,15 +60,19 @@ def in_force(named: str | Path | None) -> Config:
     Raises `CommandError`.
     """
     path, who = place(named)
-    about = "--config " if named is not None else ""
     try:
         config = checked(load(path)) if path is not None else Config()
     except (OSError, ValueError) as error:
-        message = f"{about}{reason(error)}"
+        message = f"--config {reason(error)}" if named is not None else unreadable(error, who)
         raise CommandError(message, Exit.USAGE) from error
     if path is not None and named is None:
         screen(sys.stderr).line(f"continuation: policies from {path} ({who})", "dim")
     return config
+
+
+def unreadable(error: Exception, who: str) -> str:
+    """Say what is wrong with a file, and who named it where that is not plain to see."""
+    return f"{reason(error)} ({who})" if isinstance(error, OSError) else reason(error)
 
 
 def read_all(path: Path) -> tuple[Config, list[Exception]]:
@@ -86,7 +92,7 @@ def _check(arguments: argparse.Namespace) -> int:
     try:
         config, mistakes = read_all(path)
     except OSError as error:
-        raise CommandError(reason(error), Exit.USAGE) from error
+        raise CommandError(unreadable(error, who), Exit.USAGE) from error
     out = screen(sys.stdout)
     for mistake in mistakes:
         out.line(str(mistake), "red")

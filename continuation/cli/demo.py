@@ -55,7 +55,7 @@ def add_to(commands: Commands) -> None:
         "--manner",
         default="anchor",
         help="how the model goes on: exact, anchor, echo:40, preamble, fence, ... "
-        "(default: %(default)s)",
+        "(default: %(default)s); not every cut can be mended in every manner",
     )
     parser.add_argument(
         "--tool", action="store_true", help="show a streamed Write call that is cut after text"

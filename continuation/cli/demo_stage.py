@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import continuation
 from continuation.cli.exits import CommandError, Exit, reason
 from continuation.cli.formats import Ask, Format
-from continuation.cli.words import ATTEMPT_HEAD, attempt_rows, costs, describe, number
-from continuation.report import Event, Finished, Recovering, Report
+from continuation.cli.words import ATTEMPT_HEAD, attempt_rows, costs, describe, number, refused
+from continuation.report import (
+    Escalating,
+    Event,
+    Finished,
+    Recovering,
+    Report,
+    Retrying,
+    Truncated,
+)
 
 if TYPE_CHECKING:
     from continuation.cli.screen import Screen
@@ -112,13 +120,23 @@ class Watch:
     received: int = 0
     report: Report | None = None
     _began: float = field(default_factory=time.monotonic)
+    _asked: Recovering | Escalating | None = None
 
     def hear(self, event: Event) -> None:
         """Take an event of the turn."""
         if isinstance(event, Finished):
             self.report = event.report
+        if isinstance(event, Recovering | Escalating):
+            self._asked = event
+        elif isinstance(event, Retrying):
+            self._asked = None  # that one tells itself why it was sent again
+        elif isinstance(event, Truncated) and self._asked and event.attempt > self._asked.attempt:
+            self._tell(refused(self._asked, event))
         where = f"; seam at character {number(self.received)}" if _continues(event) else ""
-        self.out.line(f"   {time.monotonic() - self._began:5.2f} s  {describe(event)}{where}")
+        self._tell(f"{describe(event)}{where}")
+
+    def _tell(self, what: str) -> None:
+        self.out.line(f"   {time.monotonic() - self._began:5.2f} s  {what}")
 
 
 def _continues(event: Event) -> bool:

@@ -14,8 +14,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import continuation
-from continuation.cli.config import place, read_all
-from continuation.cli.exits import Exit, reason
+from continuation.cli.config import place, read_all, unreadable
+from continuation.cli.exits import Exit
 from continuation.cli.formats import Ask, Ear, End, Format, offered
 from continuation.cli.screen import screen
 from continuation.cli.words import plural
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from continuation.testing import Rehearsal
 
 _DESCRIPTION = """\
-Tell what is installed, which clients can be wrapped, which configuration is in force, and heal a
-few cut answers of a simulated provider. Needs no key and no network. Exit status 1: something is
-wrong; "note" is not wrong."""
+Tell what is installed, which clients can be wrapped, which configuration is in force, and heal
+five answers of a simulated provider in each wire format. Needs no key and no network. Exit status
+1: something is wrong; "note" is not wrong."""
 Mark: TypeAlias = Literal["ok", "note", "FAIL"]
 _STYLES: dict[Mark, str] = {"ok": "green", "note": "yellow", "FAIL": "bold red"}
 _NEEDED = ("httpx2", "jiter", "tiktoken", "rich")
@@ -129,7 +129,7 @@ def _configuration(named: str | None) -> tuple[Config, list[Finding]]:
     try:
         config, mistakes = read_all(path)
     except OSError as error:
-        return Config(), [Finding("FAIL", "configuration", reason(error))]
+        return Config(), [Finding("FAIL", "configuration", unreadable(error, who))]
     keys = sum(len(layer.values) for layer in config.layers)
     told = f"{path} ({who}): {plural(keys, 'key')}, {plural(len(config.vendors), 'vendor')}"
     findings = [Finding("FAIL", "configuration", str(mistake)) for mistake in mistakes]

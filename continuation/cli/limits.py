@@ -30,8 +30,10 @@ def add_to(commands: Commands) -> None:
     parser = commands.add_parser(
         "limits", help="tell what a model may write, and who says so", description=_DESCRIPTION
     )
-    parser.add_argument("model", nargs="?", metavar="MODEL")
-    parser.add_argument("--config", metavar="FILE")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="as requests spell it")
+    parser.add_argument(
+        "--config", metavar="FILE", help="default: the file `continuation config` uses"
+    )
     parser.set_defaults(command=run)
 
 

@@ -38,7 +38,10 @@ def add_to(commands: Commands) -> None:
     )
     parser.add_argument("--host", default="127.0.0.1", help="default: %(default)s")
     parser.add_argument(
-        "--file", type=Path, metavar="PATH", help="what the model recites: a UTF-8 file"
+        "--file",
+        type=Path,
+        metavar="PATH",
+        help="what the model recites: a UTF-8 file (default: that of `continuation demo`)",
     )
     parser.add_argument(
         "--scenario",
@@ -78,11 +81,15 @@ def _simulator(arguments: argparse.Namespace, path: Path, out: Screen) -> _Logge
     try:
         return _Logged(out, path, Scenario().but(arguments.scenario), arguments.port)
     except OSError as error:
-        about = f"--port {arguments.port}" if error.filename is None else "--file"
-        message = f"{about} {reason(error)}"
-        raise CommandError(message, Exit.USAGE) from error
+        raise CommandError(_unable(arguments.port, error), Exit.USAGE) from error
     except ValueError as error:
         raise CommandError(str(error), Exit.USAGE) from error
+
+
+def _unable(port: int, error: OSError) -> str:
+    if error.filename is not None:
+        return f"--file {reason(error)}"
+    return f"--port {port}: {reason(error)}; choose another, or 0 for any that is free"
 
 
 def _introduce(simulator: Simulator, path: Path, out: Screen) -> None:

@@ -69,7 +69,12 @@ def _truncated(event: Truncated) -> str:
     return f"attempt {event.attempt} was cut{count}: {event.reason}"
 
 
-def _limit(event: Escalating | Recovering) -> str:
+def refused(asked: Escalating | Recovering, then: Truncated) -> str:
+    """Say why the attempt that was cut is not the one that was told of: no event tells that."""
+    return f"attempt {asked.attempt} was refused; attempt {then.attempt} has {_limit(then)}"
+
+
+def _limit(event: Escalating | Recovering | Truncated) -> str:
     return "no limit" if event.limit is None else f"limit {event.limit:,}"
 
 
@@ -92,7 +97,9 @@ def summary(report: Report) -> str:
 
 
 def _error(report: Report) -> str | None:
-    return f"error {report.error}" if report.error and report.outcome not in _FINE else None
+    """Tell what ended the turn, not a refusal that was got over on the way."""
+    ended = report.attempts[-1].error if report.attempts else report.error
+    return f"error {ended}" if ended and report.outcome not in _FINE else None
 
 
 _FINE = ("complete", "healed")

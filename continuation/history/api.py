@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,7 +62,8 @@ def validate(
     rules that only some servers of a dialect enforce. `live=False`: the body is about to be sent,
     so a trailing call without result is no longer one that may still be running.
 
-    Raises ValueError for a body whose dialect cannot be told and for an unknown dialect.
+    Raises ValueError for a body whose dialect cannot be told and for an unknown dialect, TypeError
+    for one that is no mapping.
     """
     grammar = _grammar(body, dialect)
     context = _context(body, grammar, model, facts, strict=strict, live=live, vendor=vendor)
@@ -267,6 +268,9 @@ def _check(history: History) -> Iterator[Violation]:
 
 
 def _grammar(body: Body, dialect: str | None) -> Grammar:
+    if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers
+        msg = f"body: a request's body is a mapping, not {type(body).__name__}; decode it first"
+        raise TypeError(msg)
     if dialect is None:
         return _GRAMMARS[detect(body)]
     try:

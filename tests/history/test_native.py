@@ -447,6 +447,13 @@ def test_a_wrong_policy_value_names_field_value_and_choices() -> None:
         RepairPolicy(thinking="maybe")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("body", ["messages", b"{}", [{"role": "user"}], None])
+def test_what_is_no_body_at_all_is_said_to_be_none(body: Any) -> None:
+    for look in (validate, repair):
+        with pytest.raises(TypeError, match=f"is a mapping, not {type(body).__name__}"):
+            look(body)
+
+
 def test_an_unknown_dialect_and_a_body_without_history_say_what_to_do() -> None:
     with pytest.raises(ValueError, match=r"dialect='claude': use one of anthropic, openai-chat"):
         validate({"messages": []}, "claude")
