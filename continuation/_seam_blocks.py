@@ -74,6 +74,8 @@ def _wraps_document(cut: Cut, fence: Fence) -> bool:
     """Whether the fence wraps a document that was being written without one."""
     if cut.inside_line and cut.form in (Form.JSON, Form.CSV, Form.HTML):
         return True
+    if cut.form is Form.CODE and cut.line:  # a line of code is not broken off by a fence
+        return fence.marker[:3] not in cut.near
     info = _language(fence.info)
     return {
         Form.JSON: info in ("json", "jsonc", ""),

@@ -298,6 +298,25 @@ def test_a_newline_in_an_open_json_string_is_dropped() -> None:
     assert join(before, '\n six"\n}')[0] == before + ' six"\n}'
 
 
+CODE = "".join(f"def f{n}(x):\n    if x > {n}:\n        return x + {n}\n\n" for n in range(20))
+
+
+@pytest.mark.parametrize("fence", ["```python\n", "```\n"])
+@pytest.mark.parametrize("back", [7, 9, 15, 27])
+def test_a_file_of_code_that_is_suddenly_fenced_goes_on_without_the_fence(
+    back: int, fence: str
+) -> None:
+    before, rest = CODE[:-back], CODE[-back:]
+    joined, verdict = join(before, fence + rest + "```")
+    assert (joined, verdict.kind) == (CODE.removesuffix("\n"), SeamKind.FENCE)
+
+
+def test_a_fence_after_code_in_prose_is_a_new_one() -> None:
+    before = "First:\n\n```python\n" + CODE + "```\n\nThen run"
+    rest = "```sh\nnpm install\n```\n"
+    assert join(before, rest)[0].endswith(rest)
+
+
 JSON_LIST = '{\n  "tags": [\n    "orchestra",\n    "theorem"\n'
 ROWS = "A few words.\n\n| window | festival |\n| --- | --- |\n| quiet | yes |\n|"
 
