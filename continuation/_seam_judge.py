@@ -34,6 +34,8 @@ _BACK: Final = 16384
 _ANCHOR_BITS: Final = 12.0
 #: Bits of an echo that leaves out the white space at the end, or puts some before it.
 _BARE_BITS: Final = 40.0
+#: Bits of all that was written, said again from the top.
+_ALL_BITS: Final = 64.0
 _DECORATION: Final = re.compile(
     r"\s*(?:\.{3}|…)?\s*(<anchor>|\*\*|[\"“„«'`\u2018*_])?(?:\.{3}|…)?[^\S\n]*"
 )
@@ -72,6 +74,8 @@ class Judge:
             return Finding(SeamKind.EMPTY) if final else None
         if final and only_says_complete(head):
             return Finding(SeamKind.COMPLETE, len(head), 4.0)
+        if final and head.strip() == self.text.strip() and novelty("", head) >= _ALL_BITS:
+            return Finding(SeamKind.RESTART, len(head), 6.0)  # from the top to the same place
         if self._stays_in_run(head, final=final):
             return Finding(SeamKind.EXACT, 0, 2.0)
         found = self._repeats(head, final=final) or self._opens(head, final=final, depth=2)
@@ -83,7 +87,7 @@ class Judge:
         """Where in the text a long head replays it: (characters before the replay, place)."""
         for at in self._starts(head):
             body = head[at:]
-            if len(body) < 2 * PROBE or is_run(body) or novelty("", body) < 64:
+            if len(body) < 2 * PROBE or is_run(body) or novelty("", body) < _ALL_BITS:
                 continue
             place = self._place(body)
             if place >= 0 and (at == 0 or place < 200 or self._evidence(head, at, body) > 0):

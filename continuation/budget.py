@@ -101,7 +101,8 @@ class Budget:
         not more than one request can bring.
         """
         answered = [a for a in so_far.attempts if a.answered]
-        counts = [a.usage.output if a.usage and a.stop is not None else None for a in answered]
+        told = [a.usage if a.stop is not None and not a.estimated else None for a in answered]
+        counts = [usage.output if usage else None for usage in told]
         most = [a.limit or self.ceiling for a in answered]
         if self._call is not None and self._call.hop_ceiling is not None:
             most = [min(m, self._call.hop_ceiling) for m in most]

@@ -343,16 +343,24 @@ class Turn:
         if ending is not None:
             self._answer.revert()
         self._mode = mode
-        self._attempts.discard(count)
+        if ending is None or ending.length <= held.length:  # else the caller has text of it
+            self._attempts.discard(count)
         return self._back(action, held, ending)
 
     def _back(self, action: Action, held: Ending, ending: Ending | None) -> Ending:
         """Return to what we held: the attempt that was to better it did not."""
         if ending is None and action in {Action.RESEND, Action.RESEND_BEHIND}:
             self._budget.drops = 0
-        if ending is not None and ending.stop is Stop.DROPPED:
-            return replace(held, stop=Stop.DROPPED)
-        return held
+        dropped = ending is not None and ending.stop is Stop.DROPPED
+        stop = Stop.DROPPED if dropped else held.stop
+        if stop is Stop.DROPPED and held.closed and not self._resendable:
+            stop = Stop.LENGTH  # what we hold was cut, and arrived: no drop makes it a failure
+        return replace(held, stop=stop)
+
+    @property
+    def _resendable(self) -> bool:
+        """Whether one more drop can be made good."""
+        return self._budget.drops > 0 and not self._budget.spent(self.recorder.draft())
 
     def _tell_again(self, action: Action, limit: int | None, *, replaces: bool) -> None:
         number = self._budget.sent + 1
@@ -448,7 +456,10 @@ class Turn:
             if error is not None and not isinstance(error, StreamError):
                 yield Raise(error)
         elif self._as_it_came(decision, ending):
-            self.recorder.finish(outcome, decision.reason, stop=ending.raw)
+            reason = decision.reason
+            if not ending.opened:
+                outcome, reason = Outcome.UNTOUCHED, "the answer could not be read"
+            self.recorder.finish(outcome, reason, stop=ending.raw)
             yield from map(Show, self.tape.pieces())
         else:
             close, outcome, reason = self._closing(decision, outcome, ending)
@@ -492,4 +503,6 @@ def _better(new: Ending, held: Ending) -> bool:
         return True
     if new.stop is Stop.REFUSED:
         return not held.text
+    if new.stop is Stop.DROPPED and held.closed:  # half an answer for a whole, if cut, one
+        return new.length > held.length
     return new.length >= held.length

@@ -86,6 +86,7 @@ class Answer:
         self._sink = Sink(self._form.writer(), streamed=streamed)
         self._sink.tape = self._tape
         self._joint = Joint(self._sink)
+        self._gate = Gate(self._policy, streamed=streamed)
 
     def begin(self, resume: Resume, head: Head) -> Feed:
         """Begin to read a later attempt."""
@@ -105,7 +106,9 @@ class Answer:
             self._again = resume.mode in {Mode.ONWARD, Mode.BEHIND}
             self._segment = Segment(unary=not head.streamed)
             self._met = [b for b in self._sink.blocks if b.kind == CALL]
-            self._gate, self._at = Gate(self._policy, hold_calls=bool(self._met)), 0
+            live = self._sink.streamed
+            self._gate = Gate(self._policy, hold_calls=bool(self._met), streamed=live)
+            self._at = 0
         self._reader = self._form.reader()
         self._buffer = bytearray()
         self._parsed = 0
@@ -279,7 +282,7 @@ class Answer:
     @property
     def content(self) -> list[Json]:
         """The turn's content so far, as one assistant message would carry it."""
-        return [self._form.wire(block) for block in self._sink.blocks]
+        return [self._form.wire(block) for block in self._sink.blocks or self._carried()]
 
     @property
     def stop(self) -> str | None:
@@ -358,6 +361,9 @@ class Answer:
 
     def _finish_text(self) -> None:
         """The attempt's text has ended: show what its seam still holds."""
+        texts = (block for block in self._segment.blocks if block.kind == TEXT)
+        if self._joint.waits and (first := next(texts, None)) and not first.begun:
+            self._say(first)  # nothing but white space, or the gate had let it pass
         if self._at < len(self._segment.blocks):
             self._joint.finish(self._segment.text, dropped=self._ending is Stop.DROPPED)
 
@@ -366,12 +372,16 @@ class Answer:
         if self._first is not None:
             self._first.finish()
             if self._first.settled is not None:
+                if error is not None and not raw.rstrip().endswith(self._form.last.rstrip()):
+                    raw += self._form.last
                 return self._first.settled
             self._sink.muted = True
             frames = self._first.frames()
             self._replay(frames, ended=error is None)
             shown = sum(not frame.empty for frame in frames if frame.end <= self._tape.sent)
             delta: Json = {**self._segment.delta, "stop_reason": self._segment.reason}
+            if not (shown or self._segment.blocks or self._segment.reason):
+                self._sink.message.clear()  # its opening broke off: a later one is the caller's
             self._sink.unmute(delta, shown)
             return None
         if error is not None:

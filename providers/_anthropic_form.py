@@ -32,6 +32,7 @@ class MessagesForm:
     called = "tool_use"
     truncated = "max_tokens"
     lasting: tuple[str, ...] = ("container",)
+    last = b""
 
     def reader(self) -> Reader:
         return _Reader()
@@ -114,8 +115,11 @@ class MessagesForm:
         if len(reasons) != 1:
             return None
         reason = (reasons.pop() or b"").decode() or None
+        stop = self.stop_of(reason, closed=True)
+        if stop is Stop.WINDOW:  # it may have cut a call as well
+            return None
         usage = self.read_usage(last_object(body, "usage"))
-        return Ending(stop=self.stop_of(reason, closed=True), raw=reason, usage=usage, text=True)
+        return Ending(stop=stop, raw=reason, usage=usage, text=True)
 
     def quick_calls(self, raw: bytearray, sketch: Segment) -> CallState:
         """Look at the last delta only: arguments that do not end in a brace are not whole."""

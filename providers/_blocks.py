@@ -97,7 +97,8 @@ class Block:
 
     def pieces(self, kind: str, key: str) -> str:
         """Join what the deltas of one type carry."""
-        return "".join(as_text(d.get(key)) for d in self.deltas if d.get("type") == kind)
+        said = [delta.get(key) for delta in self.deltas if delta.get("type") == kind]
+        return "".join([piece for piece in said if isinstance(piece, str)])
 
     @property
     def phase(self) -> str:

@@ -13,10 +13,11 @@ from continuation.providers import _blocks, _openai_usage, _sse
 from continuation.providers._blocks import CALL, TEXT, THINKING, Block, Segment
 from continuation.providers._chat_pieces import ENVELOPE, REFUSAL, Pieces, beside
 from continuation.providers._chat_skim import ChatSkim, lone_call_whole
-from continuation.providers._chat_writer import ChatWriter, folded
+from continuation.providers._chat_writer import DONE, ChatWriter, folded
 from continuation.providers._form import Reader, Skim, Writer
 from continuation.providers._json import as_json, as_list, as_text, loads
 from continuation.providers._openai_errors import lasting
+from continuation.providers._plain_text import PADDING, PlainText
 from continuation.providers._skim import last_object
 from continuation.providers._vendors import Profile
 from continuation.types import CallState, Ending, Json, Stop, Usage
@@ -50,6 +51,7 @@ class ChatForm:
     called = "tool_calls"
     truncated = "length"
     lasting: tuple[str, ...] = ()
+    last = DONE
 
     def __init__(
         self, profile: Profile, *, usage_asked: bool, needy: Collection[str] = frozenset()
@@ -148,8 +150,17 @@ class ChatReader:
         self._opened = self._counted = self._failed = False
         self._ended: str | None = None
         self._choices = set[object]()
+        self._plain = PlainText(_string, {"obfuscation": PADDING})
 
     def events(self, frame: _sse.Frame) -> Sequence[Json]:
+        if (event := self._plain.told(frame)) is not None:
+            self._pieces.heard(event)
+            return (event,)
+        told = self._told(frame)
+        self._plain.learn(frame, told)
+        return told
+
+    def _told(self, frame: _sse.Frame) -> Sequence[Json]:
         if frame.data.strip() == b"[DONE]":
             return self._done()
         try:
@@ -205,6 +216,20 @@ class ChatReader:
             inline = {"inline": True} if usage else {}
             kept = {key: value for key, value in more.items() if value}
             yield _blocks.closing(reason, usage, **kept, **inline)
+
+
+def _string(chunk: Json) -> object:
+    """Return what `Pieces` takes for a chunk's text, or for more of a call's arguments.
+
+    Not beside a name: whether that begins another call depends on the arguments so far.
+    """
+    delta = as_json(as_list(chunk["choices"])[0]["delta"])
+    if not delta.get("tool_calls"):
+        return delta["content"]
+    (call,) = as_list(delta["tool_calls"])
+    own = call["function"]
+    usual = "custom" not in call and "input" not in own and not own.get("name")
+    return own["arguments"] if usual else None
 
 
 def _reason(choice: Json) -> str | None:

@@ -91,6 +91,12 @@ class Pieces:
             self._beside |= self.due
             self.due = {}
 
+    def heard(self, event: Json) -> None:
+        """Keep what came of a delta that was told without being taken."""
+        if self._calls and (piece := as_json(event["delta"]).get("partial_json")):
+            call = next(c for c in self._calls.values() if c.block == event["index"])
+            call.arguments.append(as_text(piece))
+
     def close(self) -> Iterator[Json]:
         """End the open block; not a call that lacks its arguments, whatever is said to follow."""
         if self._where and not self._lacking():

@@ -12,8 +12,9 @@ from continuation.providers._json import as_int, as_json, as_list, as_text, dump
 from continuation.types import Json
 
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
-_TEXT_HERE = "\0text\0"
-_DONE = b"data: [DONE]\n\n"
+_STRINGS = {"text_delta": "text", "input_json_delta": "partial_json"}
+_HERE = "\0here\0"
+DONE = b"data: [DONE]\n\n"
 
 
 class ChatWriter:
@@ -26,7 +27,8 @@ class ChatWriter:
         self._role_due = False
         self._calls: dict[int, int] = {}
         """Blocks that are calls, and their numbers."""
-        self._before = self._after = ""
+        self._around: dict[tuple[str, int], tuple[str, str]] = {}
+        """Kinds of strings and their blocks: what stands around them in a chunk."""
 
     def open(self, message: Json) -> bytes:
         self._name(message)
@@ -44,14 +46,23 @@ class ChatWriter:
         return self._chunk({"tool_calls": [{"index": number, **call_of(block, "")}]})
 
     def delta(self, index: int, block: Block, delta: Json) -> bytes:
-        if delta.get("type") == "text_delta" and len(delta) == 2 and not self._role_due:
+        kind = as_text(delta.get("type"))
+        key = _STRINGS.get(kind)
+        if key is not None and len(delta) == 2 and not self._role_due:
+            before, after = self._around.get((kind, index)) or self._learnt(kind, index, block)
             try:
-                quoted = _quoted(delta["text"])
-                return f"data: {self._before}{quoted}{self._after}\n\n".encode()
+                return (before + _quoted(delta[key]) + after).encode()
             except UnicodeEncodeError:  # half an emoji: `dumps` escapes it
                 pass
         said = self._said(index, block, delta)
         return self._chunk(said, as_json(delta.get("choice")), as_json(delta.get("chunk")))
+
+    def _learnt(self, kind: str, index: int, block: Block) -> tuple[str, str]:
+        """Keep what stands around a string of this kind in a block, and return it."""
+        said = self._said(index, block, {"type": kind, _STRINGS[kind]: _HERE})
+        before, _, after = self._encode(said, None, {}, {}).decode().partition(_quoted(_HERE))
+        self._around[kind, index] = before, after
+        return before, after
 
     def _said(self, index: int, block: Block, delta: Json) -> Json:
         kind = delta.get("type")
@@ -87,7 +98,7 @@ class ChatWriter:
     def closing(self, blocks: Sequence[Block], delta: Json) -> bytes:
         reason = as_text(delta.get("stop_reason")) or "length"
         role = self._role_chunk() if self._role_due else b""
-        return role + self._encode({}, reason, {}, {}) + _DONE
+        return role + self._encode({}, reason, {}, {}) + DONE
 
     def end(self, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
         around, beside = as_json(delta.get("choice")), dict(as_json(delta.get("chunk")))
@@ -98,7 +109,7 @@ class ChatWriter:
         if usage and self._usage_asked and not inline:
             counted = dumps({**self._head, "choices": [], "usage": usage})
             ending += _sse.encode("", counted)
-        return ending + _DONE
+        return ending + DONE
 
     def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
         choice, said = as_json(message.get("choice")), as_json(message.get("said"))
@@ -121,8 +132,7 @@ class ChatWriter:
         self._logprobs = bool(message.get("logprobs"))
         head = {k: v for k, v in message.items() if k not in {"logprobs", "choice", "said"}}
         self._head = {**head, "object": head.get("object") or "chat.completion.chunk"}
-        template = self._encode({"content": _TEXT_HERE}, None, {}, {}).decode()[6:-2]
-        self._before, _, self._after = template.partition(_quoted(_TEXT_HERE))
+        self._around = {}
 
     def _role(self) -> bytes:
         """Say who speaks, if the caller has not been told."""
@@ -182,11 +192,11 @@ def folded(blocks: Sequence[Block]) -> Json:
             message["function_call"] = said
         elif block.kind == CALL:
             calls.append(call_of(block, block.arguments))
-        if block.kind == TEXT and block.text:
-            message["content"] = as_text(message.get("content")) + block.text
+        if block.kind == TEXT and (text := block.text):
+            message["content"] = as_text(message.get("content")) + text
         for delta in block.deltas:
-            if delta.get("type") != "call_delta":
-                _fold(message, _shifted(as_json(delta.get("native")), delta))
+            if "native" in delta and delta.get("type") != "call_delta":
+                _fold(message, _shifted(as_json(delta["native"]), delta))
     if calls:
         message["tool_calls"] = calls
     return message

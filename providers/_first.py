@@ -25,10 +25,13 @@ class Gate:
     a call has begun, all waits for the end of the message.
     """
 
-    def __init__(self, policy: Policy, *, hold_calls: bool = False) -> None:
-        """Begin. `hold_calls`: even if by policy calls may be shown as they come."""
-        self._live_calls = policy.tool_stream == "live" and not hold_calls
-        self._live_thinking = policy.thinking_stream == "live"
+    def __init__(self, policy: Policy, *, hold_calls: bool = False, streamed: bool = True) -> None:
+        """Begin. `hold_calls`: even if by policy calls may be shown as they come.
+
+        `streamed`: the caller reads a stream; in a JSON body nothing is live.
+        """
+        self._live_calls = streamed and policy.tool_stream == "live" and not hold_calls
+        self._live_thinking = streamed and policy.thinking_stream == "live"
         self._calls = False
         self.flowing = False
         """Deltas may be shown unseen."""

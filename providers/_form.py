@@ -85,6 +85,9 @@ class Form(Protocol):
     lasting: tuple[str, ...]
     """What an answer's end carries that holds for the whole turn."""
 
+    last: bytes
+    """What stands behind the last event of a stream, if anything does."""
+
     def reader(self) -> Reader: ...
 
     def identity(self, message: Json) -> str:

@@ -39,6 +39,7 @@ class GeminiForm:
     ended = called = "STOP"
     truncated = LENGTH
     lasting: tuple[str, ...] = ()
+    last = b""
 
     def __init__(self) -> None:
         self.limit: int | None = None

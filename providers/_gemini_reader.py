@@ -13,6 +13,7 @@ from continuation.providers import _blocks, _sse
 from continuation.providers._blocks import CALL, ENDED, TEXT, THINKING
 from continuation.providers._gemini_parts import SIGNATURE, block_of, kind_of, plain
 from continuation.providers._json import as_int, as_json, as_list, as_text, loads
+from continuation.providers._plain_text import COUNTS, PlainText
 from continuation.types import Json
 
 LENGTH = "MAX_TOKENS"
@@ -25,7 +26,8 @@ _UNSET = 8_192
 _HOP = 65_536
 """What one attempt brings at most, whatever its limit."""
 _OF_ANSWER = frozenset({"content", "finishReason", "index", "continuationToken", "finishMessage"})
-_OF_CHUNK = frozenset({"candidates", "usageMetadata", "promptFeedback"})
+_COUNTS = "usageMetadata"
+_OF_CHUNK = frozenset({"candidates", _COUNTS, "promptFeedback"})
 
 
 class GeminiReader:
@@ -48,20 +50,33 @@ class GeminiReader:
         """The last chunk had no candidate."""
         self._token: str | None = None
         """Goes on from all that was said; one that more was said behind is of no use."""
+        self._plain = PlainText(_string, {_COUNTS: COUNTS})
 
     def events(self, frame: _sse.Frame) -> Sequence[Json]:
+        if (event := self._plain.told(frame)) is not None:
+            self._chunks += 1
+            return (event,)
+        self._count_plain()
         try:
             chunk = loads(frame.data)
         except ValueError:
             chunk = None
-        return self.tell(chunk)
+        told = self.tell(chunk)
+        self._plain.learn(frame, told)
+        return told
 
     def tell(self, chunk: object) -> Sequence[Json]:
         """Tell one decoded chunk."""
         told = as_json(chunk)
         return list(self._tell(told)) if told else ({"type": "no response"},)
 
+    def _count_plain(self) -> None:
+        """Take the count of the plain chunk that came last, if there was one."""
+        if counts := self._plain.beside(_COUNTS):
+            self._usage = as_json(loads(counts))
+
     def eof(self) -> Sequence[Json]:
+        self._count_plain()
         return list(self._end_of_bytes())
 
     def body(self, chunks: Sequence[object], *, whole: bool) -> Iterator[Json]:
@@ -78,7 +93,7 @@ class GeminiReader:
             kind = as_text(error.get("status")) or str(error.get("code") or "error")
             yield {"type": "error", "error": {"type": kind}}
             return
-        self._usage = as_json(chunk.get("usageMetadata")) or self._usage
+        self._usage = as_json(chunk.get(_COUNTS)) or self._usage
         if not self._begun:
             self._begun = True
             head = {key: value for key, value in chunk.items() if key not in _OF_CHUNK}
@@ -219,6 +234,13 @@ def output_of(usage: Json) -> int | None:
     if known or prompt is None or total is None:
         return sum(known) if known else None
     return max(0, total - prompt - (as_int(usage.get("toolUsePromptTokenCount")) or 0))
+
+
+def _string(chunk: Json) -> object:
+    """Return the text of a chunk that says nothing beside it."""
+    (candidate,) = as_list(chunk["candidates"])
+    (part,) = as_list(as_json(candidate["content"])["parts"])
+    return part["text"] if candidate.keys() <= _OF_ANSWER else None
 
 
 def _first(chunk: Json) -> Json | None:

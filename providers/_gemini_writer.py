@@ -5,6 +5,7 @@ Chunks are server-sent events, or the elements of an array.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 
 from continuation.providers._blocks import Block
@@ -16,6 +17,8 @@ from continuation.types import Json
 
 _NO_TEXT: Json = {"text": ""}
 """A chat takes an answer without a part for one that failed, and forgets what it was asked."""
+_HERE = "\0here\0"
+_quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class GeminiWriter:
@@ -33,6 +36,8 @@ class GeminiWriter:
         self._message: Json = {}
         self._waiting: list[Json] = []
         self._had = 0
+        self._around = ("", "")
+        """What stands around a text in a chunk, once one was written."""
 
     def open(self, message: Json) -> bytes:
         self._message = message
@@ -52,10 +57,23 @@ class GeminiWriter:
         if "part" in block.start:
             return b""
         if kind == "text_delta":
-            return self._flush({"text": delta.get("text")})
+            return self._text(as_text(delta.get("text")))
         if kind == "thinking_delta":
             return self._flush({"text": delta.get("thinking"), "thought": True})
         return b""
+
+    def _text(self, text: str) -> bytes:
+        """Write a piece of text; behind another one by hand, in a third of the time."""
+        if self._waiting or not self._begun:
+            return self._flush({"text": text})
+        if not self._around[0]:
+            before, _, after = self._content([{"text": _HERE}]).decode().partition(_quoted(_HERE))
+            self._around = before, after
+        before, after = self._around
+        try:
+            return (before + _quoted(text) + after).encode()
+        except UnicodeEncodeError:  # half an emoji: `dumps` escapes it
+            return self._flush({"text": text})
 
     def stop(self, index: int, block: Block) -> bytes:
         return b""
@@ -66,7 +84,7 @@ class GeminiWriter:
 
     def resume(self, message: Json, blocks: Sequence[Block], shown: int) -> None:
         self._message, self._had = message, shown
-        self._begun = shown > 0
+        self._begun, self._around = shown > 0, ("", "")
 
     def closing(self, blocks: Sequence[Block], delta: Json) -> bytes:
         told = {**delta, "stop_reason": delta.get("stop_reason") or LENGTH}

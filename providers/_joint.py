@@ -23,6 +23,8 @@ class Joint:
         self._anchor = resume.anchor if resume is not None else None
         self._follow: Follow | None = None
         self._seam: Seam | None = None
+        self._before = ""
+        """What the seam joins the attempt's text to."""
         self._joined: Block | None = None
         """The block whose end the seam may take back, until it has decided."""
         self._like: Block | None = None
@@ -38,7 +40,7 @@ class Joint:
         elif resume.mode is Mode.ONWARD and not resume.glue:
             sink.stop()
         elif resume.mode is Mode.ONWARD and (before := sink.tail):
-            self._seam = self._through(before, resume)
+            self._before, self._seam = before, self._through(before, resume)
 
     def _through(self, before: str, resume: Resume) -> Seam:
         joined = self._joined = self._sink.open_text
@@ -127,8 +129,8 @@ class Joint:
         """The attempt has ended; `said`: all its text."""
         if self._seam is None:
             return
-        if dropped and self._anchor is not None and self._anchor.startswith(said):
-            return  # it broke off while it repeated what it was asked to
+        if dropped and self._anchor is not None and self.waits and said in self._before:
+            return  # it broke off while it repeated what it was asked to, and perhaps more
         self.write(self._last())
 
     def place_asides(self) -> None:

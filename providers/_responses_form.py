@@ -50,6 +50,7 @@ class ResponsesForm:
     called = "completed"
     truncated = "max_output_tokens"
     lasting: tuple[str, ...] = ()
+    last = b""
 
     def __init__(self, finished: Finished, needy: Collection[str] = frozenset()) -> None:
         self._finished = finished

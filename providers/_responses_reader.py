@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from continuation.providers import _blocks, _sse
 from continuation.providers._blocks import CALL, ENDED, TEXT
 from continuation.providers._json import as_int, as_json, as_list, as_text, loads
+from continuation.providers._plain_text import NUMBER, PADDING, PlainText
 from continuation.providers._responses_items import REASONING, REFUSAL, TYPED, half, kind_of
 from continuation.types import Json
 
@@ -53,8 +54,16 @@ class ResponsesReader:
         self._items: dict[int, _Item] = {}
         self._led = ""
         self._half = False
+        self._plain = PlainText(_string, {"obfuscation": PADDING, "sequence_number": NUMBER})
 
     def events(self, frame: _sse.Frame) -> Sequence[Json]:
+        if (event := self._plain.told(frame)) is not None:
+            return (event,)
+        told = self._told(frame)
+        self._plain.learn(frame, told)
+        return told
+
+    def _told(self, frame: _sse.Frame) -> Sequence[Json]:
         try:
             event = as_json(loads(frame.data)) if frame.data else {}
         except ValueError:
@@ -268,6 +277,11 @@ class ResponsesReader:
         block = item.block if item.block is not None else item.parts.get(_number(event))
         if block is not None:
             yield _blocks.delta(block, "native", event=event)
+
+
+def _string(event: Json) -> object:
+    """Return what the reader takes for the text of a delta."""
+    return event["delta"] if as_text(event["type"]).endswith(".delta") else None
 
 
 def _place(event: Json) -> int:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from continuation.providers._json import parsed
 
 # A blank line ends an event; lines end in LF, CRLF or CR (WHATWG, "Server-sent events", parsing).
 _BLANK = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
-# The form in which nearly every event comes; one match in place of three splits.
-_PLAIN = re.compile(rb"event: ([^\r\n]+)\ndata: ([^\r\n]+)\n\n")
+# The forms in which nearly every event comes; one match in place of three splits.
+_PLAIN = re.compile(rb"(?:event: ([^\r\n]++)\r?+\n)?+data: ([^\r\n]++)(?:\n\n|\r\n\r\n)")
 _SHORT = 4096
 """Bytes up to which one match is faster than four searches."""
 _LINES = re.compile(rb"\r\n|\n|\r")
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """One event: its name (`""` when it has none), its data, and where it ended in the bytes."""
 
     name: str
@@ -53,21 +52,24 @@ def frames(raw: bytes | bytearray, start: int = 0, *, final: bool = False) -> li
     if final and isinstance(raw, bytearray) and _unclosed(raw):
         raw += b"\n\n"
     found: list[Frame] = []
-    while frame := _plain(raw, start):
+    limit = len(raw) - 1 if raw.endswith(b"\r") and not final else len(raw)
+    while start < limit:
+        frame = _plain(raw, start)
+        if frame is None:
+            match = _BLANK.search(raw, start, limit)
+            if match is None:
+                break
+            frame = Frame(*parse(raw[start : match.start()]), match.end())
         start = frame.end
         found.append(frame)
-    limit = len(raw) - 1 if raw.endswith(b"\r") and not final else len(raw)
-    while match := _BLANK.search(raw, start, limit):
-        name, data = parse(raw[start : match.start()])
-        start = match.end()
-        found.append(Frame(name, data, start))
     return found
 
 
 def _plain(raw: bytes | bytearray, start: int) -> Frame | None:
     """Read an event in its usual form; what is as long as an answer is not matched, but found."""
     if match := _PLAIN.match(raw, start, start + _SHORT):
-        return Frame(match[1].decode("utf-8", "replace"), match[2], match.end())
+        name = match[1].decode("utf-8", "replace") if match[1] else ""
+        return Frame(name, match[2], match.end())
     data = raw.find(b"\ndata: ", start, start + _SHORT) + 7
     end = raw.find(b"\n", data)
     usual = data > 7 and end >= 0 and raw.startswith(b"event: ", start)

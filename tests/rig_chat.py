@@ -120,7 +120,6 @@ def run(
         asyncio.run(_async(ran, how, config, options, request))
     else:
         _sync(ran, how, config, options, request)
-    ran.report = continuation.last_report()
     return ran
 
 
@@ -136,6 +135,8 @@ def _sync(ran: Ran, how: How, config: Config, options: Any, request: dict[str, A
             ran.completion = whole(ran.chunks)
         except Exception as error:
             ran.error = error
+        finally:
+            ran.report = continuation.last_report()  # here: a task has a context of its own
 
 
 async def _async(ran: Ran, how: How, config: Config, options: Any, request: Any) -> None:
@@ -151,6 +152,8 @@ async def _async(ran: Ran, how: How, config: Config, options: Any, request: Any)
             ran.completion = whole(ran.chunks)
         except Exception as error:
             ran.error = error
+        finally:
+            ran.report = continuation.last_report()  # here: a task has a context of its own
 
 
 def limits(sim: Simulator) -> list[int | None]:

@@ -268,6 +268,18 @@ def test_an_overload_told_in_the_stream_is_waited_out_ever_longer() -> None:
     assert (len(dropped.requests), dropped.waits) == (4, [])
 
 
+@pytest.mark.parametrize("after", [0, 1, 7])
+def test_an_answer_whose_connection_breaks_behind_its_reason_ends_as_it_should(after: int) -> None:
+    told = sse([OPENING, *texts("All of it."), chunk({}, "stop")])
+    raw = told + b"data: [DONE]\n\n"[:after]
+    broken = ConnectionResetError()
+    driven = chat(lambda _: (200, STREAM, [raw], broken), asking(), Policy())
+    assert (driven.error, len(driven.requests)) == (None, 1)
+    assert shown(driven) == "All of it."
+    assert finishes(driven) == ["stop"]
+    assert b"".join(driven.pieces).count(b"data: [DONE]\n\n") == 1
+
+
 # --- chunks as vendors write them ---------------------------------------------------------------
 
 

@@ -45,14 +45,14 @@ def remembered(
 
 @pytest.mark.parametrize("named", [True, False])
 def test_a_healed_turn_is_remembered_whether_or_not_its_answer_has_an_id(named: bool) -> None:
-    # Without an id: fails until `_mended` asks `last_report()` where a chunk carries no id.
+    # Without an id the last report counts.
     first, later = (CUT, REST) if named else (unnamed(CUT), unnamed(REST))
     said = "So: " + BEFORE + "x jumps."
     assert remembered(first, later) == [("user", ["Go."]), ("model", [said])]
 
 
 def test_a_turn_that_stays_cut_is_remembered_as_well() -> None:
-    # Fails until `_MENDED` holds TRUNCATED and STALLED: such an end was written by us, too.
+    # Such an end was written by us, too.
     schema = {"response_mime_type": "application/json"}
     half = [chunk(text('{"a":')), COUNTS, chunk(text(" 1")), CUT[-1]]
     assert remembered(half, half, **schema) == [("user", ["Go."]), ("model", ['{"a": 1'])]

@@ -281,7 +281,7 @@ def test_a_part_without_a_field_is_no_part(where: str) -> None:
 
 
 def test_an_answer_asked_for_again_that_ends_where_the_shown_text_ends_is_whole() -> None:
-    # Fails until `Answer._fresh` takes a normal end behind all that was shown for an answer.
+    # A normal end behind all that was shown is an answer.
     shown = [chunk(text('{"a": ')), chunk(text("12}"))]
     again = [sse([*shown, chunk(text(""), reason="STOP")])]
     driven = ask(
