@@ -90,6 +90,8 @@ class Block:
     """...and this many of its deltas..."""
     closed: bool = False
     """...and its end."""
+    _joined: dict[str, tuple[int, str]] = field(default_factory=dict[str, tuple[int, str]])
+    """By type of delta: how many deltas were looked at, and what they carry. It is asked often."""
 
     @property
     def kind(self) -> str:
@@ -97,8 +99,17 @@ class Block:
 
     def pieces(self, kind: str, key: str) -> str:
         """Join what the deltas of one type carry."""
-        said = [delta.get(key) for delta in self.deltas if delta.get("type") == kind]
-        return "".join([piece for piece in said if isinstance(piece, str)])
+        count, joined = self._joined.get(kind, (0, ""))
+        if count < len(self.deltas):
+            said = [delta.get(key) for delta in self.deltas[count:] if delta.get("type") == kind]
+            joined += "".join([piece for piece in said if isinstance(piece, str)])
+            self._joined[kind] = len(self.deltas), joined
+        return joined
+
+    def retell(self, deltas: list[Json]) -> None:
+        """Put other deltas in the place of ours."""
+        self.deltas = deltas
+        self._joined.clear()
 
     @property
     def phase(self) -> str:

@@ -148,4 +148,4 @@ def fold(block: Block, text: str) -> None:
     """Make `text` the text of a block, in one piece."""
     block.start["text"] = ""
     others = [delta for delta in block.deltas if delta.get("type") != "text_delta"]
-    block.deltas = [{"type": "text_delta", "text": text}, *others]
+    block.retell([{"type": "text_delta", "text": text}, *others])
