@@ -14,21 +14,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import aclosing, closing
+from contextlib import AbstractContextManager, aclosing, closing, nullcontext
 from typing import Any
 
 from continuation.decide import Outcome
 from continuation.override import override
+from continuation.providers._gemini_parts import joined, plain
 from continuation.recent import find
 from continuation.report import last_report
 
 _OURS = frozenset({Outcome.HEALED, Outcome.PARTIAL, Outcome.TRUNCATED, Outcome.STALLED})
 """Of turns that have an answer, and were cut."""
-_PLAIN = frozenset({"text", "thought"})
-"""What a part may hold that is joined to another one."""
-
 _NAMES = ("__module__", "__qualname__", "__doc__")
+"""What a subclass of ours has of the class it stands for."""
 _mixed: dict[tuple[type, type], type] = {}
+"""The subclasses made so far, by our class and theirs."""
 
 
 def dress(client: Any) -> None:
@@ -111,40 +111,38 @@ def _cut(chunk: Any) -> bool:
 
 
 def _one(contents: Sequence[Any]) -> Any:
-    """Join the contents of chunks: unsigned text that follows its like; all else as it is."""
-    parts: list[Any] = []
-    for part in (part for content in contents for part in content.parts or ()):
-        plain = _is_plain(part)
-        if plain and parts and _is_plain(parts[-1]) and _thought(parts[-1]) == _thought(part):
-            parts[-1] = parts[-1].model_copy(update={"text": parts[-1].text + part.text})
-        elif part.text or not plain:
-            parts.append(part)
-    blank = type(parts[0])() if parts else None
-    return contents[0].model_copy(update={"parts": [part for part in parts if part != blank]})
+    """Put the chunks of one answer together: unsigned text behind its like, all else as it is.
+
+    No seam is here: attempts were joined before the chunks came.
+    """
+    parts = [part for content in contents for part in content.parts or ()]
+    told = (_told(part) for part in parts if part != type(part)())
+    whole = [part.get("part") or type(parts[0])(**part) for part in joined(told)]
+    return contents[0].model_copy(update={"parts": whole})
 
 
-def _is_plain(part: Any) -> bool:
-    return part.text is not None and part.model_dump(exclude_none=True).keys() <= _PLAIN
-
-
-def _thought(part: Any) -> bool:
-    return bool(part.thought)
+def _told(part: Any) -> dict[str, object]:
+    """Return a plain part as it is on the wire, any other one whole."""
+    wire = part.model_dump(exclude_none=True)
+    return wire if plain(wire) else {"part": part}
 
 
 # --- bare responses -----------------------------------------------------------------------------
 
 
-def _bare(config: Any) -> bool:
-    return bool(getattr(config, "should_return_http_response", None))
+def _policy_for(config: Any) -> AbstractContextManager[None]:
+    """A call for the provider's own bytes is not ours to heal; others are as they were."""
+    bare = getattr(config, "should_return_http_response", None)
+    return override(enabled=False) if bare else nullcontext()
 
 
 class _Models:
     def _generate_content(self, *, config: Any = None, **asked: Any) -> Any:
-        with override(**{"enabled": False} if _bare(config) else {}):
+        with _policy_for(config):
             return super()._generate_content(config=config, **asked)  # type: ignore[misc]
 
 
 class _AsyncModels:
     async def _generate_content(self, *, config: Any = None, **asked: Any) -> Any:
-        with override(**{"enabled": False} if _bare(config) else {}):
+        with _policy_for(config):
             return await super()._generate_content(config=config, **asked)  # type: ignore[misc]
