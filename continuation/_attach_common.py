@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from functools import cached_property
+from time import monotonic
 from typing import Any, TypeVar, cast
 
 import httpx2
@@ -34,7 +34,7 @@ class Healing:
     @cached_property
     def engine(self) -> Engine:
         """Made when first wanted: what is refused, or ours already, needs none."""
-        return Engine(dialects(), checked(load(self._config)), self._on_event, time.monotonic)
+        return Engine(dialects(), checked(load(self._config)), self._on_event, monotonic)
 
     def settled(self, client: object) -> bool:
         """Whether a client is one of ours already and nothing new is asked of it."""

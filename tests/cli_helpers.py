@@ -61,14 +61,14 @@ def arrived(process: subprocess.Popen[bytes], count: int) -> bytes:
 def interrupt(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
     """Press Ctrl-C, and return what else the process says."""
     process.send_signal(signal.SIGINT)
-    return process.communicate(timeout=20)
+    return process.communicate(timeout=60)
 
 
 def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition that must come true."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen within 20 s"
+        assert time.monotonic() < deadline, "it did not happen within 60 s"
         time.sleep(0.01)
 
 

@@ -227,7 +227,7 @@ def test_piped_output_has_no_escape_codes_and_a_reader_may_leave(answer: Path) -
         assert process.stdout is not None
         first = process.stdout.readline()
         process.stdout.close()
-        assert process.wait(20) == Exit.WHOLE
+        assert process.wait(60) == Exit.WHOLE
         assert process.stderr is not None
         assert process.stderr.read() == b""
     assert first.startswith(b"continuation ")
@@ -494,7 +494,7 @@ def test_a_reader_that_leaves_ends_the_run_with_1(sim: Simulator) -> None:
         arrived(process, 50)
         process.stdout.close()
         gate.set()
-        assert process.wait(20) == Exit.NOT_WHOLE
+        assert process.wait(60) == Exit.NOT_WHOLE
         err = process.stderr.read().decode()
     assert "cannot write to standard output: Broken pipe" in err
     assert "Exception" not in err

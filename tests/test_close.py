@@ -15,7 +15,7 @@ import anyio
 import httpx2
 import pytest
 from anthropic.lib.credentials import AccessToken
-from shells import LONG, Way, ask, both, create, gone, last, told
+from shells import LONG, PATIENCE, Way, ask, both, create, gone, last, told
 
 import continuation
 from continuation import Event, Policy, Recovering, Retrying, Truncated
@@ -63,8 +63,14 @@ def assert_ended(sim: Simulator, client: Any, script: list[Reply], attempts: int
     assert not pool_of(client)._requests
 
 
+COUNTED: dict[int, int] = {}
+"""What `shown` found, by the identity of a script."""
+
+
 def shown(sim: Simulator, script: list[Reply]) -> int:
     """Return how many events a caller sees before it is silent."""
+    if id(script) in COUNTED:
+        return COUNTED[id(script)]
     seen: list[int] = [0]
 
     def note(event: Event) -> None:
@@ -73,12 +79,12 @@ def shown(sim: Simulator, script: list[Reply]) -> int:
 
     with Way("sync") as way:
         sim.script(script)
-        bare = way.bare(sim.url, timeout=0.3)
+        bare = way.bare(sim.url, timeout=2.0)  # so long is nothing else silent
         client = continuation.wrap(bare, config=Policy(max_drop_recoveries=0), on_event=note)
         for _ in client.messages.create(**ask(), stream=True):
             seen[-1] += 1
     sim.reset()
-    return seen[0]
+    return COUNTED.setdefault(id(script), seen[0])
 
 
 # --- closing a stream ---------------------------------------------------------------------------
@@ -120,7 +126,7 @@ def test_a_stream_is_closed_by_another_thread_at_any_event(script: list[Reply]) 
             reached.wait()
             events.close()
             closed.set()
-            reader.join(5)
+            reader.join(PATIENCE)
             assert not reader.is_alive()
             assert_ended(sim, client, script, len(sim.posts))
             sim.reset()
@@ -147,7 +153,7 @@ def test_another_threads_close_ends_a_wait_for_bytes(script: list[Reply]) -> Non
         while len(sim.posts) < len(script) or last(sim).sent < SOME:
             time.sleep(0.01)
         events.close()
-        reader.join(5)
+        reader.join(PATIENCE)
         assert not reader.is_alive()
         assert_ended(sim, client, script, len(script))
 
@@ -170,7 +176,7 @@ def test_a_stream_is_closed_by_another_task_at_any_event(script: list[Reply]) ->
         reader = asyncio.create_task(read())
         await reached.wait()
         await events.close()
-        await asyncio.wait_for(reader, 5)
+        await asyncio.wait_for(reader, PATIENCE)
 
     _at_any_event(script, close_at)
 
@@ -216,7 +222,7 @@ def _at_any_event(script: list[Reply], act: Callable[[Simulator, Any, int], Any]
             client = continuation.wrap(bare, config=FORGETFUL)
             for at in range(1, total + 1):
                 sim.script(script)
-                await asyncio.wait_for(act(sim, client, at), 10)
+                await asyncio.wait_for(act(sim, client, at), PATIENCE)
                 await asyncio.to_thread(assert_ended, sim, client, script, len(sim.posts))
                 sim.reset()
 
@@ -289,7 +295,7 @@ def test_a_wait_of_a_task_ends_at_once(waiting: Reply, how: str) -> None:
                 reader.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await reader
-            assert time.monotonic() - started < 5
+            assert time.monotonic() - started < 20
             assert await asyncio.to_thread(gone, last(sim)) is (waiting is not BUSY)
             assert len(sim.posts) == 2
 
@@ -315,8 +321,8 @@ def test_a_wait_of_a_thread_for_a_retry_ends_at_once() -> None:
         waiting.wait()
         started = time.monotonic()
         events.close()
-        reader.join(5)
-        assert time.monotonic() - started < 5
+        reader.join(PATIENCE)
+        assert time.monotonic() - started < 20
         assert HALF.startswith(read[0])
         assert len(sim.posts) == 2
 
@@ -336,10 +342,10 @@ def test_a_close_while_an_answer_is_awaited_takes_effect_when_it_comes() -> None
         reader.start()
         coming.wait()
         events.close()
-        reader.join(5)
+        reader.join(PATIENCE)
         assert not reader.is_alive()
         assert len(sim.posts) <= 2
-        assert all(request.done.wait(5) for request in sim.posts)
+        assert all(request.done.wait(PATIENCE) for request in sim.posts)
         assert not pool_of(client)._requests
 
 
@@ -441,7 +447,7 @@ def test_closing_the_client_ends_a_call_whose_answer_is_awaited() -> None:
                 await asyncio.sleep(0.01)
             await client.close()
             with pytest.raises(anthropic.APIConnectionError):
-                await asyncio.wait_for(call, 5)
+                await asyncio.wait_for(call, PATIENCE)
             assert await asyncio.to_thread(gone, last(sim))
             assert len(sim.posts) == 1
 
@@ -467,7 +473,7 @@ def test_a_call_whose_client_is_closed_by_another_thread_fails_when_its_answer_c
         while not sim.posts:
             time.sleep(0.01)
         client.close()
-        caller.join(5)
+        caller.join(PATIENCE)
         assert len(failures) == 1
         assert len(sim.posts) == 1
         assert not pool_of(client)._requests

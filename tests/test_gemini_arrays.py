@@ -230,7 +230,7 @@ class _Google(BaseHTTPRequestHandler):
             raw = array(self.first)
             ends = [n for n in range(len(raw)) if raw.startswith(b",\r\n", n)]
             for piece in split(raw, ends):
-                self.read.acquire(timeout=10)
+                self.read.acquire(timeout=60)
                 self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
             self.wfile.write(b"0\r\n\r\n")
 

@@ -325,11 +325,11 @@ def test_of_many_threads_exactly_one_asks_the_models_endpoint() -> None:
     together = threading.Barrier(threads)
 
     def ask() -> list[bool]:
-        together.wait(timeout=10)
+        together.wait(timeout=60)
         return [learned.ask_once(key) for key in keys]
 
     with ThreadPoolExecutor(threads) as pool:
-        asked = [future.result(timeout=30) for future in [pool.submit(ask) for _ in range(threads)]]
+        asked = [future.result(timeout=60) for future in [pool.submit(ask) for _ in range(threads)]]
     assert [sum(answers) for answers in zip(*asked, strict=True)] == [1] * len(keys)
 
 

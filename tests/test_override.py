@@ -98,16 +98,16 @@ def test_threads_do_not_see_each_others_blocks() -> None:
 
     def work(number: int) -> None:
         with override(max_recoveries=number):
-            barrier.wait(10)
+            barrier.wait(60)
             seen[number] = current()
-            barrier.wait(10)
+            barrier.wait(60)
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
     for thread in threads:
         thread.start()
-    barrier.wait(10)
+    barrier.wait(60)
     seen[9] = current()
-    barrier.wait(10)
+    barrier.wait(60)
     for thread in threads:
         thread.join()
     assert seen == {

@@ -509,12 +509,12 @@ def test_a_replay_that_diverges_is_shown_whole() -> None:
 def test_a_seam_after_a_long_answer_costs_a_few_milliseconds_at_most() -> None:
     words = random.Random(4).choices(PROSE.split(), k=70_000)
     before = " ".join(words)
-    started = time.perf_counter()
+    started = time.thread_time()
     for _ in range(20):
         seam = Seam(before, anchor=before[-60:])
         seam.feed("Sorry, going on now:\n\n" + PROSE_REST * 8)
         seam.finish()
-    assert (time.perf_counter() - started) / 20 < 0.02
+    assert (time.thread_time() - started) / 20 < 0.02
 
 
 # The anchor --------------------------------------------------------------------------------------

@@ -149,9 +149,9 @@ def test_any_text_and_any_model_name_give_a_sane_number(text: str, model: str | 
 def test_a_huge_text_is_sampled_and_not_read_through() -> None:
     unit = COUNTED["python"][0] + COUNTED["english"][0]
     small, huge = unit * 300, unit * 60_000  # 0.1 and 20 million characters
-    started = time.perf_counter()
+    started = time.thread_time()
     found = estimate(huge)
-    assert time.perf_counter() - started < 1  # about 0.02 s; reading it all takes more than 1.5 s
+    assert time.thread_time() - started < 1  # about 0.02 s; reading it all takes more than 1.5 s
     assert found / len(huge) == pytest.approx(estimate(small) / len(small), rel=0.02)
 
 
@@ -248,6 +248,6 @@ def test_without_a_vocabulary_nothing_is_downloaded_or_imported(
     )
     ran = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(OFFLINE)],
-        env=env, capture_output=True, text=True, timeout=30, check=False,
+        env=env, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert (ran.returncode, ran.stdout.strip(), ran.stderr) == (0, "fine", "")
