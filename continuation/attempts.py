@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from continuation.budget import Budget
 from continuation.commands import Command, Read, Reply, Script, Send, Wait
+from continuation.dialect import Call
 from continuation.policy import Policy
 from continuation.recent import request_id_in
 from continuation.report import Attempt, Recorder, Retrying
@@ -17,6 +18,8 @@ from continuation.types import Ending, Head, Mode, Outgoing, Refusal, Refused, W
 
 LESSONS = 2
 """How often one attempt may be repeated because its limit or its form was refused."""
+
+_LOOKUP_SECONDS = 5.0
 
 Build: TypeAlias = Callable[[int | None, Way], Outgoing]
 """Makes an attempt's request for a limit and a way; called again after a lesson."""
@@ -136,6 +139,21 @@ class Attempts:
                 limit = refused.maximum or limit
             else:
                 return None
+
+    def ask_ceiling(self, call: Call) -> Script:
+        """Ask the provider for the model's ceiling, once per model and only after a cut."""
+        wanted = self._policy.models_endpoint and self._policy.escalate
+        outgoing = call.lookup() if wanted and not self._budget.ceiling_known else None
+        if outgoing is None or self._budget.spent(self._recorder.draft()):
+            return
+        if not self._budget.ask_once():
+            return
+        reply = yield Send(outgoing, seconds=min(_LOOKUP_SECONDS, self._budget.patience))
+        if isinstance(reply, Head):
+            body = yield Read()
+            ceiling = call.looked_up(body) if reply.ok and isinstance(body, bytes) else None
+            if ceiling is not None:
+                self._budget.learn_ceiling(ceiling)
 
     def rest(self, tries: int) -> Script:
         """Wait before a request is sent again whose answer ended in an error of the server's."""

@@ -25,18 +25,18 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import replace
 
+from continuation import evidence
 from continuation.attempts import Attempts, Build
 from continuation.budget import Budget
+from continuation.closing import as_it_came, closing
 from continuation.commands import (
     Attach,
     Command,
     Hand,
     Raise,
-    Read,
     Relay,
     Reply,
     Script,
-    Send,
     Show,
 )
 from continuation.decide import Action, Decision, Outcome, Situation, decide
@@ -51,11 +51,9 @@ from continuation.report import (
     Recovering,
     Truncated,
 )
-from continuation.seam import choose_anchor, is_loop
+from continuation.seam import choose_anchor
 from continuation.tokens import estimate
 from continuation.types import (
-    CallState,
-    Close,
     Ending,
     Enough,
     Head,
@@ -71,7 +69,6 @@ from continuation.types import (
 )
 
 _AGAIN = "resend"
-_LOOKUP_SECONDS = 5.0
 _CREDENTIALS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 
 
@@ -157,7 +154,7 @@ class Turn:
         while not self._settled:
             yield Show(self._answer.take())
             if ending.stop is Stop.LENGTH:
-                yield from self._ask_ceiling()
+                yield from self._attempts.ask_ceiling(self._call)
             decision = decide(self._situation(ending))
             self.recorder.rows.append(decision.row)
             if decision.outcome is not None:
@@ -201,9 +198,7 @@ class Turn:
 
     def _settle(self, ending: Ending) -> bool:
         """Whether the first answer may go out as it came; then the report is written now."""
-        cut = ending.stop in {Stop.LENGTH, Stop.DROPPED} or ending.call is CallState.CUT
-        half = ending.stop is Stop.WINDOW and ending.call is not CallState.NONE
-        if cut or half or self._doubtful(ending):
+        if self._doubtful(ending) or not evidence.passes(ending):
             return False
         self._settled = True
         self._attempts.record(ending)
@@ -214,21 +209,19 @@ class Turn:
         return True
 
     def _doubtful(self, ending: Ending) -> bool:
-        """A normal end that used up the whole limit deserves a look."""
-        output, limit = ending.usage.output if ending.usage else None, self._budget.limit
-        if not self._policy.distrust_labels or output is None or limit is None:
-            return False
-        return ending.stop is Stop.END and output >= limit
+        return self._policy.distrust_labels and evidence.suspect(ending, self._budget.limit)
 
     def _ended(self, error: Reply) -> Ending:
         """Take in how the attempt's bytes ended."""
         ending = self._answer.end(error if isinstance(error, BaseException) else None)
         if self._settled:
             return ending
-        if ending.stop is Stop.END and (ending.call is CallState.CUT or self._cut_text(ending)):
-            ending = replace(ending, stop=Stop.LENGTH)
-        if ending.stop is Stop.LENGTH and not ending.stalled:
-            ending = replace(ending, stalled=is_loop(self._answer.open_text))
+        ending = evidence.judged(
+            ending,
+            self._answer,
+            suspected=self._doubtful(ending),
+            structured=self._call.structured,
+        )
         if ending.said:
             ending = self._estimated(ending, ending.said)
         for at, verdict in self._answer.seams():
@@ -246,14 +239,6 @@ class Turn:
         usage = ending.usage or Usage()
         output = max(usage.output or 0, estimate(said, self._call.model))
         return replace(ending, usage=replace(usage, output=output), estimated=True)
-
-    def _cut_text(self, ending: Ending) -> bool:
-        """Text that used up the limit and stops short was cut, whatever the label says."""
-        if not self._doubtful(ending) or ending.call is not CallState.NONE:
-            return False
-        said = self._answer.open_text
-        half = self._call.structured and bool(said) and not self._answer.parses()
-        return half or said[-1:].isalnum()
 
     def _situation(self, ending: Ending) -> Situation:
         draft = self.recorder.draft()
@@ -281,21 +266,6 @@ class Turn:
             guide=not self._budget.guided and ending.alone,
         )
 
-    def _ask_ceiling(self) -> Script:
-        """Ask the provider for the model's ceiling, once per model and only after a cut."""
-        wanted = self._policy.models_endpoint and self._policy.escalate
-        outgoing = self._call.lookup() if wanted and not self._budget.ceiling_known else None
-        if outgoing is None or self._budget.spent(self.recorder.draft()):
-            return
-        if not self._budget.ask_once():
-            return
-        reply = yield Send(outgoing, seconds=min(_LOOKUP_SECONDS, self._budget.patience))
-        if isinstance(reply, Head):
-            body = yield Read()
-            ceiling = self._call.looked_up(body) if reply.ok and isinstance(body, bytes) else None
-            if ceiling is not None:
-                self._budget.learn_ceiling(ceiling)
-
     # --- going on ------------------------------------------------------------------------------
 
     def _go_on(self, action: Action, held: Ending) -> Generator[Command, Reply, Ending]:
@@ -321,7 +291,7 @@ class Turn:
         ending = yield from self._attempt(
             lambda n, _: self._call.again(n), limit, lambda _: Resume(Mode.FRESH), kept.fork()
         )
-        if ending is not None and _better(ending, held):
+        if ending is not None and evidence.better(ending, held):
             self._attempts.discard(0, count)
             return ending
         self._answer, self._mode = kept, mode
@@ -351,16 +321,8 @@ class Turn:
         """Return to what we held: the attempt that was to better it did not."""
         if ending is None and action in {Action.RESEND, Action.RESEND_BEHIND}:
             self._budget.drops = 0
-        dropped = ending is not None and ending.stop is Stop.DROPPED
-        stop = Stop.DROPPED if dropped else held.stop
-        if stop is Stop.DROPPED and held.closed and not self._resendable:
-            stop = Stop.LENGTH  # what we hold was cut, and arrived: no drop makes it a failure
-        return replace(held, stop=stop)
-
-    @property
-    def _resendable(self) -> bool:
-        """Whether one more drop can be made good."""
-        return self._budget.drops > 0 and not self._budget.spent(self.recorder.draft())
+        resendable = self._budget.drops > 0 and not self._budget.spent(self.recorder.draft())
+        return evidence.restored(held, ending, resendable=resendable)
 
     def _tell_again(self, action: Action, limit: int | None, *, replaces: bool) -> None:
         number = self._budget.sent + 1
@@ -455,54 +417,24 @@ class Turn:
             yield from map(Show, self.tape.pieces())
             if error is not None and not isinstance(error, StreamError):
                 yield Raise(error)
-        elif self._as_it_came(decision, ending):
+        elif as_it_came(decision, ending, self._mode):
             reason = decision.reason
             if not ending.opened:
                 outcome, reason = Outcome.UNTOUCHED, "the answer could not be read"
             self.recorder.finish(outcome, reason, stop=ending.raw)
             yield from map(Show, self.tape.pieces())
         else:
-            close, outcome, reason = self._closing(decision, outcome, ending)
-            data = self._answer.finish(close)
-            self.recorder.finish(outcome, reason, stop=self._answer.stop, synthetic=close.synthetic)
+            end = closing(
+                decision,
+                outcome,
+                ending,
+                self.recorder.draft(),
+                self._policy,
+                self._call,
+                self._answer,
+            )
+            data = self._answer.finish(end.close)
+            self.recorder.finish(
+                end.outcome, end.reason, stop=self._answer.stop, synthetic=end.close.synthetic
+            )
             yield Show(data)
-
-    def _as_it_came(self, decision: Decision, ending: Ending) -> bool:
-        """The first answer, looked at and found whole."""
-        whole = ending.stop in {Stop.END, Stop.REFUSED, Stop.WINDOW}
-        first = self._mode is Mode.FIRST and ending.closed
-        return whole and first and decision.action is Action.FINISH
-
-    def _closing(
-        self, decision: Decision, outcome: Outcome, ending: Ending
-    ) -> tuple[Close, Outcome, str | None]:
-        draft = self.recorder.draft()
-        close = Close(usage=draft.turn if self._policy.usage == "turn" else draft.billed)
-        if decision.action is Action.CUT_CALL:
-            cut = ending.stop is not Stop.WINDOW
-            close = replace(close, cut_call=self._policy.cut_call, truncated=cut)
-        elif decision.action is Action.STOP:
-            # Never a synthetic STOP for structured output: half a document is no document.
-            synthetic = self._policy.on_failure == "stop" and not self._call.structured
-            close = replace(close, synthetic=synthetic, truncated=not synthetic)
-        elif outcome is Outcome.HEALED and self._half_a_document():
-            reason = "the joined text is not whole JSON"
-            return replace(close, truncated=True), Outcome.TRUNCATED, reason
-        elif ending.stop is Stop.LENGTH:
-            close = replace(close, truncated=True)
-        return close, outcome, decision.reason
-
-    def _half_a_document(self) -> bool:
-        joined = any(a.mode is Mode.ONWARD and not a.discarded for a in self.recorder.attempts)
-        return self._call.structured and joined and not self._answer.parses()
-
-
-def _better(new: Ending, held: Ending) -> bool:
-    """Whether a regenerated answer takes the place of the one we hold."""
-    if new.shown or new.stop is Stop.END:
-        return True
-    if new.stop is Stop.REFUSED:
-        return not held.text
-    if new.stop is Stop.DROPPED and held.closed:  # half an answer for a whole, if cut, one
-        return new.length > held.length
-    return new.length >= held.length

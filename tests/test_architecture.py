@@ -32,6 +32,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "commands": ("dialect",),
     "budget": ("decide", "dialect", "limits", "policy", "report"),
     "attempts": ("budget", "commands", "dialect", "policy", "recent", "report", "retry"),
+    "evidence": ("dialect", "seam"),
+    "closing": ("decide", "dialect", "policy", "report"),
     "opening": (
         "attempts",
         "budget",
@@ -44,9 +46,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "turn": (
         "attempts",
         "budget",
+        "closing",
         "commands",
         "decide",
         "dialect",
+        "evidence",
         "limits",
         "opening",
         "policy",
