@@ -373,10 +373,18 @@ def test_later_attempts_of_a_turn_share_the_deadline_of_the_first() -> None:
 
 @pytest.mark.usefixtures("with_aiohttp")
 def test_what_never_went_through_aiohttp_has_no_total_timeout() -> None:
-    with Canned(lambda _: Answer(events=PIECES * 3, gap=0.3)) as server, Way("async") as way:
-        client = TotalTimeout(way.http(timeout=1.0))
-        answered = way.do(client.post(f"{server.url}/upload/v1/files"))
-        assert len(answered.text) > 0
+    with Canned(lambda _: Answer(events=PIECES * 40, gap=0.05)) as server, Way("async") as way:
+        client = TotalTimeout(way.http())
+        path = "/v1/models/m:generateContent"
+        late = client.build_request("POST", server.url + path, timeout=0.2)
+        with pytest.raises(TimeoutError):
+            way.do(client.send(late))
+        server.rule = rule
+        after = {**late.extensions, "timeout": {"read": 60.0}}
+        with pytest.raises(TimeoutError):
+            way.do(client.send(httpx2.Request("POST", server.url + path, extensions=after)))
+        upload = httpx2.Request("POST", f"{server.url}/upload/v1/files", extensions=after)
+        assert way.do(client.send(upload)).is_success
 
 
 @pytest.mark.usefixtures("with_aiohttp")
