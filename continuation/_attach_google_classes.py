@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import AbstractContextManager, aclosing, closing, nullcontext
+from contextlib import AbstractContextManager, aclosing, closing, contextmanager, nullcontext
 from typing import Any
 
 from continuation.decide import Outcome
@@ -77,6 +77,14 @@ class _Memory:
     _latest: Any = None
     """The chunk of the stream that came last."""
 
+    @contextmanager
+    def _forgetting(self) -> Generator[None]:
+        """A stream that was left says nothing of the answer that is remembered next."""
+        try:
+            yield
+        finally:
+            self._latest = None
+
     def record_history(self, user_input: Any, model_output: Sequence[Any], is_valid: bool) -> None:
         latest, self._latest = self._latest, None
         if latest is not None and model_output and (turn := _one(model_output)).parts:
@@ -87,7 +95,7 @@ class _Memory:
 class _Chat(_Memory):
     def send_message_stream(self, *asked: Any, **more: Any) -> Generator[Any]:
         chunks = super().send_message_stream(*asked, **more)  # type: ignore[misc]
-        with closing(chunks):
+        with closing(chunks), self._forgetting():
             for self._latest in chunks:
                 yield self._latest
 
@@ -98,8 +106,9 @@ class _AsyncChat(_Memory):
 
     async def _noted(self, chunks: AsyncGenerator[Any]) -> AsyncGenerator[Any]:
         async with aclosing(chunks):
-            async for self._latest in chunks:
-                yield self._latest
+            with self._forgetting():
+                async for self._latest in chunks:
+                    yield self._latest
 
 
 def _cut(chunk: Any) -> bool:

@@ -162,7 +162,7 @@ class Attempts:
             yield Wait(max(0.0, min(capped(seconds), self._budget.patience)))
 
     def _wait(self, reply: Reply, refused: Refused, tries: int) -> Generator[Command, Reply, bool]:
-        seconds = pause(reply, tries - 1, self._policy, random.random())
+        seconds = pause(reply, tries - 1, self._policy, random.random(), refused.wait)
         if seconds is None or (seconds := capped(seconds)) >= self._budget.patience:
             return False
         self._recorder.tell(Retrying(self._budget.sent, refused.error, seconds))

@@ -139,7 +139,7 @@ class Budget:
 
     def spend(self, action: Action, so_far: Report) -> int | None:
         """Take an attempt from its budget; return the limit it is to be sent with."""
-        if action in {Action.RESEND, Action.RESEND_BEHIND}:
+        if action in {Action.RESEND, Action.RESEND_BEHIND, Action.CHECKPOINT}:
             self.drops -= 1
             left = max(self._tokens_left(so_far), self._least)
             return None if self.limit is None else min(self.limit, left)

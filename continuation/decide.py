@@ -37,6 +37,8 @@ class Action(StrEnum):
     """A recovery after a dropped stream, on its own budget."""
     TOKEN = "token"
     """The provider's own continuation."""
+    CHECKPOINT = "checkpoint"
+    """The same after a drop: nothing came behind the provider's last token."""
     THINK_LESS = "think_less"
     """The same request at the ceiling, with less thinking; its answer replaces what we hold."""
     GUIDE = "guide"
@@ -76,7 +78,7 @@ class Situation:
     below: bool = False
     """The limit can still be raised by a fifth or more, and was not raised yet."""
     token: bool = False
-    """The provider gave a new continuation token."""
+    """The provider gave a new continuation token, and nothing has come behind it."""
     raisable: bool = True
     """The limit can still be raised, by however little."""
     recovering: bool = False
@@ -218,6 +220,11 @@ ROWS: tuple[Row, ...] = (
         Outcome.PARTIAL,
     ),
     Row("a budget is spent", lambda s: s.spent is not None, Action.FINISH, Outcome.PARTIAL),
+    Row(
+        "dropped behind a checkpoint",
+        lambda s: _dropped(s) and s.drops and s.token,
+        Action.CHECKPOINT,
+    ),
     Row(
         "dropped, nothing shown, no text to go on from",
         lambda s: _dropped(s) and s.drops and not s.shown and _must_repeat(s),

@@ -28,15 +28,28 @@ def suspect(ending: Ending, limit: int | None) -> bool:
     return used_up and ending.stop is Stop.END
 
 
-def judged(ending: Ending, answer: Answer, *, suspected: bool, structured: bool) -> Ending:
-    """Return an ending under the label it deserves, after a look at what the answer holds."""
-    if ending.stop is Stop.END:
-        half = ending.call is CallState.CUT
-        if half or (suspected and _stops_short(ending, answer, structured=structured)):
-            ending = replace(ending, stop=Stop.LENGTH)
+def judged(ending: Ending, answer: Answer, limit: int | None, *, structured: bool) -> Ending:
+    """Return an ending under the label it deserves, after a look at what the answer holds.
+
+    `limit`: the one that was sent; `None` where the label alone is to count.
+    """
+    if ending.stop is Stop.END and _cut_call(ending, limit):
+        ending = replace(ending, stop=Stop.LENGTH, call=CallState.CUT)
+    elif suspect(ending, limit) and _stops_short(ending, answer, structured=structured):
+        ending = replace(ending, stop=Stop.LENGTH)
     if ending.stop is Stop.LENGTH and not ending.stalled:
         ending = replace(ending, stalled=is_loop(answer.open_text))
     return ending
+
+
+def _cut_call(ending: Ending, limit: int | None) -> bool:
+    """Whether the last call was cut: its arguments show it, or hide it at exactly the limit.
+
+    Beyond the limit is no evidence here: some servers count thinking that the limit does not.
+    """
+    if ending.call is not CallState.WHOLE or ending.proven:
+        return ending.call is CallState.CUT
+    return limit is not None and ending.usage is not None and ending.usage.output == limit
 
 
 def _stops_short(ending: Ending, answer: Answer, *, structured: bool) -> bool:
@@ -50,9 +63,11 @@ def _stops_short(ending: Ending, answer: Answer, *, structured: bool) -> bool:
 
 def better(new: Ending, held: Ending) -> bool:
     """Whether an answer that was generated anew takes the place of the one in hand."""
-    if new.shown or new.stop is Stop.END:
+    if new.shown:
         return True
-    if new.stop is Stop.REFUSED:
+    if new.stop is Stop.END and (new.text or new.call is not CallState.NONE):
+        return True
+    if new.stop in {Stop.END, Stop.REFUSED}:  # it says nothing, or not what was asked for
         return not held.text
     if new.stop is Stop.DROPPED and held.closed:  # half an answer for a whole, if cut, one
         return new.length > held.length

@@ -159,6 +159,7 @@ class HealedStream(Session, httpx2.SyncByteStream):
             else:
                 self._reply = self._perform(command)
         self._drop()
+        self._complete()
 
     def _begin(self, live: httpx2.Response) -> Iterator[bytes]:
         stream = cast("httpx2.SyncByteStream", _inner(live))
@@ -235,6 +236,7 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
             else:
                 self._reply = await self._perform(command)
         await self._drop()
+        self._complete()
 
     async def _drop(self) -> None:
         if self._live is not None:
@@ -300,8 +302,10 @@ class _StandIn:
     def _take_open(self) -> list[Any]:
         """Close for good; return the streams that are still open."""
         self._closed = True
-        streams = [reference() for reference in list(self._open)]
-        return [stream for stream in streams if stream is not None]
+        streams = [stream for reference in list(self._open) if (stream := reference()) is not None]
+        for stream in streams:
+            stream.abandon()
+        return streams
 
 
 def _turn(engine: Engine, request: httpx2.Request, asked: Mapping[str, Any]) -> Turn | None:

@@ -13,17 +13,20 @@ LONGEST_BACKOFF = 8.0
 """Seconds; what the SDKs use as well."""
 
 
-def pause(reply: object, tries: int, policy: Policy, chance: float) -> float | None:
+def pause(
+    reply: object, tries: int, policy: Policy, chance: float, told: float | None = None
+) -> float | None:
     """Return the seconds to wait before try `tries + 1`, or `None`: do not try again.
 
-    The server's `retry-after-ms` or `retry-after` is obeyed up to `max_wait_seconds`; a longer
-    one, or `x-should-retry: false`, means that trying again is pointless. `chance` (0..1) is the
-    jitter: it takes up to a quarter off.
+    The server's `retry-after-ms` or `retry-after` is obeyed up to `max_wait_seconds`, and so is
+    what its body `told`; a longer one, or `x-should-retry: false`, means that trying again is
+    pointless. `chance` (0..1) is the jitter: it takes up to a quarter off.
     """
     headers = reply.headers if isinstance(reply, Head) else dict[str, str]()
     if headers.get("x-should-retry") == "false":
         return None
     asked = retry_after(headers)
+    asked = told if asked is None else asked
     if asked is not None:
         return asked if asked <= policy.max_wait_seconds else None
     return min(policy.backoff_seconds * 2.0**tries, LONGEST_BACKOFF) * (1 - 0.25 * chance)

@@ -59,12 +59,15 @@ class Session:
         self._over = False
         # How what the caller has would be closed validly.
         self._closing: bytes | None = None
+        # Closed before the answer was over, while somebody read on; and by its client.
+        self._left = self._abandoned = False
 
     # --- the engine's side ---------------------------------------------------------------------
 
     def _next(self) -> Command | None:
         """Take the next command; `None` when there is nothing more to do."""
         if self._closed or self._broken:
+            self._left = self._closed
             return None
         reply, self._reply = self._reply, None
         try:
@@ -127,6 +130,19 @@ class Session:
             message = "the stream was closed"
             raise httpx2.ReadError(message) from error
         self._reply = error
+
+    def abandon(self) -> None:
+        """The client is about to be closed, and this stream with it."""
+        self._abandoned = True
+
+    def _complete(self) -> None:
+        """Raise where the answer ends because its client was closed, as a connection would.
+
+        It would pass for a whole one. Who closes the stream itself knows that it is not.
+        """
+        if self._left and self._abandoned:
+            message = "the client was closed"
+            raise httpx2.ReadError(message, request=self._request)
 
     # --- when our own code fails ---------------------------------------------------------------
 

@@ -198,7 +198,7 @@ class Turn:
 
     def _settle(self, ending: Ending) -> bool:
         """Whether the first answer may go out as it came; then the report is written now."""
-        if self._doubtful(ending) or not evidence.passes(ending):
+        if evidence.suspect(ending, self._doubted) or not evidence.passes(ending):
             return False
         self._settled = True
         self._attempts.record(ending)
@@ -208,8 +208,10 @@ class Turn:
             self.recorder.finish(Outcome.COMPLETE, stop=ending.raw)
         return True
 
-    def _doubtful(self, ending: Ending) -> bool:
-        return self._policy.distrust_labels and evidence.suspect(ending, self._budget.limit)
+    @property
+    def _doubted(self) -> int | None:
+        """The limit at which a normal end deserves a look."""
+        return self._budget.limit if self._policy.distrust_labels else None
 
     def _ended(self, error: Reply) -> Ending:
         """Take in how the attempt's bytes ended."""
@@ -217,10 +219,7 @@ class Turn:
         if self._settled:
             return ending
         ending = evidence.judged(
-            ending,
-            self._answer,
-            suspected=self._doubtful(ending),
-            structured=self._call.structured,
+            ending, self._answer, self._doubted, structured=self._call.structured
         )
         if ending.said:
             ending = self._estimated(ending, ending.said)
@@ -278,7 +277,7 @@ class Turn:
             return (yield from self._replace(action, limit, held))
         if action in {Action.ESCALATE_BEHIND, Action.RESEND_BEHIND}:
             return (yield from self._follow(action, limit, held))
-        if action is Action.TOKEN:
+        if action in {Action.TOKEN, Action.CHECKPOINT}:
             return (yield from self._hop(limit, held))
         return (yield from self._recover(action, limit, held))
 

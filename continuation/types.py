@@ -123,6 +123,8 @@ class Ending:
     """What it added only repeats what was there."""
     token: bool = False
     """The provider gave a continuation token, and a new one."""
+    proven: bool = True
+    """The arguments of the last call came raw, or the answer went on behind it."""
     alone: bool = True
     """The cut call is the only call of the attempt."""
     stuck: str | None = None
@@ -221,7 +223,7 @@ class Head:
 
     @property
     def streamed(self) -> bool:
-        return "text/event-stream" in self.headers.get("content-type", "")
+        return "text/event-stream" in self.headers.get("content-type", "").lower()
 
 
 class Refusal(StrEnum):
@@ -244,11 +246,15 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A classified error answer; `maximum` is the limit it names, if it names one."""
+    """A classified error answer; `maximum` is the limit it names, if it names one.
+
+    `wait`: the seconds after which to try again, where the body names them and no header does.
+    """
 
     kind: Refusal
     error: str
     maximum: int | None = None
+    wait: float | None = None
 
 
 class Untouched(Exception):  # noqa: N818  (a reason, not a failure)

@@ -10,6 +10,8 @@ it would have been streamed as, so that all further logic exists once.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from continuation.providers._json import as_json, as_text, dumps, parsed
@@ -42,7 +44,7 @@ def opening(message: Json) -> Json:
 
 
 def start(index: object, block: Json, **traits: bool) -> Json:
-    """Begin a block. Traits: see `Block`."""
+    """Begin a block. Traits: see `Block`; a `mute` one does not tell that the one before ended."""
     return {"type": "content_block_start", "index": index, "content_block": block, **traits}
 
 
@@ -67,7 +69,7 @@ ENDED: Json = {"type": "message_stop"}
 # --- keeping ------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Block:
     """One content block: how it began, its deltas, and whether its end came."""
 
@@ -184,6 +186,8 @@ class Segment:
     """What the first block may go on in, of an answer that was opened again."""
     _half: Block | None = None
     """The call that was last when it was opened again, and not proven whole."""
+    _counted: tuple[int, ...] = (0, 0, 0)
+    """How long text, thinking and arguments were then."""
 
     def add(self, event: Json) -> None:
         """Take in the next event. Unknown ones change nothing."""
@@ -197,13 +201,14 @@ class Segment:
         self._count(self.message.get("usage"))
 
     def on_block_start(self, event: Json) -> None:
+        self._pass_token()
         half = self._half
         if half is not None and half.begins(as_json(event.get("content_block"))):
             self.blocks.remove(half)  # here it comes again
             self._half = None
-        if self.blocks:
-            self.blocks[-1].proven = True  # the server had finished it when it began the next
-            self.blocks[-1].followed = True
+        if event.get("mute") is not True:
+            for last in self._unfollowed():
+                last.proven = last.followed = True  # the server had finished it
         before, self._ahead = self._ahead, None
         if before is not None and before.goes_on(event):
             before.done = False
@@ -220,6 +225,7 @@ class Segment:
         self._index[event.get("index")] = block
 
     def on_block_delta(self, event: Json) -> None:
+        self._pass_token()
         if block := self._index.get(event.get("index")):
             block.deltas.append(as_json(event.get("delta")))
 
@@ -240,16 +246,27 @@ class Segment:
 
     def reopen(self) -> None:
         """The same answer goes on in another attempt: forget how it ended."""
-        last = self._ahead = self.blocks[-1] if self.blocks else None
-        half = last is not None and last.kind == CALL and not (last.proven or last.begun)
-        self._half = last if half else None
-        self.delta, self.usage, self.message = {}, {}, {}
+        self._ahead = self.blocks[-1] if self.blocks else None
+        calls = (block for block in self._unfollowed() if block.kind == CALL)
+        self._half = next((call for call in calls if not (call.proven or call.begun)), None)
+        # If it breaks off at once, the token that leads on from here is still good.
+        self.delta = {"token": self.token} if self.token else {}
+        self.usage, self.message = {}, {}
         self.events, self.stopped, self.error = 0, False, None
+        self._counted = tuple(map(len, self._parts))
+
+    def _unfollowed(self) -> Iterator[Block]:
+        """Return the blocks that nothing but mute ones stands behind, the last one first."""
+        return itertools.takewhile(lambda block: not block.followed, reversed(self.blocks))
 
     @property
     def token(self) -> str | None:
         """The provider's continuation token, if its last word was one."""
         return as_text(self.delta.get("token")) or None
+
+    def _pass_token(self) -> None:
+        if self.delta:  # seldom before the end
+            self.delta.pop("token", None)
 
     def _count(self, usage: object) -> None:
         # Counts are cumulative; a missing or null one leaves the earlier value.
@@ -268,9 +285,14 @@ class Segment:
 
     @property
     def said(self) -> str:
-        """All that was generated, as far as it was shown: text, thinking, arguments."""
-        thought = (b.pieces("thinking_delta", "thinking") for b in self.blocks)
-        return "".join([self.text, *thought, *(call.arguments for call in self.calls)])
+        """All that was generated since it was opened last, as far as it was shown."""
+        parts = zip(self._parts, self._counted, strict=True)
+        return "".join(part[counted:] for part, counted in parts)
+
+    @property
+    def _parts(self) -> tuple[str, str, str]:
+        thought = "".join(b.pieces("thinking_delta", "thinking") for b in self.blocks)
+        return self.text, thought, "".join(call.arguments for call in self.calls)
 
     @property
     def calls(self) -> list[Block]:

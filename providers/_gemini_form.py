@@ -24,10 +24,14 @@ _REFUSED = (
     "IMAGE_PROHIBITED_CONTENT IMAGE_OTHER IMAGE_RECITATION ESCALATION PUP_LIMITED_DISABLED "
     "MODEL_ARMOR JAILBREAK BLOCKED_REASON_UNSPECIFIED"
 )
+_FAILED = (
+    "UNEXPECTED_TOOL_CALL TOO_MANY_TOOL_CALLS MISSING_THOUGHT_SIGNATURE MALFORMED_RESPONSE NO_IMAGE"
+)
+"""No refusals, but as plain: no limit helps, and no cut is to be looked for behind one."""
 _STOPS = {
     LENGTH: Stop.LENGTH,
     "CONTINUATION": Stop.PAUSED,
-    **dict.fromkeys(_REFUSED.split(), Stop.REFUSED),
+    **dict.fromkeys((_REFUSED + " " + _FAILED).split(), Stop.REFUSED),
 }
 _ID = re.compile(rb'"responseId"\s*:\s*"([^"]+)"')
 _REASON = re.compile(rb'"finishReason"\s*:\s*"([^"\\]*)"')

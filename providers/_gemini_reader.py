@@ -46,6 +46,8 @@ class GeminiReader:
         self._finished = False
         self._chatty = False
         """The server says STOP beside each text, as those of 2024 did."""
+        self._cut = False
+        """It said that the limit was reached, and no more text since."""
         self._bare = False
         """The last chunk had no candidate."""
         self._token: str | None = None
@@ -117,6 +119,9 @@ class GeminiReader:
         told = as_text(candidate.get("continuationToken")) or None
         self._token = told or (None if said else self._token)
         reason = as_text(candidate.get("finishReason"))
+        self._cut = self._cut and not said
+        if self._cut and reason == _ENDS:
+            reason = LENGTH  # a closing word of what stands between, for the same end
         self._chatty = self._chatty or bool(self._finished and said)
         ends = [] if reason in _UNSAID else list(self._finish(reason, candidate))
         # What is last in a chunk decides whether it waits for the end.
@@ -125,8 +130,10 @@ class GeminiReader:
         if not (said or ends):
             # Counts are no content. Held back until text follows: a chat takes a chunk without
             # content for a turn that failed.
-            more: Json = {"token": told} if told and self._finished else {}
-            yield _blocks.closing(None, self._usage, **more)
+            yield _blocks.closing(None, self._usage)
+        if told and (self._finished or not ends):
+            # A checkpoint: a stream that breaks off behind it is gone on from there.
+            yield _blocks.closing(None, token=told)
 
     # --- parts ---------------------------------------------------------------------------------
 
@@ -149,8 +156,9 @@ class GeminiReader:
     def _whole(self, part: Json, kind: str) -> Iterator[Json]:
         """Tell a part that stands for itself."""
         yield from self._stop()
-        sealed = kind in {TEXT, SIGNATURE}
-        yield self._start(block_of(part), proven=False, loose=kind in THINKING, sealed=sealed)
+        traits = {"loose": kind in THINKING, "sealed": kind in {TEXT, SIGNATURE}}
+        # A signature may stand at the end of any answer: a call before it is not whole for that.
+        yield self._start(block_of(part), proven=False, mute=kind == SIGNATURE, **traits)
         if kind in THINKING | {TEXT}:
             key = "text" if kind == TEXT else "thinking"
             yield _blocks.delta(self._count, f"{key}_delta", **{key: part["text"]})
@@ -199,7 +207,7 @@ class GeminiReader:
             self._open = None
             reason, more["finishReason"] = LENGTH, reason
         yield _blocks.closing(reason, self._usage, token=self._token, beside=self._beside, **more)
-        self._finished = True
+        self._finished, self._cut = True, reason == LENGTH
 
     def _end_of_bytes(self, *, whole: bool = False) -> Iterator[Json]:
         if not self._finished and self._bare and self._ran_out:

@@ -7,9 +7,9 @@ where, is the seam module's work; here is only the order of things in the sink.
 from __future__ import annotations
 
 from continuation._seam_follow import Follow
-from continuation.providers._blocks import TEXT, Block
+from continuation.providers._blocks import Block
 from continuation.providers._json import as_text
-from continuation.providers._sink import Sink, fold
+from continuation.providers._sink import Sink, fold, text_of
 from continuation.seam import Seam, Verdict
 from continuation.types import Json, Mode, Resume
 
@@ -105,6 +105,8 @@ class Joint:
         block.shown = len(block.deltas)
 
     def _begin(self, block: Block) -> None:
+        if self._like is not None and self._like.phase != block.phase:
+            self.end()  # a text of another phase is no rest of it
         self._like, self._said, self._aside = block, 0, []
         before = self._sink.open_text
         phase = before.phase if before is not None else ""
@@ -117,8 +119,13 @@ class Joint:
             self.write(self._passed(piece))
 
     def whole(self, text: str) -> str:
-        """Return of a text that comes in one piece what may be shown."""
-        return self._passed(text) + self._last()
+        """Return of a text that comes in one piece what may be shown.
+
+        One that is in the text before may be half of what the attempt was asked to repeat first.
+        """
+        passed = self._passed(text)
+        more = self.waits and text.strip() in self._before
+        return passed if more else passed + self._last()
 
     def end(self) -> None:
         """A text has ended: show what its seam still holds."""
@@ -159,8 +166,3 @@ class Joint:
 
     def _last(self) -> str:
         return self._seam.finish() if self._seam is not None else ""
-
-
-def text_of(sink: Sink) -> str:
-    """Return all visible text that has passed a sink."""
-    return "".join(block.text for block in sink.blocks if block.kind == TEXT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from continuation.providers._blocks import TEXT, Block
+from continuation.providers._blocks import TEXT, THINKING, Block
 from continuation.providers._form import Writer
 from continuation.types import Json, Tape
 
@@ -65,6 +65,9 @@ class Sink:
         """The text that a later attempt goes on from: the open one, and what was sealed in it."""
         said, near = list[str](), self.open_text is not None
         for block in reversed(self.blocks):
+            if block.loose and block.kind in THINKING:
+                near = True  # a summary says nothing: the text before it is what was said last
+                continue
             if not (block.sealed or (near and block.kind == TEXT)):
                 break
             said.append(block.text if block.kind == TEXT else "")
@@ -142,6 +145,11 @@ class Sink:
         other = Sink(self._writer, streamed=self.streamed)
         other.message, other.closing_delta, other.tape = self.message, self.closing_delta, self.tape
         return other
+
+
+def text_of(sink: Sink) -> str:
+    """Return all visible text that has passed a sink."""
+    return "".join(block.text for block in sink.blocks if block.kind == TEXT)
 
 
 def fold(block: Block, text: str) -> None:

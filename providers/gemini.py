@@ -36,6 +36,7 @@ _RANGE = re.compile(
     r"maxOutputTokens value of \d+ but the supported range is from \d+ \(inclusive\) to (\d+)"
     r" \(exclusive\)"
 )
+_DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
 _PREFILL = re.compile(r"ending with a model turn|last turn cannot be model|prefill", re.IGNORECASE)
 
 
@@ -179,7 +180,7 @@ class Call:
         kind, text = _error(body)
         label = f"{head.status} {kind}".strip()
         if head.status in _BUSY:
-            return Refused(Refusal.BUSY, label)
+            return Refused(Refusal.BUSY, label, wait=_delay(body))
         if found := _RANGE.search(text):
             # In a shared window the range is what this prompt leaves of it.
             refusal = Refusal.ROOM if self._hops else Refusal.CEILING
@@ -307,6 +308,12 @@ def _error(body: bytes) -> tuple[str, str]:
         return "", ""
     error = as_json(as_json(next(iter(as_list(told)), told)).get("error"))
     return as_text(error.get("status")), as_text(error.get("message"))
+
+
+def _delay(body: bytes) -> float | None:
+    """Return the seconds of a `google.rpc.RetryInfo`, which stands in place of a header."""
+    found = _DELAY.search(body)
+    return float(found[1]) if found else None
 
 
 DIALECT = Gemini()

@@ -85,6 +85,12 @@ CASES: list[tuple[str, dict[str, Any], Action, Outcome | None]] = [
         Action.FINISH,
         Outcome.PARTIAL,
     ),
+    (
+        "dropped behind a checkpoint",
+        {"stop": Stop.DROPPED, "token": True, "text": True, "shown": True},
+        Action.CHECKPOINT,
+        None,
+    ),
     ("dropped, nothing shown, no text to go on from", {"stop": Stop.DROPPED}, Action.RESEND, None),
     (
         "dropped, text shown, then a call",

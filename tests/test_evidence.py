@@ -28,12 +28,12 @@ def judged(
     ending: Ending,
     text: str = "",
     *,
-    suspected: bool = False,
+    limit: int | None = 100,
     structured: bool = False,
     parses: bool = False,
 ) -> Ending:
     holds = cast("Answer", Holds(text, parses=parses))
-    return evidence.judged(ending, holds, suspected=suspected, structured=structured)
+    return evidence.judged(ending, holds, limit, structured=structured)
 
 
 @pytest.mark.parametrize(
@@ -78,33 +78,30 @@ def test_without_usage_nothing_is_suspect() -> None:
     assert not evidence.suspect(Ending(stop=Stop.END), 100)
 
 
-END = Ending(stop=Stop.END)
+END = Ending(stop=Stop.END, usage=Usage(output=99))
+FULL = replace(END, usage=Usage(output=100))
+OVER = replace(END, usage=Usage(output=101))
+PARSED: dict[str, Any] = {"call": CallState.WHOLE, "proven": False}
+"""A call whose arguments the server has parsed."""
 
 
 @pytest.mark.parametrize(
     ("ending", "text", "how", "stop"),
     [
-        pytest.param(END, "and the", {"suspected": True}, Stop.LENGTH, id="within a sentence"),
-        pytest.param(END, "und die Straß", {"suspected": True}, Stop.LENGTH, id="within a word"),
-        pytest.param(END, "and the end.", {"suspected": True}, Stop.END, id="after a full stop"),
+        pytest.param(FULL, "and the", {}, Stop.LENGTH, id="within a sentence"),
+        pytest.param(OVER, "und die Straß", {}, Stop.LENGTH, id="within a word"),
+        pytest.param(FULL, "and the end.", {}, Stop.END, id="after a full stop"),
         pytest.param(END, "and the", {}, Stop.END, id="within its limit"),
-        pytest.param(END, "", {"suspected": True}, Stop.END, id="no text at all"),
+        pytest.param(FULL, "and the", {"limit": None}, Stop.END, id="labels trusted"),
+        pytest.param(FULL, "", {}, Stop.END, id="no text at all"),
+        pytest.param(FULL, '{"a": "b."', {"structured": True}, Stop.LENGTH, id="half JSON"),
+        pytest.param(FULL, "[1]", {"structured": True, "parses": True}, Stop.END, id="whole JSON"),
+        pytest.param(replace(FULL, call=CallState.WHOLE), "and the", {}, Stop.END, id="a call"),
+        pytest.param(replace(FULL, **PARSED), "", {}, Stop.LENGTH, id="a parsed call"),
+        pytest.param(replace(END, **PARSED), "", {}, Stop.END, id="a parsed call below"),
+        pytest.param(replace(OVER, **PARSED), "", {}, Stop.END, id="a parsed call beyond"),
         pytest.param(
-            END, '{"a": "b."', {"suspected": True, "structured": True}, Stop.LENGTH, id="half JSON"
-        ),
-        pytest.param(
-            END,
-            "[1]",
-            {"suspected": True, "structured": True, "parses": True},
-            Stop.END,
-            id="whole JSON",
-        ),
-        pytest.param(
-            replace(END, call=CallState.WHOLE),
-            "and the",
-            {"suspected": True},
-            Stop.END,
-            id="a call",
+            replace(FULL, **PARSED), "", {"limit": None}, Stop.END, id="a parsed call, trusted"
         ),
         pytest.param(replace(END, call=CallState.CUT), "", {}, Stop.LENGTH, id="half a call"),
         pytest.param(
@@ -128,7 +125,10 @@ def test_a_cut_answer_that_goes_round_in_circles_is_stalled() -> None:
 @pytest.mark.parametrize(
     ("new", "held", "better"),
     [
-        ({"stop": Stop.END, "length": 1}, {"stop": Stop.LENGTH, "length": 9}, True),
+        ({"stop": Stop.END, "text": True}, {"stop": Stop.LENGTH, "text": True}, True),
+        ({"stop": Stop.END, "call": CallState.WHOLE}, {"stop": Stop.LENGTH, "text": True}, True),
+        ({"stop": Stop.END}, {"stop": Stop.LENGTH, "text": True, "length": 9}, False),
+        ({"stop": Stop.END}, {"stop": Stop.LENGTH}, True),
         ({"stop": Stop.LENGTH, "length": 9}, {"stop": Stop.LENGTH, "length": 9}, True),
         ({"stop": Stop.LENGTH, "length": 8}, {"stop": Stop.LENGTH, "length": 9}, False),
         (

@@ -330,7 +330,7 @@ def test_summaries_of_thoughts_are_carried_to_no_later_request(model: str) -> No
 
 @pytest.mark.parametrize("model", [NEW, OLD])
 def test_white_space_behind_a_signed_text_hides_none_of_it(model: str) -> None:
-    # Fails for the old model until `Answer._held` sees the text before white space as well.
+    # Fails for the old model until `Showing.held` sees the text before white space as well.
     signed = chunk(text("quick brown", thoughtSignature=SIGNATURE))
     first = [chunk(text("And the ")), signed, chunk(text(" ")), chunk(SIGNED, reason="MAX_TOKENS")]
     rest = [sse([chunk(text("fox jumps."), reason="STOP")])]
