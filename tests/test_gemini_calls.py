@@ -90,6 +90,20 @@ def test_a_call_that_stays_cut_is_never_run(
 
 
 @pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize(("limit", "asked"), [(1000, 3), (CEILING, 1)])
+def test_a_call_called_finished_at_exactly_the_limit_counts_as_cut(
+    sim: Simulator, how: How, limit: int, asked: int
+) -> None:
+    """Its arguments come parsed: whatever was cut of them, they look whole."""
+    recorder = Recorder()
+    half = end(Call("Write", WRITE, cut=20), usage={"candidatesTokenCount": limit})
+    sim.script([half, end(Call("Write", WRITE)), end(Text("Done."))])
+    run(sim, how, limit=limit, tools=[recorder.tool(how)])
+    assert recorder.runs == [WRITE][: asked - 1]
+    assert len(sim.posts) == asked
+
+
+@pytest.mark.parametrize("how", HOWS)
 def test_without_us_the_sdk_runs_half_a_call(sim: Simulator, how: How) -> None:
     """Why this is done below the SDK: it looks at no finish reason. Should this fail, rejoice."""
     recorder = Recorder()

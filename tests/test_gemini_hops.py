@@ -67,6 +67,38 @@ def test_a_stream_may_drop_at_any_event_of_any_hop(attempt: int, checkpoint: int
             assert (ran.text, ran.reasons) == (telling(2400), ["STOP"]), drop
 
 
+@pytest.mark.parametrize("how", ["sync-stream", "async-stream"])
+@pytest.mark.parametrize("event", range(1, 10))
+def test_a_stream_that_drops_behind_a_checkpoint_goes_on_from_it(how: How, event: int) -> None:
+    """Where text came after it, the model has to be asked: it would say that text again."""
+    scenario = Scenario(deltas=40, checkpoint=3, drop={1: event})
+    with Simulator(answer=LONGER, scenario=scenario) as sim:
+        ran = run(sim, how, model=LONG, limit=3000)
+        assert (ran.text, ran.reasons) == (LONGER, ["STOP"])
+        behind = event % 3 == 0
+        assert [a.mode for a in ran.told.attempts] == ["first", "token" if behind else "onward"]
+        first, second = (body_of(post) for post in sim.posts)
+        assert ("continuationToken" in second) is behind
+        if behind:
+            second.pop("continuationToken")
+            assert first == second
+
+
+@pytest.mark.parametrize("drops", [1, 2, 3, 4])
+@pytest.mark.parametrize("how", HOWS)
+def test_a_hop_that_brings_nothing_is_asked_for_by_the_same_token(how: How, drops: int) -> None:
+    scenario = Scenario(drop={2 + n: 0 for n in range(drops)})
+    with Simulator(answer=LONGER, scenario=scenario) as sim:
+        ran = run(sim, how, model=LONG, limit=300)
+        assert [a.mode for a in ran.told.attempts][1:] == ["token"] * min(drops + 1, 4)
+        assert len({body_of(post).get("continuationToken") for post in sim.posts[1:]}) == 1
+        if drops < 4:
+            assert (ran.text, ran.reasons) == (LONGER, ["STOP"])
+        else:
+            assert LONGER.startswith(ran.text)
+            assert (ran.told.outcome, ran.reasons) == (Outcome.PARTIAL, ["STOP"])
+
+
 def test_an_error_inside_a_hop_is_a_drop() -> None:
     for event in range(1, 6):
         with Simulator(answer=LONGER, scenario=Scenario(error_event={2: event})) as sim:
