@@ -14,7 +14,7 @@ from continuation.policy import Policy
 from continuation.recent import request_id_in
 from continuation.report import Attempt, Recorder, Retrying
 from continuation.retry import capped, pause
-from continuation.types import Ending, Head, Mode, Outgoing, Refusal, Refused, Way
+from continuation.types import Ending, Head, Mode, Outgoing, Refusal, Refused, StreamError, Way
 
 LESSONS = 2
 """How often one attempt may be repeated because its limit or its form was refused."""
@@ -66,7 +66,7 @@ class Attempts:
         """An upstream call begins."""
         self._budget.sent += 1
         self._mark, self._mode, self._limit, self._head = self._now(), mode, limit, None
-        self._recorder.live = self._attempt()
+        self._recorder.live = self._described()
 
     def send(
         self, outgoing: Outgoing | None, mode: Mode, limit: int | None
@@ -75,18 +75,19 @@ class Attempts:
         self.begin(mode, limit)
         reply = yield Send(outgoing, seconds=self._budget.left)
         self._head = reply if isinstance(reply, Head) else None
-        self._recorder.live = self._attempt()
+        self._recorder.live = self._described()
         return reply
 
     def record(self, ending: Ending | None = None, error: str | None = None) -> None:
         """The upstream call is over."""
         if ending is not None and ending.error is not None:
-            error = type(ending.error).__name__
+            told = isinstance(ending.error, StreamError)
+            error = str(ending.error) if told else type(ending.error).__name__
         self._recorder.error = error or self._recorder.error
         self._recorder.live = None
-        self._recorder.attempts.append(self._attempt(ending, error))
+        self._recorder.attempts.append(self._described(ending, error))
 
-    def _attempt(self, ending: Ending | None = None, error: str | None = None) -> Attempt:
+    def _described(self, ending: Ending | None = None, error: str | None = None) -> Attempt:
         """Describe the call as far as it has come."""
         headers = self._head.headers if self._head is not None else dict[str, str]()
         now = self._now()

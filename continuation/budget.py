@@ -41,8 +41,8 @@ class Budget:
         self.drops = policy.max_drop_recoveries
         self.escalated = False
         self.stepped = False
-        self.guided = policy.cut_call != "guide"
-        self.calmed = not policy.less_thinking
+        self.may_guide = policy.cut_call == "guide"
+        self.may_calm = policy.less_thinking
         self.lessons: list[Lesson] = []
         """What was learned in this turn."""
         self._least = 1
@@ -152,9 +152,9 @@ class Budget:
                 self._learned.remember_raised(self.key, target)
                 self.lessons.append(Lesson("raised", target, "escalation"))
         elif action is Action.GUIDE:
-            self.guided = True
+            self.may_guide = False
         elif action is Action.THINK_LESS:
-            self.calmed = True
+            self.may_calm = False
         elif action is Action.RESUME:
             self.drops -= 1
         elif action is not Action.TOKEN:  # a hop is bounded by its progress
@@ -189,6 +189,10 @@ class Budget:
         """Seconds after which it is too late to begin an attempt: no wait may be longer."""
         left = self._started + self._policy.max_turn_seconds - self._now()
         return left if self.left is None else min(left, self.left)
+
+    def give_up_drops(self) -> None:
+        """An attempt after a drop failed for good: another one would, too."""
+        self.drops = 0
 
     def step_down(self, limit: int | None) -> int | None:
         """Return a smaller raise to try once, when a raised limit itself may be what is refused.

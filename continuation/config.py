@@ -23,6 +23,7 @@ from continuation.policy import (
     NO_FILES,
     Policy,
     check,
+    file_of,
     known_key,
     shown,
     unaliased,
@@ -248,7 +249,7 @@ class _Reader:
 
     def _placed(self, name: str) -> str:
         """A file named in a file is looked for beside it."""
-        return name if name in NO_FILES else str(self._path.parent / Path(name).expanduser())
+        return name if name in NO_FILES else str(self._path.parent / file_of(name))
 
     def _try(self, place: str, step: Callable[..., Any], *arguments: Any) -> Any:
         try:
@@ -331,7 +332,8 @@ def _check_setting(key: str, value: object) -> None:
         message = f"{key} = {shown(key, value)}: a key is of small letters, digits and '_'"
         raise ValueError(message)
     if not isinstance(value, (str, int, float, list, dict)):
-        message = f"{key} = {value}: must be text, a number, true, false, a list or a table"
+        needed = "must be text, a number, true, false, a list or a table"
+        message = f"{key} = {value}: {needed}"
         raise TypeError(message)
 
 
@@ -339,7 +341,7 @@ def _patterns(value: object) -> Iterator[str]:
     listed = cast("list[object]", value) if isinstance(value, list) else [value]
     for pattern in listed or [""]:
         if not isinstance(pattern, str):
-            message = f"base_url = {pattern!r}: must be a text or a list of texts"
+            message = f"base_url = {shown('base_url', pattern)}: must be a text or a list of texts"
             raise TypeError(message)
         if not _PATTERN.fullmatch(pattern):
             message = f'base_url = {pattern!r}: must be a glob such as "*.example.com/v1"'

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from continuation.config import Config, load
 from continuation.dialect import Dialect
 from continuation.limits import Learned
 from continuation.override import current
-from continuation.policy import Policy, changed
+from continuation.policy import Policy, changed, file_of
 from continuation.report import OnEvent, Recorder
 from continuation.tracing import begin as trace
 from continuation.turn import Turn
@@ -33,7 +32,7 @@ class Engine:
         if kept := self.config.policy_for("").learned_file:
             from continuation.memory import Memory  # hardly anybody wants it
 
-            Memory(Path(kept).expanduser(), self.learned).attach()
+            Memory(file_of(kept), self.learned).attach()
         self._dialects = dialects
         self._on_event = on_event
         self._now = now

@@ -74,6 +74,11 @@ def better(new: Ending, held: Ending) -> bool:
     return new.length >= held.length
 
 
+def follows(new: Ending) -> bool:
+    """Whether an answer that was generated anew ends the turn behind what was shown of another."""
+    return new.fresh and new.stop is not Stop.DROPPED
+
+
 def restored(held: Ending, new: Ending | None, *, resendable: bool) -> Ending:
     """Return how the turn stands when an attempt that was to better it did not.
 

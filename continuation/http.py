@@ -352,10 +352,11 @@ class HealingClient(_StandIn, httpx2.Client):
         return response
 
     def close(self) -> None:
-        for stream in self._take_open():
-            stream.close()
-        if self._owned:
-            self._origin.close()
+        with contextlib.ExitStack() as closing:  # all of them, whatever one of them raises
+            if self._owned:
+                closing.callback(self._origin.close)
+            for stream in self._take_open():
+                closing.callback(stream.close)
 
     def __enter__(self) -> HealingClient:
         self._enter()
@@ -393,10 +394,11 @@ class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
         return response
 
     async def aclose(self) -> None:
-        for stream in self._take_open():
-            await stream.aclose()
-        if self._owned:
-            await self._origin.aclose()
+        async with contextlib.AsyncExitStack() as closing:
+            if self._owned:
+                closing.push_async_callback(self._origin.aclose)
+            for stream in self._take_open():
+                closing.push_async_callback(stream.aclose)
 
     async def __aenter__(self) -> AsyncHealingClient:
         self._enter()

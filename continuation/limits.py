@@ -306,7 +306,10 @@ class Learned:
             self.on_news()
 
     def _read(self, key: Hashable) -> _Lesson:
-        return self._lessons.get(key) or _Lesson()
+        if key not in self._lessons:
+            return _Lesson()
+        self._lessons.move_to_end(key)
+        return self._lessons[key]
 
     def _write(self, key: Hashable) -> _Lesson:
         lesson = self._lessons.setdefault(key, _Lesson())

@@ -22,7 +22,10 @@ logger = logging.getLogger("continuation")
 
 MOST = 1000
 """So many lessons are kept; the longest unused goes first."""
-_LARGEST = 1_000_000
+_LONGEST = 300
+"""Characters of a name; a lesson with a longer one is not kept."""
+_LARGEST = 2_000_000
+"""Bytes; `MOST` lessons with the longest names are less."""
 _MARK = "continuation-learned"
 _FORM = 1
 
@@ -82,7 +85,8 @@ class Memory:
         if found.salt != self._learned.salt:
             message = "it was made anew by somebody else"
             raise ValueError(message)
-        ours = cast("dict[Key, dict[str, Any]]", self._learned.facts())
+        known = cast("dict[Key, dict[str, Any]]", self._learned.facts())
+        ours = {key: facts for key, facts in known.items() if max(map(len, key)) <= _LONGEST}
         others = {key: facts for key, facts in found.lessons.items() if key not in ours}
         together = [*others.items(), *ours.items()][-MOST:]
         _write(self._path, Kept(found.salt, dict(together)), new=False)
@@ -113,7 +117,7 @@ def _lessons(listed: Any) -> Iterator[tuple[Key, dict[str, Any]]]:
     """Yield what is sound among the lessons; the rest is passed over."""
     for item in listed[-MOST:]:
         with contextlib.suppress(ValueError, LookupError, TypeError):
-            upstream, credential, model = (str(item[name])[:300] for name in _NAMES)
+            upstream, credential, model = (str(item[name])[:_LONGEST] for name in _NAMES)
             facts = {name: item[name] for name in KEPT if _sound(name, item.get(name))}
             if facts:
                 yield (upstream, credential, model), facts

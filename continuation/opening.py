@@ -76,7 +76,7 @@ class Opening:
         """A history the provider rejects is repaired and sent again, once."""
         body = yield Read()
         if not isinstance(body, bytes):
-            return head
+            return body  # it broke off: that is the caller's error, and the head has no more to say
         mended = mending.after_refusal(self._dialect, self.call, head, body, self._policy)
         if mended is None:
             return (yield from self._spent(head, body)) if ours else head

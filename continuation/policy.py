@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -184,6 +186,11 @@ def known_key(key: str, value: object, known: Iterable[str]) -> None:
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
         message = f"{key} = {shown(key, value)}: unknown key {key!r}; {hint}"
         raise ValueError(message)
+
+
+def file_of(name: str) -> Path:
+    """Return the path that a setting names; `~` is left as it stands where nobody has a home."""
+    return Path(os.path.expanduser(name))  # noqa: PTH111 - `Path.expanduser` raises there
 
 
 def shown(key: str, value: object) -> str:

@@ -54,5 +54,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
             return max(0.0, float(headers[name]) * scale)
         except (KeyError, ValueError):
             continue
-    parsed = email.utils.parsedate_tz(headers.get("retry-after"))
-    return max(0.0, email.utils.mktime_tz(parsed) - time.time()) if parsed else None
+    try:
+        parsed = email.utils.parsedate_tz(headers.get("retry-after"))
+        return max(0.0, email.utils.mktime_tz(parsed) - time.time()) if parsed else None
+    except (ValueError, OverflowError):  # a date that no calendar has
+        return None

@@ -27,7 +27,12 @@ logger = logging.getLogger("continuation")
 SCOPE = "continuation"
 """The instrumentation scope of our spans: what tells them from others."""
 _API = "opentelemetry.trace"
-_PROVIDERS = {"openai_chat": "openai", "openai_responses": "openai", "gemini": "gcp.gemini"}
+_PROVIDERS = {
+    "openai-chat": "openai",
+    "openai-responses": "openai",
+    "gemini": "gcp.gemini",
+}
+"""The conventions' names of providers, by dialect; another dialect's is its own."""
 _NANO = 1_000_000_000
 
 Attributes: TypeAlias = "dict[str, str | int | float | bool | tuple[str, ...]]"

@@ -69,7 +69,6 @@ from continuation.types import (
 )
 
 _AGAIN = "resend"
-_CREDENTIALS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 
 
 class Failed(Exception):  # noqa: N818  (a value that says why an attempt failed for good)
@@ -126,9 +125,7 @@ class Turn:
         self._readable = True
         self.recorder.model = call.model
         self._adopt(call.model)
-        headers = request.headers
-        credential = next((headers[name] for name in _CREDENTIALS if name in headers), None)
-        key = (request.host, self._learned.digest(credential), call.model)
+        key = (request.host, self._learned.digest(request.credential), call.model)
         self._budget.read(call, key, timeout)
         self._untouched = call.untouched(self._policy) or self._unwanted(call.limit)
         self._answer = call.answer(self._policy)
@@ -181,15 +178,14 @@ class Turn:
 
     def _ours(self, head: Head) -> Head | None:
         """Whether this answer can be healed; if not, the report is written now."""
-        kind = head.headers.get("content-type", "")
         if not head.ok:
             self._attempts.record(error=str(head.status))
             tried = " after the history was repaired" if self.recorder.repairs else ""
             self.recorder.finish(Outcome.FAILED, f"status {head.status}{tried}")
             return None
         reason = self._untouched
-        if reason is None and not ("json" in kind or head.streamed):
-            reason = f"the answer is of type {kind!r}"
+        if reason is None and not ("json" in head.kind or head.streamed):
+            reason = f"the answer is of type {head.kind!r}"
         if reason is None:
             return head
         self._attempts.record()
@@ -202,10 +198,10 @@ class Turn:
             return False
         self._settled = True
         self._attempts.record(ending)
-        if ending.stop is Stop.WINDOW:
-            self.recorder.finish(Outcome.TRUNCATED, "context window full", stop=ending.raw)
-        else:
-            self.recorder.finish(Outcome.COMPLETE, stop=ending.raw)
+        decision = decide(Situation(stop=ending.stop, text=ending.text, call=ending.call))
+        self.recorder.rows.append(decision.row)
+        outcome = decision.outcome or Outcome.COMPLETE
+        self.recorder.finish(outcome, decision.reason, stop=ending.raw)
         return True
 
     @property
@@ -261,8 +257,8 @@ class Turn:
             spent=self._budget.spent(draft),
             recoveries=self._budget.recoveries > 0,
             drops=self._budget.drops > 0,
-            think_less=not self._budget.calmed and self._call.calmer() is not None,
-            guide=not self._budget.guided and ending.alone,
+            think_less=self._budget.may_calm and self._call.calmer() is not None,
+            guide=self._budget.may_guide and ending.alone,
         )
 
     # --- going on ------------------------------------------------------------------------------
@@ -306,7 +302,7 @@ class Turn:
         ending = yield from self._attempt(
             lambda n, _: self._call.again(n), limit, lambda _: Resume(Mode.BEHIND), self._answer
         )
-        if ending is not None and ending.fresh and ending.stop is not Stop.DROPPED:
+        if ending is not None and evidence.follows(ending):
             self._attempts.discard(0, count)
             return ending
         if ending is not None:
@@ -319,7 +315,7 @@ class Turn:
     def _back(self, action: Action, held: Ending, ending: Ending | None) -> Ending:
         """Return to what we held: the attempt that was to better it did not."""
         if ending is None and action in {Action.RESEND, Action.RESEND_BEHIND}:
-            self._budget.drops = 0
+            self._budget.give_up_drops()
         resendable = self._budget.drops > 0 and not self._budget.spent(self.recorder.draft())
         return evidence.restored(held, ending, resendable=resendable)
 

@@ -41,6 +41,9 @@ class CallState(StrEnum):
     """The last call's arguments are not proven whole."""
 
 
+_CREDENTIALS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """A request as the caller sent it. Header names are lower-case."""
@@ -52,6 +55,11 @@ class Request:
     body: bytes
     server: Mapping[str, object] = field(default_factory=dict[str, object])
     """What the configuration says of this server, in the dialect's own keys."""
+
+    @property
+    def credential(self) -> str | None:
+        """The header value that says who asks."""
+        return next((value for n in _CREDENTIALS if (value := self.headers.get(n))), None)
 
 
 class Mode(StrEnum):
@@ -222,8 +230,13 @@ class Head:
         return 200 <= self.status < 300
 
     @property
+    def kind(self) -> str:
+        """The content type, in lower case."""
+        return self.headers.get("content-type", "").lower()
+
+    @property
     def streamed(self) -> bool:
-        return "text/event-stream" in self.headers.get("content-type", "").lower()
+        return "text/event-stream" in self.kind
 
 
 class Refusal(StrEnum):

@@ -7,7 +7,6 @@ shows what is left when the turn ends; how bytes become events and events bytes 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -308,7 +307,7 @@ class Answer:
     def parses(self) -> bool:
         """Whether the visible text is whole JSON."""
         try:
-            json.loads(self.text + self._showing.held)
+            loads(self.text + self._showing.held)
         except ValueError:
             return False
         return True

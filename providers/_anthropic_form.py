@@ -13,11 +13,12 @@ from continuation.providers import _sse
 from continuation.providers._blocks import CALL, TEXT, THINKING, Block, Segment
 from continuation.providers._form import Reader, Skim, Writer
 from continuation.providers._json import as_int, as_json, as_list, as_text, dumps, loads, partial
-from continuation.providers._skim import NamedSkim, last_object
+from continuation.providers._skim import NamedSkim, first_text, last_object
 from continuation.types import CallState, Ending, Json, Stop, Usage
 
-_SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
-_KNOWN = frozenset({TEXT, CALL, "container_upload"}) | _SERVER_CALLS | THINKING
+SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
+"""Calls that the provider runs itself; no request may carry one without its result."""
+_KNOWN = frozenset({TEXT, CALL, "container_upload"}) | SERVER_CALLS | THINKING
 _STOPS = {
     "max_tokens": Stop.LENGTH,
     "model_context_window_exceeded": Stop.WINDOW,
@@ -103,7 +104,7 @@ class MessagesForm:
 
     def carries(self, block: Block, blocks: Sequence[Block]) -> bool:
         """Server tools need their result ("tool use ... without a corresponding ... block")."""
-        if block.kind not in _SERVER_CALLS:
+        if block.kind not in SERVER_CALLS:
             return True
         return any(block.start.get("id") == b.start.get("tool_use_id") for b in blocks)
 
@@ -119,7 +120,7 @@ class MessagesForm:
         if stop is Stop.WINDOW:  # it may have cut a call as well
             return None
         usage = self.read_usage(last_object(body, "usage"))
-        return Ending(stop=stop, raw=reason, usage=usage, text=True)
+        return Ending(stop=stop, raw=reason, id=first_text(body, "id"), usage=usage, text=True)
 
     def quick_calls(self, raw: bytearray, sketch: Segment) -> CallState:
         """Look at the last delta only: arguments that do not end in a brace are not whole."""

@@ -18,7 +18,7 @@ from continuation.providers._form import Reader, Skim, Writer
 from continuation.providers._json import as_json, as_list, as_text, loads
 from continuation.providers._openai_errors import lasting
 from continuation.providers._plain_text import PADDING, PlainText
-from continuation.providers._skim import last_object
+from continuation.providers._skim import first_text, last_object
 from continuation.providers._vendors import Profile
 from continuation.types import CallState, Ending, Json, Stop, Usage
 
@@ -121,8 +121,8 @@ class ChatForm:
         if len(reasons) != 1 or _CALLS.search(body) is not None:
             return None
         reason = (reasons.pop() or b"").decode() or None
-        usage = self.read_usage(last_object(body, "usage"))
-        return Ending(stop=self.stop_of(reason, closed=True), raw=reason, usage=usage, text=True)
+        stop, usage = self.stop_of(reason, closed=True), self.read_usage(last_object(body, "usage"))
+        return Ending(stop=stop, raw=reason, id=first_text(body, "id"), usage=usage, text=True)
 
     def quick_calls(self, raw: bytearray, sketch: Segment) -> CallState:
         """Read the calls again, from the first one on: no label proves them whole."""

@@ -16,7 +16,7 @@ from continuation.providers._gemini_reader import LENGTH, GeminiReader, output_o
 from continuation.providers._gemini_skim import ChunkSkim
 from continuation.providers._gemini_writer import GeminiWriter
 from continuation.providers._json import as_int, as_json, as_list, as_text
-from continuation.providers._skim import last_object
+from continuation.providers._skim import first_text, last_object
 from continuation.types import CallState, Ending, Json, Stop, Usage
 
 _REFUSED = (
@@ -33,7 +33,6 @@ _STOPS = {
     "CONTINUATION": Stop.PAUSED,
     **dict.fromkeys((_REFUSED + " " + _FAILED).split(), Stop.REFUSED),
 }
-_ID = re.compile(rb'"responseId"\s*:\s*"([^"]+)"')
 _REASON = re.compile(rb'"finishReason"\s*:\s*"([^"\\]*)"')
 
 
@@ -131,8 +130,7 @@ class GeminiForm:
         usage = self.read_usage(last_object(body, "usageMetadata"))
         # A pause is the caller's: the SDK goes on by its token itself.
         stop = Stop.END if stop is Stop.PAUSED else stop
-        named = _ID.search(body, max(body.rfind(b'"responseId"'), 0))
-        own = named[1].decode("utf-8", "replace") if named else ""
+        own = first_text(body, "responseId", max(body.rfind(b'"responseId"'), 0))
         return Ending(stop=stop, raw=reason, id=own, usage=usage, text=True)
 
     def quick_calls(self, raw: bytearray, sketch: Segment) -> CallState:

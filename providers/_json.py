@@ -14,12 +14,15 @@ _ESCAPED = json.JSONEncoder(separators=(",", ":"))
 
 
 def loads(data: bytes | bytearray | str) -> Any:
-    """Decode JSON; the fast parser first, the lenient one for what it refuses (lone surrogates)."""
+    """Decode JSON; the fast parser first, the lenient one for what it refuses (lone surrogates).
+
+    Raises `ValueError`, also for what is nested beyond all sense.
+    """
     raw = data.encode() if isinstance(data, str) else bytes(data)
     try:
         return jiter.from_json(raw)
     except ValueError:
-        return json.loads(raw)
+        return _lenient(raw)
 
 
 def dumps(value: object) -> bytes:
@@ -33,9 +36,17 @@ def dumps(value: object) -> bytes:
 def parsed(text: str) -> object:
     """Decode JSON; `None` for what is none."""
     try:
-        return json.loads(text)
+        return _lenient(text)
     except ValueError:
         return None
+
+
+def _lenient(data: str | bytes) -> Any:
+    try:
+        return json.loads(data)
+    except RecursionError as error:  # a model that runs wild writes brackets and nothing else
+        message = "it is nested too deeply"
+        raise ValueError(message) from error
 
 
 def partial(text: str) -> object:

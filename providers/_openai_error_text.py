@@ -23,7 +23,6 @@ _MOST_MESSAGES = 16
 """A validator that complains of every message of a long history says the same each time."""
 _MOST_NESTED = 8
 _QUOTES = re.compile("[`'\"‘’“”\\\\]")  # noqa: RUF001 -- the quotes of other languages
-_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
 def text_of(body: bytes) -> str:
@@ -35,22 +34,11 @@ def text_of(body: bytes) -> str:
     return "\n".join(re.sub(r"\s+", " ", _QUOTES.sub("", text)) for text in said)
 
 
-def label_of(status: int, body: bytes) -> str:
-    """Return the status and the server's own word for the error; never its message."""
-    outer = _decoded(body)
-    first = as_json(next(iter(as_list(outer)), outer))
-    for error in (as_json(first.get("error")), first):
-        for key in ("code", "type", "status"):
-            if _WORD.fullmatch(word := as_text(error.get(key))):
-                return f"{status} {word}"
-    return str(status)
-
-
 def _decoded(body: bytes | str) -> object:
     """Decode JSON, or else text."""
     try:
         return loads(body)
-    except (ValueError, RecursionError):
+    except ValueError:
         return body if isinstance(body, str) else body.decode("utf-8", "replace")
 
 

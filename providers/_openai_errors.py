@@ -18,7 +18,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Final, NamedTuple, TypeAlias
 
-from continuation.providers._openai_error_text import label_of, text_of
+from continuation.providers._error_body import label_of
+from continuation.providers._openai_error_text import text_of
 from continuation.types import Refusal, Refused
 
 MARGIN: Final = 256

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from continuation.policy import file_of
 from continuation.providers._json import as_json, as_list, as_text, dumps, loads
 from continuation.types import Json, Request
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _ANCHOR = "previous_response_id"
 _NOT_FOUND = "previous_response_not_found"
 _ITEM_LOST = re.compile(r"Item with id '[^']*' not found")
-_CREDENTIALS = ("authorization", "api-key", "x-api-key")
 
 _registries: dict[str, Chains] = {}
 """The registries of this process, by what `chain_store` says."""
@@ -45,16 +44,15 @@ def _made(where: str) -> Chains:
 
     if where in {"memory", "off"}:
         return Chains(MemoryStore(), content="off" if where == "off" else "joined")
-    return Chains(SqliteStore(Path(where).expanduser()))
+    return Chains(SqliteStore(file_of(where)))
 
 
 class Chain:
     """One request's place in its chain."""
 
     def __init__(self, request: Request, body: Json) -> None:
-        headers = request.headers
         self._upstream = request.host
-        self._credential = next((headers[n] for n in _CREDENTIALS if headers.get(n)), None)
+        self._credential = request.credential
         self._where = "memory"
         self.sent: Mapping[str, object] = body
         """The first attempt's body, as it was sent."""

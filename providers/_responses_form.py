@@ -21,7 +21,7 @@ from continuation.providers._responses_items import (
 )
 from continuation.providers._responses_reader import ResponsesReader
 from continuation.providers._responses_writer import Finished, ResponsesWriter
-from continuation.providers._skim import NamedSkim, last_object
+from continuation.providers._skim import NamedSkim, first_text, last_object
 from continuation.types import CallState, Ending, Json, Stop, Usage
 
 _STOPS = {
@@ -108,8 +108,8 @@ class ResponsesForm:
         if len(reasons) != 1 or _OTHER_STATUS.search(body) is not None:
             return None
         reason = (reasons.pop() or b"completed").decode()
-        usage = self.read_usage(last_object(body, "usage"))
-        return Ending(stop=self.stop_of(reason, closed=True), raw=reason, usage=usage, text=True)
+        stop, usage = self.stop_of(reason, closed=True), self.read_usage(last_object(body, "usage"))
+        return Ending(stop=stop, raw=reason, id=first_text(body, "id"), usage=usage, text=True)
 
     def quick_calls(self, raw: bytearray, sketch: Segment) -> CallState:
         """The end of the answer says whether a call's arguments look cut."""

@@ -41,6 +41,12 @@ class NamedSkim:
         return known == raw.count(b"\n\n", start, end) and raw.find(b"\r", start, end) < 0
 
 
+def first_text(body: bytes | bytearray, key: str, start: int = 0) -> str:
+    """Return the first text that stands under `key` in a JSON text, if it needs no decoding."""
+    found = re.compile(rb'"%s"\s*:\s*"([^"\\]+)"' % key.encode()).search(body, start)
+    return found[1].decode("utf-8", "replace") if found is not None else ""
+
+
 _WINDOW = 4096
 _JSON = json.JSONDecoder()
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from continuation.providers._blocks import TEXT, THINKING, Block, Segment
+from continuation.providers._error_body import word
 from continuation.providers._form import Form
-from continuation.providers._json import as_text
 from continuation.types import CallState, Stop, StreamError
 
 
@@ -45,4 +45,4 @@ def stream_error(segment: Segment) -> StreamError | None:
     """Return the error event that ended the attempt, as an exception."""
     if segment.error is None:
         return None
-    return StreamError(as_text(segment.error.get("type")) or "error event")
+    return StreamError(word(segment.error.get("type")) or "error event")

@@ -12,7 +12,9 @@ from typing import Any
 
 from continuation.policy import Policy
 from continuation.providers._answer import Answer
-from continuation.providers._anthropic_form import MessagesForm
+from continuation.providers._anthropic_form import SERVER_CALLS, MessagesForm
+from continuation.providers._blocks import CALL, TEXT, THINKING
+from continuation.providers._error_body import label_of, message_of
 from continuation.providers._json import as_json, as_list, as_text, dumps, loads
 from continuation.providers._requests import read_body
 from continuation.types import Head, Json, Outgoing, Refusal, Refused, Request, Way
@@ -111,15 +113,15 @@ class Call:
         """Return the request that asks the model to go on from `answer`."""
         messages = list(as_list(self._body.get("messages")))
         if way is Way.PREFILL:
-            _extend(messages, "assistant", _stripped(answer.content))
+            _extend(messages, "assistant", _stripped(_replayed(answer.content)))
         elif way is Way.GUIDE:
-            _extend(messages, "assistant", _spoken(answer.content))
+            _extend(messages, "assistant", _replayed(answer.content))
             _extend(messages, "user", [{"type": "text", "text": prompt}])
         else:
             for content, asked in answer.pairs:
                 if asked is not None:
                     _extend(messages, "user", [{"type": "text", "text": asked}])
-                _extend(messages, "assistant", content)
+                _extend(messages, "assistant", _replayed(content))
             _extend(messages, "user", [{"type": "text", "text": prompt}])
         body = _lifted({**self._body, "messages": messages})
         container = as_json(answer.lasting("container")).get("id")
@@ -159,8 +161,7 @@ class Call:
 
     def refused(self, head: Head, body: bytes) -> Refused:
         """Classify an error answer to a later attempt."""
-        kind, text = _error(body)
-        label = f"{head.status} {kind}".strip()
+        text, label = message_of(body), label_of(head.status, body)
         if head.status in _BUSY:
             # A spend cap says 429 with no hint when to come back, but so do many gateways.
             return Refused(Refusal.BUSY, label)
@@ -230,16 +231,37 @@ def _extend(messages: list[Any], role: str, content: list[Json]) -> None:
     messages[-1] = {**last, "content": [*blocks, *content]}
 
 
-def _spoken(content: list[Json]) -> list[Json]:
-    return [b for b in content if b.get("type") != "text" or as_text(b.get("text")).strip()]
+def _replayed(content: list[Json]) -> list[Json]:
+    """Return of an attempt's content what a later request may carry.
+
+    By policy thinking and calls are shown as they come, and so a half one may be in it. Thinking
+    behind text is refused where no server tool stands between ("the first block must be
+    `thinking`"); outside a tool-use turn it may be left out.
+    """
+    answered = {block.get("tool_use_id") for block in content}
+    kept = [block for block in content if _whole(block, answered)]
+    if not any(block.get("type") in SERVER_CALLS for block in kept):
+        first = kept[0].get("type") if kept else None
+        kept = kept if first in THINKING else [b for b in kept if b.get("type") not in THINKING]
+    while kept and kept[-1].get("type") in THINKING:
+        kept.pop()
+    return kept
+
+
+def _whole(block: Json, answered: set[object]) -> bool:
+    kind = block.get("type")
+    if kind == TEXT:
+        return bool(as_text(block.get("text")).strip())
+    if kind in SERVER_CALLS:
+        return block.get("id") in answered
+    return kind != CALL and (kind != "thinking" or bool(block.get("signature")))
 
 
 def _stripped(content: list[Json]) -> list[Json]:
     """Strip the end of the last text: a final assistant turn must not end in whitespace."""
-    kept = _spoken(content)
-    if kept and kept[-1].get("type") == "text":
-        kept = [*kept[:-1], {**kept[-1], "text": as_text(kept[-1].get("text")).rstrip()}]
-    return kept
+    if content and content[-1].get("type") == TEXT:
+        return [*content[:-1], {**content[-1], "text": as_text(content[-1].get("text")).rstrip()}]
+    return content
 
 
 class AnthropicMessages:
@@ -259,14 +281,6 @@ class AnthropicMessages:
     def call(self, request: Request) -> Call:
         """Read a request. Raises `Untouched` when it is not one we can read."""
         return Call(request.path, read_body(request))
-
-
-def _error(body: bytes) -> tuple[str, str]:
-    try:
-        error = as_json(as_json(loads(body)).get("error"))
-    except ValueError:
-        return "", ""
-    return as_text(error.get("type")), as_text(error.get("message"))
 
 
 DIALECT = AnthropicMessages()

@@ -12,6 +12,7 @@ from typing import Any
 
 from continuation.policy import Policy
 from continuation.providers._answer import Answer
+from continuation.providers._error_body import label_of, message_of
 from continuation.providers._gemini_answer import GeminiAnswer
 from continuation.providers._gemini_form import GeminiForm
 from continuation.providers._gemini_parts import spoken
@@ -177,8 +178,7 @@ class Call:
 
     def refused(self, head: Head, body: bytes) -> Refused:
         """Classify an error answer to a later attempt."""
-        kind, text = _error(body)
-        label = f"{head.status} {kind}".strip()
+        text, label = message_of(body), label_of(head.status, body)
         if head.status in _BUSY:
             return Refused(Refusal.BUSY, label, wait=_delay(body))
         if found := _RANGE.search(text):
@@ -298,16 +298,6 @@ class Gemini:
     def call(self, request: Request) -> Call:
         """Read a request. Raises `Untouched` when it is not one we can read."""
         return Call(request.path, read_body(request))
-
-
-def _error(body: bytes) -> tuple[str, str]:
-    """Return status and message of an error; a stream's comes in an array."""
-    try:
-        told = loads(body)
-    except ValueError:
-        return "", ""
-    error = as_json(as_json(next(iter(as_list(told)), told)).get("error"))
-    return as_text(error.get("status")), as_text(error.get("message"))
 
 
 def _delay(body: bytes) -> float | None:

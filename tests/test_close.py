@@ -7,7 +7,7 @@ import contextlib
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import anthropic
@@ -19,6 +19,7 @@ from shells import LONG, PATIENCE, Way, ask, both, create, gone, last, told
 
 import continuation
 from continuation import Event, Policy, Recovering, Retrying, Truncated
+from continuation.http import AsyncHealingClient, HealingClient
 from continuation.simulator import Call, Reply, Simulator, Text
 
 HALF = LONG[:60]
@@ -536,3 +537,41 @@ def test_a_token_that_is_renewed_during_a_turn_is_used_from_then_on(kind: Any) -
             "Bearer token-1",
             "Bearer token-2",
         ]
+
+
+@both
+def test_a_stream_that_fails_to_close_leaves_nothing_else_open(kind: Any) -> None:
+    """A transport of somebody else's may raise when its response is closed."""
+
+    class Stubborn(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+        closed = 0
+
+        def __iter__(self) -> Iterator[bytes]:
+            yield b"event: ping\ndata: {}\n\n"
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            yield b"event: ping\ndata: {}\n\n"
+
+        def close(self) -> None:
+            Stubborn.closed += 1
+            message = "it stays open"
+            raise RuntimeError(message)
+
+        async def aclose(self) -> None:
+            self.close()
+
+    def answer(_: httpx2.Request) -> httpx2.Response:
+        head = {"content-type": "text/event-stream"}
+        return httpx2.Response(200, headers=head, stream=Stubborn())
+
+    with Way(kind) as way:
+        origin = way.http(transport=httpx2.MockTransport(answer))
+        make = way.pick(HealingClient, AsyncHealingClient)
+        client = make(origin, continuation.wrap(way.bare("http://x"))._client.engine, owned=True)
+        request = client.build_request("POST", "http://x/v1/messages", json=ask())
+        opened = [way.do(client.send(request, stream=True)) for _ in range(3)]
+        with pytest.raises(RuntimeError, match="it stays open"):
+            way.do((client.close if kind == "sync" else client.aclose)())
+        assert len(opened) == 3
+        assert Stubborn.closed == 3
+        assert origin.is_closed

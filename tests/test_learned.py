@@ -220,6 +220,27 @@ def test_the_file_is_bounded(path: Path) -> None:
     assert (len(kept), kept[-1]) == (MOST, str(MOST + 49))
 
 
+def test_a_name_without_end_is_not_kept_and_costs_nothing_else(path: Path) -> None:
+    learned = attached(path)
+    for number in range(40):
+        for width in (300, 100_000):
+            learned.learn_ceiling(("h", "c", f"{number:*>{width}}"), 5)
+    assert len(read(path).lessons) == 40
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-that-name/learned.json", "~/learned.json"])
+def test_a_home_that_is_not_there_is_a_warning(
+    name: str, sim: Simulator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def nobody(*_: object) -> None:
+        raise KeyError
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    assert turn(sim, Path(name), REST) == [1000]
+    assert f"learned_file {name} is not used" in caplog.text
+
+
 def test_a_file_made_anew_by_somebody_else_is_not_mixed_with(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

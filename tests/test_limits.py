@@ -340,6 +340,10 @@ def test_a_client_for_many_tenants_does_not_grow_without_end() -> None:
     learned.learn_ceiling(0, 2_000)  # used again, so 1 is now the one unused for longest
     learned.learn_ceiling(3, 1_003)
     assert [learned.get_ceiling(n) for n in range(4)] == [2_000, None, 1_002, 1_003]
+    learned.get_ceiling(0)  # looked at, and so used
+    for n in (4, 5):
+        learned.learn_ceiling(n, 1_000 + n)
+    assert [learned.get_ceiling(n) for n in (0, 2, 3)] == [2_000, None, None]
 
 
 # -- the refresh script --------------------------------------------------------------------------

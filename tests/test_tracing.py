@@ -17,7 +17,7 @@ from rig import FAST, HOWS, How, ask, run
 
 import continuation
 from continuation import Policy, tracing
-from continuation.simulator import Reply, Simulator, Text
+from continuation.simulator import Reply, Scenario, Simulator, Text
 
 WORDS, SECRET = "Bernstein", "sk-ant-very-secret"
 CUT = Reply([Text(f"{WORDS}, ")], stop="max_tokens", usage={"output_tokens": 1000})
@@ -126,6 +126,26 @@ def test_a_turn_is_one_span_and_its_attempts_are_its_children(
     assert [a.attributes["continuation.discarded"] for a in attempts] == [
         attempt.discarded for attempt in ran.told.attempts
     ]
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/v1/messages", "anthropic"),
+        ("/v1/chat/completions", "openai"),
+        ("/v1/responses", "openai"),
+        ("/v1beta/models/gemini-3.6-flash:generateContent", "gcp.gemini"),
+    ],
+)
+def test_each_format_has_the_conventions_name_of_its_provider(
+    path: str, name: str, provider: Provider
+) -> None:
+    with Simulator(scenario=Scenario(any_model=True)) as sim, continuation.http_client() as client:
+        asked = {"model": "m", "max_tokens": 1000, "messages": [{"role": "user", "content": "Go."}]}
+        contents = [{"role": "user", "parts": [{"text": "Go."}]}]
+        body = {"contents": contents} if "gemini" in path else {"input": "Go.", **asked}
+        client.post(f"{sim.url}{path}", json=body, headers={"x-api-key": "k"})
+    assert {s.attributes["gen_ai.provider.name"] for s in provider.of("continuation")} == {name}
 
 
 def test_names_and_counts_are_those_of_the_genai_conventions(
