@@ -5,9 +5,11 @@ client = continuation.wrap(anthropic.Anthropic())
 
 from typing import TYPE_CHECKING
 
+from continuation.decide import Outcome
 from continuation.override import override
 from continuation.policy import Policy
 from continuation.report import (
+    Attempt,
     Escalating,
     Event,
     Finished,
@@ -20,6 +22,7 @@ from continuation.report import (
     report,
     watch,
 )
+from continuation.types import Usage
 from continuation.wrap import async_http_client, http_client, wrap
 
 if TYPE_CHECKING:
@@ -28,9 +31,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Attempt",
     "Escalating",
     "Event",
     "Finished",
+    "Outcome",
     "Policy",
     "Recovering",
     "RepairPolicy",
@@ -39,6 +44,7 @@ __all__ = [
     "Report",
     "Retrying",
     "Truncated",
+    "Usage",
     "Violation",
     "__version__",
     "async_http_client",

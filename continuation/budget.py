@@ -23,9 +23,9 @@ HOPS = 32
 class Budget:
     """The counts of one turn, and the output limit of its next attempt.
 
-    The bound on everything: `sent` grows with each upstream call and never passes `max_attempts`
-    and `HOPS` together; escalation and guidance happen once, recoveries and resumptions have
-    budgets that only shrink.
+    The bound on everything: `sent` grows with each upstream call but the look-up of a ceiling and
+    never passes `max_attempts` and `HOPS` together; escalation, less thinking and guidance happen
+    once, recoveries and resumptions have budgets that only shrink.
     """
 
     def __init__(

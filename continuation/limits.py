@@ -3,9 +3,9 @@
 `models.toml` beside this file is the table. One row is one family: a glob over the *normalised*
 model id and what holds for every model it matches. Providers, clouds, gateways and local servers
 spell one model in many ways; `find` undoes the spelling, then the most specific row wins, which is
-the one with the longest literal prefix. A model without a row gets no guess here: callers use
-`DEFAULT_CEILING` and let the provider correct it, since a limit that is too large is refused by a
-free error that names the right one (`Learned` keeps that lesson).
+the one with the longest literal prefix. A model without a row gets no guess here: its dialect has a
+generous default, and the provider corrects it, since a limit that is too large is refused by a free
+error that names the right one (`Learned` keeps that lesson).
 """
 
 from __future__ import annotations

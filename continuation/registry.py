@@ -26,5 +26,9 @@ def dialects() -> tuple[Dialect, ...]:
     found = {name: importlib.import_module(path).DIALECT for name, path in BUILT_IN.items()}
     for point in entry_points(group=GROUP):
         if point.name not in found:
-            found[point.name] = point.load()
+            try:
+                found[point.name] = point.load()
+            except Exception as error:
+                error.add_note(f"while loading the dialect {point.name!r} of {point.value!r}")
+                raise
     return tuple(cast("Dialect", dialect) for dialect in found.values())

@@ -16,8 +16,9 @@ Two rules shape the code:
   paid turn again. The shell keeps a `Tape` for that; nothing here relies on it.
 
 Bounds: at most 1 + 1 + `max_recoveries` attempts that the model answers, plus
-`max_drop_recoveries` after drops and one guided one; retries, lessons and the look-up are counted
-with them against `max_attempts`, which nothing passes but a provider's own hops: `budget.HOPS`.
+`max_drop_recoveries` after drops, and one each with less thinking and with guidance, where policy
+asks for them; retries and lessons are counted with them against `max_attempts`, which nothing
+passes but a provider's own hops (`budget.HOPS`) and the look-up of a ceiling, made once.
 """
 
 from __future__ import annotations

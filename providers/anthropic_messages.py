@@ -1,7 +1,7 @@
 """The Anthropic Messages format (`POST .../v1/messages`), Vertex and Foundry paths included.
 
 Wire facts: API reference "Messages", docs "Handling stop reasons", "Streaming", "Extended
-thinking", "Errors", and the behaviour of anthropic 2.11.
+thinking", "Errors", and the behaviour of anthropic 2.12.
 """
 
 from __future__ import annotations
