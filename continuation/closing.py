@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from continuation.decide import Action, Decision, Outcome
 from continuation.dialect import Answer, Call
@@ -50,6 +50,14 @@ def closing(
     else:
         close = Close(usage=usage, truncated=truncated)
     return Closing(close, outcome, decision.reason)
+
+
+def as_shown(end: Closing, answer: Answer) -> Closing:
+    """Return how the turn ended, now that all of it was shown: a half call is no healed turn."""
+    if end.outcome is not Outcome.HEALED or not answer.half_call:
+        return end
+    reason = "a function call that was shown as it came stays half"
+    return replace(end, outcome=Outcome.TRUNCATED, reason=reason)
 
 
 def _joined(so_far: Report) -> bool:

@@ -79,6 +79,11 @@ class Answer(Protocol):
         ...
 
     @property
+    def half_call(self) -> bool:
+        """Whether a call went out as it came, by policy, and nothing made it whole."""
+        ...
+
+    @property
     def cut_name(self) -> str:
         """Name of the call that was cut (`""` when none was)."""
         ...

@@ -57,6 +57,8 @@ def _stops_short(ending: Ending, answer: Answer, *, structured: bool) -> bool:
     if ending.call is not CallState.NONE:
         return False
     text = answer.open_text
+    if not (text or ending.text or ending.stuck):
+        return True  # all of it went into thinking
     half = structured and bool(text) and not answer.parses()
     return half or text[-1:].isalnum()
 

@@ -29,7 +29,7 @@ from dataclasses import replace
 from continuation import evidence
 from continuation.attempts import Attempts, Build
 from continuation.budget import Budget
-from continuation.closing import as_it_came, closing
+from continuation.closing import as_it_came, as_shown, closing
 from continuation.commands import (
     Attach,
     Command,
@@ -430,6 +430,7 @@ class Turn:
                 self._answer,
             )
             data = self._answer.finish(end.close)
+            end = as_shown(end, self._answer)
             self.recorder.finish(
                 end.outcome, end.reason, stop=self._answer.stop, synthetic=end.close.synthetic
             )

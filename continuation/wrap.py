@@ -44,7 +44,8 @@ def wrap(
 
     `config`: a `Policy`, the path of a TOML file (see `continuation.config`), or a `Config` from
     that module; without one the file that CONTINUATION_CONFIG names, or else the defaults.
-    `on_event`: called with each event of a turn as it happens (`Truncated`, `Escalating`, ..., `Finished`).
+    `on_event`: called with each event of a turn as it happens: `Truncated`, `Escalating`,
+    `Recovering`, `Retrying`, `Repairing`, and `Finished` with the report.
 
     Raises `TypeError` for a client that is not supported, naming those that are, and for an
     `on_event` that cannot be called; what `Policy` raises for a bad `config`; `OSError` when its

@@ -139,7 +139,7 @@ class Answer:
             self._showing.spill()
         # The head of a recovery that broke off is asked for again: half an anchor is no text.
         if not (stop is Stop.DROPPED and self._showing.joint.waits):
-            self._showing.finish_text(dropped=stop is Stop.DROPPED)
+            self._showing.finish_text(ended=stop is Stop.END)
             self._showing.joint.place_asides()
             self._remember()
         return self._standing(stop, error)
@@ -281,6 +281,12 @@ class Answer:
         return self._stop
 
     @property
+    def half_call(self) -> bool:
+        """Whether a call went out as it came, by policy, and nothing made it whole."""
+        calls = (block for block in self._sink.blocks if block.kind == CALL)
+        return any(not call.whole(ended=True) for call in calls)
+
+    @property
     def cut_name(self) -> str:
         """Name of the call that was cut."""
         return as_text(self._segment.calls[-1].start.get("name")) if self._segment.calls else ""
@@ -325,9 +331,9 @@ class Answer:
 
     def finish(self, close: Close) -> bytes:
         """End the turn: what is still held and fit to be seen, then the terminal bytes."""
-        self._showing.finish_text(dropped=self._ending is Stop.DROPPED)
+        self._showing.finish_text(ended=self._ending is Stop.END)
         # Whatever the label of an answer whose last call counts as cut, it did not end there.
-        ended = self._ending in {Stop.END, Stop.REFUSED} and close.cut_call is None
+        ended = self._ending is Stop.END and not (close.truncated or close.cut_call)
         show_rest(self._showing, self._sink, close, ended=ended)
         delta: Json = {**self._segment.delta, **self._lasting}
         if close.synthetic:
@@ -335,6 +341,8 @@ class Answer:
             delta["stop_reason"] = self._form.called if calls else self._form.ended
         elif close.truncated or not (self._segment.reason or self._segment.stopped):
             delta["stop_reason"] = self._form.truncated
+        if self.half_call and delta.get("stop_reason") == self._form.called:
+            delta["stop_reason"] = self._form.truncated  # no loop may run it
         if delta.get("stop_reason") != self._segment.reason:
             delta.pop("stop_sequence", None)
         self._stop = as_text(delta.get("stop_reason")) or None

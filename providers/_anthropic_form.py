@@ -10,14 +10,20 @@ import re
 from collections.abc import Iterator, Sequence
 
 from continuation.providers import _sse
-from continuation.providers._blocks import CALL, TEXT, THINKING, Block, Segment
+from continuation.providers._blocks import (
+    CALL,
+    SERVER_CALLS,
+    TEXT,
+    THINKING,
+    Block,
+    Segment,
+    answered,
+)
 from continuation.providers._form import Reader, Skim, Writer
 from continuation.providers._json import as_int, as_json, as_list, as_text, dumps, loads, partial
 from continuation.providers._skim import NamedSkim, first_text, last_object
 from continuation.types import CallState, Ending, Json, Stop, Usage
 
-SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
-"""Calls that the provider runs itself; no request may carry one without its result."""
 _KNOWN = frozenset({TEXT, CALL, "container_upload"}) | SERVER_CALLS | THINKING
 _STOPS = {
     "max_tokens": Stop.LENGTH,
@@ -104,9 +110,7 @@ class MessagesForm:
 
     def carries(self, block: Block, blocks: Sequence[Block]) -> bool:
         """Server tools need their result ("tool use ... without a corresponding ... block")."""
-        if block.kind not in SERVER_CALLS:
-            return True
-        return any(block.start.get("id") == b.start.get("tool_use_id") for b in blocks)
+        return answered(block, blocks)
 
     def knows(self, kind: str) -> bool:
         return kind in _KNOWN or kind.endswith("_tool_result")

@@ -11,7 +11,7 @@ it would have been streamed as, so that all further logic exists once.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from continuation.providers._json import as_json, as_text, dumps, parsed
@@ -20,6 +20,8 @@ from continuation.types import Json
 TEXT = "text"
 CALL = "tool_use"
 """A call for the caller to run; what the provider runs itself has other types."""
+SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
+"""Calls that the provider runs itself; no request may carry one without its result."""
 THINKING = frozenset({"thinking", "redacted_thinking"})
 NATIVE = frozenset(
     {
@@ -167,6 +169,13 @@ class Block:
         if not raw or self.free:
             return self.done and (ended or self.followed)
         return (self.proven or ended) and isinstance(parsed(raw), dict)
+
+
+def answered(block: Block, blocks: Sequence[Block]) -> bool:
+    """Whether a call that the provider runs itself has its result; of other blocks, `True`."""
+    if block.kind not in SERVER_CALLS:
+        return True
+    return any(block.start.get("id") == other.start.get("tool_use_id") for other in blocks)
 
 
 @dataclass(slots=True)

@@ -43,14 +43,15 @@ class _Call:
             return ident != self.ident
         if self.names_on(name):
             return False
-        return bool(name) and (name != self.name or self._whole)
+        return bool(name) and (name != self.name or self.whole)
 
     def names_on(self, name: str) -> bool:
         """Whether a piece that is this call's, if it has no id of its own, has more of its name."""
         return bool(self.ident) and not self.arguments and name not in {"", self.name}
 
     @property
-    def _whole(self) -> bool:
+    def whole(self) -> bool:
+        """Whether the arguments so far are a JSON object."""
         ended = bool(self.arguments) and self.arguments[-1].rstrip().endswith("}")
         return ended and isinstance(parsed("".join(self.arguments)), dict)
 
@@ -72,6 +73,8 @@ class Pieces:
         self._calls: dict[object, _Call] = {}
         """By index, or what stands for it."""
         self._last: _Call | None = None
+        self._held: dict[object, list[Json]] = {}
+        """Pieces of parallel calls, by index, that came while the open one was not whole."""
 
     def take(
         self, delta: Json, choice: Json | None = None, chunk: Json | None = None
@@ -98,6 +101,12 @@ class Pieces:
             call.arguments.append(as_text(piece))
 
     def close(self) -> Iterator[Json]:
+        """End all that was begun."""
+        while self._held:
+            yield from self._next_held()
+        yield from self._stop()
+
+    def _stop(self) -> Iterator[Json]:
         """End the open block; not a call that lacks its arguments, whatever is said to follow."""
         if self._where and not self._lacking():
             yield _blocks.stop(self._open)
@@ -119,7 +128,7 @@ class Pieces:
             yield from self._in(REFUSAL, {"type": REFUSAL})
             yield _blocks.delta(self._open, "refusal_delta", native={REFUSAL: refusal})
         for item in as_list(delta.get("tool_calls")):
-            yield from self._call(as_json(item))
+            yield from self._in_turn(as_json(item))
         if legacy := as_json(delta.get("function_call")):
             yield from self._legacy(legacy)
         native = {k: v for k, v in delta.items() if self._extra(k) and v is not None}
@@ -154,6 +163,32 @@ class Pieces:
             else:
                 yield from self._in(kind, {"type": kind or "part"})
                 yield _blocks.delta(self._open, "part_delta", native={"content": [item]})
+
+    def _in_turn(self, item: Json) -> Iterator[Json]:
+        """Tell one call after the other, though some servers mix the pieces of parallel ones.
+
+        A block that is followed by another one gets no more deltas in most formats.
+        """
+        index = item.get("index")
+        if index in self._held:
+            self._held[index].append(item)
+        elif index is not None and index not in self._calls and self._busy:
+            self._held[index] = [item]
+        else:
+            yield from self._call(item)
+            while self._held and not self._busy:
+                yield from self._next_held()
+
+    def _next_held(self) -> Iterator[Json]:
+        for item in self._held.pop(next(iter(self._held))):
+            yield from self._call(item)
+
+    @property
+    def _busy(self) -> bool:
+        """Whether the open block is a call that is not whole, as far as can be told."""
+        call = self._last
+        is_open = call is not None and self._where != "" and call.block == self._open
+        return is_open and call is not None and not call.whole
 
     def _call(self, item: Json) -> Iterator[Json]:
         """Join by index. Some servers leave it out, or give every call the same one."""
@@ -199,7 +234,7 @@ class Pieces:
         """Be in a block: end the open one if it is another, and begin."""
         if self._where == where:
             return
-        yield from self.close()
+        yield from self._stop() if start["type"] == CALL else self.close()
         self._number += 1
         self._where, self._open = where, self._number
         yield _blocks.start(self._open, start, **traits)

@@ -132,11 +132,11 @@ class Joint:
         self.write(self._last())
         self.place_asides()
 
-    def finish(self, said: str, *, dropped: bool) -> None:
-        """The attempt has ended; `said`: all its text."""
+    def finish(self, said: str, *, ended: bool) -> None:
+        """The attempt is over; `ended`: as it should. `said`: all its text."""
         if self._seam is None:
             return
-        if dropped and self._anchor is not None and self.waits and said in self._before:
+        if not ended and self._anchor is not None and self.waits and said in self._before:
             return  # it broke off while it repeated what it was asked to, and perhaps more
         self.write(self._last())
 

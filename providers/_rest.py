@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from continuation.prompts import cut_call_note
-from continuation.providers._blocks import CALL, TEXT, THINKING, Block
+from continuation.providers._blocks import CALL, TEXT, THINKING, Block, answered
 from continuation.providers._json import as_text
 from continuation.providers._showing import Showing
 from continuation.providers._sink import Sink, text_of
@@ -16,7 +16,9 @@ def show_rest(showing: Showing, sink: Sink, close: Close, *, ended: bool) -> Non
     cut = [block for block in rest if block.kind == CALL and not block.whole(ended=ended)]
     # Whatever ends the turn: half a call goes out only if the caller asked for it.
     lost = [] if close.cut_call == "keep" else cut
-    fit = [block for block in rest if block not in lost and (ended or _fit(block))]
+    fit = [block for block in rest if block not in lost]
+    if not ended:
+        fit = [block for block in fit if _fit(block) and answered(block, rest)]
     calls = [block for block in fit if block.kind == CALL]
     explained = bool(cut) and close.cut_call in {"explain", "guide"}
     while not (ended or calls or explained) and fit and fit[-1].kind in THINKING:
@@ -35,7 +37,7 @@ def _fit(block: Block) -> bool:
     if block.kind in THINKING:
         return block.signed
     if block.kind == TEXT:
-        return bool(block.text)
+        return bool(block.text.strip())
     return block.done or block.kind == CALL
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from continuation.providers._blocks import CALL, TEXT, THINKING, Block, Segment
+from continuation.providers._blocks import CALL, TEXT, THINKING, Block, Segment, answered
 from continuation.providers._joint import Joint
 from continuation.providers._live_calls import LiveCalls
 from continuation.providers._sink import Sink
@@ -47,6 +47,8 @@ class Showing:
         if block.closed:
             return
         self._say(block)
+        if block.done and self.joint.behind and block.kind not in {TEXT, CALL}:
+            block.closed = True  # it stands before text that was shown, and so was shown with it
         if block.done and block.begun:
             block.closed = True
             if self.again and block.kind == TEXT:
@@ -128,20 +130,22 @@ class Showing:
         self._at = last
         self._say(blocks[last])
 
-    def finish_text(self, *, dropped: bool) -> None:
+    def finish_text(self, *, ended: bool) -> None:
         """The attempt's text has ended, or broke off: show what its seam still holds."""
         texts = (block for block in self._segment.blocks if block.kind == TEXT)
         if self.joint.waits and (first := next(texts, None)) and not first.begun:
             self._say(first)  # nothing but white space, or the gate had let it pass
         if self._at < len(self._segment.blocks):
-            self.joint.finish(self._segment.text, dropped=dropped)
+            self.joint.finish(self._segment.text, ended=ended)
 
     def leave(self) -> None:
         """Settle what was left unshown, now that the turn goes on from it."""
         self.joint.leave()
         self.spill()
-        finished = [b for b in self._segment.blocks if b.done and not b.closed and b.kind != CALL]
-        if any(b.kind not in THINKING | {TEXT} for b in finished):
+        blocks = self._segment.blocks
+        finished = [b for b in blocks if b.done and not b.closed and b.kind != CALL]
+        finished = [block for block in finished if answered(block, blocks)]
+        if any(block.kind not in THINKING | {TEXT} for block in finished):
             while finished[-1].kind in THINKING:
                 finished.pop()
             self._show_all(finished)

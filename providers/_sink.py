@@ -62,16 +62,18 @@ class Sink:
 
     @property
     def tail(self) -> str:
-        """The text that a later attempt goes on from: the open one, and what was sealed in it."""
-        said, near = list[str](), self.open_text is not None
+        """The text that a later attempt goes on from: the last, and text right before it."""
+        said, phase = list[str](), None
         for block in reversed(self.blocks):
-            if block.loose and block.kind in THINKING:
-                near = True  # a summary says nothing: the text before it is what was said last
-                continue
-            if not (block.sealed or (near and block.kind == TEXT)):
+            if block.kind in THINKING:
+                continue  # nobody was told it: the text before it is what was said last
+            if block.kind == TEXT:
+                phase = block.phase if phase is None else phase
+                if block.phase != phase:
+                    break
+                said.append(block.text)
+            elif not block.sealed:
                 break
-            said.append(block.text if block.kind == TEXT else "")
-            near = block.sealed
         return "".join(reversed(said))
 
     def start(self, like: Block) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 from continuation.policy import Policy
 from continuation.providers._answer import Answer
-from continuation.providers._anthropic_form import SERVER_CALLS, MessagesForm
-from continuation.providers._blocks import CALL, TEXT, THINKING
+from continuation.providers._anthropic_form import MessagesForm
+from continuation.providers._blocks import CALL, SERVER_CALLS, TEXT, THINKING
 from continuation.providers._error_body import label_of, message_of
 from continuation.providers._json import as_json, as_list, as_text, dumps, loads
 from continuation.providers._requests import read_body

@@ -229,11 +229,12 @@ def test_of_calls_shown_live_an_answer_asked_for_again_tells_only_the_rest(
     assert made[0] == ("call_0", READ)
     if again == "the same" or second.startswith(ARGS[:cut]):
         assert made[1:] == [("call_1", second)]
+        assert finishes(driven) == ["tool_calls"]
     else:
         assert made[1][1] == ARGS[:cut], "what was shown cannot be taken back"
         assert [arguments for _, arguments in made[2:]] == [second]
+        assert finishes(driven) == ["length"], "half a call is in it: no loop may run that"
     assert shown(driven) == "Two files. "
-    assert finishes(driven) == ["tool_calls"]
 
 
 def test_text_flows_as_it_comes_and_calls_wait() -> None:

@@ -93,7 +93,7 @@ PARSED: dict[str, Any] = {"call": CallState.WHOLE, "proven": False}
         pytest.param(FULL, "and the end.", {}, Stop.END, id="after a full stop"),
         pytest.param(END, "and the", {}, Stop.END, id="within its limit"),
         pytest.param(FULL, "and the", {"limit": None}, Stop.END, id="labels trusted"),
-        pytest.param(FULL, "", {}, Stop.END, id="no text at all"),
+        pytest.param(FULL, "", {}, Stop.LENGTH, id="no text at all"),
         pytest.param(FULL, '{"a": "b."', {"structured": True}, Stop.LENGTH, id="half JSON"),
         pytest.param(FULL, "[1]", {"structured": True, "parses": True}, Stop.END, id="whole JSON"),
         pytest.param(replace(FULL, call=CallState.WHOLE), "and the", {}, Stop.END, id="a call"),
