@@ -8,7 +8,7 @@ from continuation.decide import Action, Decision, Outcome
 from continuation.dialect import Answer, Call
 from continuation.policy import Policy
 from continuation.report import Report
-from continuation.types import Close, Ending, Mode, Stop
+from continuation.types import CallState, Close, Ending, Mode, Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,12 @@ class Closing:
     reason: str | None
 
 
-def as_it_came(decision: Decision, ending: Ending, mode: Mode) -> bool:
+def as_it_came(decision: Decision, ending: Ending, mode: Mode, policy: Policy) -> bool:
     """Whether the first answer, looked at, was found whole and goes out byte for byte."""
     whole = ending.stop in {Stop.END, Stop.REFUSED, Stop.WINDOW}
+    half = ending.stop is Stop.REFUSED and ending.call is CallState.CUT
+    if half and policy.cut_call != "keep":
+        return False  # a filter broke in: half a call does not go out, whatever the reason
     return whole and mode is Mode.FIRST and ending.closed and decision.action is Action.FINISH
 
 
@@ -42,7 +45,7 @@ def closing(
         cut = ending.stop is not Stop.WINDOW
         close = Close(usage=usage, cut_call=policy.cut_call, truncated=cut)
     elif decision.action is Action.STOP:
-        synthetic = policy.on_failure == "stop" and not call.structured
+        synthetic = policy.on_failure == "stop" and not (call.structured or answer.half_call)
         close = Close(usage=usage, synthetic=synthetic, truncated=not synthetic)
     elif outcome is Outcome.HEALED and call.structured and _joined(so_far) and not answer.parses():
         close = Close(usage=usage, truncated=True)

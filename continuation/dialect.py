@@ -52,6 +52,10 @@ class Answer(Protocol):
         """Return bytes that became ready for the caller when an attempt ended."""
         ...
 
+    def settle(self) -> None:
+        """The turn will be gone on from here: after this, `open_text` is what a recovery joins."""
+        ...
+
     def revert(self) -> None:
         """Forget the attempt read last; nothing of it is in the turn."""
         ...

@@ -87,8 +87,9 @@ def restored(held: Ending, new: Ending | None, *, resendable: bool) -> Ending:
     `new` is how that attempt ended, `None` if it failed for good; `resendable`: one more drop can
     be made good.
     """
-    dropped = new is not None and new.stop is Stop.DROPPED
-    stop = Stop.DROPPED if dropped else held.stop
+    stop = held.stop
+    if new is not None and new.stop in {Stop.DROPPED, Stop.LENGTH}:
+        stop = new.stop  # cut where it should have made a drop good: there is no room at this limit
     if stop is Stop.DROPPED and held.closed and not resendable:
         stop = Stop.LENGTH  # what we hold was cut, and arrived: no drop makes it a failure
     return replace(held, stop=stop)

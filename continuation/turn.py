@@ -100,6 +100,8 @@ class Turn:
         self._answer: Answer
         self._mode = Mode.FIRST
         self._settled = False
+        self._broke: BaseException | None = None
+        """What ended the caller's own attempt, if that broke off."""
         self._adopt("")
 
     @property
@@ -148,6 +150,7 @@ class Turn:
             return
         yield Attach()
         error = yield Relay(self._answer.first(head, self.tape, self._settle), self.tape)
+        self._broke = error if isinstance(error, BaseException) else None
         ending = self._ended(error)
         while not self._settled:
             yield Show(self._answer.take())
@@ -259,7 +262,7 @@ class Turn:
             recoveries=self._budget.recoveries > 0,
             drops=self._budget.drops > 0,
             think_less=self._budget.may_calm and self._call.calmer() is not None,
-            guide=self._budget.may_guide and ending.alone,
+            guide=self._budget.may_guide and ending.alone and not self._answer.half_call,
         )
 
     # --- going on ------------------------------------------------------------------------------
@@ -331,7 +334,9 @@ class Turn:
         self, action: Action, limit: int | None, held: Ending
     ) -> Generator[Command, Reply, Ending]:
         """Ask the model to go on from what we have."""
-        answer, before = self._answer, self._answer.open_text
+        answer = self._answer
+        answer.settle()
+        before = answer.open_text
         way = Way.GUIDE if action is Action.GUIDE else self._way()
         anchor = choose_anchor(before)
         prompt = self._prompt(action, before, anchor)
@@ -411,9 +416,11 @@ class Turn:
         if decision.action is Action.RAISE:
             self.recorder.finish(outcome, decision.reason)
             yield from map(Show, self.tape.pieces())
-            if error is not None and not isinstance(error, StreamError):
-                yield Raise(error)
-        elif as_it_came(decision, ending, self._mode):
+            # An error event of a later attempt is not on the tape: what broke the first is told.
+            told = self._broke if isinstance(error, StreamError) else error
+            if told is not None:
+                yield Raise(told)
+        elif as_it_came(decision, ending, self._mode, self._policy):
             reason = decision.reason
             if not ending.opened:
                 outcome, reason = Outcome.UNTOUCHED, "the answer could not be read"

@@ -111,6 +111,11 @@ class Answer:
         self._before = len(self.text)
         return self._reading.feed if head.streamed else self._reading.collect
 
+    def settle(self) -> None:
+        """Settle what the turn is gone on from, before it is asked to: what stands at its end."""
+        if not self._showing.joint.waits:  # what a seam holds may still be shown, if nothing comes
+            self._showing.leave()
+
     def revert(self) -> None:
         """Forget the attempt read last; the one before may still show what it holds."""
         self._segment, self._showing = self._earlier
@@ -166,7 +171,7 @@ class Answer:
             usage=self._form.read_usage(segment.usage),
             said=segment.said if opened and not counted else None,
             error=error or stream_error(segment),
-            proven=not segment.calls or segment.calls[-1].proven,
+            proven=not segment.calls or segment.calls[-1].speaks or segment.calls[-1].followed,
             alone=len(segment.calls) < 2,
         )
 
@@ -242,7 +247,8 @@ class Answer:
         if mode in {Mode.FIRST, Mode.FRESH}:
             return True
         hops = mode is Mode.TOKEN  # its end is the answer's, whatever it brought
-        caught_up = mode is Mode.BEHIND and not self._showing.joint.behind  # nothing was left
+        behind = self._showing.joint.behind or self.half_call
+        caught_up = mode is Mode.BEHIND and not behind  # nothing was left
         if (hops or caught_up) and self._ending is Stop.END:
             return True
         return len(text) > self._before or bool(self._segment.calls) or self._hops
@@ -267,7 +273,8 @@ class Answer:
     @property
     def open_text(self) -> str:
         """The visible text a recovery would go on from."""
-        return self._sink.tail or self._showing.held
+        tail = self._sink.tail
+        return tail + self._showing.unshown if tail else self._showing.held
 
     @property
     def content(self) -> list[Json]:
@@ -282,9 +289,10 @@ class Answer:
 
     @property
     def half_call(self) -> bool:
-        """Whether a call went out as it came, by policy, and nothing made it whole."""
-        calls = (block for block in self._sink.blocks if block.kind == CALL)
-        return any(not call.whole(ended=True) for call in calls)
+        """Whether the caller has been shown, by policy, a call that is not whole."""
+        calls = [block for block in self._sink.blocks if block.kind == CALL]
+        last = self._sink.open
+        return self._sink.streamed and (last in calls or any(call.broken for call in calls))
 
     @property
     def cut_name(self) -> str:
@@ -341,7 +349,7 @@ class Answer:
             delta["stop_reason"] = self._form.called if calls else self._form.ended
         elif close.truncated or not (self._segment.reason or self._segment.stopped):
             delta["stop_reason"] = self._form.truncated
-        if self.half_call and delta.get("stop_reason") == self._form.called:
+        if self.half_call and delta.get("stop_reason") in {self._form.called, self._form.ended}:
             delta["stop_reason"] = self._form.truncated  # no loop may run it
         if delta.get("stop_reason") != self._segment.reason:
             delta.pop("stop_sequence", None)

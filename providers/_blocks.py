@@ -163,6 +163,17 @@ class Block:
         signature = self.pieces("signature_delta", "signature")
         return bool(signature or self.start.get("signature"))
 
+    @property
+    def broken(self) -> bool:
+        """Whether a call's arguments are no JSON object, where they have to be one."""
+        raw = self.arguments.strip()
+        return bool(raw) and not self.free and not isinstance(parsed(raw), dict)
+
+    @property
+    def speaks(self) -> bool:
+        """Whether a call's arguments would show that it was cut: only raw JSON does."""
+        return self.proven and not self.free and bool(self.arguments.strip())
+
     def whole(self, *, ended: bool) -> bool:
         """Whether a call's arguments are proven whole; `ended`: the message ended as it should."""
         raw = self.arguments.strip()

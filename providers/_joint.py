@@ -136,7 +136,7 @@ class Joint:
         """The attempt is over; `ended`: as it should. `said`: all its text."""
         if self._seam is None:
             return
-        if not ended and self._anchor is not None and self.waits and said in self._before:
+        if not ended and self._anchor is not None and self.waits and said.strip() in self._before:
             return  # it broke off while it repeated what it was asked to, and perhaps more
         self.write(self._last())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from continuation.providers._blocks import CALL, TEXT, THINKING, Block, Segment, answered
 from continuation.providers._joint import Joint
+from continuation.providers._json import as_text
 from continuation.providers._live_calls import LiveCalls
 from continuation.providers._sink import Sink
 from continuation.types import Mode, Resume
@@ -67,7 +68,8 @@ class Showing:
             self._say_sealed(block)
         elif self.again and kind == TEXT:
             self.joint.say(block)
-        elif kind == CALL or not self.joint.behind:
+        elif kind == CALL or not (self.joint.behind or self.live_calls):
+            # What stands before a call that was shown live was shown as well.
             if self.again:
                 self.joint.end()
             self._say_plain(block)
@@ -109,6 +111,17 @@ class Showing:
             return ""
         before = (b.text for b in blocks[self._at : at] if b.kind == TEXT and not b.begun)
         return last.text if "".join((*before, last.text)).strip() else ""
+
+    @property
+    def unshown(self) -> str:
+        """What `spill` adds to the text that was shown."""
+        if not self.held:
+            return ""
+        block = self._segment.blocks[self._last_said]
+        if not block.begun:
+            return self.held
+        told = (d for d in block.deltas[block.shown :] if d.get("type") == "text_delta")
+        return "".join(as_text(delta.get("text")) for delta in told)
 
     @property
     def _last_said(self) -> int:

@@ -18,11 +18,13 @@ def test_thinking_within_an_echo_is_not_sent_back_behind_text(at: int) -> None:
     assert kinds == [["thinking", "text"], ["text"], ["text", "text"], ["text"]]
 
 
-def test_a_call_shown_live_is_not_sent_back_without_a_result() -> None:
+def test_behind_half_a_call_shown_live_no_other_is_asked_for() -> None:
+    """A guided call would be a second one, and the first can not be taken back."""
     policy = replace(FAST, tool_stream="live", cut_call="guide")
-    again = said(write("b.txt"), stop="tool_use")
-    told = ask(cut(thought(), text("I write."), thought(), half(write())), again, policy=policy)
-    assert told.replayed(1) == ["thinking", "text"]
+    broken = cut(thought(), text("I write."), thought(), half(write()))
+    told = ask(broken, broken, said(write("b.txt"), stop="tool_use"), policy=policy)
+    assert all(len(asked["messages"]) == 1 for asked in told.asked)
+    assert told.message.stop_reason == "max_tokens"
 
 
 def test_live_thinking_that_was_cut_is_not_sent_back() -> None:

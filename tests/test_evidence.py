@@ -78,7 +78,7 @@ def test_without_usage_nothing_is_suspect() -> None:
     assert not evidence.suspect(Ending(stop=Stop.END), 100)
 
 
-END = Ending(stop=Stop.END, usage=Usage(output=99))
+END = Ending(stop=Stop.END, text=True, usage=Usage(output=99))
 FULL = replace(END, usage=Usage(output=100))
 OVER = replace(END, usage=Usage(output=101))
 PARSED: dict[str, Any] = {"call": CallState.WHOLE, "proven": False}
@@ -93,7 +93,8 @@ PARSED: dict[str, Any] = {"call": CallState.WHOLE, "proven": False}
         pytest.param(FULL, "and the end.", {}, Stop.END, id="after a full stop"),
         pytest.param(END, "and the", {}, Stop.END, id="within its limit"),
         pytest.param(FULL, "and the", {"limit": None}, Stop.END, id="labels trusted"),
-        pytest.param(FULL, "", {}, Stop.LENGTH, id="no text at all"),
+        pytest.param(replace(FULL, text=False), "", {}, Stop.LENGTH, id="no text at all"),
+        pytest.param(replace(END, text=False), "", {}, Stop.END, id="no text below"),
         pytest.param(FULL, '{"a": "b."', {"structured": True}, Stop.LENGTH, id="half JSON"),
         pytest.param(FULL, "[1]", {"structured": True, "parses": True}, Stop.END, id="whole JSON"),
         pytest.param(replace(FULL, call=CallState.WHOLE), "and the", {}, Stop.END, id="a call"),
@@ -161,6 +162,7 @@ def test_the_longer_usable_answer_wins(
         (Ending(stop=Stop.DROPPED), True, True, Stop.DROPPED),
         (Ending(stop=Stop.DROPPED), True, False, Stop.LENGTH),
         (Ending(stop=Stop.DROPPED), False, False, Stop.DROPPED),
+        (Ending(stop=Stop.LENGTH), False, True, Stop.LENGTH),
     ],
 )
 def test_a_drop_makes_no_failure_of_an_answer_that_had_arrived(

@@ -147,7 +147,6 @@ def test_mixed_calls_that_are_cut_are_never_shown() -> None:
     assert kept.report.outcome is Outcome.TRUNCATED
 
 
-# Waits for a change of the shared modules.
 def test_a_text_chunk_with_a_lying_reason_is_part_of_what_is_gone_on_from() -> None:
     # The whole limit is used, the last word is beside "stop", and it is half a word.
     lie = chunk({"content": BEFORE[-2:]}, "stop", usage=used(LIMIT))
@@ -157,7 +156,6 @@ def test_a_text_chunk_with_a_lying_reason_is_part_of_what_is_gone_on_from() -> N
     assert told.report.outcome is Outcome.HEALED
 
 
-# Waits for a change of the shared modules.
 def test_free_text_input_at_exactly_the_limit_counts_as_cut() -> None:
     half, all_of_it = patched(PATCH[:-20]), patched(PATCH)
     told = chat(
@@ -175,7 +173,6 @@ def test_free_text_input_below_the_limit_is_whole() -> None:
     assert told.report.outcome is Outcome.COMPLETE
 
 
-# Waits for a change of the shared modules.
 def test_half_of_an_anchor_is_no_text_when_thinking_left_no_room_for_more() -> None:
     def half(asked: Asked) -> Answer:
         return streamed(chunk({"reasoning_content": "Hm."}), *said(anchor_of(asked)[:11]))
@@ -186,7 +183,6 @@ def test_half_of_an_anchor_is_no_text_when_thinking_left_no_room_for_more() -> N
     assert told.report.outcome is Outcome.PARTIAL
 
 
-# Waits for a change of the shared modules.
 def test_a_half_call_that_was_shown_live_is_not_healed_by_an_empty_answer() -> None:
     empty = streamed(reason="stop", count=0)
     told = chat(streamed(*called(WRITE[:30])), empty, tool_stream="live")
@@ -195,7 +191,6 @@ def test_a_half_call_that_was_shown_live_is_not_healed_by_an_empty_answer() -> N
     assert told.report.outcome is Outcome.TRUNCATED
 
 
-# Waits for a change of the shared modules.
 def test_an_error_event_of_a_later_attempt_does_not_hide_what_broke_the_first() -> None:
     broken = Answer(events=[chunk({"role": "assistant", "content": ""}), BREAK])
     error = Answer(events=[{"error": {"message": "busy", "type": "server_error"}}])
@@ -204,7 +199,6 @@ def test_an_error_event_of_a_later_attempt_does_not_hide_what_broke_the_first() 
         chat(broken, error, max_drop_recoveries=1)
 
 
-# Waits for a change of the shared modules.
 @pytest.mark.parametrize("half", [called(WRITE[:30]), [patched(PATCH[:-20])]])
 def test_a_filter_that_breaks_into_a_call_leaves_no_half_call(half: list[Any]) -> None:
     told = chat(streamed(*said(BEFORE), *half, reason="content_filter", count=40))
@@ -220,7 +214,6 @@ def test_by_policy_a_call_that_a_filter_broke_into_is_kept() -> None:
     assert told.calls == [WRITE[:30]]
 
 
-# Waits for a change of the shared modules.
 def test_a_cut_answer_in_place_of_a_dropped_one_is_asked_for_at_the_ceiling() -> None:
     # Thoughts were shown, so that nothing replaces them; at this limit nothing follows them.
     thoughts = [chunk({"reasoning_content": "Hm. "}) for _ in range(3)]
@@ -235,7 +228,6 @@ def test_a_cut_answer_in_place_of_a_dropped_one_is_asked_for_at_the_ceiling() ->
     assert told.report.outcome is Outcome.HEALED
 
 
-# Waits for a change of the shared modules.
 def test_a_half_call_that_was_shown_live_is_not_asked_for_in_pieces() -> None:
     small = streamed(*called(WRITE), reason="tool_calls", count=20)
     policy: Json = {"escalate": False, "tool_stream": "live", "cut_call": "guide"}
@@ -245,7 +237,6 @@ def test_a_half_call_that_was_shown_live_is_not_asked_for_in_pieces() -> None:
     assert told.report.outcome is Outcome.TRUNCATED
 
 
-# Waits for a change of the shared modules.
 def test_thoughts_alone_at_exactly_the_limit_are_no_whole_answer() -> None:
     thoughts = [chunk({"reasoning_content": "Hm. "}) for _ in range(3)]
     whole_one = streamed(*thoughts, *said(BEFORE), reason="stop", count=1100)
@@ -360,7 +351,6 @@ def respond(*answers: Answer | Rule, stream: bool, **policy: Any) -> Told:
     return Told(got.output_text, calls, str(got.status), report)
 
 
-# Waits for a change of the shared modules.
 def test_what_stands_behind_the_text_is_known_before_a_recovery_is_asked_for() -> None:
     # No recovery can join a text that the provider's own search has followed.
     cut = response(message(BEFORE, 1), SEARCHED, thought(2), why="max_output_tokens")
@@ -374,7 +364,6 @@ def test_what_stands_behind_the_text_is_known_before_a_recovery_is_asked_for() -
     assert told.report.outcome is Outcome.HEALED
 
 
-# Waits for a change of the shared modules.
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_input_of_a_custom_call_at_exactly_the_limit_counts_as_cut(stream: bool) -> None:
     half, all_of_it = response(patch_item(PATCH[:-20])), response(patch_item(PATCH), count=1200)
@@ -386,7 +375,6 @@ def test_the_input_of_a_custom_call_at_exactly_the_limit_counts_as_cut(stream: b
     assert told.report.outcome is Outcome.HEALED
 
 
-# Waits for a change of the shared modules.
 def test_a_search_in_front_of_a_call_that_was_shown_live_does_not_part_it_from_its_rest() -> None:
     half = call_item(WRITE[:30], "incomplete")
     cut = response(message(BEFORE, 1), SEARCHED, half, why="max_output_tokens")

@@ -209,7 +209,6 @@ def test_a_last_event_that_lacks_its_blank_line_counts(newline: str, rest: int) 
     assert len(driven.requests) == 2
 
 
-# Waits for a change in providers/_answer.py.
 def test_a_last_event_counts_if_the_connection_breaks_behind_it() -> None:
     answers = iter([sse(events).rstrip() for events in SCENES["text"]])
     broken = httpx2.RemoteProtocolError("peer closed connection")
