@@ -51,7 +51,7 @@ class Call:
         self._vendor = vendor
         self._manners = manners
         self._asked: int | None = None
-        self._added = False
+        self._added = self._guessed = False
         """The last request asks for usage where the caller's does not."""
         deployed = _DEPLOYMENT.search(request.path)
         self.model = as_text(body.get("model")) or (deployed[1] if deployed else "")
@@ -222,13 +222,16 @@ class Call:
         """Classify an error answer; a parameter that is not taken is put in another way, once."""
         refused = errors.refused(head.status, body, self._asked)
         limit = errors.wrong_parameter(head.status, body)
-        if limit is not None and self._manners.limit != limit and self._manners.limit is None:
+        if limit is not None and self._manners.limit is None:
             self._manners.limit = limit
             return Refused(Refusal.FORM, refused.error)
+        if self._guessed and refused.kind is Refusal.FINAL:
+            self._manners.counts = True  # without it as well: that was not the reason
         # It may be what an unknown server does not take, in words nobody knows.
         strange = self._added and self._vendor.name == UNKNOWN
-        guessed = strange and refused.kind is Refusal.FINAL and head.status in {400, 422}
-        if self._manners.counts and (guessed or errors.refuses_stream_options(head.status, body)):
+        self._guessed = strange and refused.kind is Refusal.FINAL and head.status in {400, 422}
+        refuses = self._guessed or errors.refuses_stream_options(head.status, body)
+        if self._manners.counts and self._added and refuses:
             self._manners.counts = False
             return Refused(Refusal.FORM, refused.error)
         return refused
@@ -322,6 +325,7 @@ class OpenAIChat:
 
     def _known(self, host: str, model: str) -> _Manners:
         manners = self._manners.setdefault((host, model), _Manners())
+        self._manners.move_to_end((host, model))
         while len(self._manners) > _MOST:
             self._manners.popitem(last=False)
         return manners

@@ -184,6 +184,33 @@ def test_a_date_that_no_calendar_has_asks_for_nothing(date: str) -> None:
     assert retry_after({"retry-after": date}) is None
 
 
+def test_a_refusal_of_something_else_switches_no_usage_off() -> None:
+    """Nobody knows the words of an unknown server; what does not help was not what it meant."""
+    turns: list[list[Any]] = []
+
+    def rule(asked: Asked) -> Answer:
+        options = asked.body.get("stream_options")
+        if len(asked.body["messages"]) > 1:
+            turns[-1].append(options)
+            return Answer({"error": {"message": "not today", "type": "odd"}}, status=400)
+        turns.append([options])
+        cut = sse(chat_chunk({"content": "One, two"}), chat_chunk({}, "length"))
+        return Answer(events=[*cut, "[DONE]"])
+
+    with (
+        Canned(rule) as server,
+        openai.OpenAI(base_url=f"{server.url}/v1", api_key="k", max_retries=0) as bare,
+    ):
+        client = continuation.wrap(bare, config=FAST)
+        for _ in range(2):
+            list(
+                client.chat.completions.create(
+                    model="m", max_tokens=1000, messages=GO, stream=True
+                )
+            )  # fmt: skip
+    assert turns == [[None, {"include_usage": True}, None]] * 2
+
+
 # --- what a report may say ---------------------------------------------------------------------
 
 SECRET = "could not parse 'my secret prompt'"
