@@ -88,11 +88,6 @@ def lasting(error: Mapping[str, object]) -> bool:
     return False
 
 
-def wants_stream(status: int, body: bytes) -> bool:
-    """Whether the request was refused only because it was not streamed."""
-    return status in _READ and _compile(_WANTS_STREAM).search(text_of(body)) is not None
-
-
 def refuses_stream_options(status: int, body: bytes) -> bool:
     """Whether the request was refused because it asked for usage in the stream."""
     return status in _READ and _compile(_STREAM_OPTIONS).search(text_of(body)) is not None
@@ -383,5 +378,3 @@ _LASTING = (
     r"invalid|bad_?request|authenti|permission|unauthori[sz]ed|forbidden|not_?found"
     r"|context_length|insufficient_quota|exceeded_current_quota|content_(?:filter|policy)"
 )
-# Fireworks; DashScope.
-_WANTS_STREAM = r"must have stream ?= ?true|only support stream mode"

@@ -17,7 +17,6 @@ from continuation.providers._openai_errors import (
     refused,
     refuses_stream_options,
     truncated,
-    wants_stream,
     wrong_parameter,
 )
 from continuation.types import Refusal
@@ -231,20 +230,6 @@ def test_a_validator_refuses_a_name_by_its_place() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        FINALS["stream"],
-        "This model only support stream mode, please enable the stream parameter to access the"
-        " model.",
-    ],
-)
-def test_some_servers_want_a_stream(message: str) -> None:
-    assert wants_stream(400, nested(message))
-    assert not wants_stream(503, nested(message))
-    assert not wants_stream(400, nested(CEILINGS["openai"][0]))
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
         "Unrecognized request argument supplied: stream_options",
         "Unknown parameter: 'stream_options.include_usage'.",
         "body.stream_options: Extra inputs are not permitted",
@@ -297,7 +282,7 @@ def test_it_never_raises_and_a_maximum_is_positive(
     assert answer.maximum is None or answer.maximum > 0
     assert answer.maximum is None or answer.kind in {Refusal.CEILING, Refusal.ROOM, Refusal.BUSY}
     assert wrong_parameter(status, body) in {None, "max_tokens", "max_completion_tokens"}
-    for question in (wants_stream, refuses_stream_options, truncated):
+    for question in (refuses_stream_options, truncated):
         assert question(status, body) in {True, False}
 
 
