@@ -32,6 +32,7 @@ class LiveCalls:
             self._awaited.remove(shown)
             if rest:
                 self._sink.delta({"type": "input_json_delta", "partial_json": rest})
+            if shown is self._sink.open:
                 self._sink.stop()
             return True
         return False
