@@ -142,8 +142,9 @@ class Answer:
         whole = self._resume.mode is Mode.FIRST and stop not in {Stop.LENGTH, Stop.DROPPED}
         if (self._showing.again or self._sink.blocks) and not whole:
             self._showing.spill()
-        # The head of a recovery that broke off is asked for again: half an anchor is no text.
-        if not (stop is Stop.DROPPED and self._showing.joint.waits):
+        # The head of a recovery that broke off comes again, and that of one that pauses goes on:
+        # half an anchor is no text.
+        if not (stop in {Stop.DROPPED, Stop.PAUSED} and self._showing.joint.waits):
             self._showing.finish_text(ended=stop is Stop.END)
             self._showing.joint.place_asides()
             self._remember()
@@ -166,7 +167,7 @@ class Answer:
             stalled=self._showing.joint.stalled,
             stuck=unknown_block(segment, self._form),
             # What breaks off at once may ask with the same token again.
-            token=self._hops or (stop is Stop.DROPPED and self._leads_on),
+            token=self._hops or (stop is Stop.DROPPED and segment.token is not None),
             length=len(text) + waiting(segment),
             usage=self._form.read_usage(segment.usage),
             said=segment.said if opened and not counted else None,
@@ -256,12 +257,7 @@ class Answer:
     @property
     def _hops(self) -> bool:
         """Whether the attempt ended with a token that it was not asked to go on by itself."""
-        return self._leads_on and self._segment.token != self._token
-
-    @property
-    def _leads_on(self) -> bool:
-        """Whether a token stands for all that the turn holds; within an echo it does not."""
-        return self._segment.token is not None and not self._showing.joint.waits
+        return self._segment.token not in {None, self._token}
 
     # --- how it stands -----------------------------------------------------------------------
 

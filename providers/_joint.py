@@ -57,13 +57,13 @@ class Joint:
         )
 
     def hop(self) -> None:
-        """The same answer goes on in another response: nothing is left to be joined."""
-        self._seam = self._joined = None
+        """The same answer goes on in another response, and so does a seam it has not decided."""
+        if not self.waits:
+            self._seam = self._joined = None
 
     def leave(self) -> None:
         """The turn goes on from here in another attempt: what is left needs no joining."""
-        self._follow = None
-        self.hop()
+        self._follow = self._seam = self._joined = None
 
     # --- how it stands -------------------------------------------------------------------------
 

@@ -109,20 +109,27 @@ def test_an_echo_of_text_behind_which_it_thought_is_not_shown(tail: list[Json]) 
     assert (told.text, told.reasons) == (WHOLE, ["STOP"])
 
 
-def test_a_checkpoint_within_an_echo_is_not_gone_on_from() -> None:
-    """It stands for less than the caller has."""
-    dropped = chunk(text(ECHO[:-3]), continuationToken="AAAA")
-    hop = Answer(events=[chunk(text(ECHO[-3:] + REST), reason="STOP")])
-    again = Answer(events=[chunk(text(ECHO + REST), reason="STOP")])
-    asked: list[Any] = []
+@pytest.mark.parametrize("at", [0, 1, len(ECHO) // 2, len(ECHO) - 3, len(ECHO), len(ECHO) + 4])
+@pytest.mark.parametrize("thinks", [False, True])
+@pytest.mark.parametrize("ends", ["CONTINUATION", ""])
+def test_a_seam_goes_on_over_the_hops_of_a_recovery(at: int, thinks: bool, ends: str) -> None:
+    """A hop that pauses, or breaks off behind its checkpoint, may spend all on thinking."""
+    said = ECHO + REST
+    thought = {"text": "Hm.", "thought": True}
+    if at == 0 and not thinks:
+        return
+    parts = ([thought] if thinks else []) + ([text(said[:at])] if at else [])
+    hop = chunk(*parts, reason=ends, continuationToken="AAAA")
+    answers = [CUT, [hop], [chunk(text(said[at:]), reason="STOP")]]
+    asked: list[bool] = []
 
     def answer(request: Asked) -> Answer:
-        asked.append(request.body)
-        if len(asked) < 3:
-            return Answer(events=CUT if len(asked) == 1 else [dropped])
-        return hop if "continuationToken" in request.body else again
+        asked.append("continuationToken" in request.body)
+        return Answer(events=answers[len(asked) - 1])
 
-    assert stream(answer, model=LONG).text == WHOLE
+    told = stream(answer, model=LONG)
+    assert (told.text, asked) == (WHOLE, [False, False, True])
+    assert told.report.outcome is Outcome.HEALED
 
 
 # --- ends ---------------------------------------------------------------------------------------
