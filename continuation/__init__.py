@@ -5,10 +5,11 @@ client = continuation.wrap(anthropic.Anthropic())
 
 from typing import TYPE_CHECKING
 
-from continuation.decide import Outcome
-from continuation.override import override
+from continuation.attach.doors import async_http_client, http_client, wrap
+from continuation.config.override import override
+from continuation.engine.table import Outcome
 from continuation.policy import Policy
-from continuation.report import (
+from continuation.reports.report import (
     Attempt,
     Escalating,
     Event,
@@ -23,7 +24,6 @@ from continuation.report import (
     watch,
 )
 from continuation.types import Usage
-from continuation.wrap import async_http_client, http_client, wrap
 
 if TYPE_CHECKING:
     from continuation.history import Repaired, RepairPolicy, Violation, repair, validate

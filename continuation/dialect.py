@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from continuation.policy import Policy
-from continuation.seam import Verdict
+from continuation.seams.seam import Verdict
 from continuation.types import (
     Close,
     Ending,

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from continuation import retry
+from continuation.engine import backoff as retry
 from continuation.simulator import Call, Reply, Scenario, Simulator, Text, tokens
 from continuation.simulator.faults import Attempts
 from continuation.simulator.model import PREFACE, Ask

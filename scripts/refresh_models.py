@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Entry = dict[str, Any]
 
-TABLE: Final = Path(__file__).parents[1] / "continuation" / "models.toml"
+TABLE: Final = Path(__file__).parents[1] / "continuation" / "limits" / "models.toml"
 SOURCE: Final = "litellm"
 KEYS: Final = (
     "match", "ceiling", "window", "prefill", "thinking",

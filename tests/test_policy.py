@@ -9,9 +9,9 @@ from typing import Any
 
 import anthropic
 import pytest
-from drive import STREAM, Answered, call_block, closing, drive, opening, sse, text_block
-from rig import FAST, OLD, How, ask, body_of, limits, run
-from spending import repeat, spend
+from support.drive import STREAM, Answered, call_block, closing, drive, opening, sse, text_block
+from support.rig import FAST, OLD, How, ask, body_of, limits, run
+from support.spending import repeat, spend
 
 import continuation
 from continuation import Policy

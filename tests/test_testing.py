@@ -11,11 +11,11 @@ from typing import Any
 
 import anthropic
 import pytest
-from rig import NEW, ask
+from support.rig import NEW, ask
 
 import continuation
 from continuation import Policy, Retrying
-from continuation.decide import Outcome
+from continuation.engine.table import Outcome
 from continuation.testing import ANSWER, SCENARIOS, Rehearsal, set_testing, simulate, simulator
 
 __all__ = ["simulator"]

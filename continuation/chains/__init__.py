@@ -9,6 +9,7 @@ Design: design/chains.md.
 """
 
 from continuation.chains.entries import Alias, Entry, Find, Key, Lost, Turn
+from continuation.chains.replay import ChainLost, ReplayLimits
 from continuation.chains.rules import (
     Content,
     Rewritten,
@@ -20,7 +21,6 @@ from continuation.chains.rules import (
 from continuation.chains.sqlite import SqliteStore
 from continuation.chains.stores import MemoryStore, Store
 from continuation.chains.tenant import Chains, Tenant
-from continuation.history.chain import ChainLost, ReplayLimits
 
 __all__ = [
     "Alias",

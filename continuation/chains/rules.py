@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from continuation.chains.entries import Alias, Entry, Find, Lost, Turn
-from continuation.history.chain import (
+from continuation.chains.replay import (
     ChainLost,
     ReplayLimits,
     as_items,

@@ -8,9 +8,9 @@ from typing import Any
 
 from continuation.chains import rules
 from continuation.chains.entries import Entry, Key
+from continuation.chains.replay import ReplayLimits
 from continuation.chains.rules import Content, Rewritten
 from continuation.chains.stores import MemoryStore, Store
-from continuation.history.chain import ReplayLimits
 
 __all__ = ["Chains", "Tenant"]
 

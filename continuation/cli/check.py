@@ -30,6 +30,6 @@ def add_to(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check each path."""
-    from continuation.history.sessions import check
+    from continuation.sessions import check
 
     return tell(look(arguments.paths, check), as_json=arguments.json)

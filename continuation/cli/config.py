@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from continuation._vendor_tables import checked, vendor_mistakes
 from continuation.cli.exits import CommandError, Exit, reason
 from continuation.cli.screen import screen
 from continuation.cli.words import plural
 from continuation.config import ENVIRONMENT, FILE_NAME, Config, examine, load
+from continuation.config.vendors import checked, vendor_mistakes
 
 if TYPE_CHECKING:
     from continuation.cli.exits import Commands

@@ -14,7 +14,7 @@ import continuation
 from continuation.cli.exits import CommandError, Exit, reason
 from continuation.cli.formats import Ask, Format
 from continuation.cli.words import ATTEMPT_HEAD, attempt_rows, costs, describe, number, refused
-from continuation.report import (
+from continuation.reports.report import (
     Escalating,
     Event,
     Finished,

@@ -23,7 +23,7 @@ from continuation.simulator import Scenario, tokens
 
 if TYPE_CHECKING:
     from continuation.cli.screen import Screen
-    from continuation.report import Report
+    from continuation.reports.report import Report
 
 _RECOVERIES = 3
 _SPARE = 128

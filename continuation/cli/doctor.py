@@ -137,7 +137,7 @@ def _configuration(named: str | None) -> tuple[Config, list[Finding]]:
 
 
 def _vocabulary() -> Finding:
-    from continuation.tokens import vocabulary
+    from continuation.limits.tokens import vocabulary
 
     if name := vocabulary():
         return Finding("ok", "vocabulary", f"{name} is on disk: tokens are counted")

@@ -95,7 +95,7 @@ def _rows(config: Config, model: str) -> Iterator[tuple[str, str, str]]:
 
 def _learned(config: Config, model: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what the file of learned facts says of a model, upstream by upstream."""
-    from continuation.memory import read
+    from continuation.limits.learned_file import read
 
     name = config.policy_for(model).learned_file
     if not name:

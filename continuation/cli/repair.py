@@ -42,7 +42,7 @@ def add_to(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Repair each path."""
     _check_out(arguments.out, arguments.paths)
-    from continuation.history.sessions import mend
+    from continuation.sessions import mend
 
     how = partial(mend, target=arguments.out, in_place=arguments.in_place)
     return tell(look(arguments.paths, how), as_json=arguments.json)

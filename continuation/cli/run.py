@@ -17,7 +17,7 @@ from continuation.cli.screen import is_terminal, screen
 from continuation.cli.sink import Sink, SinkError, open_sink
 from continuation.cli.words import costs, describe, plural, summary
 from continuation.config import Config
-from continuation.report import Event, Finished, Report, Retrying
+from continuation.reports.report import Event, Finished, Report, Retrying
 
 if TYPE_CHECKING:
     from continuation.cli.exits import Commands

@@ -17,8 +17,8 @@ from continuation.cli.words import plural
 if TYPE_CHECKING:
     import argparse
 
-    from continuation.history.sessions import Problem, Session
     from continuation.history.types import Change, Violation
+    from continuation.sessions import Problem, Session
 
 FORMS: Final = """\
 A PATH is a request body (JSON with `messages`, `contents` or `input`), a log with one JSON object a
@@ -169,7 +169,7 @@ def _where(session: Session, path: str) -> str:
 
 
 def _number(session: Session, path: str) -> int | None:
-    from continuation.history.sessions.store import LogSource
+    from continuation.sessions.store import LogSource
 
     place = re.match(r"\w+\[(\d+)\]", path)
     if place is None or not isinstance(session.source, LogSource):

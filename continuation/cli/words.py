@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from continuation.report import (
+from continuation.reports.report import (
     Escalating,
     Event,
     Finished,

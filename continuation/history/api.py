@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from continuation.history import anthropic, gemini, openai_chat, openai_responses, pairing, passes
+from continuation.history import gemini, pairing, passes
+from continuation.history.anthropic import grammar as anthropic
 from continuation.history.classify import HistoryError, classify
 from continuation.history.detect import detect
 from continuation.history.grammar import Grammar, History, Work
+from continuation.history.openai import chat as openai_chat
+from continuation.history.openai import responses as openai_responses
 from continuation.history.tree import Context
 from continuation.history.types import (
     Body,

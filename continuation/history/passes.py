@@ -118,7 +118,7 @@ def _joined(work: Work, first: Message, prompt: Message, second: Message) -> Mes
 
 def _weld(before: str, after: str, *, anchor: str | None) -> str:
     """Two texts as one: what the second says again of the first goes, and nothing else does."""
-    from continuation.seam import SeamKind, join  # few histories hold a pair
+    from continuation.seams.seam import SeamKind, join  # few histories hold a pair
 
     asked = anchor if anchor and before.endswith(anchor) else None
     one, verdict = join(before, after, anchor=asked, unshown=0)

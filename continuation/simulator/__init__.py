@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from .model import tokens
-from .scenario import SIGNED, Block, Call, Raw, Reply, Scenario, Text, Thinking
-from .server import Simulator
-from .wire import Recorded
+from continuation.simulator.model import tokens
+from continuation.simulator.scenario import (
+    SIGNED,
+    Block,
+    Call,
+    Raw,
+    Reply,
+    Scenario,
+    Text,
+    Thinking,
+)
+from continuation.simulator.server import Simulator
+from continuation.simulator.wire import Recorded
 
 __all__ = [
     "SIGNED",

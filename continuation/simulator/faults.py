@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
-from .scenario import Reply, Scenario
+from continuation.simulator.scenario import Reply, Scenario
 
 
 class Attempts:

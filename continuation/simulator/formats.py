@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from continuation.limits import ModelLimits
-
-from .anthropic import AnthropicFormat
-from .gemini import GeminiFormat
-from .openai_chat import ChatFormat
-from .openai_responses import ResponsesFormat
-from .wire import Recorded, WireFormat
+from continuation.simulator.anthropic.format import AnthropicFormat
+from continuation.simulator.gemini.format import GeminiFormat
+from continuation.simulator.openai_chat.format import ChatFormat
+from continuation.simulator.openai_responses.format import ResponsesFormat
+from continuation.simulator.wire import Recorded, WireFormat
 
 
 def formats(models: Mapping[str, ModelLimits]) -> tuple[WireFormat, ...]:

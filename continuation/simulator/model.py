@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from .manners import Opening, opening
-from .scenario import SIGNED, Block, Call, Reply, Scenario, Text, Thinking
+from continuation.simulator.manners import Opening, opening
+from continuation.simulator.scenario import SIGNED, Block, Call, Reply, Scenario, Text, Thinking
 
 CHARS_PER_TOKEN = 4
 PREFACE = "I will write the file now."

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from ._chat_vendors import find_vendor
-from .manners import MANNERS
+from continuation.simulator.manners import MANNERS
+from continuation.simulator.openai_chat.vendors import find_vendor
 
 if TYPE_CHECKING:
     import threading

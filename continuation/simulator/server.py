@@ -15,13 +15,19 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from continuation.limits import ModelLimits
-
-from . import faults
-from ._sending import ClosedError, DropError, Line, send_body, send_events, wait_before_status
-from .formats import formats, in_order
-from .model import Ask, Reciter
-from .scenario import Reply, Scenario
-from .wire import Answer, Json, Recorded, WireFormat
+from continuation.simulator import faults
+from continuation.simulator.formats import formats, in_order
+from continuation.simulator.model import Ask, Reciter
+from continuation.simulator.scenario import Reply, Scenario
+from continuation.simulator.sending import (
+    ClosedError,
+    DropError,
+    Line,
+    send_body,
+    send_events,
+    wait_before_status,
+)
+from continuation.simulator.wire import Answer, Json, Recorded, WireFormat
 
 SETTINGS_HEADER = "x-simulate"
 _NOTHING_TO_SAY = "the script is over and the simulator was given no answer to recite"

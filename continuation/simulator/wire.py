@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
-    from .model import Ask
-    from .scenario import Reply, Scenario
+    from continuation.simulator.model import Ask
+    from continuation.simulator.scenario import Reply, Scenario
 
 Json = dict[str, Any]
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 from wires import Wire
 
-from continuation.commands import Command, Relay, Reply, Script, Send, Show
-from continuation.engine import Engine
+from continuation.engine.commands import Command, Relay, Reply, Script, Send, Show
+from continuation.engine.engine import Engine
+from continuation.engine.turn import Turn
 from continuation.policy import Policy
 from continuation.registry import dialects
-from continuation.report import Report
-from continuation.turn import Turn
+from continuation.reports.report import Report
 from continuation.types import Enough, Head, Request
 
 LIMIT = 64_000

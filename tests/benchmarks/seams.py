@@ -27,8 +27,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from continuation._seam_state import Cut
-from continuation.seam import Seam, choose_anchor, join
+from continuation.seams.seam import Seam, choose_anchor, join
+from continuation.seams.state import Cut
 
 _SIZE = 12000
 

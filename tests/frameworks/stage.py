@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from continuation import Policy, Report
-from continuation.decide import Outcome
+from continuation.engine.table import Outcome
 from continuation.prompts import looks_like_recovery_prompt
 from continuation.simulator import Call, Reply, Simulator, Text
 

@@ -16,7 +16,7 @@ import pytest
 
 from continuation.history import Reason, RepairPolicy, classify, repair, repair_refused, validate
 from continuation.history.wordings import WORDINGS
-from history.notation import DIALECTS, Json, read, write
+from support.notation import DIALECTS, Json, read, write
 
 AN, OC, OR, GE = DIALECTS
 DEAD = RepairPolicy(live=False)

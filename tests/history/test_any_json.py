@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from continuation.history import RepairPolicy, open_calls, repair, validate
 from continuation.history.detect import detect
-from history.damage import FIELDS
-from history.notation import DIALECTS, Json
+from support.damage import FIELDS
+from support.notation import DIALECTS, Json
 
 _KEYS = st.sampled_from(
     [

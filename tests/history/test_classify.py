@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from continuation.history import classify
-from continuation.history.anthropic_rules import RULES
+from continuation.history.anthropic.rules import RULES
 from continuation.history.classify import message_of
 from continuation.history.gemini import GeminiGrammar
 from continuation.history.grammar import Rule
-from continuation.history.openai_rules import CHAT_RULES, RESPONSES_RULES
+from continuation.history.openai.rules import CHAT_RULES, RESPONSES_RULES
 
 FIXTURES: list[tuple[str, str]] = [
     (

@@ -8,7 +8,7 @@ import pytest
 
 from continuation.history import repair, validate
 from continuation.prompts import Cause, recovery_prompt
-from history.notation import DIALECTS, Json, read, write
+from support.notation import DIALECTS, Json, read, write
 
 AN, OC, OR, GE = DIALECTS
 

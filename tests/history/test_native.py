@@ -23,7 +23,7 @@ from continuation.history import (
     validate,
 )
 from continuation.history.wordings import WORDINGS, looks_synthetic
-from history.notation import DIALECTS, Json, anthropic_block, chat_call, read, write
+from support.notation import DIALECTS, Json, anthropic_block, chat_call, read, write
 
 AN, OC, OR, GE = DIALECTS
 DEAD = RepairPolicy(live=False)

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from continuation.history import RepairPolicy, api, repair, validate
-from history.damage import broken, lines, sure_results, texts
-from history.notation import DIALECTS, Json, write
+from support.damage import broken, lines, sure_results, texts
+from support.notation import DIALECTS, Json, write
 
 _MANY = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _POLICIES = st.builds(

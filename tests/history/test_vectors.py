@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from continuation.history import Reason, RepairPolicy, repair, validate
-from history.notation import DIALECTS, read, write
+from support.notation import DIALECTS, read, write
 
 AN, OC, OR, GE = DIALECTS
 ALL = DIALECTS

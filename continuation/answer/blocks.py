@@ -1,0 +1,356 @@
+"""One answer as block events: the vocabulary that every wire format is told in.
+
+The words are those of the Messages format, the richest of them: `message_start`, then for each
+block `content_block_start`, `content_block_delta`..., `content_block_stop`, then `message_delta`
+with the stop reason and the usage, and `message_stop`; `ping`, `error`, and anything else, which is
+passed on as it is. What a block or a delta holds beside its type, text and arguments is the
+format's own and is not looked at here. An answer that came as one JSON body is told as the events
+it would have been streamed as, so that all further logic exists once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from continuation.types import Json
+from continuation.wire.json_values import as_json, as_text, dumps, parsed
+
+TEXT = "text"
+CALL = "tool_use"
+"""A call for the caller to run; what the provider runs itself has other types."""
+SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
+"""Calls that the provider runs itself; no request may carry one without its result."""
+THINKING = frozenset({"thinking", "redacted_thinking"})
+NATIVE = frozenset(
+    {
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+        "error",
+    }
+)
+"""The events that are looked at; a `ping`, or one nobody knows, is passed on."""
+
+
+# --- telling ------------------------------------------------------------------------------------
+
+
+def opening(message: Json) -> Json:
+    """Begin an answer; `message` is what the format says of it as a whole."""
+    return {"type": "message_start", "message": message}
+
+
+def start(index: object, block: Json, **traits: bool) -> Json:
+    """Begin a block. Traits: see `Block`; a `mute` one does not tell that the one before ended."""
+    return {"type": "content_block_start", "index": index, "content_block": block, **traits}
+
+
+def delta(index: object, kind: str, **values: object) -> Json:
+    """Go on in a block."""
+    return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **values}}
+
+
+def stop(index: object) -> Json:
+    """End a block."""
+    return {"type": "content_block_stop", "index": index}
+
+
+def closing(reason: str | None, usage: Json | None = None, **more: object) -> Json:
+    """Say why the answer ends, what it cost, and what else its end carries."""
+    return {"type": "message_delta", "delta": {"stop_reason": reason, **more}, "usage": usage or {}}
+
+
+ENDED: Json = {"type": "message_stop"}
+
+
+# --- keeping ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """One content block: how it began, its deltas, and whether its end came."""
+
+    start: Json
+    deltas: list[Json] = field(default_factory=list[Json])
+    done: bool = False
+    proven: bool = True
+    """A call's argument text came raw; `False` where the server has parsed it."""
+    followed: bool = False
+    """Another block began behind it."""
+    loose: bool = False
+    """Thinking that needs no signature."""
+    free: bool = False
+    """A call whose input is any text, not a JSON object."""
+    sealed: bool = False
+    """Under a signature: it goes out as it is, and nothing is joined to it. Text goes on behind."""
+    begun: bool = False
+    """The caller has seen its beginning..."""
+    shown: int = 0
+    """...and this many of its deltas..."""
+    closed: bool = False
+    """...and its end."""
+    _joined: dict[str, tuple[int, str]] = field(default_factory=dict[str, tuple[int, str]])
+    """By type of delta: how many deltas were looked at, and what they carry. It is asked often."""
+
+    @property
+    def kind(self) -> str:
+        return as_text(self.start.get("type"))
+
+    def pieces(self, kind: str, key: str) -> str:
+        """Join what the deltas of one type carry."""
+        count, joined = self._joined.get(kind, (0, ""))
+        if count < len(self.deltas):
+            said = [delta.get(key) for delta in self.deltas[count:] if delta.get("type") == kind]
+            joined += "".join([piece for piece in said if isinstance(piece, str)])
+            self._joined[kind] = len(self.deltas), joined
+        return joined
+
+    def retell(self, deltas: list[Json]) -> None:
+        """Put other deltas in the place of ours."""
+        self.deltas = deltas
+        self._joined.clear()
+
+    @property
+    def phase(self) -> str:
+        """What part of the answer a text is; texts of two phases are not joined."""
+        return as_text(self.start.get("phase"))
+
+    @property
+    def text(self) -> str:
+        return as_text(self.start.get("text")) + self.pieces("text_delta", "text")
+
+    @property
+    def arguments(self) -> str:
+        """A call's argument text as far as it arrived."""
+        raw = self.pieces("input_json_delta", "partial_json")
+        if raw or not self.start.get("input"):
+            return raw
+        return dumps(self.start["input"]).decode()
+
+    def goes_on(self, event: Json) -> bool:
+        """Whether a block that begins in the next hop of the answer is the rest of this one."""
+        plain = self.kind == TEXT or (self.kind in THINKING and self.loose)
+        sealed = self.sealed or event.get("sealed") is True
+        return plain and not sealed and not self.closed and self.start == event.get("content_block")
+
+    def begins(self, call: Json) -> bool:
+        """Whether this call is what had arrived of another one."""
+        if call.get("type") != CALL or call.get("name") != self.start.get("name"):
+            return False
+        ours, theirs = as_json(parsed(self.arguments or "{}")), as_json(call.get("input"))
+        return all(key in theirs and _starts(theirs[key], value) for key, value in ours.items())
+
+    def rest_of(self, call: Block) -> str | None:
+        """Return what is behind our arguments in those of a call that begins as this one does."""
+        ours, theirs = self.arguments, call.arguments
+        if self.start.get("name") != call.start.get("name"):
+            return None
+        same = as_json(parsed(ours)) == as_json(parsed(theirs)) if self.done else ours == theirs
+        return "" if same else theirs[len(ours) :] if theirs.startswith(ours) else None
+
+    @property
+    def signed(self) -> bool:
+        """A thinking block that the next request may carry."""
+        if self.loose:
+            return True
+        if self.kind == "redacted_thinking":
+            return bool(self.start.get("data"))
+        signature = self.pieces("signature_delta", "signature")
+        return bool(signature or self.start.get("signature"))
+
+    @property
+    def broken(self) -> bool:
+        """Whether a call's arguments are no JSON object, where they have to be one."""
+        raw = self.arguments.strip()
+        return bool(raw) and not self.free and not isinstance(parsed(raw), dict)
+
+    @property
+    def speaks(self) -> bool:
+        """Whether a call's arguments would show that it was cut: only raw JSON does."""
+        return self.proven and not self.free and bool(self.arguments.strip())
+
+    def whole(self, *, ended: bool) -> bool:
+        """Whether a call's arguments are proven whole; `ended`: the message ended as it should."""
+        raw = self.arguments.strip()
+        if not raw or self.free:
+            return self.done and (ended or self.followed)
+        return (self.proven or ended) and isinstance(parsed(raw), dict)
+
+
+def answered(block: Block, blocks: Sequence[Block]) -> bool:
+    """Whether a call that the provider runs itself has its result; of other blocks, `True`."""
+    if block.kind not in SERVER_CALLS:
+        return True
+    return any(block.start.get("id") == other.start.get("tool_use_id") for other in blocks)
+
+
+@dataclass(slots=True)
+class Segment:
+    """What one attempt said: its blocks, and the message fields around them."""
+
+    unary: bool = False
+    message: Json = field(default_factory=dict[str, object])
+    blocks: list[Block] = field(default_factory=list[Block])
+    delta: Json = field(default_factory=dict[str, object])
+    usage: Json = field(default_factory=dict[str, object])
+    events: int = 0
+    stopped: bool = False
+    error: Json | None = None
+    _index: dict[object, Block] = field(default_factory=dict[object, Block])
+    _ahead: Block | None = None
+    """What the first block may go on in, of an answer that was opened again."""
+    _half: Block | None = None
+    """The call that was last when it was opened again, and not proven whole."""
+    _counted: tuple[int, ...] = (0, 0, 0)
+    """How long text, thinking and arguments were then."""
+
+    def add(self, event: Json) -> None:
+        """Take in the next event. Unknown ones change nothing."""
+        self.events += 1
+        handler = _ADD.get(as_text(event.get("type")))
+        if handler is not None:
+            handler(self, event)
+
+    def on_start(self, event: Json) -> None:
+        self.message = as_json(event.get("message"))
+        self._count(self.message.get("usage"))
+
+    def on_block_start(self, event: Json) -> None:
+        self._pass_token()
+        half = self._half
+        if half is not None and half.begins(as_json(event.get("content_block"))):
+            self.blocks.remove(half)  # here it comes again
+            self._half = None
+        if event.get("mute") is not True:
+            for last in self._unfollowed():
+                last.proven = last.followed = True  # the server had finished it
+        before, self._ahead = self._ahead, None
+        if before is not None and before.goes_on(event):
+            before.done = False
+            self._index[event.get("index")] = before
+            return
+        block = Block(
+            as_json(event.get("content_block")),
+            proven=not self.unary and event.get("proven") is not False,
+            loose=event.get("loose") is True,
+            free=event.get("free") is True,
+            sealed=event.get("sealed") is True,
+        )
+        self.blocks.append(block)
+        self._index[event.get("index")] = block
+
+    def on_block_delta(self, event: Json) -> None:
+        self._pass_token()
+        if block := self._index.get(event.get("index")):
+            block.deltas.append(as_json(event.get("delta")))
+
+    def on_block_stop(self, event: Json) -> None:
+        if block := self._index.get(event.get("index")):
+            block.done = True
+
+    def on_delta(self, event: Json) -> None:
+        given = as_json(event.get("delta"))
+        self.delta.update({key: value for key, value in given.items() if value is not None})
+        self._count(event.get("usage"))
+
+    def on_stop(self, event: Json) -> None:
+        self.stopped = True
+
+    def on_error(self, event: Json) -> None:
+        self.error = as_json(event.get("error"))
+
+    def reopen(self) -> None:
+        """The same answer goes on in another attempt: forget how it ended."""
+        self._ahead = self.blocks[-1] if self.blocks else None
+        calls = (block for block in self._unfollowed() if block.kind == CALL)
+        self._half = next((call for call in calls if not (call.proven or call.begun)), None)
+        # If it breaks off at once, the token that leads on from here is still good.
+        self.delta = {"token": self.token} if self.token else {}
+        self.usage, self.message = {}, {}
+        self.events, self.stopped, self.error = 0, False, None
+        self._counted = tuple(map(len, self._parts))
+
+    def _unfollowed(self) -> Iterator[Block]:
+        """Return the blocks that nothing but mute ones stands behind, the last one first."""
+        return itertools.takewhile(lambda block: not block.followed, reversed(self.blocks))
+
+    @property
+    def token(self) -> str | None:
+        """The provider's continuation token, if its last word was one."""
+        return as_text(self.delta.get("token")) or None
+
+    def _pass_token(self) -> None:
+        if self.delta:  # seldom before the end
+            self.delta.pop("token", None)
+
+    def _count(self, usage: object) -> None:
+        # Counts are cumulative; a missing or null one leaves the earlier value.
+        known = {key: value for key, value in as_json(usage).items() if value is not None}
+        self.usage.update(known)
+
+    @property
+    def reason(self) -> str | None:
+        """The provider's stop reason, if it said one."""
+        return as_text(self.delta.get("stop_reason")) or None
+
+    @property
+    def text(self) -> str:
+        """All visible text."""
+        return "".join(block.text for block in self.blocks if block.kind == TEXT)
+
+    @property
+    def said(self) -> str:
+        """All that was generated since it was opened last, as far as it was shown."""
+        parts = zip(self._parts, self._counted, strict=True)
+        return "".join(part[counted:] for part, counted in parts)
+
+    @property
+    def _parts(self) -> tuple[str, str, str]:
+        thought = "".join(b.pieces("thinking_delta", "thinking") for b in self.blocks)
+        return self.text, thought, "".join(call.arguments for call in self.calls)
+
+    @property
+    def calls(self) -> list[Block]:
+        return [block for block in self.blocks if block.kind == CALL]
+
+    def carried(self, *, calls: bool) -> list[Block]:
+        """Return the blocks that a later request may carry.
+
+        Dropped: blank text, unsigned and trailing thinking, and calls that have no result yet: no
+        provider takes them. What else a format cannot send back, it leaves out itself.
+        """
+        kept = [block for block in self.blocks if _carried(block, calls=calls)]
+        while kept and kept[-1].kind in THINKING:
+            kept.pop()
+        return kept
+
+
+def _starts(whole: object, value: object) -> bool:
+    texts = isinstance(whole, str) and isinstance(value, str)
+    return str(whole).startswith(str(value)) if texts else whole == value
+
+
+_ADD = {
+    "message_start": Segment.on_start,
+    "content_block_start": Segment.on_block_start,
+    "content_block_delta": Segment.on_block_delta,
+    "content_block_stop": Segment.on_block_stop,
+    "message_delta": Segment.on_delta,
+    "message_stop": Segment.on_stop,
+    "error": Segment.on_error,
+}
+
+
+def _carried(block: Block, *, calls: bool) -> bool:
+    if block.kind == TEXT:
+        return bool(block.text.strip())
+    if block.kind in THINKING:
+        return block.signed
+    if block.kind == CALL:
+        return calls
+    return block.done

@@ -1,0 +1,213 @@
+"""The first attempt, read at almost no cost: bytes pass as they came, structure is looked at.
+
+An answer that is not cut is never parsed beyond its few structural events. What may be shown is
+decided by one small `Gate`, which also decides it when a cut answer is read again event by event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from continuation.answer.blocks import CALL, TEXT, THINKING, Segment
+from continuation.answer.form import Form
+from continuation.dialect import Settle
+from continuation.policy import Policy
+from continuation.types import PIECE, Ending, Enough, Json, Stop, Tape
+from continuation.wire import sse as _sse
+from continuation.wire.json_values import as_json, as_text
+
+
+class Gate:
+    """Says of each event whether all that was read so far may be shown.
+
+    Text flows. Anything else waits until visible text follows it, so that it can be taken back:
+    a thinking block may be cut before its signature, a function call before its last brace. Once
+    a call has begun, all waits for the end of the message.
+    """
+
+    def __init__(self, policy: Policy, *, hold_calls: bool = False, streamed: bool = True) -> None:
+        """Begin. `hold_calls`: even if by policy calls may be shown as they come.
+
+        `streamed`: the caller reads a stream; in a JSON body nothing is live.
+        """
+        self._live_calls = streamed and policy.tool_stream == "live" and not hold_calls
+        self._live_thinking = streamed and policy.thinking_stream == "live"
+        self._calls = False
+        self.flowing = False
+        """Deltas may be shown unseen."""
+        self.blind = False
+        """Deltas need not be looked at: they flow, or they wait whatever they are."""
+
+    def pass_on(self, events: Sequence[Json]) -> bool:
+        """Take the events of one frame; `True`: it and all before it may be shown."""
+        last = False
+        for event in events:
+            last = self.step(event)
+        return last
+
+    def step(self, event: Json) -> bool:
+        """Take the next event; `True`: it and all before it may be shown."""
+        kind = event.get("type")
+        if kind == "content_block_delta":
+            return self._delta(as_json(event.get("delta")))
+        if kind == "content_block_start":
+            return self._start(as_text(as_json(event.get("content_block")).get("type")))
+        if kind == "content_block_stop":
+            self.flowing, self.blind = False, True
+            return False
+        if kind == "message_delta" and as_json(event.get("delta")).get("stop_reason"):
+            # Perhaps the end: what follows it, and is no text, waits to be seen with it.
+            self.flowing, self.blind = False, self._calls
+        if kind in {"message_delta", "message_stop", "error"}:
+            return False
+        return kind == "message_start" or self.flowing
+
+    def _start(self, kind: str) -> bool:
+        live = (self._live_calls and kind == CALL) or (self._live_thinking and kind in THINKING)
+        self._calls = self._calls or (kind == CALL and not self._live_calls)
+        self.flowing = live and not self._calls
+        self.blind = self.flowing or self._calls or kind != TEXT
+        return self.flowing
+
+    def _delta(self, delta: Json) -> bool:
+        if not self.blind and as_text(delta.get("text")).strip():
+            self.flowing = self.blind = True
+        return self.flowing
+
+
+class FirstStream:
+    """The caller's own attempt as server-sent events."""
+
+    def __init__(self, form: Form, tape: Tape, gate: Gate, settle: Settle) -> None:
+        self._form = form
+        self._reader = form.reader()
+        self._skim = form.skim()
+        self._blank = self._skim.blank
+        self._tape = tape
+        self._gate = gate
+        self._settle = settle
+        self._seen = 0
+        self._sketch = Segment()
+        self.settled: Ending | None = None
+        """How the answer ended, once it may go out as it came; all further bytes pass."""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Return what of the tape may be shown now; `chunk` is already on it."""
+        # The common case, events of flowing text, costs these looks and nothing else; a shell that
+        # is in haste takes them itself.
+        tape = self._tape
+        if tape.flows is not None:
+            if tape.flows(chunk):
+                tape.sent = len(tape.raw)
+                return chunk
+            self._seen, tape.flows = tape.sent, None
+        sent = tape.sent
+        try:
+            return self._feed(chunk)
+        except Enough:
+            raise
+        except Exception:
+            tape.sent = sent  # nothing is returned, so nothing was sent
+            raise
+
+    def _feed(self, chunk: bytes) -> bytes:
+        raw = self._tape.raw
+        if self.settled is not None:
+            return self._show(len(raw), chunk)
+        end = len(raw)
+        if not raw.endswith(self._blank):
+            # Only in what is new: the event that ends an answer can be as long as the answer.
+            new = max(self._seen, end - len(chunk) - len(self._blank) + 1)
+            end = raw.rfind(self._blank, new) + len(self._blank)
+        gate = self._gate
+        if not (
+            gate.blind
+            and end > self._seen
+            and self._skim.skips(raw, self._seen, end, flowing=gate.flowing)
+        ):
+            return self._look(chunk)
+        self._seen = end
+        if not gate.flowing:
+            return b""
+        shown = self._show(end, chunk)
+        if end == len(raw):  # all that came so far was whole events, and is shown
+            self._tape.flows = self._skim.flows
+        return shown
+
+    def _show(self, end: int, chunk: bytes) -> bytes:
+        tape = self._tape
+        start, tape.sent = tape.sent, end
+        if end - start == len(chunk) and end == len(tape.raw):
+            return chunk
+        return bytes(memoryview(tape.raw)[start:end])
+
+    def _look(self, chunk: bytes) -> bytes:
+        """Read the new events one by one."""
+        raw = self._tape.raw
+        if not (raw.endswith(self._blank) or _sse.may_end(raw, self._seen, len(chunk))):
+            return b""
+        return self._read(_sse.frames(raw, self._seen))
+
+    def _read(self, frames: Sequence[_sse.Frame]) -> bytes:
+        shown = b""
+        for frame in frames:
+            start, self._seen = self._seen, frame.end
+            events = () if frame.empty else self._reader.events(frame)
+            for event in events:
+                self._note(event)
+            kinds = {event.get("type") for event in events}
+            if self._gate.pass_on(events):
+                shown += self._show(frame.end, b"")
+            elif frame.empty or kinds == {"ping"}:
+                # No content, and it keeps the caller's connection alive.
+                shown += bytes(self._tape.raw[start : frame.end])
+            if "message_stop" in kinds:
+                return shown + self._end(shown)
+            if "error" in kinds:
+                raise Enough(shown)
+        return shown
+
+    def finish(self) -> None:
+        """The bytes have ended: settle an answer that has said why it ends, and now is known to."""
+        sketch = self._sketch
+        if self.settled or sketch.error or sketch.reason is None:
+            return
+        if self._tape.flows is None and self._tape.raw[self._seen :].strip():
+            return
+        if any(event.get("type") == "message_stop" for event in self._reader.eof()):
+            self._settles()
+
+    def frames(self) -> list[_sse.Frame]:
+        """Return all events that have come, the last one too if it lacks only its blank line."""
+        return _sse.frames(self._tape.raw, final=True)
+
+    def _note(self, event: Json) -> None:
+        if event["type"] in {"content_block_delta", "content_block_stop"}:
+            self._sketch.events += 1
+        else:
+            self._sketch.add(event)
+
+    def _end(self, shown: bytes) -> bytes:
+        if not self._settles():
+            raise Enough(shown)
+        tape = self._tape
+        if not shown and len(tape.raw) - tape.sent > PIECE:
+            tape.due = True
+            return b""
+        return self._show(len(tape.raw), b"")
+
+    def _settles(self) -> bool:
+        """The answer has ended: whether it may go out as it came."""
+        form, sketch = self._form, self._sketch
+        stop = form.stop_of(sketch.reason, closed=True)
+        quick = Ending(
+            stop=Stop.END if stop is Stop.PAUSED else stop,
+            raw=sketch.reason,
+            id=form.identity(sketch.message),
+            usage=form.read_usage(sketch.usage),
+            call=form.quick_calls(self._tape.raw, sketch),
+            text=True,
+        )
+        if self._settle(quick):
+            self.settled = quick
+        return self.settled is not None

@@ -1,0 +1,135 @@
+"""What a wire format adds to `Answer`: how its bytes are told as block events, and written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from continuation.answer.blocks import Block, Segment
+from continuation.types import CallState, Ending, Json, Stop, Usage
+from continuation.wire.sse import Frame
+
+
+class Reader(Protocol):
+    """Tells one attempt's stream as block events."""
+
+    def events(self, frame: Frame) -> Sequence[Json]:
+        """Tell one server-sent event, which is not empty; raises nothing."""
+        ...
+
+    def eof(self) -> Sequence[Json]:
+        """The bytes ended where they should: tell what that alone says."""
+        ...
+
+
+class Skim(Protocol):
+    """Looks at the first attempt's bytes without parsing them; doubt is `False`, and costs time."""
+
+    blank: bytes
+    """What ends an event as this format's servers write it."""
+
+    def flows(self, chunk: bytes) -> bool:
+        """Whether a chunk is nothing but whole events of visible text."""
+        ...
+
+    def skips(self, raw: bytearray, start: int, end: int, *, flowing: bool) -> bool:
+        """Whether the whole events in `raw[start:end]` need no look.
+
+        `flowing`: text flows, and all of them must be text. Otherwise all is held back, and only
+        what ends a block or the answer matters.
+        """
+        ...
+
+
+class Writer(Protocol):
+    """Writes one answer for the caller, as events or as a body; indices count its blocks."""
+
+    def open(self, message: Json) -> bytes: ...
+
+    def start(self, index: int, block: Block) -> bytes: ...
+
+    def delta(self, index: int, block: Block, delta: Json) -> bytes: ...
+
+    def stop(self, index: int, block: Block) -> bytes: ...
+
+    def other(self, event: Json) -> bytes:
+        """Pass on an event that is none of ours."""
+        ...
+
+    def resume(self, message: Json, blocks: Sequence[Block], shown: int) -> None:
+        """From here on events are ours: the caller has had `shown` events, which made `blocks`."""
+        ...
+
+    def closing(self, blocks: Sequence[Block], delta: Json) -> bytes:
+        """Return what would end the answer here, an open block first; changes nothing."""
+        ...
+
+    def end(self, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
+        """Write the terminal events; `delta` has the stop reason in the provider's words."""
+        ...
+
+    def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
+        """Write the whole answer as one JSON body."""
+        ...
+
+
+class Form(Protocol):
+    """One wire format's answers, for one request."""
+
+    ended: str
+    """The stop reason of a synthetic STOP..."""
+    called: str
+    """...and that of one whose answer holds calls."""
+    truncated: str
+    """The provider's word for "output limit"."""
+    lasting: tuple[str, ...]
+    """What an answer's end carries that holds for the whole turn."""
+
+    last: bytes
+    """What stands behind the last event of a stream, if anything does."""
+
+    def reader(self) -> Reader: ...
+
+    def identity(self, message: Json) -> str:
+        """Return the answer's own id, of what its opening said; `""`: it has none."""
+        ...
+
+    def skim(self) -> Skim: ...
+
+    def writer(self) -> Writer: ...
+
+    def explode(self, body: Json) -> Iterable[Json]:
+        """Tell a JSON body as the events it would have been streamed as."""
+        ...
+
+    def stop_of(self, reason: str | None, *, closed: bool) -> Stop:
+        """Read a stop reason; `closed`: the answer's terminal event came."""
+        ...
+
+    def read_usage(self, usage: Json) -> Usage | None:
+        """Return the provider's counts in the engine's words; `None` when it gave none."""
+        ...
+
+    def write_usage(self, native: Json, usage: Usage | None) -> Json:
+        """Return the provider's usage object with our counts; other fields stay as they came."""
+        ...
+
+    def wire(self, block: Block) -> Json:
+        """Return a block as one JSON value, as a later request may carry it."""
+        ...
+
+    def carries(self, block: Block, blocks: Sequence[Block]) -> bool:
+        """Whether a later request may carry this block, of those of its attempt."""
+        ...
+
+    def knows(self, kind: str) -> bool:
+        """Whether an answer with a block of this type can be gone on from."""
+        ...
+
+    def quick_body(self, body: bytes | bytearray) -> Ending | None:
+        """Read how a JSON answer ended without parsing it; `None` when that needs a full look."""
+        ...
+
+    def quick_calls(self, raw: bytearray, sketch: Segment) -> CallState:
+        """Look at the calls of a stream that has ended; `CUT` asks for a full look."""
+        ...

@@ -1,0 +1,107 @@
+"""`wrap`: a client of the same type whose answers come back whole.
+
+The doors alone: what they need, the HTTP layer above all, is imported when one is opened, so that
+`import continuation` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from continuation.policy import shown
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from continuation.config import Source
+    from continuation.reports.report import OnEvent
+
+ClientT = TypeVar("ClientT")
+
+
+def wrap(
+    client: ClientT,
+    *,
+    config: Source = None,
+    on_event: OnEvent | None = None,
+) -> ClientT:
+    """Return a client like `client` whose cut answers are made whole.
+
+    A client of `anthropic` or `openai` is copied: the result is of the same type and shares the
+    HTTP client, and so connections, proxies, auth, hooks and limits; `client` itself is not
+    changed. Closing the result closes the streams it opened and nothing of `client`. What was
+    patched onto `client` itself, as some tracers do, is not copied: wrap first, then trace.
+
+    A `google.genai.Client` cannot be copied. It is changed in place and returned: its inner
+    client's two HTTP clients are replaced by ours that stand for them; it, its `aio` and their
+    `models` become subclasses of the same names, so that a streamed chat remembers each answer as
+    one model turn; and, where aiohttp is installed, its asynchronous requests no longer go through
+    aiohttp but through the SDK's own HTTP client, where a timeout still bounds a call from
+    beginning to end. Closing works as before.
+
+    Wrapping a wrapped client gives it the new `config` and `on_event`, or returns it as it is when
+    there are none. WebSockets (realtime, live) do not use the HTTP client and pass by.
+
+    `config`: a `Policy`, the path of a TOML file (see `continuation.config`), or a `Config` from
+    that module; without one the file that CONTINUATION_CONFIG names, or else the defaults.
+    `on_event`: called with each event of a turn as it happens: `Truncated`, `Escalating`,
+    `Recovering`, `Retrying`, `Repairing`, and `Finished` with the report.
+
+    Raises `TypeError` for a client that is not supported, naming those that are, and for an
+    `on_event` that cannot be called; what `Policy` raises for a bad `config`; `OSError` when its
+    file cannot be read.
+    """
+    from continuation.attach import clients as attach
+
+    _check_listener(on_event)
+    return attach.wrap(client, config=config, on_event=on_event)
+
+
+def http_client(
+    client: httpx2.Client | None = None,
+    *,
+    config: Source = None,
+    on_event: OnEvent | None = None,
+) -> httpx2.Client:
+    """Return an HTTP client for frameworks that take one rather than an SDK client.
+
+    It stands for `client` and leaves it open when closed; without one it makes its own, with the
+    SDKs' defaults, and closes that. Requests that no dialect knows pass through untouched. A
+    client of ours is wrapped as `wrap` wraps one.
+
+    For google-genai it is the `httpx_client` of its `HttpOptions`.
+
+    Raises `TypeError` when `client` is not an `httpx2.Client`, and what `wrap` raises for a bad
+    `config` or `on_event`.
+    """
+    from continuation.attach import clients as attach
+
+    _check_listener(on_event)
+    return attach.http_client(client, config=config, on_event=on_event)
+
+
+def async_http_client(
+    client: httpx2.AsyncClient | None = None,
+    *,
+    config: Source = None,
+    on_event: OnEvent | None = None,
+) -> httpx2.AsyncClient:
+    """Return the asynchronous twin of `http_client`.
+
+    Its connections belong to the event loop in which they were opened; for one loop after another
+    give it a client with `httpx2.Limits(max_keepalive_connections=0)`.
+    """
+    from continuation.attach import clients as attach
+
+    _check_listener(on_event)
+    return attach.async_http_client(client, config=config, on_event=on_event)
+
+
+def _check_listener(on_event: object) -> None:
+    """Say at once what would otherwise be logged at every event, long after."""
+    if on_event is not None and not callable(on_event):
+        message = (
+            f"on_event = {shown('on_event', on_event)}: must be callable with one event, "
+            "as print is"
+        )
+        raise TypeError(message)

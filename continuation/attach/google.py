@@ -1,0 +1,145 @@
+"""Clients of `google-genai`: changed in place, for such a client cannot be copied.
+
+It hands its requests to one inner API client, and that one to a synchronous and an asynchronous
+HTTP client. Those two are what we replace, each by one of ours that stands for it. The
+asynchronous one of the SDK keeps a pool of connections for each event loop below its `send`; ours
+calls that `send`, so that this remains.
+
+Where aiohttp is installed the SDK sends asynchronous requests through it and past its HTTP client;
+the inner client is then told not to. What aiohttp meant by a timeout is kept (`TotalTimeout`).
+"""
+
+# ruff: noqa: SLF001 - a client that exists has no public place to hook into
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import httpx2
+
+from continuation.attach.common import (
+    ClientT,
+    Healing,
+    Unsupported,
+    check_version,
+    classes,
+    name_of,
+    owner_of,
+)
+from continuation.attach.google_chats import dress
+from continuation.attach.total_timeout import TotalTimeout
+
+PACKAGE = "google.genai"
+SUPPORTED = "google.genai.Client (google-genai >= 3)"
+_OLDEST = 3
+_PLACES = ("_httpx_client", "_async_httpx_client", "_http_options", "_use_aiohttp")
+"""What we need of the inner client."""
+_SENDING = ("_request", "_async_request", "_request_once", "_async_request_once")
+"""The inner client's own way to its HTTP clients; one that records or replays has another."""
+_MTLS = ("_use_google_auth_sync", "_use_google_auth_async")
+"""Whether it sends through another library, which presents a client certificate."""
+
+
+def attach(client: ClientT, healing: Healing) -> ClientT:
+    """Put HTTP clients of ours into a client and return it.
+
+    Raises `Unsupported`, and changes nothing, if they would not see each of its requests.
+    """
+    check_version(PACKAGE, _OLDEST)
+    api = _inner(client)
+    if why := _reason(api):
+        raise Unsupported(why)
+    aiohttp = api._use_aiohttp()
+    if aiohttp and (why := _reason_in_aiohttp(api._http_options)):
+        raise Unsupported(why)
+    sync, other = _ours(api, healing, aiohttp=aiohttp)
+    _lead(client, "client", api._httpx_client, sync)
+    _lead(getattr(client, "aio", None), "async_client", api._async_httpx_client, other)
+    api._httpx_client, api._async_httpx_client = sync, other
+    if aiohttp:
+        api._use_aiohttp = _never
+    dress(client)
+    return client
+
+
+def _inner(client: object) -> Any:
+    """Return the inner API client, with all that we need of it."""
+    names = classes(client, PACKAGE)
+    if "AsyncClient" in names:
+        message = "wrap the Client it belongs to; that one's `aio` is then wrapped as well"
+        raise Unsupported(message)
+    api = getattr(client, "_api_client", None)
+    if "Client" not in names or api is None:
+        message = "it is no client"
+        raise Unsupported(message)
+    missing = [place for place in _PLACES if not hasattr(api, place)]
+    if missing:
+        message = f"its inner client has no {missing[0]}, where we hook in"
+        raise Unsupported(message)
+    return api
+
+
+def _reason(api: Any) -> str | None:
+    """Return why requests of this inner client are not ours to see, if so."""
+    if any(owner_of(api, name) != f"{PACKAGE}._api_client" for name in _SENDING):
+        return f"its {name_of(api)} records, replays or sends in a way of its own"
+    if any(getattr(api, name, _never)() for name in _MTLS):
+        return (
+            "with a client certificate (mTLS) it sends through google-auth, past its HTTP client; "
+            "give it an httpx_client and an httpx_async_client in http_options"
+        )
+    wanted = {"_httpx_client": httpx2.Client, "_async_httpx_client": httpx2.AsyncClient}
+    for place, kind in wanted.items():
+        if not isinstance(given := getattr(api, place), kind):
+            return f"it sends through {name_of(given)}, not through an httpx2.{kind.__name__}"
+    return None
+
+
+def _reason_in_aiohttp(options: Any) -> str | None:
+    """Return why asynchronous requests cannot leave aiohttp without loss, if so."""
+    if options.aiohttp_client is not None:
+        return (
+            "it was given an aiohttp session, which we cannot stand for; "
+            "give it an httpx_async_client instead of the aiohttp_client"
+        )
+    given: Mapping[str, Any] = options.async_client_args or {}
+    known = set(inspect.signature(httpx2.AsyncClient).parameters)
+    if "verify" in given:
+        known.add("ssl")
+    if unknown := sorted(set(given) - known):
+        hint = "; say verify as well" if unknown[0] == "ssl" else ""
+        return f"only aiohttp understands {unknown[0]!r} of its async_client_args{hint}"
+    return None
+
+
+def _ours(api: Any, healing: Healing, *, aiohttp: bool) -> tuple[Any, Any]:
+    """Return what the two HTTP clients become. The SDK closes those that it made, so ours do."""
+    sync, other, options = api._httpx_client, api._async_httpx_client, api._http_options
+    if not healing.settled(sync):
+        sync = healing.client(sync, owned=options.httpx_client is None)
+    if not healing.settled(other):
+        if aiohttp:
+            _widen(other)
+            other = TotalTimeout(other)
+        other = healing.client(other, owned=options.httpx_async_client is None)
+    return sync, other
+
+
+def _widen(client: Any) -> None:
+    """Allow as many connections as the SDK allows aiohttp: no limit, unless one is given."""
+    settings: Any = getattr(client, "_client_kwargs", None)
+    if settings is not None:  # what each event loop's own client is made of
+        settings.setdefault("limits", httpx2.Limits())
+
+
+def _lead(owner: object, place: str, before: object, after: object) -> None:
+    """Lead resources that keep the HTTP client themselves, once made, to ours."""
+    for resource in list(vars(owner).values()):
+        settings = getattr(resource, "sdk_configuration", None)
+        if getattr(settings, place, None) is before:
+            setattr(settings, place, after)
+
+
+def _never() -> bool:
+    return False

@@ -1,0 +1,157 @@
+"""What of a google-genai client is ours above its HTTP clients: the classes of a few objects.
+
+Two things cannot be had from below. A streamed chat remembers a content for each chunk, and nothing
+at all, the user's message included, if one chunk had no content: it has to remember one. And a
+call that asks for the bare HTTP response is sent like any other.
+
+The objects get subclasses of their own classes, made here at run time: `isinstance` holds, what
+was patched on an object stays patched, and nobody else's objects change.
+"""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportAttributeAccessIssue=false, reportUnknownArgumentType=false
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import AbstractContextManager, aclosing, closing, contextmanager, nullcontext
+from typing import Any
+
+from continuation.config.override import override
+from continuation.engine.table import Outcome
+from continuation.providers.gemini.parts import joined, plain
+from continuation.reports.recent import find
+from continuation.reports.report import last_report
+
+_OURS = frozenset({Outcome.HEALED, Outcome.PARTIAL, Outcome.TRUNCATED, Outcome.STALLED})
+"""Of turns that have an answer, and were cut."""
+_NAMES = ("__module__", "__qualname__", "__doc__")
+"""What a subclass of ours has of the class it stands for."""
+_mixed: dict[tuple[type, type], type] = {}
+"""The subclasses made so far, by our class and theirs."""
+
+
+def dress(client: Any) -> None:
+    """Give a client, its asynchronous twin and the models of both our subclasses."""
+    for owner, models in ((client, _Models), (getattr(client, "aio", None), _AsyncModels)):
+        held = getattr(owner, "_models", None)
+        if held is not None:
+            _become(held, models)
+            _become(owner, _Client)
+
+
+def _become(thing: Any, ours: type[Any]) -> Any:
+    if not isinstance(thing, ours):
+        theirs = type(thing)
+        if (ours, theirs) not in _mixed:
+            named = {name: getattr(theirs, name) for name in _NAMES}
+            _mixed[ours, theirs] = type(theirs.__name__, (ours, theirs), named)
+        thing.__class__ = _mixed[ours, theirs]
+    return thing
+
+
+# --- chats --------------------------------------------------------------------------------------
+
+
+class _Client:
+    """Mixed into `Client` and `AsyncClient`, which make their chats anew each time."""
+
+    @property
+    def chats(self) -> Any:
+        return _become(super().chats, _Chats)  # type: ignore[misc]
+
+
+class _Chats:
+    def create(self, **asked: Any) -> Any:
+        chat = super().create(**asked)  # type: ignore[misc]
+        awaited = inspect.iscoroutinefunction(chat.send_message)
+        return _become(chat, _AsyncChat if awaited else _Chat)
+
+
+class _Memory:
+    """What is remembered of a streamed answer: one model turn.
+
+    If it was cut, that is valid when it says anything; otherwise the SDK's word holds.
+    """
+
+    _latest: Any = None
+    """The chunk of the stream that came last."""
+
+    @contextmanager
+    def _forgetting(self) -> Generator[None]:
+        """A stream that was left says nothing of the answer that is remembered next."""
+        try:
+            yield
+        finally:
+            self._latest = None
+
+    def record_history(self, user_input: Any, model_output: Sequence[Any], is_valid: bool) -> None:
+        latest, self._latest = self._latest, None
+        if latest is not None and model_output and (turn := _one(model_output)).parts:
+            model_output, is_valid = [turn], is_valid or _cut(latest)
+        super().record_history(user_input, model_output, is_valid)  # type: ignore[misc]
+
+
+class _Chat(_Memory):
+    def send_message_stream(self, *asked: Any, **more: Any) -> Generator[Any]:
+        chunks = super().send_message_stream(*asked, **more)  # type: ignore[misc]
+        with closing(chunks), self._forgetting():
+            for self._latest in chunks:
+                yield self._latest
+
+
+class _AsyncChat(_Memory):
+    async def send_message_stream(self, *asked: Any, **more: Any) -> AsyncGenerator[Any]:
+        return self._noted(await super().send_message_stream(*asked, **more))  # type: ignore[misc]
+
+    async def _noted(self, chunks: AsyncGenerator[Any]) -> AsyncGenerator[Any]:
+        async with aclosing(chunks):
+            with self._forgetting():
+                async for self._latest in chunks:
+                    yield self._latest
+
+
+def _cut(chunk: Any) -> bool:
+    try:
+        report = find(chunk)
+    except TypeError:  # it carries no id
+        report = last_report()
+    return report is not None and report.outcome in _OURS
+
+
+def _one(contents: Sequence[Any]) -> Any:
+    """Put the chunks of one answer together: unsigned text behind its like, all else as it is.
+
+    No seam is here: attempts were joined before the chunks came.
+    """
+    parts = [part for content in contents for part in content.parts or ()]
+    told = (_told(part) for part in parts if part != type(part)())
+    whole = [part.get("part") or type(parts[0])(**part) for part in joined(told)]
+    return contents[0].model_copy(update={"parts": whole})
+
+
+def _told(part: Any) -> dict[str, object]:
+    """Return a plain part as it is on the wire, any other one whole."""
+    wire = part.model_dump(exclude_none=True)
+    return wire if plain(wire) else {"part": part}
+
+
+# --- bare responses -----------------------------------------------------------------------------
+
+
+def _policy_for(config: Any) -> AbstractContextManager[None]:
+    """A call for the provider's own bytes is not ours to heal; others are as they were."""
+    bare = getattr(config, "should_return_http_response", None)
+    return override(enabled=False) if bare else nullcontext()
+
+
+class _Models:
+    def _generate_content(self, *, config: Any = None, **asked: Any) -> Any:
+        with _policy_for(config):
+            return super()._generate_content(config=config, **asked)  # type: ignore[misc]
+
+
+class _AsyncModels:
+    async def _generate_content(self, *, config: Any = None, **asked: Any) -> Any:
+        with _policy_for(config):
+            return await super()._generate_content(config=config, **asked)  # type: ignore[misc]

@@ -1,0 +1,294 @@
+"""Responses by `previous_response_id`: when a chain may be replayed in full, and when not.
+
+A server that holds the history needs only what is new. If it has lost it, the whole input must be
+sent instead, and that is possible only if every output in it finds its call: an output whose call
+is known to the lost response alone cannot be replayed, and guessing would run a tool twice or
+never. Then the chain is over, and saying so is the only honest answer.
+
+Sources: OpenAI's pages on conversation state; the rules that public gateways arrived at.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from continuation.history.openai.items import CALLS, OUTPUTS, kind_of
+from continuation.history.tree import as_list, as_map, blank, is_list, is_map, text_of
+from continuation.history.types import Body
+
+__all__ = [
+    "ChainLost",
+    "ReplayLimits",
+    "anchor_reason",
+    "as_items",
+    "carried",
+    "infer_anchor",
+    "realign",
+    "rebase",
+    "references",
+    "replay",
+    "replayable",
+    "uncovered",
+]
+
+_ANCHOR: Final = "previous_response_id"
+_GO_ON: Final = f"send the whole conversation as `input` without `{_ANCHOR}`, or start it again"
+
+
+class ChainLost(Exception):  # noqa: N818 - says what happened, like StopIteration
+    """The server's part of the history is gone and cannot be rebuilt from what we hold."""
+
+    def __init__(self, why: str, calls: tuple[str, ...] = ()) -> None:
+        super().__init__(f"{why}; {_GO_ON}")
+        self.calls = calls
+        """Ids of the calls whose outputs have no call, "" for an output without id."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayLimits:
+    """The largest input that is rebuilt, in bytes of JSON and in items."""
+
+    size: int = 16 * 1024 * 1024
+    items: int = 4096
+
+    def hold(self, items: list[Any]) -> bool:
+        """Whether these items are within the limits."""
+        return len(items) <= self.items and len(_canon(items).encode()) <= self.size
+
+
+def replayable(body: Body, history: list[Any] | None) -> list[Any]:
+    """The full input that `body` means: what went before it, then what it brings.
+
+    `history` is the input and output items before this request, None if unknown. Input that already
+    repeats the history is not doubled, nor a call that it brings along; old calls that were never
+    answered are left out. Raises ValueError if the input is neither a string, an object nor an
+    array.
+    """
+    current = as_items(body.get("input"))
+    if not body.get(_ANCHOR) or not history:
+        return current
+    if len(current) >= len(history) and _canon(current[: len(history)]) == _canon(history):
+        return current
+    return _answered_only(history, current) + current
+
+
+def as_items(given: object) -> list[Any]:
+    """The items that an `input` means. Raises ValueError for what is no input at all."""
+    if given is None:
+        return []
+    if isinstance(given, str):
+        return [{"type": "message", "role": "user", "content": given}] if given else []
+    if is_map(given):
+        return [given]
+    if is_list(given):
+        return list(given)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - JSON
+    msg = f"input: a {type(given).__name__}; give a string, an object or an array"
+    raise ValueError(msg)
+
+
+def _canon(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _answered_only(history: list[Any], current: list[Any]) -> list[Any]:
+    before, now = (
+        {_call_id(item) for item in items if kind_of(item) in OUTPUTS}
+        for items in (history, current)
+    )
+    brought = {name for item in current if _is_call(item) for name in _names(item)}
+    answered = before | (now - brought)
+    kept = [item for item in history if not _is_call(item) or _names(item) & answered]
+    return [item for n, item in enumerate(kept) if not _dangles(kept, n)]
+
+
+def _dangles(items: list[Any], n: int) -> bool:
+    """Whether reasoning has lost the item it led to."""
+    if kind_of(items[n]) != "reasoning":
+        return False
+    after = next((item for item in items[n:] if kind_of(item) != "reasoning"), None)
+    return not _is_models(after)
+
+
+def _is_models(item: Any) -> bool:
+    """Whether the model made it: its message, its call, what a tool of the server's found."""
+    kind = kind_of(item)
+    if kind == "message":
+        return as_map(item).get("role") == "assistant"
+    return kind not in ("", "item_reference") and (kind not in OUTPUTS or _is_servers(item))
+
+
+def _is_servers(item: Any) -> bool:
+    return as_map(item).get("execution") == "server"
+
+
+def _is_call(item: Any) -> bool:
+    """Whether it is a call that the client answers."""
+    return kind_of(item) in CALLS and not _is_servers(item)
+
+
+def _call_id(item: Any) -> str:
+    """The call that an output answers; that of a local shell names it by `id`."""
+    given = as_map(item)
+    name = given.get("call_id")
+    if not name and kind_of(item) == "local_shell_call_output":
+        name = given.get("id")
+    return name if isinstance(name, str) else ""
+
+
+def _names(item: Any) -> set[str]:
+    """What an output may call this call."""
+    given = as_map(item)
+    keys = ("call_id", "id") if kind_of(item) == "local_shell_call" else ("call_id",)
+    return {name for key in keys if isinstance(name := given.get(key), str) and name}
+
+
+def uncovered(items: list[Any]) -> tuple[str, ...]:
+    """Call ids of outputs whose call is not among the items, "" for an output that names none."""
+    calls = {name for item in items if kind_of(item) in CALLS for name in _names(item)}
+    outputs = (item for item in items if kind_of(item) in OUTPUTS and not _is_servers(item))
+    return tuple(call for item in outputs if not (call := _call_id(item)) or call not in calls)
+
+
+def references(items: list[Any]) -> tuple[str, ...]:
+    """Ids of items that are only named, for the server to look up; the type may be left out."""
+    named = (as_map(item) for item in items)
+    return tuple(
+        str(item.get("id"))
+        for item in named
+        if item.get("type") == "item_reference" or set(item) == {"id"}
+    )
+
+
+def replay(
+    body: Body, history: list[Any] | None, *, limits: ReplayLimits | None = None
+) -> dict[str, Any]:
+    """The body without its anchor, with the full input; for a server that has lost the chain.
+
+    Raises ChainLost if an output would stand without its call, or if the input grows beyond
+    `limits`. A caller replays once per turn: a second loss is the server's, and is reported.
+    """
+    limits = limits if limits is not None else ReplayLimits()
+    items = replayable(body, history)
+    missing = uncovered(items)
+    if missing:
+        named = ", ".join(call or "(none)" for call in missing)
+        why = f"the lost response alone knows the calls of these outputs: {named}"
+        raise ChainLost(why, missing)
+    if body.get(_ANCHOR) and history is None:
+        why = "nothing is known of what went before"
+        raise ChainLost(why)
+    _bound(items, limits)
+    return {**{key: value for key, value in body.items() if key != _ANCHOR}, "input": items}
+
+
+def rebase(
+    body: Body, history: list[Any], base: str | None, *, limits: ReplayLimits | None = None
+) -> dict[str, Any]:
+    """The body with its anchor moved back to `base`, and what lies between as input.
+
+    `history` is what came after `base`: the server must not hold any of it in that chain, or its
+    calls would be there twice. Without a base the anchor goes, by the rules of `replay`.
+    """
+    if base is None:
+        return replay(body, history, limits=limits)
+    items = replayable(body, history)
+    _bound(items, limits if limits is not None else ReplayLimits())
+    return {**body, _ANCHOR: base, "input": items}
+
+
+def _bound(items: list[Any], limits: ReplayLimits) -> None:
+    if not limits.hold(items):
+        why = f"the history of {len(items)} items is too large to send again"
+        raise ChainLost(why)
+
+
+# -- which items ---------------------------------------------------------------------------------
+
+_FREE: Final = frozenset({"message", "function_call", "custom_tool_call"})
+"""Kinds whose id may be left out; a call is known by its `call_id`."""
+
+
+def carried(items: list[Any], *, stored: bool) -> list[Any]:
+    """Output items as input of another request, in a form that no server has to look up.
+
+    A merged message is not the one that the server knows by that id, so ids go, and with them
+    reasoning that has no content of its own. Items that should have an id (a search, a shell call)
+    keep it as long as they keep the reasoning that the server knows before them; it does have both
+    if this is `stored`. What was cut or says nothing is left out.
+    """
+    made: list[Any] = []
+    thought: list[Any] = []
+    for item in items:
+        if kind_of(item) == "reasoning":
+            thought.append(item)
+            continue
+        if not _is_nothing(item):
+            whole = kind_of(item) not in _FREE and (stored or not thought)
+            made += thought if whole and _is_models(item) else _sealed(thought)
+            made.append(item if whole else _bare(item))
+        thought = []
+    return [item for n, item in enumerate(made) if not _dangles(made, n)]
+
+
+def _sealed(thought: list[Any]) -> list[Any]:
+    return [_bare(item) for item in thought if as_map(item).get("encrypted_content")]
+
+
+def _bare(item: Any) -> Any:
+    return {key: value for key, value in as_map(item).items() if key != "id"}
+
+
+def _is_nothing(item: Any) -> bool:
+    """Whether it is an assistant's message without content, or a call that was cut."""
+    given = as_map(item)
+    if kind_of(item) == "message" and given.get("role") == "assistant":
+        content = given.get("content")
+        kinds = {as_map(part).get("type") for part in as_list(content)}
+        return kinds <= {"output_text"} and blank(text_of(content))
+    return _is_call(item) and given.get("status") == "incomplete"
+
+
+# -- which anchor --------------------------------------------------------------------------------
+
+
+def infer_anchor(body: Body, expected: str | None) -> Body:
+    """Name the last response where outputs arrive without their calls and without an anchor.
+
+    Only with `store: false`, where the connection holds the chain, and only if every output names
+    its call. The same object comes back when there is nothing to infer.
+    """
+    items = as_items(body.get("input"))
+    outputs = [item for item in items if kind_of(item) in OUTPUTS]
+    calls = [item for item in items if kind_of(item) in CALLS]
+    if expected is None or body.get("store") is not False or body.get(_ANCHOR):
+        return body
+    if not outputs or calls or not all(as_map(item).get("call_id") for item in outputs):
+        return body
+    return {**body, _ANCHOR: expected}
+
+
+def realign(body: Body, expected: str | None) -> Body:
+    """Replace an anchor that is not the last response of this chain."""
+    anchor = body.get(_ANCHOR)
+    return {**body, _ANCHOR: expected} if anchor and expected and anchor != expected else body
+
+
+def anchor_reason(body: Body, before: Body | None, last: str | None) -> str:
+    """Why the anchor of a request must stay or may not: "incremental" is the one that is sound.
+
+    `before` is the request that got the response `last`. Outputs always need their chain.
+    """
+    if any(kind_of(item) in OUTPUTS for item in as_items(body.get("input"))):
+        return "has_output"
+    anchor = body.get(_ANCHOR)
+    if not anchor or last is None:
+        return "no_anchor" if not anchor else "no_last_response"
+    if anchor != last:
+        return "anchor_mismatch"
+    if before is None:
+        return "no_previous_request"
+    apart = ("input", _ANCHOR)
+    now, then = (_canon({k: v for k, v in b.items() if k not in apart}) for b in (body, before))
+    return "incremental" if now == then else "other_fields_changed"

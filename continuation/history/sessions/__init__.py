@@ -1,6 +1,0 @@
-"""Read saved sessions of agents, say what is wrong with them, and write repaired copies."""
-
-from continuation.history.sessions.lines import Problem
-from continuation.history.sessions.store import Session, check, load, mend
-
-__all__ = ["Problem", "Session", "check", "load", "mend"]

@@ -1,0 +1,1 @@
+"""What a turn came to: told, found again, as spans."""

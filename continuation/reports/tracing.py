@@ -1,0 +1,191 @@
+"""OpenTelemetry spans, made from a turn's report when it has ended: one, and one per attempt.
+
+Only the API is used, and only when it is there: with `tracing = "auto"` that means that the program
+has imported it and set a tracer provider. The names are those of the GenAI conventions. An SDK
+that traces itself has a span for the call already, with operation and usage. Under such a span ours
+carry neither, so that nothing that adds up spans counts a token twice; the counts are then in
+`continuation.usage.*`. No span holds what was said, or a key.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from continuation.engine.table import Outcome
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+    from continuation.reports.report import Attempt, Report
+
+logger = logging.getLogger("continuation")
+
+SCOPE = "continuation"
+"""The instrumentation scope of our spans: what tells them from others."""
+_API = "opentelemetry.trace"
+_PROVIDERS = {
+    "openai-chat": "openai",
+    "openai-responses": "openai",
+    "gemini": "gcp.gemini",
+}
+"""The conventions' names of providers, by dialect; another dialect's is its own."""
+_NANO = 1_000_000_000
+
+Attributes: TypeAlias = "dict[str, str | int | float | bool | tuple[str, ...]]"
+
+
+class Spans:
+    """The spans of one turn; `finish` makes them all at once, under the span of its beginning."""
+
+    def __init__(self, tracer: Tracer, headers: Mapping[str, str]) -> None:
+        from opentelemetry import context, trace
+
+        self._tracer = tracer
+        self._began = time.time_ns()
+        self._context = context.get_current()
+        self._nested = _is_call(trace.get_current_span(), headers)
+
+    def finish(self, report: Report) -> None:
+        """Make the spans."""
+        from opentelemetry import trace
+
+        turn = self._tracer.start_span(
+            f"continuation {report.model or ''}".strip(),
+            context=self._context,
+            attributes=_of_turn(report),
+            start_time=self._began,
+        )
+        if report.outcome is Outcome.FAILED:
+            _fail(turn, report.error or "error")
+        within = trace.set_span_in_context(turn, self._context)
+        for attempt in report.attempts:
+            self._attempt(attempt, report, within)
+        turn.end(end_time=self._at(report.seconds))
+
+    def _attempt(self, attempt: Attempt, report: Report, within: Any) -> None:
+        from opentelemetry.trace import SpanKind
+
+        span = self._tracer.start_span(
+            f"{'attempt' if self._nested else 'chat'} {report.model or ''}".strip(),
+            context=within,
+            kind=SpanKind.INTERNAL if self._nested else SpanKind.CLIENT,
+            attributes=_of_attempt(attempt, report, nested=self._nested),
+            start_time=self._at(attempt.begun),
+        )
+        if attempt.error is not None:
+            _fail(span, attempt.error)
+        span.end(end_time=self._at(attempt.begun + attempt.seconds))
+
+    def _at(self, seconds: float) -> int:
+        return self._began + int(seconds * _NANO)
+
+
+def begin(wanted: str, headers: Mapping[str, str]) -> Spans | None:
+    """Begin to trace a turn as policy `tracing` says; `None`: no spans. Never raises.
+
+    `headers`: the request's, with lower-case names.
+    """
+    if wanted == "off" or (wanted == "auto" and _API not in sys.modules):
+        return None
+    try:
+        tracer = _tracer(always=wanted == "on")
+        return None if tracer is None else Spans(tracer, headers)
+    except Exception as error:  # spans are never worth an answer
+        _complain(error)
+        return None
+
+
+def _tracer(*, always: bool) -> Tracer | None:
+    from opentelemetry import trace
+
+    from continuation import __version__
+
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, trace.ProxyTracerProvider) and not always:
+        return None
+    return provider.get_tracer(SCOPE, __version__)
+
+
+_told: set[str] = set()
+
+
+def _complain(error: Exception) -> None:
+    """Say once why there are no spans."""
+    why = f"{type(error).__name__}: {error}"
+    if why not in _told:
+        _told.add(why)
+        logger.warning("no spans: %s", why)
+
+
+def _is_call(span: Any, headers: Mapping[str, str]) -> bool:
+    """Whether the current span is that of this very call, made by an SDK that traces itself."""
+    known: Any = getattr(span, "attributes", None) or {}
+    if any(str(name).startswith("gen_ai.") for name in known):
+        return True
+    sent = headers.get("traceparent", "").split("-")
+    return len(sent) == 4 and sent[2] == f"{span.get_span_context().span_id:016x}"
+
+
+def _fail(span: Any, error: str) -> None:
+    from opentelemetry.trace import Status, StatusCode
+
+    span.set_attribute("error.type", error)
+    span.set_status(Status(StatusCode.ERROR))
+
+
+# --- attributes ---------------------------------------------------------------------------------
+
+
+def _of_turn(report: Report) -> Attributes:
+    return _known(
+        {
+            "gen_ai.provider.name": _PROVIDERS.get(report.dialect, report.dialect),
+            "gen_ai.request.model": report.model,
+            "gen_ai.response.finish_reasons": _tuple(report.stop),
+            "continuation.outcome": str(report.outcome),
+            "continuation.reason": report.reason,
+            "continuation.synthetic": report.synthetic,
+            "continuation.attempts": len(report.attempts),
+            "continuation.seams": len(report.seams),
+            "continuation.billed.input_tokens": report.billed.prompt,
+            "continuation.billed.output_tokens": report.billed.output,
+            "continuation.discarded.output_tokens": report.discarded.output,
+        }
+    )
+
+
+def _of_attempt(attempt: Attempt, report: Report, *, nested: bool) -> Attributes:
+    usage, place = attempt.usage, "continuation.usage" if nested else "gen_ai.usage"
+    counts = {
+        f"{place}.input_tokens": usage.prompt if usage else None,
+        f"{place}.cache_read.input_tokens": usage.cached if usage else None,
+        f"{place}.cache_write.input_tokens": usage.cache_write if usage else None,
+        f"{place}.output_tokens": usage.output if usage else None,
+        f"{place}.reasoning.output_tokens": usage.thinking if usage else None,
+    }
+    return _known(
+        {
+            "gen_ai.operation.name": None if nested else "chat",
+            "gen_ai.provider.name": _PROVIDERS.get(report.dialect, report.dialect),
+            "gen_ai.request.model": report.model,
+            "gen_ai.request.max_tokens": attempt.limit,
+            "gen_ai.response.finish_reasons": _tuple(attempt.stop),
+            **counts,
+            "continuation.attempt": attempt.number,
+            "continuation.mode": str(attempt.mode),
+            "continuation.discarded": attempt.discarded,
+            "continuation.request_id": attempt.request_id,
+        }
+    )
+
+
+def _tuple(word: str | None) -> tuple[str, ...] | None:
+    return None if word is None else (word,)
+
+
+def _known(values: Mapping[str, Any]) -> Attributes:
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,1 @@
+"""Where two texts meet. Pure functions of text."""

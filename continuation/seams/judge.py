@@ -1,0 +1,382 @@
+"""The decision at a seam: how much of the head of a later attempt is no new text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Final
+
+from continuation.seams.blocks import fence_opening, line_again, reopens, repeated_header
+from continuation.seams.evidence import THRESHOLD, is_run, novelty, odds
+from continuation.seams.finding import (
+    PROBE,
+    SURE,
+    TOP,
+    Finding,
+    bonus,
+    borders,
+    could_be_said,
+    ends_of_openings,
+    goes_round_early,
+)
+from continuation.seams.preamble import ENOUGH, LONGEST, only_says_complete, preamble_evidence
+from continuation.seams.state import Cut, is_indentation
+from continuation.seams.verdict import SeamKind
+from continuation.seams.whitespace import skips_ahead, superfluous, wanted
+
+__all__ = ["Judge"]
+
+#: Characters whose absence from the earlier text shows that no echo has begun.
+_FIRST: Final = 20
+#: How far back an echo may begin while it is still arriving.
+_BACK: Final = 16384
+#: Bits an anchor must carry to be believed on its own.
+_ANCHOR_BITS: Final = 12.0
+#: Bits of an echo that leaves out the white space at the end, or puts some before it.
+_BARE_BITS: Final = 40.0
+#: Bits of all that was written, said again from the top.
+_ALL_BITS: Final = 64.0
+_DECORATION: Final = re.compile(
+    r"\s*(?:\.{3}|…)?\s*(<anchor>|\*\*|[\"“„«'`\u2018*_])?(?:\.{3}|…)?[^\S\n]*"
+)
+_CLOSING: Final = {"<anchor>": "</anchor>", "“": "”", "„": "“", "«": "»", "\u2018": "\u2019"}
+
+
+#: More of the head is needed to tell.
+_WAIT: Final = Finding(SeamKind.EMPTY, -1)
+
+
+class Judge:
+    """Reads the head of a later attempt against the text before it.
+
+    `look` is a pure function of the head; asking again with a longer one is how a stream waits.
+    """
+
+    def __init__(self, before: str, anchor: str | None) -> None:
+        self.text = before.rstrip("\ufffd")
+        self.cut = Cut(self.text)
+        self.bare = self.text.rstrip()
+        self.anchor = anchor.rstrip("\ufffd") if anchor else None
+        self._tail = self.text[-_BACK:]
+        self._top = self.text[:4096].lstrip()
+        self._anchor_tells = bool(self.anchor) and self._tells(self.anchor or "")
+
+    def _tells(self, anchor: str) -> bool:
+        """Whether an anchor is what the text ends with, and hardly said by chance."""
+        return (
+            self.text.endswith(anchor)
+            and novelty(self.text, anchor, enough=_ANCHOR_BITS) >= _ANCHOR_BITS
+        )
+
+    def look(self, head: str, *, final: bool) -> Finding | None:
+        """The finding about `head`, or None while more of it is needed."""
+        if not head:
+            return Finding(SeamKind.EMPTY) if final else None
+        if final and only_says_complete(head):
+            return Finding(SeamKind.COMPLETE, len(head), 4.0)
+        if final and head.strip() == self.text.strip() and novelty("", head) >= _ALL_BITS:
+            return Finding(SeamKind.RESTART, len(head), 6.0)  # from the top to the same place
+        if self._stays_in_run(head, final=final):
+            return Finding(SeamKind.EXACT, 0, 2.0)
+        found = self._repeats(head, final=final) or self._opens(head, final=final, depth=2)
+        if found is None and (final or (self._settled(head) and not self._may_open(head))):
+            return self._plain(head)
+        return None if found is _WAIT else found
+
+    def replays(self, head: str) -> tuple[int, int] | None:
+        """Where in the text a long head replays it: (characters before the replay, place)."""
+        for at in self._starts(head):
+            body = head[at:]
+            if len(body) < 2 * PROBE or is_run(body) or novelty("", body) < _ALL_BITS:
+                continue
+            place = self._place(body)
+            if place >= 0 and (at == 0 or place < 200 or self._evidence(head, at, body) > 0):
+                return at, place
+        return None
+
+    def restarted(self, head: str) -> bool:
+        """Whether a whole attempt only says again how the answer began."""
+        return any(
+            self._top.startswith(head[at:]) and len(head) - at >= 2 * TOP
+            for at in self._starts(head)
+        )
+
+    def _stays_in_run(self, head: str, *, final: bool) -> bool:
+        """Whether the text ends in a run that `head` goes on with: then nothing can be told."""
+        period = self.cut.period
+        known = min(len(head), period)
+        if not period or not (final or known == period):
+            return False
+        asked = self._anchor_tells and head.startswith(self.anchor or "\0")
+        return not asked and head.startswith(self.text[-period:][:known])
+
+    # The repetition of the end of the text ------------------------------------------------
+
+    def _repeats(self, head: str, *, final: bool) -> Finding | None:
+        """An echo at the start of `head`: exact, or up to white space and quotes."""
+        found = self._anchored(head, final=final) or self._echo(head, self.text, final=final)
+        if found is None:
+            found = self._proven(head, final=final)
+        if found is None and len(self.bare) < len(self.text):
+            found = self._echo_without_space(head, final=final)
+        if found is None and (opened := _DECORATION.match(head)):
+            found = self._decorated(head, opened, final=final)
+        if found is None and head[0].isspace():
+            found = self._behind_space(head, final=final)
+        return found
+
+    def _proven(self, head: str, *, final: bool) -> Finding | None:
+        """The last line said again, where the syntax leaves no other reading."""
+        size = line_again(self.cut, head)
+        if size == 0 or (size is None and final):
+            return None
+        if size is None or (not final and self._knows(head[: max(size + PROBE, 2 * _FIRST)])):
+            return _WAIT
+        return Finding(SeamKind.ECHO, size, 4.0)
+
+    def _behind_space(self, head: str, *, final: bool) -> Finding | None:
+        """An echo behind white space that does not belong to it."""
+        rest = head.lstrip()
+        lead = len(head) - len(rest)
+        found = self._anchored(rest, final=final) if rest else None
+        if found is None and rest and lead > 1:
+            found = self._echo(rest, self.text, final=final)
+        if found is None or found is _WAIT:
+            return found
+        belongs = self.text.endswith(head[: lead + found.drop])
+        if belongs or novelty(self.text, rest[: found.drop]) < _BARE_BITS:
+            return None
+        return found.after(lead, found.kind)
+
+    def _anchored(self, head: str, *, final: bool) -> Finding | None:
+        anchor = self.anchor
+        if not anchor or not self._anchor_tells:
+            return None
+        if head.startswith(anchor):
+            return Finding(SeamKind.ANCHOR, len(anchor))
+        words = " ".join(head.split())
+        if not final and " ".join(anchor.split()).startswith(words):
+            return _WAIT
+        if head[:1] != anchor[:1]:
+            return None
+        loose = re.match(r"\s+".join(map(re.escape, anchor.split())), head)
+        if loose is None:
+            return None
+        if not final and len(head) < loose.end() + 8:
+            return _WAIT
+        return Finding(SeamKind.ANCHOR, loose.end() + self._same_space(head[loose.end() :]), 8.0)
+
+    def _echo(self, head: str, text: str, *, final: bool) -> Finding | None:
+        best: Finding | None = None
+        for size in borders(text, head):
+            if goes_round_early(head, size):
+                continue
+            score = self._score(text, head, size)
+            if score >= (best.odds if best else THRESHOLD):
+                if not final and self._may_be_longer(head, size):
+                    return _WAIT
+                whole = size >= min(len(text.lstrip()), 600)
+                best = Finding(SeamKind.RESTART if whole else SeamKind.ECHO, size, score)
+        if best is None:
+            return None
+        rest = head[best.drop :].lstrip("\n")
+        more = self._anchored(rest, final=final) if rest else None
+        if more is None or more is _WAIT:
+            return more or best
+        return more.after(len(head) - len(rest), more.kind)
+
+    def _may_be_longer(self, head: str, size: int) -> bool:
+        """Whether a longer echo, the anchor or a replay may still be arriving."""
+        known = size + max(8, min(size, 64))
+        return len(head) < known or self._knows(head[: max(known, 2 * _FIRST)])
+
+    def _score(self, text: str, head: str, size: int) -> float:
+        if size >= max(TOP, len(text.lstrip())) and novelty("", head[:size]) >= 64:
+            return SURE
+        asked = 0.0
+        if self.anchor and size >= 8:
+            asked = 6.0 if size >= len(self.anchor) else 1.0
+        return odds(text, head, size) + asked
+
+    def _echo_without_space(self, head: str, *, final: bool) -> Finding | None:
+        found = self._echo(head, self.bare, final=final) if self.bare else None
+        if found is None or found is _WAIT:
+            return found
+        if novelty(self.bare, head[: found.drop]) < _BARE_BITS:
+            return None
+        return replace(found, drop=found.drop + self._same_space(head[found.drop :]))
+
+    def _same_space(self, rest: str) -> int:
+        """White space at the start of `rest` that the text ends with already."""
+        stripped = self.text[len(self.bare) :]
+        lead = rest[: len(rest) - len(rest.lstrip())]
+        if lead.startswith(stripped):
+            return len(stripped)
+        return len(lead) if stripped.startswith(lead) else 0
+
+    def _decorated(self, head: str, opened: re.Match[str], *, final: bool) -> Finding | None:
+        """An echo in quotes, or behind an ellipsis."""
+        rest = head[opened.end() :]
+        if not opened[0].strip() or not rest:
+            return None
+        found = self._anchored(rest, final=final) or self._echo(rest, self.text, final=final)
+        if found is None or found is _WAIT:
+            return found
+        if not final and len(rest) < found.drop + 12:
+            return _WAIT
+        if novelty(self.text, rest[: found.drop]) < _BARE_BITS:
+            return None
+        mark = opened[1] or ""
+        closing = _CLOSING.get(mark, mark)
+        drop = found.drop
+        if closing and rest.startswith(closing, drop):
+            drop += len(closing)
+            after = rest[drop:]
+            if self.cut.inside_line and after.startswith("\n"):
+                drop += len(after) - len(after.lstrip("\n"))
+        elif mark and mark not in ("<anchor>", "**"):
+            return None
+        return Finding(found.kind, opened.end() + drop, found.odds)
+
+    # What comes before going on ----------------------------------------------------------
+
+    def _opens(self, head: str, *, final: bool, depth: int) -> Finding | None:
+        """A fence, a table's head or a preamble before the text goes on."""
+        found = self._refenced(head, final=final, depth=depth)
+        found = found or self._headed(head, final=final)
+        if found is None and depth:
+            found = self._prefaced(head, final=final, depth=depth)
+        return found
+
+    def _refenced(self, head: str, *, final: bool, depth: int) -> Finding | None:
+        fence = fence_opening(head)
+        if fence is None:
+            return None
+        size, rest = len(fence[0]), head[len(fence[0]) :]
+        own = reopens(self.cut, *fence, rest)
+        if own is None:
+            # A closing fence, unless what follows it was said before it.
+            inner = self._repeats(rest, final=final) if self.cut.fence and rest else None
+            return inner if inner in (None, _WAIT) else inner.after(size, SeamKind.FENCE)
+        inner = self._within(rest, final=final, depth=depth)
+        if inner is _WAIT:
+            return _WAIT
+        return replace(inner.after(size, SeamKind.FENCE), own_fence=own)
+
+    def _headed(self, head: str, *, final: bool) -> Finding | None:
+        size = repeated_header(self.cut, head)
+        if not size:
+            return None
+        rest = head[size:]
+        inner = self._within(rest, final=final, depth=0)
+        if inner is _WAIT:
+            return _WAIT
+        if inner.drop == 0 and not inner.insert and self.cut.inside_line:
+            newline = wanted(self.cut, rest) or _new_line_after_header(self.cut, rest)
+            inner = replace(inner, insert=newline)
+        return inner.after(size, SeamKind.ECHO)
+
+    def _within(self, rest: str, *, final: bool, depth: int) -> Finding:
+        """What follows an opening: an echo, another opening, or simply the text."""
+        found = self._repeats(rest, final=final) if rest else None
+        if found is None:
+            found = self._line_again(rest, final=final)
+        if found is None and rest and depth >= 0:
+            found = self._opens(rest, final=final, depth=depth)
+        if found is None and not final and (self._may_open(rest) or not self._settled(rest)):
+            return _WAIT
+        if found is None:
+            found = self._plain(rest) if rest.strip() else Finding(SeamKind.EXACT)
+        return found
+
+    def _line_again(self, rest: str, *, final: bool) -> Finding | None:
+        """The last line, begun again after an opening: however short it is, that is one."""
+        line = self.cut.line or self.cut.last_line + "\n"
+        if not self.text.endswith(line) or not rest.startswith(line) or len(rest) == len(line):
+            return None
+        if is_run(line) or (not line.strip() and not self._indents_again(rest)):
+            return None
+        if self._knows(rest[: max(len(line) + PROBE, 2 * _FIRST)]):
+            return None if final else _WAIT
+        return Finding(SeamKind.ECHO, len(line), THRESHOLD)
+
+    def _indents_again(self, rest: str) -> bool:
+        """Whether `rest` has an indentation of its own, not the rest of the one begun."""
+        line, space = self.cut.line, rest[: len(rest) - len(rest.lstrip(" \t"))]
+        return len(space) > 1 and not is_indentation(self.cut.near, line + space)
+
+    def _prefaced(self, head: str, *, final: bool, depth: int) -> Finding | None:
+        best: tuple[float, int, Finding] | None = None
+        for at in ends_of_openings(head):
+            rest = head[at:]
+            points = preamble_evidence(self.cut, head[:at], rest)
+            if points <= 0 or (not rest and not final):
+                continue
+            inner = self._within(rest, final=final, depth=depth - 1)
+            if inner is _WAIT:
+                if points + 5 >= ENOUGH:
+                    return _WAIT
+                continue
+            points += bonus(inner, len(self.text))
+            repeats = inner.kind in (SeamKind.ANCHOR, SeamKind.RESTART)
+            if points >= ENOUGH and (best is None or (repeats and best[2].drop == 0)):
+                best = points, at, inner
+        if best is None:
+            return None
+        points, at, inner = best
+        return replace(inner.after(at, SeamKind.PREAMBLE), odds=points - ENOUGH + THRESHOLD)
+
+    def _evidence(self, head: str, at: int, body: str) -> float:
+        return preamble_evidence(self.cut, head[:at], body)
+
+    # No repetition -----------------------------------------------------------------------
+
+    def _plain(self, head: str) -> Finding:
+        drop = superfluous(self.cut, head)
+        if drop:
+            return Finding(SeamKind.WHITESPACE, drop, 3.0)
+        insert = wanted(self.cut, head)
+        if insert:
+            return Finding(SeamKind.WHITESPACE, 0, 3.0, insert)
+        if skips_ahead(self.cut, head):
+            return Finding(SeamKind.SKIP, 0, 0.0)
+        return Finding(SeamKind.EXACT, 0, 4.0)
+
+    def _settled(self, rest: str) -> bool:
+        """Whether no echo can have begun at the start of `rest`."""
+        body = rest.lstrip()
+        if len(body) < _FIRST + 4:
+            return False
+        line = body[:_FIRST].partition("\n")[0]
+        return not self._knows(line if len(line) >= PROBE else body[:_FIRST])
+
+    def _knows(self, words: str) -> bool:
+        """Whether the text says `words` near its end or at its top."""
+        return words in self._tail or words in self._top
+
+    def _may_open(self, head: str) -> bool:
+        """Whether a preamble or a fence may still turn out to stand at the start of `head`."""
+        if head.lstrip()[:3] in ("```", "~~~") and "\n" not in head.strip():
+            return True
+        ends = ends_of_openings(head)
+        if not ends:
+            return could_be_said(head) and len(head) <= LONGEST
+        points = (preamble_evidence(self.cut, head[:at], head[at:]) for at in ends)
+        return any(some > 0 and some + 5 >= ENOUGH for some in points)
+
+    def _starts(self, head: str) -> list[int]:
+        lead = len(head) - len(head.lstrip())
+        return list(dict.fromkeys([0, lead, *ends_of_openings(head)]))
+
+    def _place(self, body: str) -> int:
+        """Where the text says `body`: from its top if it does, otherwise near its end; or -1."""
+        lead = len(self.text) - len(self.text.lstrip())
+        if self.text.startswith(body, lead):
+            return lead
+        near = self._tail.find(body)
+        return len(self.text) - len(self._tail) + near if near >= 0 else -1
+
+
+def _new_line_after_header(cut: Cut, rest: str) -> str:
+    """The newline after a repeated block that ended in one, when the text did not."""
+    return "" if cut.last_line.lstrip().startswith("|") or rest[:1] in ("", "\n") else "\n"

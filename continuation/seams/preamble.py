@@ -1,0 +1,221 @@
+"""Words to the reader before a model goes on: what speaks for a preamble, and what against.
+
+No single sign is enough. A preamble fits ill where the text stopped (a capital letter in the
+middle of a word, a sentence in a JSON document, another script), it stands apart from what
+follows, it mostly speaks of going on, and what follows it reads on from the cut. Each is worth
+some points; wording that is unknown to us must make up for it with the others.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final
+
+from continuation.seams.evidence import seen_with
+from continuation.seams.state import Cut, Form, is_indentation
+from continuation.seams.words import (
+    AGREEING,
+    ANSWER,
+    COLONS,
+    COMPLETE,
+    ENDS,
+    OF_ITSELF,
+    OPENERS,
+    RESUMING,
+    STOPS,
+)
+
+__all__ = ["ENOUGH", "LONGEST", "only_says_complete", "preamble_evidence"]
+
+#: Points from which a paragraph counts as a preamble; no single piece of evidence reaches it.
+ENOUGH: Final = 5.5
+#: Characters within which a preamble must end, and that it may have when we know its wording or
+#: do not; lines it may have when we do.
+LONGEST: Final = 400
+_KNOWN, _UNKNOWN, _LINES = 260, 160, 4
+
+_CODE_SIGNS: Final = re.compile(
+    r"[={}<>|\\]|\w\(|;\s*$|\w\.\w+\W*$|\w_\w|^\s*[#@]|^ {4}|^\t|,\s*$", re.MULTILINE
+)
+#: Every line of a preamble begins with a word, perhaps in brackets, quotes or stars.
+_SAID_LINE: Final = re.compile(r"[\[(*_\"“«]{0,3}[^\W_]")
+_WRAPPED: Final = re.compile(
+    r"\([^()]*\)\W*|\[[^\[\]]*\]\W*|\*\*[^*]*\*\*\W*|[*][^*]*[*]\W*|_[^_]*_\W*", re.DOTALL
+)
+_MARKS: Final = "([*_"
+_DIGITS: Final = re.compile(r"\d+")
+_BLANK_LINE: Final = re.compile(r"\n[ \t\r]*\n\s*$")
+_NO_PROSE: Final = frozenset({Form.CODE, Form.JSON, Form.CSV, Form.YAML, Form.HTML})
+
+
+def preamble_evidence(cut: Cut, opening: str, rest: str) -> float:
+    """Points for `opening`, a first part of a later attempt, being a preamble before `rest`.
+
+    0 when it has not the shape of one. What `rest` repeats is not counted here.
+    """
+    said = opening.strip()
+    if not _has_shape(said, opening) or _is_like_the_text(cut, opening):
+        return 0.0
+    known = _speaks_of_going_on(cut, said)
+    ill = _fits_ill(cut, opening, said)
+    allowed = _may_be_known if known else _may_be_unknown
+    if not allowed(cut, opening, said) or (not known and ill < 2.5):
+        return 0.0
+    if "\n" not in opening and known < 2:
+        return 0.0
+    return ill + _stands_apart(opening, said) + known + _goes_on(cut, rest)
+
+
+def _has_shape(said: str, opening: str) -> bool:
+    """A sentence or two, with a line or at least a colon of its own, that is no code."""
+    if not 2 <= len(said) <= LONGEST or opening.count("\n") > 5 or _CODE_SIGNS.search(said):
+        return False
+    apart = opening.rstrip(" \t\r").endswith("\n") or said[-1] in COLONS
+    if not apart or (said[0] in _MARKS and not _WRAPPED.fullmatch(said)):
+        return False
+    if not all(_SAID_LINE.match(line) for line in said.split("\n") if line.strip()):
+        return False
+    ended = said[-1] in ENDS or bool(_WRAPPED.fullmatch(said))
+    return (ended and (len(said.split()) > 1 or len(said) <= 24)) or _is_wide(said)
+
+
+def _is_like_the_text(cut: Cut, opening: str) -> bool:
+    """Whether the text itself has such lines, but for their numbers: then it is one more of them.
+
+    The first may be the rest of the line that was cut, and the last may break off.
+    """
+    known = {_DIGITS.sub("0", line.strip()) for line in cut.near.split("\n")}
+    first, *more = (_DIGITS.sub("0", line.strip()) for line in opening.strip().split("\n"))
+    begun = _DIGITS.sub("0", (cut.line + opening.split("\n")[0]).strip())
+    if first not in known and begun not in known:
+        return False
+    *whole, last = more or [""]
+    return all(line in known for line in whole) and any(line.startswith(last) for line in known)
+
+
+def _is_wide(text: str) -> bool:
+    """Whether Chinese, Japanese or Korean is spoken, where a word is a character or two."""
+    return any(char >= "\u2e80" for char in text)
+
+
+def _may_be_known(cut: Cut, opening: str, said: str) -> bool:
+    del cut
+    short = len(said) <= _KNOWN and said.count("\n") <= _LINES
+    return short and not (said[0].islower() and (opening[0].isspace() or "\n" not in opening))
+
+
+def _may_be_unknown(cut: Cut, opening: str, said: str) -> bool:
+    """Whether unknown wording reads as a sentence, on a line or paragraph of its own."""
+    if len(said) > _UNKNOWN or "\n" in said or not said[0].isalpha() or said[0].islower():
+        return False
+    if any(said.count(left) != said.count(right) for left, right in ("()", "[]", "“”")):
+        return False
+    words = _is_wide(said) or len(said.split()) >= 3
+    own = bool(_BLANK_LINE.search(opening)) or (cut.inside_line and said[-1] in COLONS)
+    return words and own and said[-1] in ENDS and said.count('"') % 2 == 0
+
+
+def _fits_ill(cut: Cut, opening: str, said: str) -> float:
+    """Points for words that do not go on where the text stopped."""
+    spaced = opening[0].isspace()
+    if _script(said) not in {_script(char) for char in set(cut.near[-400:])}:
+        return 3.0 if cut.inside_line or not spaced else 0.0
+    if cut.inside_line:
+        return _fits_ill_in_line(cut, opening, said)
+    if spaced:
+        return 0.0
+    if cut.line:
+        return 2.0 if cut.form in _NO_PROSE else float(said[0].isupper())
+    return _foreign_to(cut, said) or float(_broken_sentence(cut))
+
+
+def _fits_ill_in_line(cut: Cut, opening: str, said: str) -> float:
+    spaced = cut.text[-1].isspace() or opening[0].isspace()
+    if cut.form in _NO_PROSE and not opening[0].isspace() and RESUMING.search(said):
+        return 2.5
+    new = seen_with(cut.near, cut.near, opening[:2]) < 1
+    starts_anew = said[0].isupper() or said[0] in _MARKS
+    if cut.text[-1] in OPENERS or not starts_anew:
+        return float(new)
+    if _completes_name(cut, opening):
+        return 0.0
+    if cut.near.rstrip()[-1:] in STOPS and not (cut.near[-2:-1].isdigit() and not spaced):
+        return 0.0 if spaced else 1.0
+    return 2.0 if spaced and not new else 3.0
+
+
+def _completes_name(cut: Cut, opening: str) -> bool:
+    """Whether the first word makes a name known to the text with the one before: Type, Error."""
+    left, right = re.search(r"\w+$", cut.near), re.match(r"\w+", opening)
+    if left is None or right is None:
+        return False
+    return left[0] + right[0] in cut.near[: left.start()]
+
+
+def _broken_sentence(cut: Cut) -> bool:
+    """Whether the line that ended was wrapped in the middle of a sentence."""
+    last = cut.near.rstrip("\n")[-1:]
+    return not cut.near.endswith("\n\n") and (last.islower() or last == ",")
+
+
+def _script(text: str) -> str:
+    """The script of the first letter of `text`, as the names of its letters give it."""
+    for char in text:
+        if char.isalpha():
+            return unicodedata.name(char, "?").partition(" ")[0].partition("-")[0]
+    return ""
+
+
+def _foreign_to(cut: Cut, said: str) -> float:
+    """Points for a sentence that does not belong into what was being written."""
+    sentence = (_is_wide(said) and len(said) > 3) or len(said.split()) > 1
+    if cut.form not in _NO_PROSE or not (sentence or said[0] in _MARKS):
+        return 0.0
+    return 2.5 if _is_certainly_no_prose(cut) else 1.5
+
+
+def _is_certainly_no_prose(cut: Cut) -> bool:
+    if cut.fence is not None:
+        return bool(cut.fence.info) and cut.form in _NO_PROSE
+    return cut.form in (Form.JSON, Form.CSV)
+
+
+def _stands_apart(opening: str, said: str) -> float:
+    blank_line = bool(_BLANK_LINE.search(opening))
+    announces = said.rstrip("*_")[-1:] in COLONS
+    return 2.0 if blank_line and announces else 1.5 if blank_line or announces else 0.5
+
+
+def _speaks_of_going_on(cut: Cut, said: str) -> float:
+    """Points for stems known to us; at most four. A text that goes on about going on gets fewer."""
+    found = RESUMING.search(said)
+    points = 0.0 if found is None else 1.0 if found[0].lower() in cut.near.lower() else 2.0
+    points += 0.5 if AGREEING.match(said) else 0.0
+    return points + (1.5 if len(said) <= 160 and OF_ITSELF.search(said) else 0.0)
+
+
+def _goes_on(cut: Cut, rest: str) -> float:
+    """Points for reading on from the cut: in the word, at the indentation, as the code."""
+    if not rest.strip():
+        return 0.0
+    if rest[0].islower():
+        goes_on = cut.inside_line or _broken_sentence(cut)
+    elif cut.inside_line:
+        goes_on = seen_with(cut.near, cut.near, rest[:2]) >= 2
+    elif cut.line:
+        space = rest[: len(rest) - len(rest.lstrip(" \t"))]
+        goes_on = is_indentation(cut.near, cut.line + space) or is_indentation(cut.near, space)
+    else:
+        marker = re.match(r"[-*+|] |\d+[.)] ", rest)
+        same = marker is not None and cut.last_line.lstrip()[:1] == rest[0]
+        goes_on = same or (_is_certainly_no_prose(cut) and not re.match(r"[A-Z]\w* \w+ \w+", rest))
+    return 1.5 if goes_on else 0.0
+
+
+def only_says_complete(text: str) -> bool:
+    """Whether a whole attempt only says that there is nothing to go on with."""
+    said = text.strip()
+    if not 8 <= len(said) <= 300 or "\n\n" in said or _CODE_SIGNS.search(said):
+        return False
+    return bool(COMPLETE.search(said) and ANSWER.search(said)) and not said[0].islower()

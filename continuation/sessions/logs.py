@@ -1,0 +1,332 @@
+"""The logs of agents, line by line: which lines are messages, and how a repaired one is written.
+
+Formats were read in the agents' sources or in public descriptions of them. Each is a small class;
+what is common to all (which lines stay, move or go) is in `rewrite`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from continuation.history.detect import detect
+from continuation.history.openai.items import CALLS, OUTPUTS
+from continuation.history.tree import as_list, as_map, is_map, word
+from continuation.history.types import Dialect
+from continuation.sessions.lines import Problem, Record
+
+__all__ = ["ClaudeCode", "Codex", "Entry", "Log", "Plain", "QwenCode", "steady_uuid"]
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A message and the records it was read from."""
+
+    message: Any
+    records: list[Record]
+    closing: dict[str, Any] | None = None
+    """A record that should have ended the message and never was written."""
+
+
+@dataclass(slots=True)
+class Contents:
+    """What a log's reader found."""
+
+    entries: list[Entry] = field(default_factory=list[Entry])
+    problems: list[Problem] = field(default_factory=list[Problem])
+
+
+class Log(ABC):
+    """One kind of log."""
+
+    name: ClassVar[str]
+    threaded: ClassVar[bool] = False
+    """Records name the record before them, in `parentUuid`."""
+
+    @abstractmethod
+    def fits(self, records: list[Record]) -> bool:
+        """Whether these records are of this kind."""
+
+    @abstractmethod
+    def read(self, records: list[Record]) -> Contents:
+        """The messages, in the order in which a provider would get them."""
+
+    def dialect(self, messages: list[Any]) -> Dialect:
+        """The dialect of the messages."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def write(self, message: Any, like: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
+        """Records for a changed message, or for one made new, in the envelope of a neighbour."""
+
+
+def steady_uuid(*parts: object) -> str:
+    """A UUID that is the same for the same parts: a repair repeated is the same repair."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, "/".join(str(part) for part in parts)))
+
+
+# -- one message per line ------------------------------------------------------------------------
+
+
+class Plain(Log):
+    """One message per line, as it is sent; roles that begin with "_" are notes (kimi-cli)."""
+
+    name: ClassVar[str] = "jsonl"
+
+    def fits(self, records: list[Record]) -> bool:
+        return any(_is_message(record.value) for record in records)
+
+    def read(self, records: list[Record]) -> Contents:
+        found = [Entry(r.value, [r]) for r in records if _is_message(r.value)]
+        return Contents(found)
+
+    def dialect(self, messages: list[Any]) -> Dialect:
+        if any("parts" in message for message in messages):
+            return Dialect.GEMINI
+        if any("role" not in message or message.get("type") == "message" for message in messages):
+            return Dialect.OPENAI_RESPONSES
+        return detect({"messages": messages})
+
+    def write(self, message: Any, like: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
+        del like, number
+        return [dict(message)]
+
+
+def _is_message(value: Mapping[str, Any]) -> bool:
+    role = value.get("role")
+    if isinstance(role, str) and ("content" in value or "parts" in value or "tool_calls" in value):
+        return not role.startswith("_")
+    kind = word(value.get("type"))
+    return kind in CALLS or kind in OUTPUTS or _is_reasoning(value)
+
+
+def _is_reasoning(value: Mapping[str, Any]) -> bool:
+    return value.get("type") == "reasoning" and ("summary" in value or "encrypted_content" in value)
+
+
+# -- threads of records --------------------------------------------------------------------------
+
+
+def _thread(records: list[Record]) -> tuple[set[str], list[Problem]]:
+    """Ids of the records from the last up to the root; a lost parent is bridged and reported."""
+    by_id = {str(r.value["uuid"]): r for r in records if isinstance(r.value.get("uuid"), str)}
+    at, kept, problems = _leaf(records), set[str](), list[Problem]()
+    while at is not None and (name := str(at.value.get("uuid"))) not in kept:
+        kept.add(name)
+        parent = at.value.get("parentUuid")
+        if not isinstance(parent, str):
+            break
+        above = by_id.get(parent)
+        if above is None:
+            words = "the record before this one is lost; what stands above it in the file is used."
+            problems.append(Problem("lost_parent", at.line, words))
+            above = _above(records, at, kept)
+        at = above
+    return kept, problems
+
+
+def _speaks(record: Record) -> bool:
+    given = record.value
+    return is_map(given.get("message")) and not given.get("isSidechain")
+
+
+def _leaf(records: list[Record]) -> Record | None:
+    return next((record for record in reversed(records) if _speaks(record)), None)
+
+
+def _above(records: list[Record], at: Record, kept: set[str]) -> Record | None:
+    behind = (r for r in reversed(records) if r.line < at.line and _speaks(r))
+    return next((r for r in behind if r.value.get("uuid") not in kept), None)
+
+
+class _Threaded(Log):
+    """Logs whose lines are `{type, uuid, parentUuid, message, …}`."""
+
+    threaded: ClassVar[bool] = True
+
+    def read(self, records: list[Record]) -> Contents:
+        contents = Contents()
+        spoken = [record for record in records if _speaks(record)]
+        if any("uuid" in record.value for record in spoken):
+            kept, contents.problems = _thread(records)
+            spoken = self.belonging(spoken, kept)
+        for record in spoken:
+            last = contents.entries[-1] if contents.entries else None
+            if last is None or not self.joins(last, record):
+                contents.entries.append(Entry(record.value["message"], [record]))
+            else:
+                last.records.append(record)
+                last.message = self.joined(last.message, record.value["message"])
+        return contents
+
+    def belonging(self, spoken: list[Record], kept: set[str]) -> list[Record]:
+        """The records that are part of the conversation, given the thread's ids."""
+        return [record for record in spoken if record.value.get("uuid") in kept]
+
+    def joins(self, entry: Entry, record: Record) -> bool:
+        """Whether a record goes on with the message before it."""
+        raise NotImplementedError
+
+    def joined(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+        """A message and the record that goes on with it."""
+        raise NotImplementedError
+
+    def write(self, message: Any, like: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
+        kind = self.kind(message)
+        same = like.get("type") == kind
+        kept = {k: v for k, v in like.items() if same or k in _ENVELOPE}
+        name = like.get("uuid") if number == 0 else steady_uuid(like.get("uuid"), number)
+        return [{**kept, "type": kind, "uuid": name, "message": message}]
+
+    def kind(self, message: Mapping[str, Any]) -> str:
+        """The record type of a message."""
+        raise NotImplementedError
+
+
+_ENVELOPE = frozenset(
+    {
+        "parentUuid",
+        "sessionId",
+        "timestamp",
+        "cwd",
+        "version",
+        "gitBranch",
+        "isSidechain",
+        "userType",
+    }
+)
+
+
+class ClaudeCode(_Threaded):
+    """Claude Code's projects/<folder>/<session>.jsonl.
+
+    A response is spread over lines, one block each, with the response's id in all; results of calls
+    made at once are side branches of the thread, each behind the line of its call.
+    """
+
+    name: ClassVar[str] = "claude-code"
+
+    def fits(self, records: list[Record]) -> bool:
+        return any(
+            record.value.get("type") in ("user", "assistant")
+            and "content" in as_map(record.value.get("message"))
+            for record in records
+        )
+
+    def dialect(self, messages: list[Any]) -> Dialect:
+        del messages
+        return Dialect.ANTHROPIC
+
+    def belonging(self, spoken: list[Record], kept: set[str]) -> list[Record]:
+        inside = [record for record in spoken if record.value.get("uuid") in kept]
+        replies = {as_map(r.value["message"]).get("id") for r in inside} - {None}
+        calls = {
+            block.get("id")
+            for record in spoken
+            if as_map(record.value["message"]).get("id") in replies
+            for block in _blocks(record)
+        }
+        return [
+            record
+            for record in spoken
+            if not _is_notice(record)
+            and (
+                record.value.get("uuid") in kept
+                or as_map(record.value["message"]).get("id") in replies
+                or any(block.get("tool_use_id") in calls for block in _results(record))
+            )
+        ]
+
+    def joins(self, entry: Entry, record: Record) -> bool:
+        message = as_map(record.value["message"])
+        if message.get("role") == "assistant":
+            return message.get("id") is not None and entry.message.get("id") == message["id"]
+        behind = entry.records[-1]
+        return bool(_results(behind) and _results(record)) and len(_results(record)) == len(
+            _blocks(record)
+        )
+
+    def joined(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+        return {**first, "content": as_list(first["content"]) + as_list(second.get("content"))}
+
+    def kind(self, message: Mapping[str, Any]) -> str:
+        return "assistant" if message.get("role") == "assistant" else "user"
+
+
+def _blocks(record: Record) -> list[Mapping[str, Any]]:
+    content = as_map(record.value["message"]).get("content")
+    return [as_map(block) for block in as_list(content)]
+
+
+def _results(record: Record) -> list[Mapping[str, Any]]:
+    return [block for block in _blocks(record) if block.get("type") == "tool_result"]
+
+
+def _is_notice(record: Record) -> bool:
+    """Error notices are kept in the log as if the model had said them; they are never sent."""
+    synthetic = as_map(record.value["message"]).get("model") == "<synthetic>"
+    return bool(record.value.get("isApiErrorMessage")) or synthetic
+
+
+class QwenCode(_Threaded):
+    """qwen-code's chats/<session>.jsonl: a thread of Gemini contents."""
+
+    name: ClassVar[str] = "qwen-code"
+
+    def fits(self, records: list[Record]) -> bool:
+        return any("parts" in as_map(record.value.get("message")) for record in records)
+
+    def dialect(self, messages: list[Any]) -> Dialect:
+        del messages
+        return Dialect.GEMINI
+
+    def joins(self, entry: Entry, record: Record) -> bool:
+        """Neighbours of one role are joined whenever the history is sent."""
+        return bool(entry.message.get("role") == as_map(record.value["message"]).get("role"))
+
+    def joined(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+        return {**first, "parts": as_list(first.get("parts")) + as_list(second.get("parts"))}
+
+    def kind(self, message: Mapping[str, Any]) -> str:
+        if message.get("role") == "model":
+            return "assistant"
+        answers = any("functionResponse" in as_map(part) for part in as_list(message.get("parts")))
+        return "tool_result" if answers else "user"
+
+
+# -- codex ---------------------------------------------------------------------------------------
+
+
+class Codex(Log):
+    """codex's rollout-*.jsonl: Responses items, those after the last compaction."""
+
+    name: ClassVar[str] = "codex"
+
+    def fits(self, records: list[Record]) -> bool:
+        return any(
+            record.value.get("type") in ("response_item", "session_meta")
+            and "payload" in record.value
+            for record in records
+        )
+
+    def dialect(self, messages: list[Any]) -> Dialect:
+        del messages
+        return Dialect.OPENAI_RESPONSES
+
+    def read(self, records: list[Record]) -> Contents:
+        return Contents(list(self._entries(records)))
+
+    def _entries(self, records: list[Record]) -> Iterator[Entry]:
+        compacted = [r.line for r in records if r.value.get("type") == "compacted"]
+        start = compacted[-1] if compacted else 0
+        for record in records:
+            if record.value.get("type") == "response_item" and record.line > start:
+                yield Entry(record.value.get("payload"), [record])
+
+    def write(self, message: Any, like: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
+        del number
+        kept = {key: value for key, value in like.items() if key == "timestamp"}
+        return [{**kept, "type": "response_item", "payload": message}]

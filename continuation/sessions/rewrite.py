@@ -1,0 +1,134 @@
+"""A repaired log: the lines of unchanged messages stay byte for byte, and where they were."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from continuation.sessions.lines import Record
+from continuation.sessions.logs import Entry, Log
+
+__all__ = ["rewrite"]
+
+
+def rewrite(
+    log: Log,
+    records: list[Record],
+    entries: list[Entry],
+    messages: list[Any],
+    origins: tuple[int, ...],
+) -> bytes:
+    """The log's bytes with `messages` for its entries; `origins` says which entry each came from.
+
+    Lines that hold no message stay. A message that moved takes its lines along.
+    """
+    writer = _Writer(log, entries, _unmoved(entries, origins))
+    for number, (message, origin) in enumerate(zip(messages, origins, strict=True)):
+        writer.put(number, message, origin)
+    return b"".join(line + b"\n" for line in writer.lines(records))
+
+
+def _unmoved(entries: list[Entry], origins: tuple[int, ...]) -> set[int]:
+    """Origins of the longest run of messages that stand in the file in this order already."""
+    tails: list[int] = []  # smallest last line of a run of each length
+    chain: list[int] = []  # position of the message that ends it
+    before: list[int] = []  # position of the message before each in its run
+    seen = set[int]()
+    for at, origin in enumerate(origins):
+        before.append(-1)
+        if origin < 0 or origin in seen:
+            continue
+        seen.add(origin)
+        line = entries[origin].records[0].line if entries[origin].records else 0
+        length = bisect_left(tails, line)
+        before[at] = chain[length - 1] if length else -1
+        tails[length : length + 1] = [line]
+        chain[length : length + 1] = [at]
+    kept, at = set[int](), chain[-1] if chain else -1
+    while at >= 0:
+        kept.add(origins[at])
+        at = before[at]
+    return kept
+
+
+@dataclass(slots=True)
+class _Line:
+    value: Mapping[str, Any]
+    raw: bytes | None
+    """The line as it was, None if it must be written anew."""
+
+
+@dataclass(slots=True)
+class _Writer:
+    log: Log
+    entries: list[Entry]
+    unmoved: set[int]
+    behind: dict[int, list[_Line]] = field(default_factory=dict[int, list[_Line]])
+    """Lines that go behind the record with this identity; 0 for the beginning."""
+    stay: dict[int, list[_Line]] = field(default_factory=dict[int, list[_Line]])
+    """Lines that stand for the record with this identity."""
+    anchor: int = 0
+    previous: int = -1
+    uuid: Any = None
+
+    def put(self, number: int, message: Any, origin: int) -> None:
+        entry = self.entries[origin] if origin >= 0 else None
+        lines = self._lines_of(number, message, entry)
+        if self.log.threaded:
+            self._thread(lines, origin)
+        if entry is not None and origin in self.unmoved:
+            self.unmoved.discard(origin)
+            self._stand(entry, lines)
+            self.anchor = id(entry.records[-1])
+        else:
+            self.behind.setdefault(self.anchor, []).extend(lines)
+
+    def _lines_of(self, number: int, message: Any, entry: Entry | None) -> list[_Line]:
+        if entry is not None and message is entry.message:
+            closing = [_Line(entry.closing, None)] if entry.closing else []
+            return [_Line(record.value, record.raw) for record in entry.records] + closing
+        like = entry.records[0].value if entry is not None else self._neighbour()
+        fresh = 0 if entry is not None else number + 1
+        return [_Line(value, None) for value in self.log.write(message, like, fresh)]
+
+    def _neighbour(self) -> Mapping[str, Any]:
+        at = max(self.previous, 0)
+        return self.entries[at].records[-1].value if self.entries else {}
+
+    def _thread(self, lines: list[_Line], origin: int) -> None:
+        """Name the record before, where that is another one than it was."""
+        first, last = lines[0].value, lines[-1].value
+        as_it_was = origin >= 0 and origin == self.previous + 1 and lines[0].raw is not None
+        if not as_it_was and first.get("parentUuid") != self.uuid and self.uuid is not None:
+            lines[0] = _Line({**first, "parentUuid": self.uuid}, None)
+        self.uuid = last.get("uuid")
+        self.previous = origin
+
+    def _stand(self, entry: Entry, lines: list[_Line]) -> None:
+        """Put lines where the entry's records stand; each where it was, if they are the same."""
+        count = len(entry.records)
+        if lines[0].raw is not None:
+            for record, line in zip(entry.records, lines, strict=False):
+                self.stay[id(record)] = [line]
+            self.behind.setdefault(id(entry.records[-1]), []).extend(lines[count:])
+        else:
+            self.stay[id(entry.records[0])] = lines
+
+    def lines(self, records: list[Record]) -> list[bytes]:
+        """All lines of the new file."""
+        own = {id(record) for entry in self.entries for record in entry.records}
+        out = list(self.behind.get(0, []))
+        for record in records:
+            if id(record) in own:
+                out += self.stay.get(id(record), [])
+            else:
+                out.append(_Line(record.value, record.raw))
+            out += self.behind.get(id(record), [])
+        return [line.raw if line.raw is not None else _encoded(line.value) for line in out]
+
+
+def _encoded(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,272 @@
+"""Saved sessions: read one in whatever form, say what is wrong, write a repaired copy beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jiter
+
+from continuation.history.api import repair, validate
+from continuation.history.detect import detect
+from continuation.history.tree import as_map, is_list, is_map
+from continuation.history.types import Dialect, Repaired, RepairPolicy, Violation
+from continuation.sessions.kimi import KimiCode
+from continuation.sessions.lines import Problem, Record, read_lines
+from continuation.sessions.logs import ClaudeCode, Codex, Entry, Log, Plain, QwenCode
+from continuation.sessions.opencode import Storage, find_sessions
+from continuation.sessions.rewrite import rewrite
+
+__all__ = ["Session", "check", "load", "mend"]
+
+_LOGS: tuple[Log, ...] = (KimiCode(), Codex(), QwenCode(), ClaudeCode(), Plain())
+_FIELD = {Dialect.GEMINI: "contents", Dialect.OPENAI_RESPONSES: "input"}
+
+
+@dataclass(frozen=True, slots=True)
+class LogSource:
+    """A log, its lines, and the messages in them."""
+
+    log: Log
+    records: list[Record]
+    entries: list[Entry]
+
+
+@dataclass(slots=True)
+class Session:
+    """A saved session that was read."""
+
+    path: Path
+    format: str
+    """The agent's name, "json" (a request), "jsonl" (one message a line) or "unknown"."""
+    dialect: Dialect | None
+    """None where nothing of a conversation was found."""
+    body: dict[str, Any]
+    problems: list[Problem] = field(default_factory=list[Problem])
+    violations: list[Violation] = field(default_factory=list[Violation])
+    repaired: Repaired | None = None
+    """What a repair would give; None before `check`."""
+    written: Path | None = None
+    """Where `mend` put the repaired copy."""
+    source: LogSource | Storage | None = None
+    """What it was read from; None for a request body."""
+
+    @property
+    def exit_code(self) -> int:
+        """0: clean; 1: repaired, or can be; 2: beyond repair."""
+        if self.dialect is None or (self.repaired is not None and self.repaired.left):
+            return 2
+        return 1 if self.problems or self.violations or self._tidied() else 0
+
+    def _tidied(self) -> bool:
+        return self.repaired is not None and bool(self.repaired.changes)
+
+
+def load(path: Path) -> list[Session]:
+    """Read the session at a path; a folder of opencode's may hold several.
+
+    Damage is reported in `problems`, never raised. Raises OSError if there is nothing to read.
+    """
+    if path.is_dir():
+        found = [_load_storage(path, *folders) for folders in find_sessions(path)]
+        return found or [_nothing(path, "no session in this folder")]
+    data = path.read_bytes()
+    whole = _load_json(path, data)
+    return [whole if whole is not None else _load_log(path, data)]
+
+
+def check(path: Path, *, policy: RepairPolicy | None = None) -> list[Session]:
+    """Read the sessions at a path and find what is wrong with their histories.
+
+    A saved session is taken for dead: a trailing open call is a fault, unless the policy says that
+    it may be live. Raises what `load` raises.
+    """
+    policy = policy if policy is not None else RepairPolicy(live=False)
+    sessions = load(path)
+    for session in sessions:
+        if session.dialect is not None:
+            body, dialect = session.body, session.dialect
+            session.violations = validate(
+                body, dialect, model="", strict=policy.strict, live=policy.live
+            )
+            session.repaired = repair(body, dialect, model="", policy=policy)
+    return sessions
+
+
+def mend(
+    path: Path,
+    *,
+    policy: RepairPolicy | None = None,
+    target: Path | None = None,
+    in_place: bool = False,
+) -> list[Session]:
+    """Write a repaired copy of the sessions at a path; clean ones are left alone.
+
+    The copy goes beside the original as `<name>.repaired<suffix>`, or to `target`; with `in_place`
+    it takes the original's place, which is kept as `<name>.orig<suffix>`. Either way a file appears
+    whole or not at all. Raises what `load` raises, and FileExistsError rather than overwrite.
+    """
+    sessions = check(path, policy=policy)
+    if path.is_dir():
+        if any(session.exit_code == 1 for session in sessions):
+            _mend_storage(path, sessions, target, in_place=in_place)
+        return sessions
+    for session in sessions:
+        if session.exit_code == 1:
+            session.written = _commit(path, _bytes(session), target, in_place=in_place)
+    return sessions
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+def _nothing(path: Path, why: str, problems: list[Problem] | None = None) -> Session:
+    return Session(path, "unknown", None, {}, [*(problems or []), Problem("no_session", 0, why)])
+
+
+def _load_json(path: Path, data: bytes) -> Session | None:
+    """A request body, or a bare list of messages; None if the file is something else."""
+    problems: list[Problem] = []
+    try:
+        value: Any = json.loads(data)
+    except ValueError:
+        value = _salvaged(data)
+        words = "the file is cut off; what stands before the cut is used."
+        problems.append(Problem("torn_body", 0, words))
+    body = {_list_field(value): value} if is_list(value) else dict(as_map(value))
+    if not _holds_history(body):
+        return None
+    return Session(path, "json", detect(body), body, problems)
+
+
+def _salvaged(data: bytes) -> Any:
+    """What can be read of a cut JSON document, up to the last whole value."""
+    text = data.replace(b"\0", b"").decode("utf-8", "ignore").encode()
+    if text.count(b"\n{") > 1:
+        return None  # a log
+    try:
+        return jiter.from_json(text, partial_mode=True)
+    except ValueError:
+        return None
+
+
+def _list_field(messages: list[Any]) -> str:
+    return _FIELD.get(Plain().dialect([m for m in messages if is_map(m)]), "messages")
+
+
+def _holds_history(value: Mapping[str, Any]) -> bool:
+    lists = any(is_list(value.get(key)) for key in ("messages", "contents", "input"))
+    return lists and "type" not in value
+
+
+def _load_log(path: Path, data: bytes) -> Session:
+    records, problems = read_lines(data)
+    log = next((log for log in _LOGS if log.fits(records)), None)
+    if log is None:
+        return _nothing(path, "no conversation was found in this file", problems)
+    contents = log.read(records)
+    messages = [entry.message for entry in contents.entries]
+    dialect = log.dialect(messages)
+    body = {_FIELD.get(dialect, "messages"): messages}
+    found = problems + contents.problems
+    source = LogSource(log, records, contents.entries)
+    return Session(path, log.name, dialect, body, found, source=source)
+
+
+def _load_storage(path: Path, messages: Path, parts: Path) -> Session:
+    storage = Storage(messages, parts)
+    storage.read()
+    body = {"messages": storage.body}
+    dialect = Dialect.OPENAI_CHAT
+    return Session(path, "opencode", dialect, body, storage.problems, source=storage)
+
+
+# -- writing -------------------------------------------------------------------------------------
+
+
+def _bytes(session: Session) -> bytes:
+    """The repaired file."""
+    repaired = session.repaired if session.repaired is not None else Repaired(session.body)
+    source = session.source
+    if not isinstance(source, LogSource):
+        return (json.dumps(repaired.body, ensure_ascii=False, indent=2) + "\n").encode()
+    (messages,) = repaired.body.values()  # a log's body holds nothing else
+    origins = repaired.origins if repaired.origins is not None else tuple(range(len(messages)))
+    return rewrite(source.log, source.records, source.entries, messages, origins)
+
+
+def _beside(path: Path, word: str) -> Path:
+    return path.with_name(f"{path.stem}.{word}{path.suffix}")
+
+
+def _commit(path: Path, data: bytes, target: Path | None, *, in_place: bool) -> Path:
+    if in_place:
+        kept = _beside(path, "orig")
+        if kept.exists():
+            msg = f"{kept}: there is a kept original already; move it away first"
+            raise FileExistsError(msg)
+        shutil.copy2(path, kept)
+        _write_whole(path, data)
+        return path
+    goal = target if target is not None else _beside(path, "repaired")
+    if goal.exists():
+        msg = f"{goal}: exists already; move it away or name another target"
+        raise FileExistsError(msg)
+    _write_whole(goal, data)
+    return goal
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that it is there in full or not at all, even if the power fails."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _mend_storage(
+    path: Path, sessions: list[Session], target: Path | None, *, in_place: bool
+) -> None:
+    """Repair opencode's folder: a copy of all of it, or, in place, with a copy of it kept."""
+    copy = _beside(path, "orig") if in_place else target or _beside(path, "repaired")
+    if copy.exists():
+        msg = f"{copy}: exists already; move it away or name another target"
+        raise FileExistsError(msg)
+    root = path.parent.parent if path.parent.name == "message" else path
+    shutil.copytree(root, copy)
+    goal = root if in_place else copy
+    for session in sessions:
+        storage, repaired = session.source, session.repaired
+        if not isinstance(storage, Storage) or repaired is None or session.exit_code != 1:
+            continue
+        messages = repaired.body["messages"]
+        origins = repaired.origins if repaired.origins is not None else tuple(range(len(messages)))
+        for file, data in storage.rewrite(messages, origins).items():
+            place = goal / file.relative_to(root)
+            if data is None:
+                place.unlink(missing_ok=True)
+            else:
+                _write_whole(place, data)
+        session.written = goal

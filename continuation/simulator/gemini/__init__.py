@@ -1,0 +1,1 @@
+"""The simulated provider's side of `gemini`."""

@@ -1,0 +1,1 @@
+"""Bytes, JSON and server-sent events: what all formats share."""

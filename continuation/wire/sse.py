@@ -1,0 +1,105 @@
+"""Server-sent events, sans-IO: bytes in at any split, whole events out with the bytes they were."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from continuation.wire.json_values import parsed
+
+# A blank line ends an event; lines end in LF, CRLF or CR (WHATWG, "Server-sent events", parsing).
+_BLANK = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
+# The forms in which nearly every event comes; one match in place of three splits.
+_PLAIN = re.compile(rb"(?:event: ([^\r\n]++)\r?+\n)?+data: ([^\r\n]++)(?:\n\n|\r\n\r\n)")
+_SHORT = 4096
+"""Bytes up to which one match is faster than four searches."""
+_LINES = re.compile(rb"\r\n|\n|\r")
+
+
+class Frame(NamedTuple):
+    """One event: its name (`""` when it has none), its data, and where it ended in the bytes."""
+
+    name: str
+    data: bytes
+    end: int
+
+    @property
+    def empty(self) -> bool:
+        """Only comments: something to keep the connection alive."""
+        return not self.data and not self.name
+
+
+def parse(block: bytes | bytearray) -> tuple[str, bytes]:
+    """Read the lines of one event: its name and its data. Comments and other fields are passed."""
+    name, data = b"", list[bytes]()
+    for line in _LINES.split(bytes(block)):
+        field, _, value = line.partition(b":")
+        value = value[1:] if value.startswith(b" ") else value
+        if field == b"data":
+            data.append(value)
+        elif field == b"event":
+            name = value
+    return name.decode("utf-8", "replace"), b"\n".join(data)
+
+
+def frames(raw: bytes | bytearray, start: int = 0, *, final: bool = False) -> list[Frame]:
+    """Return the whole events of `raw` from `start` on; bytes after the last blank line wait.
+
+    A CR as the very last byte waits too, for the LF that may follow belongs to it; not when these
+    are the `final` bytes. Then an event that lacks nothing but its blank line is given one, in
+    `raw` itself: without it no reader would take the event for one.
+    """
+    if final and isinstance(raw, bytearray) and _unclosed(raw):
+        raw += b"\n\n"
+    found: list[Frame] = []
+    limit = len(raw) - 1 if raw.endswith(b"\r") and not final else len(raw)
+    while start < limit:
+        frame = _plain(raw, start)
+        if frame is None:
+            match = _BLANK.search(raw, start, limit)
+            if match is None:
+                break
+            frame = Frame(*parse(raw[start : match.start()]), match.end())
+        start = frame.end
+        found.append(frame)
+    return found
+
+
+def _plain(raw: bytes | bytearray, start: int) -> Frame | None:
+    """Read an event in its usual form; what is as long as an answer is not matched, but found."""
+    if match := _PLAIN.match(raw, start, start + _SHORT):
+        name = match[1].decode("utf-8", "replace") if match[1] else ""
+        return Frame(name, match[2], match.end())
+    data = raw.find(b"\ndata: ", start, start + _SHORT) + 7
+    end = raw.find(b"\n", data)
+    usual = data > 7 and end >= 0 and raw.startswith(b"event: ", start)
+    if not usual or raw.find(b"\r", start, end) >= 0 or raw[end + 1 : end + 2] != b"\n":
+        return None
+    name = bytes(raw[start + 7 : data - 7])
+    return (
+        None
+        if b"\n" in name
+        else Frame(name.decode("utf-8", "replace"), bytes(raw[data:end]), end + 2)
+    )
+
+
+def may_end(raw: bytes | bytearray, start: int, added: int) -> bool:
+    """Whether the last `added` bytes may have ended the event that begins at `start`.
+
+    An event can be as long as the answer; it is not to be searched again with each chunk of it.
+    """
+    tail = raw[max(start, len(raw) - added - 3) :]
+    return b"\n\n" in tail or b"\r" in tail
+
+
+def _unclosed(raw: bytearray) -> bool:
+    """Whether the last lines are an event whose data is whole."""
+    start = max((raw.rfind(blank) for blank in (b"\n\n", b"\r\n\r\n", b"\r\r")), default=-1)
+    data = parse(raw[start:] if start >= 0 else raw)[1]
+    return data == b"[DONE]" or isinstance(parsed(data.decode("utf-8", "replace")), dict)
+
+
+def encode(name: str, data: bytes) -> bytes:
+    """Write one event. `data` must hold no line break (compact JSON never does)."""
+    head = b"event: %s\n" % name.encode() if name else b""
+    return head + b"data: " + data + b"\n\n"

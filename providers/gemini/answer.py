@@ -1,0 +1,86 @@
+"""The generic `Answer`, and what only Gemini has: tokens, arrays, and places to shift."""
+
+from __future__ import annotations
+
+from continuation.answer.answer import Answer
+from continuation.answer.blocks import CALL, THINKING
+from continuation.answer.first_stream import Gate
+from continuation.dialect import Feed, Settle
+from continuation.policy import Policy
+from continuation.providers.gemini.array import FirstArray, is_array
+from continuation.providers.gemini.format import GeminiForm
+from continuation.providers.gemini.metadata import moved, shift
+from continuation.providers.gemini.parts import joined, part_of
+from continuation.types import Close, Head, Json, Mode, Resume, Tape
+from continuation.wire.json_values import as_json, as_list, loads
+
+
+class GeminiAnswer(Answer):
+    """One turn of generateContent."""
+
+    def __init__(self, form: GeminiForm, policy: Policy) -> None:
+        super().__init__(form, policy)
+        self._gemini = form
+        self._mixed = False
+        """Text of a recovery is in the turn: no token stands for all of it."""
+        self._hopped = 0
+        """Characters of the segment that earlier hops said."""
+        self._beside: list[Json] = []
+
+    def first(self, head: Head, tape: Tape, settle: Settle) -> Feed:
+        feed = super().first(head, tape, settle)
+        if head.streamed:
+            return feed
+
+        def look(chunk: bytes) -> bytes:
+            if self._first is None and is_array(tape.raw):
+                self._begin_array(tape, settle)
+            return feed(chunk) if self._first is None else self._first.feed(chunk)
+
+        return look
+
+    def _begin_array(self, tape: Tape, settle: Settle) -> None:
+        """What comes is no body to wait for: its elements flow like events."""
+        self._gemini.array = True
+        self._open(streamed=True)
+        self._first = FirstArray(self._form, tape, Gate(self._policy), settle)
+
+    def begin(self, resume: Resume, head: Head) -> Feed:
+        hops = resume.mode is Mode.TOKEN
+        self._mixed = self._mixed or resume.mode in {Mode.ONWARD, Mode.BEHIND}
+        self._hopped = len(self._segment.text) if hops else 0
+        return super().begin(resume, head)
+
+    def finish(self, close: Close) -> bytes:
+        delta = self._segment.delta
+        if self._mixed or delta.get("token") == self._token:
+            delta.pop("token", None)
+        if self._beside:
+            delta["beside"] = self._beside
+        return super().finish(close)
+
+    def _replay_body(self, raw: bytes | bytearray) -> None:
+        chunks = as_list(loads(raw))
+        if not chunks:
+            super()._replay_body(raw)
+        for event in self._gemini.explode_array(chunks) if chunks else ():
+            self._see([event])
+
+    def _remember(self) -> None:
+        super()._remember()
+        items = [as_json(item) for item in as_list(self._segment.delta.get("beside"))]
+        if self._resume.mode in {Mode.FIRST, Mode.FRESH}:
+            self._beside = items
+            return
+        before = [as_json(item.get("candidate")) for item in self._beside]
+        by = shift(self._own(), joined(map(part_of, self._sink.blocks)), before)
+        self._beside = self._beside + [
+            {"candidate": moved(as_json(item.get("candidate")), by)} for item in items
+        ]
+
+    def _own(self) -> list[Json]:
+        """Return the visible parts of the attempt read last."""
+        if self._hopped:
+            return [{"text": self._segment.text[self._hopped :]}]
+        blocks = self._segment.blocks
+        return joined(part_of(b) for b in blocks if b.kind not in THINKING | {CALL})

@@ -1,0 +1,258 @@
+"""A Gemini answer told as block events, chunk by chunk.
+
+Each chunk is a whole response. Its usage is the running total of the attempt; what stands beside
+the content (grounding, citations, ratings) is gathered for the end. Only the first candidate is
+read: requests for several are not ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from continuation.answer import blocks as _blocks
+from continuation.answer.blocks import CALL, ENDED, TEXT, THINKING
+from continuation.providers.gemini.parts import SIGNATURE, block_of, kind_of, plain
+from continuation.types import Json
+from continuation.wire import sse as _sse
+from continuation.wire.json_values import as_int, as_json, as_list, as_text, loads
+from continuation.wire.plain_text import COUNTS, PlainText
+
+LENGTH = "MAX_TOKENS"
+_ENDS = "STOP"
+_MALFORMED = "MALFORMED_FUNCTION_CALL"
+_UNSAID = frozenset({"", "FINISH_REASON_UNSPECIFIED"})
+_UNNAMED = "a function"
+_UNSET = 8_192
+"""The lowest limit that is told of where a request sets none."""
+_HOP = 65_536
+"""What one attempt brings at most, whatever its limit."""
+_OF_ANSWER = frozenset({"content", "finishReason", "index", "continuationToken", "finishMessage"})
+_COUNTS = "usageMetadata"
+_OF_CHUNK = frozenset({"candidates", _COUNTS, "promptFeedback"})
+
+
+class GeminiReader:
+    """Tells one attempt, whose request set the given limit."""
+
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
+        self._count = 0
+        self._chunks = 0
+        self._begun = False
+        self._open: tuple[int, str] | None = None
+        self._streaming = False
+        """The open block is a call whose arguments come in pieces."""
+        self._usage: Json = {}
+        self._beside: list[Json] = []
+        self._finished = False
+        self._chatty = False
+        """The server says STOP beside each text, as those of 2024 did."""
+        self._cut = False
+        """It said that the limit was reached, and no more text since."""
+        self._bare = False
+        """The last chunk had no candidate."""
+        self._token: str | None = None
+        """Goes on from all that was said; one that more was said behind is of no use."""
+        self._plain = PlainText(_string, {_COUNTS: COUNTS})
+
+    def events(self, frame: _sse.Frame) -> Sequence[Json]:
+        if (event := self._plain.told(frame)) is not None:
+            self._chunks += 1
+            return (event,)
+        self._count_plain()
+        try:
+            chunk = loads(frame.data)
+        except ValueError:
+            chunk = None
+        told = self.tell(chunk)
+        self._plain.learn(frame, told)
+        return told
+
+    def tell(self, chunk: object) -> Sequence[Json]:
+        """Tell one decoded chunk."""
+        told = as_json(chunk)
+        return list(self._tell(told)) if told else ({"type": "no response"},)
+
+    def _count_plain(self) -> None:
+        """Take the count of the plain chunk that came last, if there was one."""
+        if counts := self._plain.beside(_COUNTS):
+            self._usage = as_json(loads(counts))
+
+    def eof(self) -> Sequence[Json]:
+        self._count_plain()
+        return list(self._end_of_bytes())
+
+    def body(self, chunks: Sequence[object], *, whole: bool) -> Iterator[Json]:
+        """Tell an answer that came in one piece; `whole`: no end is needed to show that it is."""
+        for chunk in chunks:
+            yield from self.tell(chunk)
+        yield from self._end_of_bytes(whole=whole)
+
+    # --- chunks --------------------------------------------------------------------------------
+
+    def _tell(self, chunk: Json) -> Iterator[Json]:
+        self._chunks += 1
+        if error := as_json(chunk.get("error")):
+            kind = as_text(error.get("status")) or str(error.get("code") or "error")
+            yield {"type": "error", "error": {"type": kind}}
+            return
+        self._usage = as_json(chunk.get(_COUNTS)) or self._usage
+        if not self._begun:
+            self._begun = True
+            head = {key: value for key, value in chunk.items() if key not in _OF_CHUNK}
+            yield _blocks.opening({**head, "usage": self._usage})
+        feedback = as_json(chunk.get("promptFeedback"))
+        if reason := as_text(feedback.get("blockReason")):
+            self._finished = True
+            yield from self._stop()
+            yield _blocks.closing(reason, self._usage, feedback=feedback)
+            yield ENDED
+            return
+        candidate = _first(chunk)
+        self._bare = candidate is None
+        yield from self._candidate(candidate or {})
+
+    def _candidate(self, candidate: Json) -> Iterator[Json]:
+        parts = as_list(as_json(candidate.get("content")).get("parts"))
+        said = [event for part in parts if part for event in self._part(as_json(part))]
+        if beside := {k: v for k, v in candidate.items() if k not in _OF_ANSWER}:
+            self._beside.append({"chunk": self._chunks, "candidate": beside})
+        told = as_text(candidate.get("continuationToken")) or None
+        self._token = told or (None if said else self._token)
+        reason = as_text(candidate.get("finishReason"))
+        self._cut = self._cut and not said
+        if self._cut and reason == _ENDS:
+            reason = LENGTH  # a closing word of what stands between, for the same end
+        self._chatty = self._chatty or bool(self._finished and said)
+        ends = [] if reason in _UNSAID else list(self._finish(reason, candidate))
+        # What is last in a chunk decides whether it waits for the end.
+        flows = self._chatty and reason == _ENDS
+        yield from (*ends, *said) if flows else (*said, *ends)
+        if not (said or ends):
+            # Counts are no content. Held back until text follows: a chat takes a chunk without
+            # content for a turn that failed.
+            yield _blocks.closing(None, self._usage)
+        if told and (self._finished or not ends):
+            # A checkpoint: a stream that breaks off behind it is gone on from there.
+            yield _blocks.closing(None, token=told)
+
+    # --- parts ---------------------------------------------------------------------------------
+
+    def _part(self, part: Json) -> Iterator[Json]:
+        kind = kind_of(part)
+        if kind == CALL and self._streamed(part):
+            yield from self._piece(part)
+        elif not plain(part):
+            yield from self._whole(part, kind)
+        elif text := as_text(part["text"]):
+            yield from self._text(kind, part, text)
+
+    def _text(self, kind: str, part: Json, text: str) -> Iterator[Json]:
+        if self._open is None or self._open[1] != kind:
+            yield from self._stop()
+            yield self._start(block_of(part), loose=True)
+        key = "text" if kind == TEXT else "thinking"
+        yield _blocks.delta(self._count, f"{key}_delta", **{key: text})
+
+    def _whole(self, part: Json, kind: str) -> Iterator[Json]:
+        """Tell a part that stands for itself."""
+        yield from self._stop()
+        traits = {"loose": kind in THINKING, "sealed": kind in {TEXT, SIGNATURE}}
+        # A signature may stand at the end of any answer: a call before it is not whole for that.
+        yield self._start(block_of(part), proven=False, mute=kind == SIGNATURE, **traits)
+        if kind in THINKING | {TEXT}:
+            key = "text" if kind == TEXT else "thinking"
+            yield _blocks.delta(self._count, f"{key}_delta", **{key: part["text"]})
+        yield from self._stop()
+
+    def _streamed(self, part: Json) -> bool:
+        """Whether a call's arguments come in pieces (Vertex); an end has no name."""
+        call = as_json(part["functionCall"])
+        return bool(call.get("willContinue") or (self._streaming and not call.get("name")))
+
+    def _piece(self, part: Json) -> Iterator[Json]:
+        call = as_json(part["functionCall"])
+        if self._streaming and not call.get("name"):
+            yield _blocks.delta(self._count, "part_delta", part=part)
+        else:
+            yield from self._stop()
+            yield self._start(block_of(part), proven=False)
+            self._streaming = True
+        if not call.get("willContinue"):
+            self._streaming = False
+            yield from self._stop()
+
+    def _start(self, block: Json, **traits: bool) -> Json:
+        self._count += 1
+        self._open = self._count, as_text(block.get("type"))
+        return _blocks.start(self._count, block, **traits)
+
+    def _stop(self) -> Iterator[Json]:
+        """End the open block; a call whose last piece did not come never ends."""
+        if self._open is not None and not self._streaming:
+            yield _blocks.stop(self._open[0])
+        self._open, self._streaming = None, False
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def _finish(self, reason: str, candidate: Json) -> Iterator[Json]:
+        """Tell a finish reason; that it is the end only the end of the bytes says.
+
+        Behind it there may be a last count or a signature, and some servers say it with each chunk.
+        """
+        more: Json = {"finishMessage": candidate.get("finishMessage")}
+        if reason == _MALFORMED and self._spent >= self._most(self._limit or _UNSET):
+            # It wrote a call until the limit, and nothing of that call arrived.
+            yield from self._stop()
+            yield self._start({"type": CALL, "name": _UNNAMED, "input": {}}, proven=False)
+            self._open = None
+            reason, more["finishReason"] = LENGTH, reason
+        yield _blocks.closing(reason, self._usage, token=self._token, beside=self._beside, **more)
+        self._finished, self._cut = True, reason == LENGTH
+
+    def _end_of_bytes(self, *, whole: bool = False) -> Iterator[Json]:
+        if not self._finished and self._bare and self._ran_out:
+            yield _blocks.closing(LENGTH, self._usage, beside=self._beside)
+            self._finished = True
+        if self._finished or whole:
+            yield from self._stop()
+            yield ENDED
+
+    @property
+    def _ran_out(self) -> bool:
+        """Whether an answer without a candidate spent its limit: thinking can eat it all."""
+        spent = self._spent
+        limit = min(self._limit or 0, _HOP)
+        return spent > 0 and spent >= self._most(limit)
+
+    @property
+    def _spent(self) -> int:
+        return output_of(self._usage) or 0
+
+    @staticmethod
+    def _most(limit: int) -> int:
+        """Return what counts as all of a limit; thinking stops a little before it."""
+        return limit - max(16, limit // 20)
+
+
+def output_of(usage: Json) -> int | None:
+    """Return all output tokens, thinking included; what is nothing is absent on the wire."""
+    counts = [as_int(usage.get(key)) for key in ("candidatesTokenCount", "thoughtsTokenCount")]
+    known = [count for count in counts if count is not None]
+    prompt, total = (as_int(usage.get(key)) for key in ("promptTokenCount", "totalTokenCount"))
+    if known or prompt is None or total is None:
+        return sum(known) if known else None
+    return max(0, total - prompt - (as_int(usage.get("toolUsePromptTokenCount")) or 0))
+
+
+def _string(chunk: Json) -> object:
+    """Return the text of a chunk that says nothing beside it."""
+    (candidate,) = as_list(chunk["candidates"])
+    (part,) = as_list(as_json(candidate["content"])["parts"])
+    return part["text"] if candidate.keys() <= _OF_ANSWER else None
+
+
+def _first(chunk: Json) -> Json | None:
+    """Return the first candidate, if the chunk is about it."""
+    candidates = [as_json(candidate) for candidate in as_list(chunk.get("candidates"))]
+    return next((c for c in candidates if not c.get("index")), None)

@@ -1,0 +1,309 @@
+"""The generateContent format of the Gemini API and of Vertex.
+
+Wire facts: Google's pages on generateContent, thought signatures and long decode, error texts as
+quoted in public issues, and the behaviour of google-genai 3.4.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from continuation.answer.answer import Answer
+from continuation.policy import Policy
+from continuation.providers.gemini.answer import GeminiAnswer
+from continuation.providers.gemini.format import GeminiForm
+from continuation.providers.gemini.parts import spoken
+from continuation.types import Head, Json, Outgoing, Refusal, Refused, Request, Way
+from continuation.wire.error_body import label_of, message_of
+from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, loads
+from continuation.wire.request_body import read_body
+
+_PATH = re.compile(
+    r"/(?:models|tunedModels|endpoints)/(?P<model>[^/:]+):(?P<verb>g|streamG)enerateContent$"
+)
+_VERTEX = re.compile(r"/(?:publishers|endpoints)/")
+_GENERATION = re.compile(r"gemini-(\d+)")
+_HOP_MOST = 65_536
+"""What one request of a stream brings at most, of a model that answers in hops..."""
+_UNARY_MOST = 32_768
+"""...and what one that is not streamed may ask for."""
+_LEAST = 512
+"""Tokens; the smallest thinking budget that all models with budgets take."""
+_BUSY = frozenset({408, 429, 500, 502, 503, 504})
+
+_RANGE = re.compile(
+    r"maxOutputTokens value of \d+ but the supported range is from \d+ \(inclusive\) to (\d+)"
+    r" \(exclusive\)"
+)
+_DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
+_PREFILL = re.compile(r"ending with a model turn|last turn cannot be model|prefill", re.IGNORECASE)
+
+
+class Call:
+    """One generateContent request of the caller's."""
+
+    unbounded = False  # without a limit it may be 8,192, and nobody says so
+    ceiling: int | None = None
+    liftable = False
+
+    def __init__(self, path: str, body: Json, form: GeminiForm | None = None) -> None:
+        self._path = path
+        self._body = body
+        found = _PATH.search(path)
+        self.model = found["model"] if found else ""
+        self.streamed = found is not None and found["verb"] == "streamG"
+        self._config = _Setting(body, "generationConfig")
+        self.limit = as_int(self._config.get("maxOutputTokens"))
+        self._form = form or GeminiForm()
+        self._form.limit = self.limit
+        self._asked = body
+        """What the attempt that is to be gone on from by a token was asked."""
+
+    @property
+    def _hops(self) -> bool:
+        """The model answers in hops and shares one window between input and output."""
+        generation = _GENERATION.match(self.model)
+        return generation is not None and int(generation[1]) >= 4
+
+    @property
+    def unary_ceiling(self) -> int | None:
+        return _UNARY_MOST if self._hops else None
+
+    @property
+    def hop_ceiling(self) -> int | None:
+        return _HOP_MOST if self._hops else None
+
+    @property
+    def structured(self) -> bool:
+        """JSON by a schema, or by a call that the model is forced to make.
+
+        An answer that began in an earlier request counts as such too: it can be asked for again,
+        but a recovery would have to tell the model the text before it, which is not known here.
+        """
+        kinds = ("responseSchema", "responseJsonSchema", "responseFormat")
+        mime = as_text(self._config.get("responseMimeType"))
+        return (
+            mime not in {"", "text/plain"}
+            or any(self._config.get(kind) for kind in kinds)
+            or self._calling.get("mode") == "ANY"
+            or bool(_get(self._body, "continuationToken"))
+        )
+
+    def untouched(self, policy: Policy) -> str | None:
+        """Why this request is not ours to heal."""
+        count = as_int(self._config.get("candidateCount"))
+        if count is not None and count > 1:
+            return f"candidateCount {count}: several answers"
+        modalities = {str(kind).upper() for kind in as_list(self._config.get("responseModalities"))}
+        if other := sorted(modalities - {"TEXT", "MODALITY_UNSPECIFIED"}):
+            return f"responseModalities {other[0]!r}: not text"
+        return None
+
+    def prefills(self, model_takes_it: bool) -> bool:
+        return model_takes_it and not self.structured
+
+    @property
+    def body(self) -> Json:
+        """The request's body."""
+        return self._body
+
+    def mended(self, body: Mapping[str, object], more: str | None) -> Call:
+        """Return the same request with another body; `more` is said for the user at its end."""
+        changed = dict(body)
+        if more is not None:
+            contents = list(as_list(body.get("contents")))
+            _extend(contents, "user", [{"text": more}])
+            changed["contents"] = contents
+        return Call(self._path, changed, self._form)
+
+    def outgoing(self, headers: Mapping[str, str]) -> Outgoing:
+        """Return the request as it is, with further headers."""
+        return Outgoing(dumps(self._body), headers=headers)
+
+    def first(self, limit: int) -> Outgoing:
+        """Return the caller's request with another limit."""
+        return Outgoing(dumps(self._limited(self._body, limit)))
+
+    def again(self, limit: int | None) -> Outgoing:
+        """Return the same request with another limit, streamed."""
+        return self._send(self._body, limit)
+
+    def resume(self, answer: Answer, way: Way, prompt: str, limit: int | None) -> Outgoing:
+        """Return the request that asks the model to go on from `answer`.
+
+        The prompt is a turn of the user's: beside cached content no system instruction is taken.
+        """
+        contents = list(as_list(self._body.get("contents")))
+        if way is Way.PREFILL:
+            _extend(contents, "model", spoken(answer.content))
+        elif way is Way.GUIDE:
+            _extend(contents, "model", spoken(answer.content))
+            _extend(contents, "user", [{"text": prompt}])
+        else:
+            for content, asked in answer.pairs:
+                if asked is not None:
+                    _extend(contents, "user", [{"text": asked}])
+                _extend(contents, "model", spoken(content))
+            _extend(contents, "user", [{"text": prompt}])
+        return self._send({**self._body, "contents": contents}, limit)
+
+    def prefilled(self, answer: Answer) -> str:
+        """Return the text that `resume` by prefill ends with."""
+        return answer.open_text
+
+    def answer(self, policy: Policy) -> Answer:
+        return GeminiAnswer(self._form, policy)
+
+    def calmer(self) -> Call | None:
+        """Lower the thinking level, or the budget where the model has budgets (before 3)."""
+        config = _Setting(self._config.value, "thinkingConfig")
+        level, budget = as_text(config.get("thinkingLevel")), as_int(config.get("thinkingBudget"))
+        generation = _GENERATION.match(self.model)
+        budgets = budget is not None or (generation is not None and int(generation[1]) < 3)
+        if level.lower() in {"low", "minimal"} or (budget is not None and 0 <= budget <= _LEAST):
+            return None
+        lowered = (
+            config.put("thinkingBudget", _LEAST) if budgets else config.put("thinkingLevel", "low")
+        )
+        return Call(self._path, {**self._body, self._config.name: lowered}, self._form)
+
+    def hop(self, answer: Answer, limit: int | None) -> Outgoing:
+        """Return the request last answered, with its token: the limit is that of all hops."""
+        body = dict(self._asked)
+        body.pop("continuation_token", None)
+        body["continuationToken"] = answer.token
+        return self._send(body, limit)
+
+    def refused(self, head: Head, body: bytes) -> Refused:
+        """Classify an error answer to a later attempt."""
+        text, label = message_of(body), label_of(head.status, body)
+        if head.status in _BUSY:
+            return Refused(Refusal.BUSY, label, wait=_delay(body))
+        if found := _RANGE.search(text):
+            # In a shared window the range is what this prompt leaves of it.
+            refusal = Refusal.ROOM if self._hops else Refusal.CEILING
+            return Refused(refusal, label, int(found[1]) - 1)
+        if _PREFILL.search(text):
+            return Refused(Refusal.PREFILL, label)
+        return Refused(Refusal.FINAL, label)
+
+    def lookup(self) -> Outgoing | None:
+        """Ask `GET .../models/{id}`; Vertex tells no limits there."""
+        if _VERTEX.search(self._path) or not self.model:
+            return None
+        return Outgoing(b"", path=_model_path, query={"alt": ""}, method="GET")
+
+    def looked_up(self, body: bytes) -> int | None:
+        """Read `outputTokenLimit`; where answers take several hops it may be that of one hop."""
+        try:
+            limit = as_int(as_json(loads(body)).get("outputTokenLimit"))
+        except ValueError:
+            return None
+        if limit is None or limit <= 0 or (self._hops and limit <= _HOP_MOST):
+            return None
+        return limit
+
+    def amended(self, policy: Policy, head: Head | None = None, body: bytes = b"") -> Call | None:
+        """Return `None`: this format keeps nothing at the server."""
+        return None
+
+    @property
+    def _calling(self) -> _Setting:
+        return _Setting(_Setting(self._body, "toolConfig").value, "functionCallingConfig")
+
+    def _send(self, body: Json, limit: int | None) -> Outgoing:
+        """Return a later attempt: always streamed, for it may be long."""
+        self._asked = body
+        body = self._limited(body, limit)
+        if not self.streamed:
+            body = _whole_arguments(body)
+        return Outgoing(dumps(body), path=_streamed_path, query={"alt": "sse"})
+
+    def _limited(self, body: Json, limit: int | None) -> Json:
+        self._form.limit = self.limit if limit is None else limit
+        if limit is None:
+            return dict(body)
+        return _Setting(body, "generationConfig").put("maxOutputTokens", limit)
+
+
+class _Setting:
+    """One object in a request; names come in camelCase or in snake_case, as the server has it."""
+
+    def __init__(self, body: Json, name: str) -> None:
+        self._body = body
+        self.name = name if name in body or _snake(name) not in body else _snake(name)
+        self.value = as_json(body.get(self.name))
+
+    def get(self, key: str) -> object:
+        return _get(self.value, key)
+
+    def put(self, key: str, value: object) -> Json:
+        """Return the request with another value there."""
+        return {**self._body, self.name: {**self.without(key), key: value}}
+
+    def without(self, key: str) -> Json:
+        return {k: v for k, v in self.value.items() if k not in {key, _snake(key)}}
+
+
+def _get(given: Json, key: str) -> object:
+    return given.get(key, given.get(_snake(key)))
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower()
+
+
+def _whole_arguments(body: Json) -> Json:
+    """Ask for calls in one piece: the answer to a call that is not streamed has no other."""
+    tools_of = _Setting(body, "toolConfig")
+    calling = _Setting(tools_of.value, "functionCallingConfig")
+    if not calling.get("streamFunctionCallArguments"):
+        return body
+    return tools_of.put("functionCallingConfig", calling.without("streamFunctionCallArguments"))
+
+
+def _streamed_path(path: str) -> str:
+    return path.replace(":generateContent", ":streamGenerateContent")
+
+
+def _model_path(path: str) -> str:
+    return path.rpartition(":")[0]
+
+
+def _extend(contents: list[Any], role: str, parts: list[Json]) -> None:
+    """Append a turn; strictly alternating roles are the form every server takes."""
+    if not parts:
+        return
+    last = as_json(contents[-1]) if contents else {}
+    if (last.get("role") or "user") != role or not last:
+        contents.append({"role": role, "parts": parts})
+        return
+    contents[-1] = {**last, "parts": [*as_list(last.get("parts")), *parts]}
+
+
+class Gemini:
+    """The dialect object."""
+
+    name = "gemini"
+    history: str | None = "gemini"
+    default_ceiling = 65_535
+    default_timeout: float | None = None
+
+    def claims(self, method: str, path: str) -> bool:
+        """Whether a request is a generateContent call."""
+        return method == "POST" and _PATH.search(path) is not None
+
+    def call(self, request: Request) -> Call:
+        """Read a request. Raises `Untouched` when it is not one we can read."""
+        return Call(request.path, read_body(request))
+
+
+def _delay(body: bytes) -> float | None:
+    """Return the seconds of a `google.rpc.RetryInfo`, which stands in place of a header."""
+    found = _DELAY.search(body)
+    return float(found[1]) if found else None
+
+
+DIALECT = Gemini()

@@ -1,0 +1,154 @@
+"""Writes a Gemini answer: as chunks, each a whole response, or as one body.
+
+Chunks are server-sent events, or the elements of an array.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from continuation.answer.blocks import Block
+from continuation.providers.gemini.metadata import gathered
+from continuation.providers.gemini.parts import merged, part_of
+from continuation.providers.gemini.reader import LENGTH
+from continuation.types import Json
+from continuation.wire.json_values import as_json, as_list, as_text, dumps
+
+_NO_TEXT: Json = {"text": ""}
+"""A chat takes an answer without a part for one that failed, and forgets what it was asked."""
+_HERE = "\0here\0"
+_quoted = json.JSONEncoder(ensure_ascii=False).encode
+
+
+class GeminiWriter:
+    """One answer. Parts that stand for themselves wait for text, or else for the end.
+
+    So calls come in one chunk, and the end with a part: a chat keeps a content for each chunk, and
+    calls in different contents are refused together with their results.
+    """
+
+    def __init__(self, array: Callable[[], bool]) -> None:
+        """`array`: whether chunks are the elements of an array; asked when one is written."""
+        self._array = array
+        self._begun = False
+        """The array's bracket is out, with an element."""
+        self._message: Json = {}
+        self._waiting: list[Json] = []
+        self._had = 0
+        self._around = ("", "")
+        """What stands around a text in a chunk, once one was written."""
+
+    def open(self, message: Json) -> bytes:
+        self._message = message
+        return b""
+
+    def start(self, index: int, block: Block) -> bytes:
+        if "part" in block.start:
+            self._waiting.append(part_of(block))
+        # From here on an element stands before what would end the answer (`closing`).
+        return self._content([_NO_TEXT]) if self._array() and not self._begun else b""
+
+    def delta(self, index: int, block: Block, delta: Json) -> bytes:
+        kind = delta.get("type")
+        if kind == "part_delta":
+            out, self._waiting = self._flush(), [as_json(delta.get("part"))]
+            return out
+        if "part" in block.start:
+            return b""
+        if kind == "text_delta":
+            return self._text(as_text(delta.get("text")))
+        if kind == "thinking_delta":
+            return self._flush({"text": delta.get("thinking"), "thought": True})
+        return b""
+
+    def _text(self, text: str) -> bytes:
+        """Write a piece of text; behind another one by hand, in a third of the time."""
+        if self._waiting or not self._begun:
+            return self._flush({"text": text})
+        if not self._around[0]:
+            before, _, after = self._content([{"text": _HERE}]).decode().partition(_quoted(_HERE))
+            self._around = before, after
+        before, after = self._around
+        try:
+            return (before + _quoted(text) + after).encode()
+        except UnicodeEncodeError:  # half an emoji: `dumps` escapes it
+            return self._flush({"text": text})
+
+    def stop(self, index: int, block: Block) -> bytes:
+        return b""
+
+    def other(self, event: Json) -> bytes:
+        """Chunks of a later attempt that say nothing of its content are its own matter."""
+        return b""
+
+    def resume(self, message: Json, blocks: Sequence[Block], shown: int) -> None:
+        self._message, self._had = message, shown
+        self._begun, self._around = shown > 0, ("", "")
+
+    def closing(self, blocks: Sequence[Block], delta: Json) -> bytes:
+        told = {**delta, "stop_reason": delta.get("stop_reason") or LENGTH}
+        return self._last(self._end(told, self._waiting or [_NO_TEXT]))
+
+    def end(self, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
+        parts, self._waiting = self._waiting or [_NO_TEXT], []
+        return self._last(self._end(delta, parts), usage)
+
+    def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
+        self._message = message
+        parts = merged(blocks) or [_NO_TEXT]
+        return dumps(self._response(self._end(delta, parts), usage))
+
+    # --- chunks --------------------------------------------------------------------------------
+
+    def _flush(self, *more: Json) -> bytes:
+        """Write what waited, then each of `more` in a chunk of its own."""
+        waiting, self._waiting = self._waiting, []
+        return b"".join(self._content(parts) for parts in (waiting, *([p] for p in more)) if parts)
+
+    def _content(self, parts: list[Json]) -> bytes:
+        content = {"parts": parts, "role": "model"}
+        chunk = self._chunk({"candidates": [{"content": content, "index": 0}]})
+        self._begun = True
+        return chunk
+
+    def _last(self, response: Json, usage: Json | None = None) -> bytes:
+        return self._chunk(response, usage) + (b"\r\n]" if self._array() else b"")
+
+    def _chunk(self, response: Json, usage: Json | None = None) -> bytes:
+        data = dumps(self._response(response, usage))
+        if self._array():
+            return (b",\r\n" if self._begun else b"[") + data
+        return b"data: " + data + b"\r\n\r\n"
+
+    def _response(self, response: Json, usage: Json | None = None) -> Json:
+        counts: Json = {"usageMetadata": usage} if usage else {}
+        head = {key: value for key, value in self._message.items() if key != "usage"}
+        return {**response, **counts, **head}
+
+    def _end(self, delta: Json, parts: list[Json]) -> Json:
+        """Return the response that ends the answer: why, and what stood beside the content."""
+        feedback, reason = as_json(delta.get("feedback")), as_text(delta.get("stop_reason"))
+        if feedback and feedback.get("blockReason") == reason:
+            return {"promptFeedback": feedback}
+        token = ""
+        if reason in {LENGTH, "CONTINUATION"}:
+            # A pause would have the SDK go on by the token, whatever it was that stopped us.
+            token = as_text(delta.get("token"))
+            reason = as_text(delta.get("finishReason")) or LENGTH
+        items = [as_json(item) for item in as_list(delta.get("beside"))]
+        new = (as_json(i.get("candidate")) for i in items if not self._shown(i))
+        ending: Json = {
+            "content": {"parts": parts, "role": "model"},
+            "finishReason": reason,
+            "finishMessage": delta.get("finishMessage"),
+            "continuationToken": token or None,
+            "index": 0,
+        }
+        told = {key: value for key, value in ending.items() if value is not None}
+        return {"candidates": [{**gathered(new), **told}]}
+
+    def _shown(self, item: Json) -> bool:
+        """Whether the caller has had what stood beside a chunk, in the chunk itself."""
+        chunk = item.get("chunk")
+        return isinstance(chunk, int) and chunk <= self._had

@@ -1,0 +1,337 @@
+"""OpenAI's Chat Completions (`POST .../chat/completions`) and the many servers that speak it.
+
+How servers differ is data (`vendors.toml`); the format itself is here. Wire facts: API reference
+"Chat Completions", and the behaviour of openai 3.5x.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from continuation.answer.answer import Answer
+from continuation.policy import Policy
+from continuation.providers.openai_chat.format import ChatForm
+from continuation.providers.openai_common import errors
+from continuation.providers.openai_common.tools import needy
+from continuation.providers.openai_common.vendors import UNKNOWN, Profile, profile
+from continuation.types import Head, Json, Outgoing, Refusal, Refused, Request, Way
+from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, loads
+from continuation.wire.request_body import read_body
+
+_PATH = re.compile(r"/chat/completions/?$")
+_DEPLOYMENT = re.compile(r"/deployments/([^/]+)/chat/completions/?$")  # Azure
+_LIMITS = ("max_completion_tokens", "max_tokens")
+_BOUND = re.compile(r"\bthinking\b|reason", re.IGNORECASE)
+_LOW = frozenset({"none", "minimal", "low"})
+UNARY = 21_333
+"""Tokens that a model writes in the ten minutes after which the SDK gives up and asks again."""
+
+
+@dataclass
+class _Manners:
+    """What a server has said of its form; a later request is put that way."""
+
+    limit: str | None = None
+    counts: bool = True
+    """It takes `stream_options`."""
+
+
+class Call:
+    """One Chat request of the caller's."""
+
+    hop_ceiling: int | None = None
+
+    def __init__(self, request: Request, body: Json, vendor: Profile, manners: _Manners) -> None:
+        self._request = request
+        self._body = body
+        self._vendor = vendor
+        self._manners = manners
+        self._asked: int | None = None
+        self._added = self._guessed = False
+        """The last request asks for usage where the caller's does not."""
+        deployed = _DEPLOYMENT.search(request.path)
+        self.model = as_text(body.get("model")) or (deployed[1] if deployed else "")
+        # A limit that the server does not read is none: neither what cut the answer nor raisable.
+        read = (vendor.limit,) if vendor.limit_only else _LIMITS
+        self._given = next((name for name in read if as_int(body.get(name)) is not None), None)
+        self.limit = as_int(body[self._given]) if self._given else None
+        self.streamed = body.get("stream") is True
+        kind = as_text(as_json(body.get("response_format")).get("type"))
+        self._shaped = kind not in {"", "text"}
+        # A forced call is structured output that nothing can lift: a model that has to call cannot
+        # be asked to go on with its text. Only asking again helps.
+        forced = any(_forced(body.get(key)) for key in ("tool_choice", "function_call"))
+        self.structured = self._shaped or forced
+        self.liftable = not forced
+        self.unbounded = self.limit is None and vendor.default_limit_is_ceiling
+        self.ceiling = vendor.ceiling(self.model)
+        self.unary_ceiling: int | None = min(UNARY, vendor.stream_above or UNARY)
+
+    def untouched(self, policy: Policy) -> str | None:
+        """Why this request is not ours to heal."""
+        body = self._body
+        if (as_int(body.get("n")) or 1) > 1:
+            return "several choices are asked for"
+        spoken = [kind for kind in as_list(body.get("modalities")) if kind != "text"]
+        if spoken or body.get("audio"):
+            return "the answer is not text alone"
+        if body.get("logprobs") or body.get("top_logprobs"):
+            return "the request asks for 'logprobs'"
+        wished = [limit for name in _LIMITS if (limit := as_int(body.get(name))) is not None]
+        if self.limit is None and wished and min(wished) < policy.min_limit:
+            return f"limit {min(wished)} is below min_limit {policy.min_limit}"
+        return None
+
+    @property
+    def body(self) -> Json:
+        """The request's body."""
+        return self._body
+
+    def prefills(self, model_takes_it: bool) -> bool:
+        """Prefill is the server's matter, unless its profile leaves it to the model."""
+        body = self._body
+        present = [k for k in ("tools", "tool_choice") if body.get(k) not in (None, [], "auto")]
+        if self._shaped:
+            present.append("response_format")
+        if self._thinks:
+            present.append("thinking")
+        return self._vendor.prefills(self.model, model_takes_it, present)
+
+    @property
+    def _thinks(self) -> bool:
+        """Whether the request turns reasoning on, as far as any vendor's parameter says so."""
+        body, template = self._body, as_json(self._body.get("chat_template_kwargs"))
+        thinking = as_text(as_json(body.get("thinking")).get("type"))
+        effort = as_text(body.get("reasoning_effort"))
+        on = body.get("enable_thinking") is True or template.get("enable_thinking") is True
+        asked = bool(as_json(body.get("reasoning"))) or thinking not in {"", "disabled"}
+        return on or asked or effort not in {"", "none"} or bool(_BOUND.search(self.model))
+
+    def mended(self, body: Mapping[str, object], more: str | None) -> Call:
+        """Return the same request with another body; `more` is said for the user at its end."""
+        changed = dict(body)
+        if more is not None:
+            changed["messages"] = [*as_list(body.get("messages")), _user(more)]
+        return Call(self._request, changed, self._vendor, self._manners)
+
+    def outgoing(self, headers: Mapping[str, str]) -> Outgoing:
+        """Return the request as it is, with further headers."""
+        return Outgoing(dumps(self._body), headers=headers)
+
+    def first(self, limit: int) -> Outgoing:
+        """Return the caller's request with another limit, streamed or not as the caller asked."""
+        return Outgoing(dumps(self._limited(dict(self._body), limit)))
+
+    def again(self, limit: int | None) -> Outgoing:
+        """Return the same request with another limit, streamed."""
+        return self._send(dict(self._body), limit)
+
+    def resume(self, answer: Answer, way: Way, prompt: str, limit: int | None) -> Outgoing:
+        """Return the request that asks the model to go on from `answer`."""
+        messages, begun = self._begun()
+        body = {**_lifted(self._body), "messages": messages}
+        if way is Way.PREFILL:
+            return self._prefill(body, begun, answer, limit)
+        if way is Way.GUIDE:
+            messages += self._said(answer.content, begun)
+        else:
+            for content, asked in answer.pairs:
+                messages += [_user(asked)] if asked is not None else []
+                messages += self._said(content, begun)
+                begun = ""
+        messages.append(_user(prompt))
+        return self._send(body, limit)
+
+    def _begun(self) -> tuple[list[Any], str]:
+        """Return the caller's messages, and the text they end in where the model goes on from it.
+
+        That text and the answer are one message; a server that repeats it has put it there.
+        """
+        messages = as_list(self._body.get("messages"))
+        last = as_json(messages[-1]) if messages else {}
+        if last.get("role") != "assistant" or last.get("tool_calls"):
+            return [*messages], ""
+        body, vendor = self._body, self._vendor
+        flags = (last.get("prefix"), last.get("partial"), body.get("continue_final_message"))
+        if True not in flags and not (vendor.prefill == "bare" and self.prefills(False)):
+            return [*messages], ""
+        echoed = vendor.prefill_echoes or body.get("echo") is True
+        return messages[:-1], "" if echoed else as_text(last.get("content"))
+
+    def _prefill(self, body: Json, begun: str, answer: Answer, limit: int | None) -> Outgoing:
+        vendor = self._vendor
+        said = self._said(answer.content) or [{"role": "assistant"}]
+        last: Json = {**said[-1], "content": begun + self.prefilled(answer)}
+        if vendor.prefill in {"prefix", "partial"}:
+            last[vendor.prefill] = True
+        elif vendor.prefill == "continue_final_message":
+            body |= {"continue_final_message": True, "add_generation_prompt": False}
+        sent = self._send({**body, "messages": [*as_list(body["messages"]), last]}, limit)
+        path = vendor.prefill_url if vendor.prefill_path else None
+        return Outgoing(sent.body, path=path, headers=sent.headers)
+
+    def _said(self, content: list[Json], begun: str = "") -> list[Json]:
+        """Return what the model has said as one message, without calls; none if it is empty."""
+        text = begun + "".join(as_text(part.get("content")) for part in content)
+        if not text.strip():
+            return []
+        message: Json = {"role": "assistant", "content": text}
+        if self._vendor.replays_reasoning:
+            for name in self._vendor.reasoning:
+                if thought := "".join(as_text(part.get(name)) for part in content):
+                    message[name] = thought
+        return [message]
+
+    def prefilled(self, answer: Answer) -> str:
+        """Return the text that `resume` by prefill ends with."""
+        return answer.text or answer.open_text
+
+    def answer(self, policy: Policy) -> Answer:
+        asked = as_json(self._body.get("stream_options")).get("include_usage") is True
+        form = ChatForm(self._vendor, usage_asked=asked, needy=needy(self._body))
+        return Answer(form, policy)
+
+    def calmer(self) -> Call | None:
+        """Lower what the request says of reasoning in its vendor's words, or else the effort."""
+        lowered = self._lowered()
+        if lowered is None:
+            return None
+        return Call(self._request, {**self._body, **lowered}, self._vendor, self._manners)
+
+    def _lowered(self) -> Json | None:
+        body = self._body
+        if as_text(as_json(body.get("thinking")).get("type")) == "enabled":
+            return {"thinking": {**as_json(body["thinking"]), "type": "disabled"}}
+        if body.get("enable_thinking") is True:
+            return {"enable_thinking": False}
+        if reasoning := as_json(body.get("reasoning")):
+            low = {"effort": "low"}
+            return None if as_text(reasoning.get("effort")) in _LOW else {"reasoning": low}
+        effort = as_text(body.get("reasoning_effort"))
+        return None if effort in _LOW else {"reasoning_effort": "low"}
+
+    def hop(self, answer: Answer, limit: int | None) -> Outgoing:
+        """Not reached: this format gives no tokens."""
+        return self.again(limit)
+
+    def refused(self, head: Head, body: bytes) -> Refused:
+        """Classify an error answer; a parameter that is not taken is put in another way, once."""
+        refused = errors.refused(head.status, body, self._asked)
+        limit = errors.wrong_parameter(head.status, body)
+        if limit is not None and self._manners.limit is None:
+            self._manners.limit = limit
+            return Refused(Refusal.FORM, refused.error)
+        if self._guessed and refused.kind is Refusal.FINAL:
+            self._manners.counts = True  # without it as well: that was not the reason
+        # It may be what an unknown server does not take, in words nobody knows.
+        strange = self._added and self._vendor.name == UNKNOWN
+        self._guessed = strange and refused.kind is Refusal.FINAL and head.status in {400, 422}
+        refuses = self._guessed or errors.refuses_stream_options(head.status, body)
+        if self._manners.counts and self._added and refuses:
+            self._manners.counts = False
+            return Refused(Refusal.FORM, refused.error)
+        return refused
+
+    def lookup(self) -> Outgoing | None:
+        """Ask the models endpoint, where it tells ceilings at all."""
+        path = self._vendor.models_url(self._request.path, self.model) if self.model else None
+        return Outgoing(b"", path=lambda _: path, method="GET") if path is not None else None
+
+    def looked_up(self, body: bytes) -> int | None:
+        """Read the ceiling in the models endpoint's answer."""
+        try:
+            return self._vendor.told_ceiling(loads(body))
+        except ValueError:
+            return None
+
+    def amended(self, policy: Policy, head: Head | None = None, body: bytes = b"") -> Call | None:
+        """Return `None`: this format keeps nothing at the server."""
+        return None
+
+    # --- the form ------------------------------------------------------------------------------
+
+    def _limited(self, body: Json, limit: int | None) -> Json:
+        """Set the limit under the caller's own name for it, or the one the server wants."""
+        self._asked = limit
+        if limit is not None:
+            name = self._manners.limit or self._given or self._vendor.limit
+            body = {key: value for key, value in body.items() if key not in _LIMITS}
+            body[name] = limit
+        return body
+
+    def _send(self, body: Json, limit: int | None) -> Outgoing:
+        body = self._limited(body, limit if limit is not None else self.limit)
+        body["stream"] = True
+        options = as_json(body.get("stream_options"))
+        self._added = self._vendor.stream_options and self._manners.counts and not options
+        if self._added or options:
+            body["stream_options"] = {**options, "include_usage": True}
+        if not self._manners.counts:
+            body.pop("stream_options", None)
+        return Outgoing(dumps(body), headers={"accept": "application/json"})
+
+
+def _forced(choice: object) -> bool:
+    """Whether the model has to call: "required", a certain tool, or one of some with that mode."""
+    if given := as_json(choice):
+        allowed = as_json(given.get("allowed_tools")) or given
+        return given.get("type") != "allowed_tools" or allowed.get("mode") == "required"
+    return as_text(choice) in {"required", "any"}  # "any" is Mistral's word
+
+
+def _user(text: str) -> Json:
+    return {"role": "user", "content": text}
+
+
+def _lifted(body: Json) -> Json:
+    """Lift what holds for the first answer only."""
+    return {k: v for k, v in body.items() if k not in _FIRST_ONLY}
+
+
+_FIRST_ONLY = {
+    "response_format",
+    "prediction",
+    # vLLM, SGLang: how the answer goes on from the caller's last message.
+    "continue_final_message",
+    "add_generation_prompt",
+    "echo",
+}
+
+
+class OpenAIChat:
+    """The dialect object."""
+
+    name = "openai-chat"
+    history: str | None = "openai-chat"
+    default_ceiling = 64_000
+    default_timeout: float | None = 600.0
+
+    def __init__(self) -> None:
+        self._manners: OrderedDict[tuple[str, str], _Manners] = OrderedDict()
+
+    def claims(self, method: str, path: str) -> bool:
+        """Whether a request is a chat completion."""
+        return method == "POST" and _PATH.search(path) is not None
+
+    def call(self, request: Request) -> Call:
+        """Read a request. Raises `Untouched` when it is not one we can read."""
+        body = read_body(request)
+        vendor = profile(request.host + request.path, request.server)
+        return Call(request, body, vendor, self._known(request.host, as_text(body.get("model"))))
+
+    def _known(self, host: str, model: str) -> _Manners:
+        manners = self._manners.setdefault((host, model), _Manners())
+        self._manners.move_to_end((host, model))
+        while len(self._manners) > _MOST:
+            self._manners.popitem(last=False)
+        return manners
+
+
+_MOST = 1024
+
+DIALECT = OpenAIChat()
+"""One per process: what a server says of its form holds for all clients."""

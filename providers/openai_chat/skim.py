@@ -1,0 +1,150 @@
+"""Looks at chunks that save a parse: which are mere text, and whether a call is whole.
+
+Inside JSON text a quote is escaped, so bytes that hold a bare one are what they look like.
+"""
+
+from __future__ import annotations
+
+import re
+
+from continuation.wire.json_values import parsed
+
+_SPELLINGS = tuple(
+    (
+        b'"finish_reason":%snull' % space,
+        b'"content":%s"' % space,
+        (b'"reasoning_content":%s"' % space, b'"reasoning":%s"' % space),
+    )
+    for space in (b"", b" ")
+)
+_THOUGHT = re.compile(rb'"reasoning(?:_content)?"\s*:\s*"[^"]')
+_SPEECH = re.compile(rb'"content"\s*:\s*(?:"[^"]|\[\s*[^\]\s])')
+_CALLING = re.compile(rb'"(?:tool_calls|function_call)"\s*:\s*(?:\[\s*\{|\{\s*")')
+_NAMING = re.compile(rb'"name"\s*:\s*"')
+_LINE, _RETURN = b"\n\r"
+_END = slice(-2, None)
+_NEVER = b"\0"
+_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+')
+_ARGUMENTS = re.compile(rb'"arguments"\s*:\s*"((?:[^"\\]|\\.)*)"')
+_CALL = b"_call"
+"""What `tool_calls` and `function_call` have in common."""
+_SAMPLES = 8
+"""How often an answer's chunks are taken for a pattern; some servers never repeat themselves."""
+
+
+class ChatSkim:
+    """Finds chunks that are mere text: a null reason, a text, and nothing of a call.
+
+    A server writes each chunk like the one before. So what stands before the text and behind it is
+    taken from the first chunk that was looked at closely, and the others are compared with that.
+    """
+
+    __slots__ = (
+        "_before",
+        "_behind",
+        "_called",
+        "_head",
+        "_null",
+        "_samples",
+        "_tail",
+        "_text",
+        "_thoughts",
+    )
+    blank = b"\n\n"
+
+    def __init__(self) -> None:
+        self._null, self._text, self._thoughts = _SPELLINGS[0]
+        self._head = self._tail = _NEVER
+        """The bytes before a chunk's text from its line's beginning, and those behind it."""
+        self._before = self._behind = slice(1)
+        """Where these are in a chunk, as slices: behind the text, without the blank line."""
+        self._samples = _SAMPLES
+        self._called = False
+        """A call has begun; the rest of its pieces needs no look."""
+
+    def flows(self, chunk: bytes) -> bool:
+        # Hot: once for every event of an uncut answer. Slices and `in` are cheaper than methods.
+        if chunk[self._before] == self._head and chunk[_END] == b"\n\n":
+            rest = chunk[self._behind]
+            if _LINE not in rest and _RETURN not in rest:  # one event
+                if rest.startswith(self._tail, rest.find(b'"')):
+                    return True
+                text = _STRING.match(rest)  # with a quote in it, or with more behind it
+                return text is not None and rest.startswith(self._tail, text.end())
+        return chunk.endswith(b"\n\n") and self._texts(chunk, 0, len(chunk))
+
+    def skips(self, raw: bytearray, start: int, end: int, *, flowing: bool) -> bool:
+        if flowing:
+            return self._texts(raw, start, end)
+        if raw.find(_RETURN, start, end) >= 0:
+            return False
+        # Two line feeds to an event, none of which can stand inside JSON.
+        lines = raw.count(_LINE, start, end)
+        if 2 * self._nulls(raw, start, end) != lines:
+            return False
+        if _SPEECH.search(raw, start, end) is not None:
+            return False
+        if self._called:
+            return _NAMING.search(raw, start, end) is None
+        self._called = _calls(raw, start, end)
+        # Some servers say each thought under both names.
+        thoughts = max(raw.count(field, start, end) for field in self._thoughts)
+        return not self._called and 2 * thoughts == lines
+
+    def _texts(self, raw: bytes | bytearray, start: int, end: int) -> bool:
+        """Whether whole events are text, all of them."""
+        if raw.find(_RETURN, start, end) >= 0 or _THOUGHT.search(raw, start, end) is not None:
+            return False
+        head, lines = self._head, raw.count(_LINE, start, end)
+        if head and 2 * raw.count(head, start, end) == lines == 2 * raw.count(
+            self._tail, start, end
+        ):
+            return not _calls(raw, start, end)
+        return self._count(raw, start, end)
+
+    def _count(self, raw: bytes | bytearray, start: int, end: int) -> bool:
+        """Find the same where no pattern helps."""
+        count = raw.count(b"\n\n", start, end)
+        if self._nulls(raw, start, end) != count or _calls(raw, start, end):
+            return False
+        if raw.count(self._text, start, end) != count:
+            return False
+        if self._samples:
+            self._samples -= 1
+            self._learn(bytes(raw[start : raw.find(b"\n\n", start)]))
+        return True
+
+    def _nulls(self, raw: bytes | bytearray, start: int, end: int) -> int:
+        """Count null reasons, as this server writes JSON: it does not change its ways."""
+        count = raw.count(self._null, start, end)
+        if count:
+            return count
+        for spelling in _SPELLINGS:
+            if count := raw.count(spelling[0], start, end):
+                self._null, self._text, self._thoughts = spelling
+                break
+        return count
+
+    def _learn(self, line: bytes) -> None:
+        begin = line.find(self._text) + len(self._text)
+        text = _STRING.match(line, begin)
+        if not line.startswith(b"data:") or b"\n" in line or text is None:
+            return
+        null = line.find(self._null, text.end())
+        # Where the reason comes first it is part of the head, and nothing may follow the text.
+        end = null + len(self._null) if null >= 0 else text.end() + 2
+        if null < 0 and not line.startswith(b'"}', text.end()):
+            return
+        self._head, self._tail = line[:begin], line[text.end() : end]
+        self._before, self._behind = slice(begin), slice(begin, -2)
+
+
+def _calls(raw: bytes | bytearray, start: int, end: int) -> bool:
+    """Whether there is a piece of a call; some servers say of every chunk that it has none."""
+    return raw.find(_CALL, start, end) >= 0 and _CALLING.search(raw, start, end) is not None
+
+
+def lone_call_whole(raw: bytearray, start: int) -> bool:
+    """Whether a stream's only call is proven whole by its argument text alone; `False`: unsure."""
+    pieces = b"".join(_ARGUMENTS.findall(raw, start)).decode("utf-8", "replace")
+    return isinstance(parsed(str(parsed(f'"{pieces}"'))), dict)

@@ -1,0 +1,234 @@
+"""Block events and whole answers written as Chat Completions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from continuation.answer.blocks import CALL, TEXT, Block
+from continuation.types import Json
+from continuation.wire import sse as _sse
+from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps
+
+_quoted = json.JSONEncoder(ensure_ascii=False).encode
+_STRINGS = {"text_delta": "text", "input_json_delta": "partial_json"}
+_HERE = "\0here\0"
+DONE = b"data: [DONE]\n\n"
+
+
+class ChatWriter:
+    """Writes chunks under the first attempt's name, or a completion."""
+
+    def __init__(self, *, usage_asked: bool) -> None:
+        self._usage_asked = usage_asked
+        self._head: Json = {}
+        self._logprobs = False
+        self._role_due = False
+        self._calls: dict[int, int] = {}
+        """Blocks that are calls, and their numbers."""
+        self._around: dict[tuple[str, int], tuple[str, str]] = {}
+        """Kinds of strings and their blocks: what stands around them in a chunk."""
+
+    def open(self, message: Json) -> bytes:
+        self._name(message)
+        self._role_due = False
+        return self._role_chunk()
+
+    def start(self, index: int, block: Block) -> bytes:
+        if block.kind != CALL:
+            return b""
+        if block.start.get("legacy"):
+            return self._chunk(
+                {"function_call": {"name": block.start.get("name"), "arguments": ""}}
+            )
+        number = self._calls[index] = len(self._calls)
+        return self._chunk({"tool_calls": [{"index": number, **call_of(block, "")}]})
+
+    def delta(self, index: int, block: Block, delta: Json) -> bytes:
+        kind = as_text(delta.get("type"))
+        key = _STRINGS.get(kind)
+        if key is not None and len(delta) == 2 and not self._role_due:
+            before, after = self._around.get((kind, index)) or self._learnt(kind, index, block)
+            try:
+                return (before + _quoted(delta[key]) + after).encode()
+            except UnicodeEncodeError:  # half an emoji: `dumps` escapes it
+                pass
+        said = self._said(index, block, delta)
+        return self._chunk(said, as_json(delta.get("choice")), as_json(delta.get("chunk")))
+
+    def _learnt(self, kind: str, index: int, block: Block) -> tuple[str, str]:
+        """Keep what stands around a string of this kind in a block, and return it."""
+        said = self._said(index, block, {"type": kind, _STRINGS[kind]: _HERE})
+        before, _, after = self._encode(said, None, {}, {}).decode().partition(_quoted(_HERE))
+        self._around[kind, index] = before, after
+        return before, after
+
+    def _said(self, index: int, block: Block, delta: Json) -> Json:
+        kind = delta.get("type")
+        if kind == "text_delta":
+            return {"content": delta.get("text")}
+        if kind == "input_json_delta":
+            piece = {_argument(block): delta.get("partial_json")}
+            if block.start.get("legacy"):
+                return {"function_call": piece}
+            own = "custom" if block.free else "function"
+            return {"tool_calls": [{"index": self._calls.get(index, 0), own: piece}]}
+        native = as_json(delta.get("native"))
+        if kind == "call_delta":  # the SDK's accumulation takes no piece without `function`
+            blank: Json = {"custom" if block.free else "function": {}}
+            return {"tool_calls": [{"index": self._calls.get(index, 0), **blank, **native}]}
+        if kind == "thinking_delta" and not native:
+            return {"reasoning_content": delta.get("thinking")}
+        return _shifted(native, delta)
+
+    def stop(self, index: int, block: Block) -> bytes:
+        return b""
+
+    def other(self, event: Json) -> bytes:
+        """What a later attempt says before its answer is news only where nothing was shown."""
+        return _sse.encode("", dumps(as_json(event.get("chunk")))) if self._role_due else b""
+
+    def resume(self, message: Json, blocks: Sequence[Block], shown: int) -> None:
+        self._name(message)
+        self._role_due = shown == 0
+        calls = [i for i, block in enumerate(blocks) if block.kind == CALL]
+        self._calls = {index: number for number, index in enumerate(calls)}
+
+    def closing(self, blocks: Sequence[Block], delta: Json) -> bytes:
+        reason = as_text(delta.get("stop_reason")) or "length"
+        role = self._role_chunk() if self._role_due else b""
+        return role + self._encode({}, reason, {}, {}) + DONE
+
+    def end(self, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
+        around, beside = as_json(delta.get("choice")), dict(as_json(delta.get("chunk")))
+        inline = bool(usage) and bool(delta.get("inline"))
+        if inline:
+            beside["usage"] = usage
+        ending = self._role() + self._encode({}, _finish(blocks, delta), around, beside)
+        if usage and self._usage_asked and not inline:
+            counted = dumps({**self._head, "choices": [], "usage": usage})
+            ending += _sse.encode("", counted)
+        return ending + DONE
+
+    def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
+        choice, said = as_json(message.get("choice")), as_json(message.get("said"))
+        text = "".join(block.text for block in blocks if block.kind == TEXT)
+        whole: Json = {"role": "assistant", "content": None, **said, **folded(blocks)}
+        if text:
+            whole["content"] = text
+        head = {k: v for k, v in message.items() if k not in {"choice", "said", "logprobs"}}
+        own = {"index": 0, **choice, "message": whole, "finish_reason": _finish(blocks, delta)}
+        counted = {"usage": usage} if usage else {}
+        beside: Json = {}
+        for told in (*(told for block in blocks for told in block.deltas), delta):
+            beside |= as_json(told.get("chunk"))
+        return dumps({**head, **beside, "choices": [own], **counted})
+
+    # --- chunks --------------------------------------------------------------------------------
+
+    def _name(self, message: Json) -> None:
+        """Take the first attempt's id and the rest of what each of its chunks says."""
+        self._logprobs = bool(message.get("logprobs"))
+        head = {k: v for k, v in message.items() if k not in {"logprobs", "choice", "said"}}
+        self._head = {**head, "object": head.get("object") or "chat.completion.chunk"}
+        self._around = {}
+
+    def _role(self) -> bytes:
+        """Say who speaks, if the caller has not been told."""
+        role, self._role_due = self._role_chunk() if self._role_due else b"", False
+        return role
+
+    def _role_chunk(self) -> bytes:
+        return self._encode({"role": "assistant", "content": ""}, None, {}, {})
+
+    def _chunk(self, delta: Json, choice: Json | None = None, chunk: Json | None = None) -> bytes:
+        return self._role() + self._encode(delta, None, choice or {}, chunk or {})
+
+    def _encode(self, delta: Json, reason: str | None, choice: Json, chunk: Json) -> bytes:
+        own: Json = {"index": 0, "delta": delta}
+        if self._logprobs:
+            own["logprobs"] = None
+        own |= {"finish_reason": reason, **choice}
+        return _sse.encode("", dumps({**self._head, **chunk, "choices": [own]}))
+
+
+def _finish(blocks: Sequence[Block], delta: Json) -> str:
+    """Return why the answer ends; some servers never say, but what is written here has a reason."""
+    called = any(block.kind == CALL for block in blocks)
+    return as_text(delta.get("stop_reason")) or ("tool_calls" if called else "stop")
+
+
+def _argument(block: Block) -> str:
+    return "input" if block.free else "arguments"
+
+
+def call_of(block: Block, arguments: str) -> Json:
+    """Return a call as a message holds it, the vendor's own fields with it."""
+    native = as_json(block.start.get("native"))
+    own = "custom" if block.free else "function"
+    said = {
+        **as_json(native.get(own)),
+        "name": block.start.get("name"),
+        _argument(block): arguments,
+    }
+    kept = {k: v for k, v in native.items() if k not in {"index", "id", own} and v is not None}
+    call: Json = {"id": block.start.get("id"), "type": own, **kept, own: said}
+    for delta in block.deltas:
+        if delta.get("type") == "call_delta":
+            more = dict(as_json(delta.get("native")))
+            said["name"] = as_text(said["name"]) + as_text(as_json(more.pop(own, None)).get("name"))
+            call |= more
+    return call
+
+
+def folded(blocks: Sequence[Block]) -> Json:
+    """Fold blocks into one assistant message, the vendor's own fields with them."""
+    message: Json = {}
+    calls = list[Json]()
+    for block in blocks:
+        if block.kind == CALL and block.start.get("legacy"):
+            said = {"name": block.start.get("name"), "arguments": block.arguments}
+            message["function_call"] = said
+        elif block.kind == CALL:
+            calls.append(call_of(block, block.arguments))
+        if block.kind == TEXT and (text := block.text):
+            message["content"] = as_text(message.get("content")) + text
+        for delta in block.deltas:
+            if "native" in delta and delta.get("type") != "call_delta":
+                _fold(message, _shifted(as_json(delta["native"]), delta))
+    if calls:
+        message["tool_calls"] = calls
+    return message
+
+
+def _fold(message: Json, native: Json) -> None:
+    """Join texts and lists, merge objects; anything else is replaced by what came last."""
+    for key, value in native.items():
+        held: Any = message.get(key)
+        if isinstance(held, str) and isinstance(value, str):
+            message[key] = held + value
+        elif isinstance(held, list):
+            message[key] = [*held, *as_list(value)]
+        elif as_json(held) and (value == {} or as_json(value)):
+            message[key] = {**as_json(held), **as_json(value)}
+        else:
+            message[key] = value
+
+
+def _shifted(native: Json, delta: Json) -> Json:
+    """Move the places that annotations speak of: they count from the attempt's own beginning."""
+    notes, shift = as_list(native.get("annotations")), as_int(delta.get("by"))
+    if not (notes and shift):
+        return native
+    return {**native, "annotations": [_moved(as_json(note), shift) for note in notes]}
+
+
+def _moved(note: Json, shift: int) -> Json:
+    moved = dict(note)
+    for key, value in note.items():
+        if inner := as_json(value):
+            moved[key] = _moved(inner, shift)
+        elif key in {"start_index", "end_index"} and isinstance(value, int):
+            moved[key] = value + shift
+    return moved

@@ -1,0 +1,1 @@
+"""What Chat Completions and Responses share: vendors as data, errors, token counts."""

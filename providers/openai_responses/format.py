@@ -1,0 +1,119 @@
+"""The Responses format: how its answers end, what they cost, and what is known of its items.
+
+Wire facts: API reference "Responses", "Streaming events", and the types and the stream state of
+openai 3.5x.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+
+from continuation.answer.blocks import CALL, THINKING, Block, Segment
+from continuation.answer.form import Reader, Skim, Writer
+from continuation.providers.openai_common import usage as _openai_usage
+from continuation.providers.openai_responses.items import PARTS, SERVER_ITEMS, carries, replayed
+from continuation.providers.openai_responses.reader import ResponsesReader
+from continuation.providers.openai_responses.writer import Finished, ResponsesWriter
+from continuation.types import CallState, Ending, Json, Stop, Usage
+from continuation.wire.json_values import as_json, as_text
+from continuation.wire.skim import NamedSkim, first_text, last_object
+
+_STOPS = {
+    "max_output_tokens": Stop.LENGTH,
+    "max_tokens": Stop.LENGTH,  # gateways that pass on what Chat Completions call it
+    "length": Stop.LENGTH,
+    "content_filter": Stop.REFUSED,
+    "failed": Stop.REFUSED,
+}
+_KNOWN = PARTS | THINKING | SERVER_ITEMS | {CALL}
+_HELD = (
+    "response.reasoning_summary_text.delta",
+    "response.reasoning_text.delta",
+    "response.function_call_arguments.delta",
+    "response.custom_tool_call_input.delta",
+)
+_DETAILS = re.compile(rb'"incomplete_details"\s*:\s*(?:null|\{\s*"reason"\s*:\s*"([^"\\]*)"\s*\})')
+_CALLED = re.compile(rb'"type"\s*:\s*"function_call"')
+_OTHER_STATUS = re.compile(rb'"status"\s*:\s*"(?:failed|cancelled)"')
+
+
+class ResponsesForm:
+    """The answers to one Responses request."""
+
+    ended = "completed"
+    called = "completed"
+    truncated = "max_output_tokens"
+    lasting: tuple[str, ...] = ()
+    last = b""
+
+    def __init__(self, finished: Finished, needy: Collection[str] = frozenset()) -> None:
+        self._finished = finished
+        self._needy = needy
+        """Tools that cannot be called without arguments."""
+
+    def reader(self) -> Reader:
+        return ResponsesReader(self._needy)
+
+    def identity(self, message: Json) -> str:
+        return as_text(as_json(message.get("response")).get("id"))
+
+    def skim(self) -> Skim:
+        return NamedSkim("response.output_text.delta", *_HELD)
+
+    def writer(self) -> Writer:
+        return ResponsesWriter(self._finished)
+
+    def explode(self, body: Json) -> Iterator[Json]:
+        """Tell a whole response as the events it would have been streamed as."""
+        reader = ResponsesReader(self._needy)
+        begun: Json = {**body, "output": [], "usage": None}
+        yield from reader.tell({"type": "response.created", "response": begun})
+        yield from reader.tell({"type": f"response.{_kind(body)}", "response": body})
+
+    def stop_of(self, reason: str | None, *, closed: bool) -> Stop:
+        """Read a status or why an answer is incomplete; an unknown word is an ordinary end."""
+        if reason is None:
+            return Stop.END if closed else Stop.DROPPED
+        return _STOPS.get(reason, Stop.END)
+
+    def read_usage(self, usage: Json) -> Usage | None:
+        return _openai_usage.read(usage, _openai_usage.RESPONSES)
+
+    def write_usage(self, native: Json, usage: Usage | None) -> Json:
+        if usage is None:
+            return native
+        return _openai_usage.write(native, usage, _openai_usage.RESPONSES)
+
+    def wire(self, block: Block) -> Json:
+        """Return the block as input of a later request, under no id."""
+        return replayed(block)
+
+    def carries(self, block: Block, blocks: Sequence[Block]) -> bool:
+        return carries(block)
+
+    def knows(self, kind: str) -> bool:
+        return kind in _KNOWN
+
+    def quick_body(self, body: bytes | bytearray) -> Ending | None:
+        """Calls get a full look: some servers label a cut one as completed."""
+        if _CALLED.search(body) is not None:
+            return None
+        reasons = {match[1] for match in _DETAILS.finditer(body)}
+        if len(reasons) != 1 or _OTHER_STATUS.search(body) is not None:
+            return None
+        reason = (reasons.pop() or b"completed").decode()
+        stop, usage = self.stop_of(reason, closed=True), self.read_usage(last_object(body, "usage"))
+        return Ending(stop=stop, raw=reason, id=first_text(body, "id"), usage=usage, text=True)
+
+    def quick_calls(self, raw: bytearray, sketch: Segment) -> CallState:
+        """The end of the answer says whether a call's arguments look cut."""
+        if not sketch.calls:
+            return CallState.NONE
+        return CallState.CUT if sketch.delta.get("half") else CallState.WHOLE
+
+
+def _kind(body: Json) -> str:
+    """Return the event that would have ended this answer; unfinished ones end like any other."""
+    status = body.get("status")
+    return str(status) if status in {"incomplete", "failed", "cancelled"} else "completed"

@@ -1,0 +1,250 @@
+"""Output items of a Responses answer: which are calls, and what of one may be sent again."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from continuation.answer.blocks import CALL, TEXT, THINKING, Block
+from continuation.types import Json
+from continuation.wire.json_values import as_int, as_json, as_list, as_text, parsed
+
+REFUSAL: Final = "refusal"
+PARTS: Final = frozenset({TEXT, REFUSAL})
+"""Blocks that are a part of a message item; every other block is an item."""
+REASONING: Final = "thinking"
+
+TYPED: Final = {"function_call": "arguments", "custom_tool_call": "input"}
+"""Calls whose arguments come as text, and the field that holds it."""
+_CALLS: Final = frozenset(
+    {
+        *TYPED,
+        "local_shell_call",
+        "shell_call",
+        "apply_patch_call",
+        "computer_call",
+        "mcp_approval_request",
+    }
+)
+SERVER_ITEMS: Final = frozenset(
+    {
+        "web_search_call",
+        "file_search_call",
+        "code_interpreter_call",
+        "image_generation_call",
+        "mcp_call",
+        "mcp_list_tools",
+        "tool_search_call",
+        "tool_search_output",
+        "shell_call_output",
+    }
+)
+"""What the provider runs itself; it is kept, and an answer with it can be gone on from."""
+_PREFIXES: Final = {
+    "message": "msg",
+    "function_call": "fc",
+    "custom_tool_call": "ctc",
+}
+"""Kinds of items that are known by what they hold, so that they may have any id."""
+_RESENT: Final = PARTS | THINKING | {"web_search_call"}
+
+
+def is_call(item: Json) -> bool:
+    """Whether the caller has to run or approve it."""
+    kind = item.get("type")
+    client = item.get("execution") == "client"
+    return kind in _CALLS or (kind == "tool_search_call" and client)
+
+
+def kind_of(item: Json) -> str:
+    """Return the kind of block that an item is; a message's parts are blocks of their own."""
+    kind = as_text(item.get("type"))
+    return REASONING if kind == "reasoning" else CALL if is_call(item) else kind
+
+
+def at_start(item: Json) -> Json:
+    """Return an item as it is announced, before anything of it was said."""
+    grown = ("content", "summary", *TYPED.values())
+    begun = {key: type(value)() if key in grown and value else value for key, value in item.items()}
+    begun.pop("encrypted_content", None)
+    if "status" in begun:
+        begun["status"] = "in_progress"
+    return begun
+
+
+def renamed(item: Json) -> Json | None:
+    """Return the item under an id that no server knows; `None` for one that needs its own."""
+    prefix = _PREFIXES.get(as_text(item.get("type")))
+    return {**item, "id": f"{prefix}_{uuid.uuid4().hex}"} if prefix else None
+
+
+def blank_message() -> Json:
+    """Return a message of ours, at its start."""
+    made: Json = {"type": "message", "role": "assistant", "status": "in_progress", "content": []}
+    return {**made, "id": f"msg_{uuid.uuid4().hex}"}
+
+
+def half(item: Json, needy: Collection[str] = frozenset()) -> bool:
+    """Whether an item is a call that was cut. `needy`: tools that need arguments."""
+    if item.get("type") != "function_call":
+        return False
+    lacks = item.get("name") in needy and not as_text(item.get("arguments")).strip()
+    return item.get("status") == "incomplete" or lacks or _broken(item)
+
+
+def _broken(item: Json) -> bool:
+    """Whether the arguments of a call are not whole JSON; a call may have none."""
+    if item.get("type") != "function_call":
+        return False
+    arguments = as_text(item.get("arguments")).strip()
+    return bool(arguments) and not isinstance(parsed(arguments), dict)
+
+
+# --- as a later request carries them ------------------------------------------------------------
+
+
+def carries(block: Block) -> bool:
+    """Whether a block can be sent again under no id; the provider's other items cannot."""
+    return block.kind in _RESENT
+
+
+def replayed(block: Block) -> Json:
+    """Return a block as input of another request, in a form that no server has to look up."""
+    if block.kind == TEXT:
+        return _spoken(block, block.text)
+    item = final(block)
+    if block.kind == REFUSAL:
+        return _spoken(block, [{"type": REFUSAL, REFUSAL: as_text(final_part(block).get(REFUSAL))}])
+    if block.kind == REASONING:
+        kept = ("type", "summary", "encrypted_content")
+        return {"summary": [], **{key: item[key] for key in kept if key in item}}
+    return {key: value for key, value in item.items() if key not in {"id", "status"}}
+
+
+def _spoken(block: Block, content: str | list[Json]) -> Json:
+    phase = {"phase": block.phase} if block.phase else {}
+    return {"type": "message", "role": "assistant", "content": content, **phase}
+
+
+# --- as the caller gets them --------------------------------------------------------------------
+
+
+def final(block: Block) -> Json:
+    """Return the item of a block as its attempt told it last, or as it began."""
+    told = [as_json(delta["item"]) for delta in block.deltas if "item" in delta]
+    return told[-1] if told else as_json(block.start.get("item"))
+
+
+def final_part(block: Block) -> Json:
+    """Return a part of a message with the text that the caller has."""
+    told = [as_json(delta["part"]) for delta in block.deltas if "part" in delta]
+    part = {**as_json(block.start.get("part")), **(told[-1] if told else {})}
+    if block.kind == REFUSAL and not told:
+        events = (as_json(delta.get("event")) for delta in block.deltas)
+        part[REFUSAL] = "".join(as_text(event.get("delta")) for event in events)
+    if block.kind != TEXT:
+        return part
+    annotations = _annotations(block)
+    if told and as_text(part.get("text")) == block.text and len(annotations) in {0, _noted(part)}:
+        return part
+    part = {"type": "output_text", **part, "text": block.text, "annotations": annotations}
+    if "logprobs" in part:
+        part["logprobs"] = [entry for d in block.deltas for entry in as_list(d.get("logprobs"))]
+    return part
+
+
+def _noted(part: Json) -> int:
+    return len(as_list(part.get("annotations")))
+
+
+def _annotations(block: Block) -> list[Json]:
+    """Return what annotates a text, each at its place in the text the caller has."""
+    return [placed(delta) for delta in block.deltas if delta.get("type") == "annotation"]
+
+
+def placed(delta: Json) -> Json:
+    """Return the annotation of a delta; its place is the delta's, which moves with the text."""
+    by, annotation = as_int(delta.get("by")) or 0, as_json(delta.get("annotation"))
+    places = {key: as_int(annotation.get(key)) for key in ("start_index", "end_index")}
+    return {**annotation, **{key: at + by for key, at in places.items() if at is not None}}
+
+
+def written(blocks: Sequence[Block], *, ended: bool) -> list[Json]:
+    """Return the output that blocks make. `ended`: none of them was cut."""
+    output = list[Json]()
+    for group in _grouped(blocks):
+        if group[0].kind not in PARTS:
+            output.append(_item(group[0]))
+            continue
+        item = _message(group)
+        if ended or group[-1] is not blocks[-1]:
+            item = {**item, "status": "completed"} if _unsure(item) else item
+        elif item.get("status") == "in_progress":
+            item = {**item, "status": "incomplete"}
+        output.append(item)
+    return output
+
+
+def _unsure(item: Json) -> bool:
+    return item.get("status") in {"in_progress", "incomplete"}
+
+
+def _grouped(blocks: Sequence[Block]) -> list[list[Block]]:
+    """Return the blocks of each item."""
+    groups = list[list[Block]]()
+    for block in blocks:
+        if groups and block.kind in PARTS and same_item(groups[-1][0], block):
+            groups[-1].append(block)
+        else:
+            groups.append([block])
+    return groups
+
+
+def same_item(first: Block, second: Block) -> bool:
+    """Whether two blocks are parts of one message."""
+    item = first.start.get("item")
+    return item is not None and item is second.start.get("item")
+
+
+def _message(group: Sequence[Block]) -> Json:
+    began = as_json(group[0].start.get("item"))
+    told = final(group[-1])
+    parts = [final_part(block) for block in group]
+    whole = {**told, "id": began.get("id")}
+    if _alike(parts, [as_json(part) for part in as_list(told.get("content"))]):
+        return whole
+    status = told.get("status", began.get("status"))
+    return {**began, "status": status, "content": parts}
+
+
+def _alike(ours: Sequence[Json], told: Sequence[Json]) -> bool:
+    """Whether parts say the same, and nothing that annotates ours is missing."""
+    if list(map(_said, ours)) != list(map(_said, told)):
+        return False
+    return all(_noted(own) in {0, _noted(part)} for own, part in zip(ours, told, strict=True))
+
+
+def _said(part: Json) -> tuple[str, str]:
+    return as_text(part.get("text")), as_text(part.get(REFUSAL))
+
+
+def _item(block: Block) -> Json:
+    item = {**final(block), "id": as_json(block.start.get("item")).get("id")}
+    field = TYPED.get(as_text(item.get("type")))
+    if field is not None:
+        item[field] = block.arguments
+    if _unsure(item) or _broken(item):
+        item["status"] = _status(block, item)
+    return item
+
+
+def _status(block: Block, item: Json) -> str:
+    """Return how an item stands that is not said to be whole, whatever becomes of the answer.
+
+    What policy has shown of a call that was cut is never said to be whole.
+    """
+    if item.get("type") == "function_call" and block.arguments.strip():
+        return "incomplete" if _broken(item) else "completed"
+    told = any("item" in delta for delta in block.deltas)
+    return "completed" if told and item["status"] == "in_progress" else "incomplete"

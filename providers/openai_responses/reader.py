@@ -1,0 +1,358 @@
+"""A Responses stream told as block events.
+
+A part of a message is a block, and so is every other item. What the format says between the
+beginning and the end of an item travels in deltas as it came (`event`), to be written again under
+the places it has in the caller's answer; its last word on a part or an item travels as `part` and
+`item`. A block ends at the first of its `*.done`: what comes behind that waits for more to follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from continuation.answer import blocks as _blocks
+from continuation.answer.blocks import CALL, ENDED, TEXT
+from continuation.providers.openai_responses.items import REASONING, REFUSAL, TYPED, half, kind_of
+from continuation.types import Json
+from continuation.wire import sse as _sse
+from continuation.wire.json_values import as_int, as_json, as_list, as_text, loads
+from continuation.wire.plain_text import NUMBER, PADDING, PlainText
+
+_PART_KINDS = {"output_text": TEXT, REFUSAL: REFUSAL}
+_GROWING: Json = {"text": "", REFUSAL: "", "annotations": [], "logprobs": []}
+_SPOKEN: Json = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+_BROKEN = frozenset({"", "server_error", "rate_limit_exceeded"})
+"""Failures that are the server's: the same request can succeed."""
+
+
+@dataclass(slots=True)
+class _Item:
+    """An item that was announced: its block, or those of its parts."""
+
+    native: Json
+    place: int
+    after: str
+    """Id of the reasoning right before it."""
+    block: int | None = None
+    parts: dict[int, int] = field(default_factory=dict[int, int])
+    said: set[int] = field(default_factory=set[int])
+    """Blocks of which text or arguments came."""
+
+    @property
+    def is_message(self) -> bool:
+        return kind_of(self.native) == "message"
+
+
+class ResponsesReader:
+    """Tells one attempt."""
+
+    def __init__(self, needy: Collection[str] = frozenset()) -> None:
+        self._needy = needy
+        """Tools that cannot be called without arguments."""
+        self._count = 0
+        self._open: int | None = None
+        self._items: dict[int, _Item] = {}
+        self._led = ""
+        self._half = False
+        self._plain = PlainText(_string, {"obfuscation": PADDING, "sequence_number": NUMBER})
+
+    def events(self, frame: _sse.Frame) -> Sequence[Json]:
+        if (event := self._plain.told(frame)) is not None:
+            return (event,)
+        told = self._told(frame)
+        self._plain.learn(frame, told)
+        return told
+
+    def _told(self, frame: _sse.Frame) -> Sequence[Json]:
+        try:
+            event = as_json(loads(frame.data)) if frame.data else {}
+        except ValueError:
+            event = {}
+        event.setdefault("type", frame.name)
+        return list(self.tell(event))
+
+    def eof(self) -> Sequence[Json]:
+        return ()
+
+    def tell(self, event: Json) -> Iterator[Json]:
+        """Tell one decoded event."""
+        kind = as_text(event.get("type"))
+        if (tells := _TELLS.get(kind)) is not None:
+            return tells(self, event)
+        return self.on_other(event) if kind else iter(())
+
+    # --- the answer ----------------------------------------------------------------------------
+
+    def on_opening(self, event: Json) -> Iterator[Json]:
+        if self._items:  # nothing to open any more, and nothing that is held may go because of it
+            yield event
+            return
+        number = as_int(event.get("sequence_number")) or 0
+        yield _blocks.opening({"response": as_json(event.get("response")), "number": number})
+
+    def on_ended(self, event: Json) -> Iterator[Json]:
+        response = as_json(event.get("response"))
+        output = [as_json(item) for item in as_list(response.get("output"))]
+        if not self._items:
+            for place, item in enumerate(output):
+                yield from self.on_item_done({"output_index": place, "item": item})
+        yield from self._close()
+        error = as_json(response.get("error"))
+        reason = _reason(response, as_text(event.get("type")).rpartition(".")[2])
+        if reason == "failed" and as_text(error.get("code")) in _BROKEN:
+            yield from self.on_error(error)
+            return
+        cut = self._half or any(half(item, self._needy) for item in output)
+        usage = as_json(response.get("usage"))
+        yield _blocks.closing(reason, usage, response=response, half=cut or None)
+        yield ENDED
+
+    def on_error(self, event: Json) -> Iterator[Json]:
+        told = as_json(event.get("error")) or event
+        yield {"type": "error", "error": {"type": as_text(told.get("code")) or "error"}}
+
+    # --- items ---------------------------------------------------------------------------------
+
+    def on_item_added(self, event: Json) -> Iterator[Json]:
+        if native := as_json(event.get("item")):
+            yield from self._begin(_place(event), native)
+
+    def on_item_done(self, event: Json) -> Iterator[Json]:
+        place, native = _place(event), as_json(event.get("item"))
+        if place not in self._items:
+            yield from self._begin(place, native)
+        item = self._items[place]
+        if item.is_message:
+            for number, part in enumerate(_parts(native.get("content"))):
+                if number not in item.parts:
+                    yield from self._whole_part(item, number, as_json(part))
+            last = max(item.parts.values(), default=None)
+        else:
+            last = item.block
+            yield from self._arguments(item, native.get(TYPED.get(as_text(native.get("type")), "")))
+        if last is not None and not self._lacks(item):  # what does not end has no last word
+            yield _last_word(last, native)
+        yield from self._close()
+        self._half = self._half or half(native, self._needy)
+        self._led = as_text(native.get("id")) if kind_of(native) == REASONING else ""
+
+    def _begin(self, place: int, native: Json) -> Iterator[Json]:
+        yield from self._close()
+        item = self._items[place] = _Item(native, place, self._led)
+        if item.is_message:
+            return
+        kind = kind_of(native)
+        call = kind == CALL
+        name = as_text(native.get("name")) or as_text(native.get("type"))
+        named = {"id": native.get("call_id"), "name": name} if call else {}
+        item.block = self._count
+        free = call and native.get("type") != "function_call"
+        yield self._start(item, {"type": kind, **named}, free=free)
+
+    def _start(self, item: _Item, block: Json, *, free: bool = False) -> Json:
+        self._open, self._count = self._count, self._count + 1
+        held = {"item": item.native, "output_index": item.place, "after": item.after}
+        return _blocks.start(self._open, {**block, **held}, free=free)
+
+    def _close(self) -> Iterator[Json]:
+        """End the open block; not a call that lacks its arguments, whatever is said of it."""
+        if self._open is not None and not self._lacking:
+            yield _blocks.stop(self._open)
+        self._open = None
+
+    @property
+    def _lacking(self) -> bool:
+        item = next((item for item in self._items.values() if item.block == self._open), None)
+        return item is not None and self._lacks(item)
+
+    def _lacks(self, item: _Item) -> bool:
+        return item.native.get("name") in self._needy and not item.said
+
+    def _item_of(self, event: Json) -> _Item:
+        """Return the item that an event is about; one that was never announced is a message."""
+        place = _place(event)
+        if place not in self._items:
+            native: Json = {"id": event.get("item_id"), "type": "message", "role": "assistant"}
+            self._items[place] = _Item({**native, "content": []}, place, self._led)
+        return self._items[place]
+
+    # --- parts of a message --------------------------------------------------------------------
+
+    def on_part_added(self, event: Json) -> Iterator[Json]:
+        item = self._item_of(event)
+        if not item.is_message:
+            return self.on_other(event)
+        return self._part(item, _number(event), as_json(event.get("part")))
+
+    def on_part_done(self, event: Json) -> Iterator[Json]:
+        item = self._item_of(event)
+        block = item.parts.get(_number(event))
+        if not item.is_message:
+            yield from self.on_other(event)
+        elif block is not None:
+            yield _blocks.delta(block, "part", part=as_json(event.get("part")))
+            yield from self._close()
+
+    def on_text(self, event: Json) -> Iterator[Json]:
+        item, number = self._item_of(event), _number(event)
+        yield from self._ensured(item, number)
+        item.said.add(item.parts[number])
+        yield _spoken(item.parts[number], event.get("delta"), event)
+
+    def on_text_done(self, event: Json) -> Iterator[Json]:
+        item, number = self._item_of(event), _number(event)
+        yield from self._ensured(item, number)
+        if item.parts[number] not in item.said and event.get("text"):
+            yield _spoken(item.parts[number], event["text"], event)
+        yield from self._close()
+
+    def on_annotation(self, event: Json) -> Iterator[Json]:
+        block = self._item_of(event).parts.get(_number(event))
+        if block is not None:
+            yield _annotation(block, as_json(event.get("annotation")))
+
+    def _part(self, item: _Item, number: int, part: Json) -> Iterator[Json]:
+        yield from self._close()
+        kind = as_text(part.get("type"))
+        kind = _PART_KINDS.get(kind, kind)
+        text = {"text": ""} if kind == TEXT else {}
+        phase = {"phase": item.native["phase"]} if item.native.get("phase") else {}
+        item.parts[number] = self._count
+        yield self._start(item, {"type": kind, **text, **phase, "part": part})
+
+    def _ensured(self, item: _Item, number: int) -> Iterator[Json]:
+        """Begin a part that was never announced."""
+        if number not in item.parts:
+            yield from self._part(item, number, {**_SPOKEN})
+
+    def _whole_part(self, item: _Item, number: int, part: Json) -> Iterator[Json]:
+        """Tell a part that came in one piece."""
+        yield from self._part(item, number, {**part, **_empty(part)})
+        block = item.parts[number]
+        if part.get("type") == "output_text":
+            yield _spoken(block, part.get("text"), part)
+            for annotation in as_list(part.get("annotations")):
+                yield _annotation(block, as_json(annotation))
+        elif text := as_text(part.get(REFUSAL)):
+            event: Json = {"type": "response.refusal.delta", "delta": text}
+            yield _blocks.delta(block, "native", event=event)
+        yield _blocks.delta(block, "part", part=part)
+        yield from self._close()
+
+    # --- within an item ------------------------------------------------------------------------
+
+    def on_arguments(self, event: Json) -> Iterator[Json]:
+        item = self._item_of(event)
+        if item.block is not None and event.get("delta"):
+            item.said.add(item.block)
+            yield _argument(item.block, event["delta"])
+
+    def on_arguments_done(self, event: Json) -> Iterator[Json]:
+        item = self._item_of(event)
+        yield from self._arguments(item, event.get("arguments", event.get("input")))
+        yield from self._close()
+
+    def _arguments(self, item: _Item, whole: object) -> Iterator[Json]:
+        """Tell arguments that came in one piece; nothing where they have been told."""
+        if item.block is not None and item.block not in item.said and as_text(whole):
+            item.said.add(item.block)
+            yield _argument(item.block, whole)
+
+    def on_thought(self, event: Json) -> Iterator[Json]:
+        block, thinking = self._item_of(event).block, as_text(event.get("delta"))
+        if block is not None:
+            yield _blocks.delta(block, "thinking_delta", thinking=thinking, event=event)
+
+    def on_done(self, event: Json) -> Iterator[Json]:
+        """The end of what was told already: a writer makes its own."""
+        return self._close()
+
+    def on_other(self, event: Json) -> Iterator[Json]:
+        """Tell what is none of the above: part of its block, or of the answer as a whole."""
+        place = as_int(event.get("output_index"))
+        item = self._items.get(place) if place is not None else None
+        if item is None:
+            yield event
+            return
+        block = item.block if item.block is not None else item.parts.get(_number(event))
+        if block is not None:
+            yield _blocks.delta(block, "native", event=event)
+
+
+def _string(event: Json) -> object:
+    """Return what the reader takes for the text of a delta."""
+    return event["delta"] if as_text(event["type"]).endswith(".delta") else None
+
+
+def _place(event: Json) -> int:
+    return as_int(event.get("output_index")) or 0
+
+
+def _number(event: Json) -> int:
+    return as_int(event.get("content_index")) or 0
+
+
+def _parts(content: object) -> list[object]:
+    """Return the parts of a message; some servers say its text in their place."""
+    text = as_text(content)
+    return [{**_SPOKEN, "text": text}] if text else as_list(content)
+
+
+def _reason(response: Json, kind: str) -> str:
+    """Return why an answer ended, as one word: its status, or why it is incomplete."""
+    status = kind if kind == "incomplete" else as_text(response.get("status")) or kind
+    if status != "incomplete":
+        return status
+    return as_text(as_json(response.get("incomplete_details")).get("reason")) or status
+
+
+def _spoken(block: int, text: object, source: Json) -> Json:
+    probable = {"logprobs": source["logprobs"]} if source.get("logprobs") else {}
+    return _blocks.delta(block, "text_delta", text=as_text(text), **probable)
+
+
+def _argument(block: int, text: object) -> Json:
+    return _blocks.delta(block, "input_json_delta", partial_json=as_text(text))
+
+
+def _annotation(block: int, annotation: Json) -> Json:
+    return _blocks.delta(block, "annotation", annotation=annotation)
+
+
+def _last_word(block: int, item: Json) -> Json:
+    """Tell an item as it ended; reasoning that can be sent again is signed by its content."""
+    sealed = as_text(item.get("encrypted_content"))
+    if sealed and item.get("status") != "incomplete":
+        return _blocks.delta(block, "signature_delta", signature=sealed, item=item)
+    return _blocks.delta(block, "item", item=item)
+
+
+def _empty(part: Json) -> Json:
+    return {key: value for key, value in _GROWING.items() if key in part}
+
+
+_TELLS: dict[str, Callable[[ResponsesReader, Json], Iterator[Json]]] = {
+    "response.created": ResponsesReader.on_opening,
+    "response.queued": ResponsesReader.on_opening,
+    "response.in_progress": ResponsesReader.on_opening,
+    "response.output_item.added": ResponsesReader.on_item_added,
+    "response.output_item.done": ResponsesReader.on_item_done,
+    "response.content_part.added": ResponsesReader.on_part_added,
+    "response.content_part.done": ResponsesReader.on_part_done,
+    "response.output_text.delta": ResponsesReader.on_text,
+    "response.output_text.done": ResponsesReader.on_text_done,
+    "response.output_text.annotation.added": ResponsesReader.on_annotation,
+    "response.refusal.done": ResponsesReader.on_done,
+    "response.function_call_arguments.delta": ResponsesReader.on_arguments,
+    "response.function_call_arguments.done": ResponsesReader.on_arguments_done,
+    "response.custom_tool_call_input.delta": ResponsesReader.on_arguments,
+    "response.custom_tool_call_input.done": ResponsesReader.on_arguments_done,
+    "response.reasoning_summary_text.delta": ResponsesReader.on_thought,
+    "response.reasoning_text.delta": ResponsesReader.on_thought,
+    "response.completed": ResponsesReader.on_ended,
+    "response.incomplete": ResponsesReader.on_ended,
+    "response.failed": ResponsesReader.on_ended,
+    "response.cancelled": ResponsesReader.on_ended,
+    "error": ResponsesReader.on_error,
+}

@@ -1,0 +1,254 @@
+"""Block events and whole answers written as Responses events, under the first attempt's id.
+
+Events are numbered on from what the caller has had. An item that goes on in a later attempt keeps
+its own id and place; one that a later attempt began gets the next place, and a new id where its own
+would tie it to reasoning that the caller never gets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from continuation.answer.blocks import CALL, TEXT, Block
+from continuation.providers.openai_responses.items import (
+    PARTS,
+    REFUSAL,
+    TYPED,
+    at_start,
+    blank_message,
+    final_part,
+    placed,
+    renamed,
+    same_item,
+    written,
+)
+from continuation.types import Json
+from continuation.wire import sse as _sse
+from continuation.wire.json_values import as_int, as_json, as_text, dumps
+
+Finished: TypeAlias = Callable[[Json, Json], None]
+"""Is told the response that the caller gets and the last attempt's own, before either leaves."""
+
+_DELTA = (
+    "event: response.output_text.delta\n"
+    'data: {"type":"response.output_text.delta","sequence_number":%d,"item_id":%s,'
+    '"output_index":%d,"content_index":%d,"delta":%s,"logprobs":[]}\n\n'
+)
+_ARGUMENTS = {
+    "function_call": "response.function_call_arguments",
+    "custom_tool_call": "response.custom_tool_call_input",
+}
+_STATUSES = frozenset({"completed", "failed", "cancelled"})
+"""Reasons that are statuses; every other one says why an answer is incomplete."""
+_TRUNCATED = "max_output_tokens"
+_quoted = json.JSONEncoder(ensure_ascii=False).encode
+
+
+class ResponsesWriter:
+    """Writes one answer."""
+
+    def __init__(self, finished: Finished) -> None:
+        self._finished = finished
+        self._response: Json = {}
+        self._number = 0
+        self._place = self._part = -1
+        self._message: list[Block] = []
+        """The parts, so far, of the message that has not ended."""
+        self._ids = _Ids()
+
+    def open(self, message: Json) -> bytes:
+        self._response = as_json(message.get("response"))
+        return b"".join(
+            self._event(f"response.{kind}", {"response": self._response})
+            for kind in ("created", "in_progress")
+        )
+
+    def resume(self, message: Json, blocks: Sequence[Block], shown: int) -> None:
+        """The caller has had the first attempt's own events, with its numbers and places."""
+        self._response = as_json(message.get("response"))
+        self._number = (as_int(message.get("number")) or 0) + shown
+        for block in blocks:
+            self._ids.settle(block)
+            self._stand_in(block)
+            place = as_int(block.start.get("output_index"))
+            self._place = self._place if place is None else place
+
+    # --- items and their parts -----------------------------------------------------------------
+
+    def start(self, index: int, block: Block) -> bytes:
+        begun, item = b"", self._ids.settle(block)
+        if not self._is_next_part(block):
+            ended = self._end_message(cut=False)
+            self._place += 1
+            announced: Json = {"output_index": self._place, "item": at_start(item)}
+            begun = ended + self._event("response.output_item.added", announced)
+        self._stand_in(block)
+        if block.kind not in PARTS:
+            return begun
+        ours: Json = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+        part = as_json(block.start.get("part")) or ours
+        return begun + self._event("response.content_part.added", {**self._at(block), "part": part})
+
+    def _is_next_part(self, block: Block) -> bool:
+        here = bool(self._message) and block.kind in PARTS
+        return here and same_item(self._message[-1], block)
+
+    def _stand_in(self, block: Block) -> None:
+        """A block is the one that is written now."""
+        if self._is_next_part(block):
+            self._message.append(block)
+        else:
+            self._message = [block] if block.kind in PARTS else []
+        self._part = len(self._message) - 1
+
+    def delta(self, index: int, block: Block, delta: Json) -> bytes:
+        kind = delta.get("type")
+        if kind == "text_delta":
+            return self._text(block, delta)
+        if kind == "input_json_delta":
+            name = _ARGUMENTS.get(as_text(as_json(block.start.get("item")).get("type")), "")
+            return self._event(f"{name}.delta", {**self._at(block), "delta": delta["partial_json"]})
+        if kind == "annotation":
+            count = sum(d.get("type") == "annotation" for d in block.deltas)
+            told = {"annotation_index": count - 1, "annotation": placed(delta)}
+            name = "response.output_text.annotation.added"
+            return self._event(name, {**self._at(block), **told})
+        event = as_json(delta.get("event"))
+        return self._event(as_text(event.get("type")), event | self._at(block)) if event else b""
+
+    def _text(self, block: Block, delta: Json) -> bytes:
+        """Write a piece of text; the common kind by hand, in a third of the time."""
+        if "logprobs" not in delta:
+            name, text = _quoted(self._name(block)), _quoted(delta.get("text"))
+            try:
+                told = _DELTA % (self._number, name, self._place, self._part, text)
+                made = told.encode()
+            except UnicodeEncodeError:  # half an emoji: `dumps` escapes it
+                pass
+            else:
+                self._number += 1
+                return made
+        said = {"delta": delta.get("text"), "logprobs": delta.get("logprobs", [])}
+        return self._event("response.output_text.delta", {**self._at(block), **said})
+
+    def stop(self, index: int, block: Block) -> bytes:
+        if block.kind in PARTS:
+            return self._end_part(block)
+        item = written([block], ended=True)[0]
+        return self._end_arguments(block, item) + self._event(
+            "response.output_item.done", {"output_index": self._place, "item": item}
+        )
+
+    def _end_part(self, block: Block) -> bytes:
+        at, part = self._at(block), final_part(block)
+        done = b""
+        if block.kind == TEXT:
+            told = {"text": block.text, "logprobs": part.get("logprobs", [])}
+            done = self._event("response.output_text.done", {**at, **told})
+        elif block.kind == REFUSAL:
+            done = self._event("response.refusal.done", {**at, REFUSAL: part.get(REFUSAL, "")})
+        return done + self._event("response.content_part.done", {**at, "part": part})
+
+    def _end_arguments(self, block: Block, item: Json) -> bytes:
+        kind = as_text(item.get("type"))
+        if block.kind != CALL or kind not in TYPED:
+            return b""
+        named = {"name": item.get("name")} if kind == "function_call" else {}
+        told = {TYPED[kind]: block.arguments, **named}
+        return self._event(f"{_ARGUMENTS[kind]}.done", {**self._at(block), **told})
+
+    def _end_message(self, *, cut: bool) -> bytes:
+        """End the message whose parts have all ended."""
+        if not self._message:
+            return b""
+        item = written(self._message, ended=not cut)[0]
+        self._message = []
+        return self._event("response.output_item.done", {"output_index": self._place, "item": item})
+
+    def _name(self, block: Block) -> str:
+        return as_text(as_json(block.start.get("item")).get("id"))
+
+    def _at(self, block: Block) -> Json:
+        """Where the events of a block belong."""
+        at: Json = {"item_id": self._name(block), "output_index": self._place}
+        return {**at, "content_index": self._part} if block.kind in PARTS else at
+
+    # --- the answer ----------------------------------------------------------------------------
+
+    def other(self, event: Json) -> bytes:
+        """Pass on an event of no item; one about another response is none of the caller's."""
+        if "response" in event or "output_index" in event:
+            return b""
+        return self._event(as_text(event.get("type")), event)
+
+    def closing(self, blocks: Sequence[Block], delta: Json) -> bytes:
+        """Only the last event: where items have not ended, it must not say that all is done."""
+        response = self._whole(blocks, {**delta, "stop_reason": _TRUNCATED}, {})
+        event = {"type": "response.incomplete", "sequence_number": self._number}
+        return _sse.encode("response.incomplete", dumps({**event, "response": response}))
+
+    def end(self, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
+        response = self._whole(blocks, delta, usage)
+        self._finished(response, as_json(delta.get("response")))
+        ended = self._end_message(cut=response["status"] != "completed")
+        return ended + self._event(f"response.{response['status']}", {"response": response})
+
+    def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
+        self._response = as_json(message.get("response"))
+        for block in blocks:
+            self._ids.settle(block)
+        response = self._whole(blocks, delta, usage)
+        self._finished(response, as_json(delta.get("response")))
+        return dumps(response)
+
+    def _whole(self, blocks: Sequence[Block], delta: Json, usage: Json) -> Json:
+        """Return the response: what the caller was told of it at first, and how it ended."""
+        last, reason = as_json(delta.get("response")), as_text(delta.get("stop_reason"))
+        status = reason if reason in _STATUSES else "incomplete"
+        whole: Json = {**last, **self._response, "status": status}
+        whole["output"] = written(blocks, ended=status == "completed")
+        whole["usage"] = usage or None
+        whole["error"] = last.get("error") if status == "failed" else None
+        why = {"reason": reason or _TRUNCATED}
+        whole["incomplete_details"] = why if status == "incomplete" else None
+        if "completed_at" in last:
+            whole["completed_at"] = last["completed_at"] if status == "completed" else None
+        if "output_text" in whole:  # some servers repeat the text beside the output
+            whole["output_text"] = "".join(b.text for b in blocks if b.kind == TEXT)
+        return whole
+
+    def _event(self, kind: str, told: Json) -> bytes:
+        event = {"type": kind, **told, "sequence_number": self._number}
+        self._number += 1
+        return _sse.encode(kind, dumps(event))
+
+
+class _Ids:
+    """Gives each item of the caller's answer an id that no other has, and that ties it to none."""
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+        self._before = ""
+        self._settled: list[tuple[Json, Json]] = []
+        """Items as their attempts told them, and as they are in the answer."""
+
+    def settle(self, block: Block) -> Json:
+        """Return the item of a block as it is in the answer, once and for all."""
+        told = as_json(block.start.get("item"))
+        known = next((ours for own, ours in self._settled if told is own or told is ours), None)
+        if known is None:
+            known = self._settled_now(told, as_text(block.start.get("after")))
+            self._settled.append((told, known))
+            self._before = as_text(known.get("id"))
+            self._used.add(self._before)
+        block.start["item"] = known
+        return known
+
+    def _settled_now(self, told: Json, after: str) -> Json:
+        if not told:
+            return blank_message()
+        name = as_text(told.get("id"))
+        taken = not name or name in self._used or after not in {"", self._before}
+        return (renamed(told) if taken else None) or told

@@ -1,0 +1,485 @@
+"""Where we attach: every attempt goes out the way the caller's HTTP client sends."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hashlib
+import weakref
+from collections.abc import Generator
+from typing import Any
+
+import anthropic
+import httpx2
+import pytest
+from support.loopback import Relay
+from support.shells import GO, LIMIT, LONG, NEW, Way, ask, both, create, last, stream, told
+
+import continuation
+from continuation.simulator import Reply, Simulator, Text
+
+ASK_FOR = pytest.mark.parametrize("ask_for", [create, stream])
+
+
+def wrapped(way: Way, sim: Simulator, **options: Any) -> Any:
+    """Wrap an SDK client that sends through an HTTP client with these options."""
+    return way.healing(sim.url, http_client=way.http(**options))
+
+
+# --- proxies and transports ---------------------------------------------------------------------
+
+
+@both
+@ASK_FOR
+def test_every_attempt_goes_through_the_proxy(kind: Any, ask_for: Any) -> None:
+    with Simulator(LONG) as sim, Relay() as proxy, Way(kind) as way:
+        assert ask_for(way, wrapped(way, sim, proxy=proxy.url)) == LONG
+        assert len(sim.requests) > 1
+        assert [p.path for p in proxy.seen] == [sim.url + r.path for r in sim.requests]
+
+
+@both
+@ASK_FOR
+def test_every_attempt_goes_through_a_mounted_proxy(kind: Any, ask_for: Any) -> None:
+    with Simulator(LONG) as sim, Relay() as proxy, Way(kind) as way:
+        transport = way.pick(httpx2.HTTPTransport, httpx2.AsyncHTTPTransport)
+        client = wrapped(way, sim, mounts={"http://127.0.0.1": transport(proxy=proxy.url)})
+        assert ask_for(way, client) == LONG
+        assert len(proxy.seen) == len(sim.requests) > 1
+
+
+@both
+@pytest.mark.parametrize("trust", [True, False])
+def test_the_environments_proxy_counts_if_the_client_trusts_it(
+    kind: Any, trust: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Simulator(LONG) as sim, Relay() as proxy, Way(kind) as way:
+        for name in ("no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("http_proxy", proxy.url)
+        assert create(way, wrapped(way, sim, trust_env=trust)) == LONG
+        assert len(proxy.seen) == (len(sim.requests) if trust else 0)
+
+
+@both
+def test_every_attempt_goes_through_a_transport_of_ones_own(kind: Any) -> None:
+    sent: list[str] = []
+
+    class Counting(httpx2.HTTPTransport):
+        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+            sent.append(request.url.path)
+            return super().handle_request(request)
+
+    class AsyncCounting(httpx2.AsyncHTTPTransport):
+        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+            sent.append(request.url.path)
+            return await super().handle_async_request(request)
+
+    with Simulator(LONG) as sim, Way(kind) as way:
+        transport = way.pick(Counting, AsyncCounting)()
+        assert create(way, wrapped(way, sim, transport=transport)) == LONG
+        assert sent == [request.path for request in sim.requests]
+
+
+@both
+def test_an_http_client_with_ways_of_its_own_keeps_them(kind: Any) -> None:
+    class Own(httpx2.Client):
+        region = "eu"
+
+        def build_request(self, *arguments: Any, **options: Any) -> httpx2.Request:
+            request = super().build_request(*arguments, **options)
+            request.headers["x-built"] = self.region
+            return request
+
+    class AsyncOwn(httpx2.AsyncClient):
+        region = "eu"
+
+        def build_request(self, *arguments: Any, **options: Any) -> httpx2.Request:
+            request = super().build_request(*arguments, **options)
+            request.headers["x-built"] = self.region
+            return request
+
+    with Simulator(LONG) as sim, Way(kind) as way:
+        http = way.pick(Own, AsyncOwn)()
+        way._made.append(http)
+        client = way.healing(sim.url, http_client=http)
+        assert client._client.region == "eu"
+        assert create(way, client) == LONG
+        assert {request.headers["x-built"] for request in sim.requests} == {"eu"}
+
+
+# --- auth, hooks, cookies, redirects ------------------------------------------------------------
+
+
+class Signature(httpx2.Auth):
+    """Signs each body. A header that was signed before would show in the signature."""
+
+    requires_request_body = True
+
+    def auth_flow(
+        self, request: httpx2.Request
+    ) -> Generator[httpx2.Request, httpx2.Response, None]:
+        before = request.headers.get("x-signature", "")
+        request.headers["x-signature"] = before + hashlib.sha256(request.content).hexdigest()
+        yield request
+
+
+class Challenge(Signature):
+    """Signs only when told to, by the answer to the same request without a signature."""
+
+    def auth_flow(
+        self, request: httpx2.Request
+    ) -> Generator[httpx2.Request, httpx2.Response, None]:
+        response = yield request
+        if response.status_code == 401:
+            yield from super().auth_flow(request)
+
+
+@both
+@ASK_FOR
+def test_auth_signs_each_attempt_over_its_own_body(kind: Any, ask_for: Any) -> None:
+    with Simulator(LONG) as sim, Way(kind) as way:
+        assert ask_for(way, wrapped(way, sim, auth=Signature())) == LONG
+        assert len(sim.requests) > 1
+        for request in sim.requests:
+            assert request.headers["x-signature"] == hashlib.sha256(request.raw).hexdigest()
+
+
+@both
+def test_auth_that_answers_a_challenge_does_so_on_each_attempt(kind: Any) -> None:
+    with Simulator() as sim, Way(kind) as way:
+        told_to = Reply(status=401)
+        cut = Reply([Text(LONG[:500])], stop="max_tokens")
+        sim.script([told_to, cut, told_to, Reply([Text(LONG)])])
+        assert create(way, wrapped(way, sim, auth=Challenge())) == LONG
+        signed = [post for post in sim.posts if "x-signature" in post.headers]
+        assert signed == sim.posts[1::2]
+        for request in signed:
+            assert request.headers["x-signature"] == hashlib.sha256(request.raw).hexdigest()
+
+
+@both
+@ASK_FOR
+def test_event_hooks_run_once_for_each_request(kind: Any, ask_for: Any) -> None:
+    requests: list[bytes] = []
+    statuses: list[int] = []
+
+    def before(request: httpx2.Request) -> None:
+        requests.append(request.content)
+        request.headers["x-hook"] = request.headers.get("x-hook", "") + "once"
+
+    def after(response: httpx2.Response) -> None:
+        statuses.append(response.status_code)
+
+    async def abefore(request: httpx2.Request) -> None:
+        before(request)
+
+    async def aafter(response: httpx2.Response) -> None:
+        after(response)
+
+    with Simulator(LONG) as sim, Way(kind) as way:
+        hooks = way.pick(
+            {"request": [before], "response": [after]},
+            {"request": [abefore], "response": [aafter]},
+        )
+        assert ask_for(way, wrapped(way, sim, event_hooks=hooks)) == LONG
+        assert requests == [request.raw for request in sim.requests]
+        assert statuses == [request.status for request in sim.requests]
+        assert {request.headers["x-hook"] for request in sim.requests} == {"once"}
+
+
+@both
+@ASK_FOR
+@pytest.mark.parametrize("gzip", [False, True])
+def test_a_hook_that_reads_the_body_does_no_harm(kind: Any, ask_for: Any, gzip: bool) -> None:
+    read: list[bytes] = []
+
+    def after(response: httpx2.Response) -> None:
+        read.append(response.read())
+
+    async def aafter(response: httpx2.Response) -> None:
+        read.append(await response.aread())
+
+    with Simulator(LONG) as sim, Way(kind) as way:
+        sim.script([Reply([Text(LONG[:900])], stop="max_tokens", gzip=gzip)])
+        hooks = {"response": [way.pick(after, aafter)]}
+        assert ask_for(way, wrapped(way, sim, event_hooks=hooks)) == LONG
+        assert len(read) == len(sim.requests)
+
+
+@both
+def test_cookies_of_the_jar_go_along_as_they_are_at_the_time(kind: Any) -> None:
+    with Simulator() as sim, Way(kind) as way:
+        cut = Reply([Text("x")], stop="max_tokens", headers={"set-cookie": "node=7; Path=/"})
+        sim.script([cut, Reply([Text(LONG)])])
+        assert create(way, wrapped(way, sim, cookies={"who": "me"})) == LONG
+        assert sim.posts[0].headers["cookie"] == "who=me"
+        assert set(sim.posts[1].headers["cookie"].split("; ")) == {"who=me", "node=7"}
+
+
+@both
+def test_a_cookie_of_the_call_itself_stays_as_it_is(kind: Any) -> None:
+    with Simulator(LONG) as sim, Way(kind) as way:
+        client = wrapped(way, sim, cookies={"who": "me"})
+        assert create(way, client, extra_headers={"cookie": "a=b"}) == LONG
+        assert {post.headers["cookie"] for post in sim.posts} == {"a=b"}
+
+
+@both
+def test_redirects_are_followed_on_each_attempt(kind: Any) -> None:
+    with Simulator(LONG) as sim, Relay(sim.url) as host, Way(kind) as way:
+        http = way.http(follow_redirects=True)
+        client = way.healing(f"{host.url}/old", http_client=http)
+        assert stream(way, client) == LONG
+        assert [passed.path.startswith("/old") for passed in host.seen] == [True, False] * 3
+        assert len(sim.posts) == 2
+
+
+@both
+def test_headers_of_the_http_client_and_a_prefix_hold_for_each_attempt(kind: Any) -> None:
+    with Simulator(LONG) as sim, Way(kind) as way:
+        http = way.http(headers={"x-client": "1"}, params={"tenant": "t"})
+        client = way.healing(f"{sim.url}/gateway/eu", http_client=http)
+        assert stream(way, client) == LONG
+        assert {p.path for p in sim.posts} == {"/gateway/eu/v1/messages"}
+        assert {r.headers["x-client"] for r in sim.requests} == {"1"}
+        assert {r.query for r in sim.requests} == {"tenant=t"}
+
+
+@both
+def test_what_speaks_of_one_body_does_not_go_along_with_another(kind: Any) -> None:
+    with Simulator(LONG) as sim, Way(kind) as way:
+        extra = {"idempotency-key": "i1", "content-digest": "sha-256=:x:", "x-other": "o"}
+        assert create(way, way.healing(sim.url), extra_headers=extra) == LONG
+        first, *later = sim.posts
+        assert {name: first.headers[name] for name in extra} == extra
+        for post in later:
+            assert [name for name in extra if name in post.headers] == ["x-other"]
+            assert int(post.headers["content-length"]) == len(post.raw)
+
+
+# --- who shares the HTTP client -----------------------------------------------------------------
+
+
+@both
+def test_bystanders_on_a_shared_http_client_are_not_healed(kind: Any) -> None:
+    with Simulator(LONG) as sim, Way(kind) as way:
+        http = way.http()
+        client = way.healing(sim.url, http_client=http)
+        bystander = way.bare(sim.url, http_client=http)
+        assert create(way, client) == LONG
+        assert len(create(way, bystander)) == 4 * LIMIT
+        way.do(client.close())
+        assert not http.is_closed
+        assert len(create(way, bystander)) == 4 * LIMIT
+
+
+@both
+def test_settings_changed_after_wrapping_hold_at_once(kind: Any) -> None:
+    with Simulator(LONG) as sim, Way(kind) as way:
+        http = way.http()
+        client = way.healing(sim.url, http_client=http)
+        http.headers["x-late"] = "1"
+        assert create(way, client) == LONG
+        assert {request.headers["x-late"] for request in sim.requests} == {"1"}
+
+
+@both
+@ASK_FOR
+def test_one_connection_is_enough_turn_after_turn(kind: Any, ask_for: Any) -> None:
+    with Simulator(LONG) as sim, Way(kind) as way:
+        limits = httpx2.Limits(max_connections=1)
+        client = wrapped(way, sim, limits=limits, timeout=httpx2.Timeout(5.0, pool=0.5))
+        for _ in range(3):
+            assert ask_for(way, client) == LONG
+            sim.script([Reply([Text("Short.")])])
+            assert ask_for(way, client) == "Short."
+        for events in (1, 3, 8, 20):
+            half = way.do(client.messages.create(**ask(), stream=True))
+            for _, _event in zip(range(events), way.each(half), strict=False):
+                pass
+            way.do(half.close())
+        assert ask_for(way, client) == LONG
+        pool = client._client.origin._transport._pool
+        assert not pool._requests
+        assert all(connection.is_idle() for connection in pool.connections)
+
+
+# --- who lives longer ---------------------------------------------------------------------------
+
+
+@both
+def test_the_wrapped_client_outlives_the_original(kind: Any) -> None:
+    with Simulator(LONG) as sim, Way(kind) as way:
+        bare = way.bare(sim.url)
+        way._made.clear()
+        client = way.wrap(bare)
+        http = bare._client
+        gone = weakref.ref(bare)
+        events = way.do(client.messages.create(**ask(), stream=True))
+        first = next(way.each(events))
+        del bare
+        gc.collect()
+        assert gone() is None
+        assert told([first, *way.each(events)]) == LONG
+        assert create(way, client) == LONG
+        way._made.append(http)
+
+
+@both
+def test_the_original_outlives_the_wrapped_client_and_so_does_a_stream(kind: Any) -> None:
+    with Simulator(LONG) as sim, Way(kind) as way:
+        bare = way.bare(sim.url)
+        client = way.wrap(bare)
+        gone = weakref.ref(client._client)
+        events = way.do(client.messages.create(**ask(), stream=True))
+        iterator = way.each(events)
+        first = next(iterator)
+        del client
+        gc.collect()
+        assert len(create(way, bare)) == 4 * LIMIT
+        assert told([first, *iterator]) == LONG
+        del events, iterator
+        gc.collect()
+        assert gone() is None
+        assert len(create(way, bare)) == 4 * LIMIT
+
+
+def test_one_client_serves_two_event_loops_one_after_the_other() -> None:
+    async def turn(client: Any) -> str:
+        events = await client.messages.create(**ask(), stream=True)
+        return told([event async for event in events])
+
+    with Simulator(LONG) as sim:
+        limits = httpx2.Limits(max_keepalive_connections=0)
+        http = httpx2.AsyncClient(limits=limits)
+        bare = anthropic.AsyncAnthropic(base_url=sim.url, api_key="k", http_client=http)
+        client = continuation.wrap(bare)
+        assert asyncio.run(turn(client)) == LONG
+        assert asyncio.run(turn(client)) == LONG
+        assert len(asyncio.run(turn(bare))) < len(LONG)
+        asyncio.run(http.aclose())
+
+
+# --- HTTP clients of ours -----------------------------------------------------------------------
+
+HEADERS = {"x-api-key": "k", "anthropic-version": "2026-10-21"}
+BODY = {"model": NEW, "max_tokens": LIMIT, "messages": GO}
+
+
+def ours(way: Way, client: Any = None, **options: Any) -> Any:
+    make = way.pick(continuation.http_client, continuation.async_http_client)
+    made = make(client, **options)
+    way._made.append(made)
+    return made
+
+
+@both
+def test_an_http_client_of_ours_heals_by_itself(kind: Any) -> None:
+    with Simulator(LONG) as sim, Way(kind) as way:
+        http = ours(way)
+        url = f"{sim.url}/v1/messages"
+        answer = way.do(http.post(url, headers=HEADERS, json=BODY))
+        assert answer.json()["content"][0]["text"] == LONG
+        assert answer.json()["stop_reason"] == "end_turn"
+        call = http.stream("POST", url, headers=HEADERS, json={**BODY, "stream": True})
+        with way.within(call) as response:
+            lines = list(way.each(way.pick(response.iter_lines, response.aiter_lines)()))
+        assert lines.count("event: message_stop") == 1
+        with way.within(
+            http.sse(url, method="POST", headers=HEADERS, json={**BODY, "stream": True})
+        ) as source:
+            names = [event.event for event in way.each(source)]
+        assert names[0] == "message_start"
+        assert names[-1] == "message_stop"
+
+
+@both
+def test_an_http_client_of_ours_serves_an_sdk_and_is_not_wrapped_again(kind: Any) -> None:
+    with Simulator(LONG) as sim, Way(kind) as way:
+        http = ours(way)
+        client = way.bare(sim.url, http_client=http)
+        assert create(way, client) == LONG
+        assert len(sim.posts) == 2
+        assert continuation.wrap(client) is client
+        assert way.pick(continuation.http_client, continuation.async_http_client)(http) is http
+        sim.reset()
+        again = ours(way, http, on_event=way._told)
+        assert create(way, way.bare(sim.url, http_client=again)) == LONG
+        assert len(way.reports) == 1
+
+
+@both
+def test_ours_closes_the_client_it_made_and_no_other(kind: Any) -> None:
+    with Way(kind) as way:
+        for given in (None, way.http()):
+            http = ours(way, given)
+            origin = http.origin
+            with way.within(http):
+                assert not origin.is_closed
+            assert http.is_closed
+            assert origin.is_closed is (given is None)
+            with pytest.raises(RuntimeError, match="closed"):
+                way.do(http.get("http://127.0.0.1:1/"))
+            with pytest.raises(RuntimeError, match="reopen"), way.within(http):
+                pass
+
+
+@both
+def test_a_request_signed_over_its_body_passes_as_it_is(kind: Any) -> None:
+    with Simulator(LONG) as sim, Way(kind) as way:
+        signed = {"authorization": "AWS4-HMAC-SHA256 Credential=a/b/c", **HEADERS}
+        answer = way.do(ours(way).post(f"{sim.url}/v1/messages", headers=signed, json=BODY))
+        assert answer.json()["stop_reason"] == "max_tokens"
+        assert len(sim.requests) == 1
+        assert last(sim).headers["authorization"].startswith("AWS4-")
+
+
+@both
+def test_other_traffic_passes_as_it_is(kind: Any) -> None:
+    with Simulator(LONG) as sim, Way(kind) as way:
+        http = ours(way)
+        models = way.do(http.get(f"{sim.url}/v1/models/{NEW}", headers=HEADERS))
+        assert models.json()["id"] == NEW
+        upgrade = {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+        asked = way.do(http.get(f"{sim.url}/v1/messages", headers={**HEADERS, **upgrade}))
+        assert asked.status_code == 404
+        assert last_request(sim).headers["upgrade"] == "websocket"
+        client = way.bare(sim.url, http_client=http)
+        counted = way.do(client.messages.count_tokens(model=NEW, messages=GO))
+        assert counted.input_tokens > 0
+        assert len(sim.requests) == 3
+
+
+def last_request(sim: Simulator) -> Any:
+    return sim.requests[-1]
+
+
+@both
+def test_a_body_that_cannot_be_read_twice_passes_as_it_is(kind: Any) -> None:
+    import json
+
+    def pieces() -> Any:
+        yield json.dumps(BODY).encode()
+
+    async def apieces() -> Any:
+        yield json.dumps(BODY).encode()
+
+    with Simulator(LONG) as sim, Way(kind) as way:
+        content = way.pick(pieces, apieces)()
+        url = f"{sim.url}/v1/messages"
+        headers = {**HEADERS, "content-type": "application/json"}
+        answer = way.do(ours(way).post(url, headers=headers, content=content))
+        assert answer.json()["stop_reason"] == "max_tokens"
+        assert len(sim.requests) == 1
+
+
+@both
+def test_what_is_no_http_client_is_refused(kind: Any) -> None:
+    with Way(kind) as way:
+        make = way.pick(continuation.http_client, continuation.async_http_client)
+        other = Way("async" if kind == "sync" else "sync")
+        with other:
+            for wrong in ("client", 7, way.bare("http://127.0.0.1:1"), other.http()):
+                with pytest.raises(TypeError, match="client must be an httpx2"):
+                    make(wrong)

@@ -1,0 +1,321 @@
+"""The command line in every wire format: the same demo, the same run, the same log."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.cli_helpers import KEY, KEYS, TEXT, clean, interrupt, start
+
+from continuation.cli import Exit, main
+from continuation.cli.formats import FORMATS, Ask, Ear, Format, choose, offered
+from continuation.cli.sdks import SDKS, Sdk
+from continuation.registry import BUILT_IN
+from continuation.simulator import Reply, Scenario, Simulator, Text
+
+Capture = pytest.CaptureFixture[str]
+EVERY = [pytest.param(one, id=one.name) for one in offered()]
+EVERY_SDK = [pytest.param(sdk, id=sdk.name) for sdk in SDKS]
+CUT = {"openai-chat": "length", "openai-responses": "incomplete: max_output_tokens"}
+CUT |= {"anthropic": "max_tokens", "gemini": "MAX_TOKENS"}
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    clean(monkeypatch, tmp_path / "home")
+
+
+@pytest.fixture
+def sim() -> Iterator[Simulator]:
+    with Simulator(TEXT, Scenario(manner="anchor", ceiling=2_000)) as simulator:
+        yield simulator
+
+
+@pytest.fixture
+def answer(tmp_path: Path) -> Path:
+    path = tmp_path / "antwort.txt"
+    path.write_bytes(TEXT.encode())
+    return path
+
+
+def go(one: Format, sim: Simulator, *more: str) -> int:
+    url = sim.url + one.sdk.path
+    return main(
+        ["run", "go", "--model", one.model, "--dialect", one.name, "--base-url", url, *more]
+    )
+
+
+# -- which format --------------------------------------------------------------------------------
+
+
+def test_every_dialect_of_ours_can_be_spoken() -> None:
+    assert {one.name for one in FORMATS} == set(BUILT_IN)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("claude-sonnet-5", "anthropic"),
+        ("anthropic/claude-opus-5", "anthropic"),
+        ("gpt-6.1", "openai-responses"),
+        ("o3", "openai-responses"),
+        ("gemini-3.1-pro", "gemini"),
+        ("models/gemini-4-argon", "gemini"),
+        ("llama", None),
+    ],
+)
+def test_a_models_name_tells_its_format(model: str, name: str | None) -> None:
+    found = choose(None, model)
+    assert (found and found.name) == name
+
+
+def test_a_format_without_a_dialect_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(BUILT_IN, "openai-responses")
+    found = choose(None, "gpt-6.1")
+    assert found is not None
+    assert found.name == "openai-chat"
+    with pytest.raises(SystemExit) as end:
+        main(["demo", "--dialect", "openai-responses"])
+    assert end.value.code == Exit.USAGE
+
+
+@pytest.mark.parametrize("one", EVERY)
+@pytest.mark.parametrize("command", ["demo", "run"])
+def test_a_missing_sdk_is_named_with_the_extra_that_installs_it(
+    command: str, one: Format, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setitem(sys.modules, one.sdk.module, None)
+    prompt = ["go", "--model", "any"] if command == "run" else []
+    assert main([command, *prompt, "--dialect", one.name]) == Exit.MISSING
+    err = capsys.readouterr().err
+    assert f"needs the {one.sdk.name} SDK" in err
+    assert f"pip install 'continuation-engine[{one.sdk.extra}]'" in err
+
+
+# -- demo ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("one", EVERY)
+def test_the_demo_proves_equality_in_every_format(
+    one: Format, answer: Path, capsys: Capture
+) -> None:
+    assert main(["demo", "--file", str(answer), "--dialect", one.name]) == Exit.WHOLE
+    out = capsys.readouterr().out
+    assert out.count(hashlib.sha256(TEXT.encode()).hexdigest()) == 2
+    assert f"{one.sdk.name} {one.sdk.version}; {one.model} simulated" in out
+    assert f"{one.stop_name} {CUT[one.name]!r}: the rest is lost" in out
+    assert len(re.findall(r"attempt \d was cut after", out)) == 3
+
+
+@pytest.mark.parametrize("one", EVERY)
+def test_the_tool_demo_proves_one_whole_call_in_every_format(
+    one: Format, answer: Path, capsys: Capture
+) -> None:
+    assert main(["demo", "--tool", "--file", str(answer), "--dialect", one.name]) == Exit.WHOLE
+    out = capsys.readouterr().out
+    assert out.count(hashlib.sha256(TEXT.encode()).hexdigest()) == 2
+    found = re.search(r"the call holds ([\d,]+) of ([\d,]+) characters", out)
+    assert found is not None
+    assert int(found[1].replace(",", "")) < len(TEXT) * 2 / 3
+    assert f"one call, {one.stop_name} {one.called!r}" in out
+
+
+@pytest.mark.parametrize("name", ["openai-chat", "openai-responses"])
+def test_the_demo_tells_that_an_attempt_was_refused(
+    name: str, answer: Path, capsys: Capture
+) -> None:
+    main(["demo", "--file", str(answer), "--dialect", name])
+    told = capsys.readouterr().out
+    # No endpoint of theirs tells a ceiling: the raised limit is refused, and the next one is right.
+    assert re.search(r"attempt 2 was refused; attempt 3 has limit [\d,]+\n", told)
+    assert told.count("was refused") == 1
+
+
+def test_a_refusal_that_was_got_over_is_not_told_as_the_reason(
+    answer: Path, capsys: Capture
+) -> None:
+    arguments = ["demo", "--file", str(answer), "--dialect", "openai-chat", "--manner", "empty"]
+    assert main(arguments) == Exit.NOT_WHOLE
+    assert "finished: partial (recovery was empty), 3 attempts" in capsys.readouterr().out
+
+
+def test_the_demo_takes_the_format_of_the_model(answer: Path, capsys: Capture) -> None:
+    assert main(["demo", "--file", str(answer), "--model", "gpt-4.1"]) == Exit.WHOLE
+    assert "1. openai.OpenAI().responses, as it is" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("one", EVERY)
+def test_the_demo_has_no_part_in_what_the_environment_says(
+    one: Format, answer: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "")
+    monkeypatch.setenv(one.sdk.base_url, "http://127.0.0.1:9")
+    monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
+    assert main(["demo", "--file", str(answer), "--dialect", one.name]) == Exit.WHOLE
+    assert KEY not in capsys.readouterr().out
+
+
+def test_a_wrong_file_of_the_environment_ends_the_demo_with_2(
+    answer: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    answer.with_name("x.toml").write_text("[defaults]\nmax_recoverys = 1\n")
+    monkeypatch.setenv("CONTINUATION_CONFIG", str(answer.with_name("x.toml")))
+    assert main(["demo", "--file", str(answer)]) == Exit.USAGE
+    assert "did you mean 'max_recoveries'" in capsys.readouterr().err
+
+
+def test_a_missing_file_of_the_environment_is_told_with_who_named_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("CONTINUATION_CONFIG", str(tmp_path / "none.toml"))
+    for command in (["config", "check"], ["config", "show", "claude-opus-5"], ["limits", "m"]):
+        assert main(command) == Exit.USAGE
+        told = capsys.readouterr().err
+        assert "none.toml: No such file or directory (named by CONTINUATION_CONFIG)" in told
+
+
+def test_half_a_call_is_told_as_each_sdk_gives_it(answer: Path, capsys: Capture) -> None:
+    for name, told in _HALVES.items():
+        main(["demo", "--tool", "--file", str(answer), "--dialect", name])
+        assert told in capsys.readouterr().out
+
+
+_HALVES = {
+    "anthropic": "looks complete: in the SDK's message its input has the keys: path\n",
+    "openai-chat": "in the SDK's answer its arguments are text that is no JSON",
+    "gemini": "looks complete: in the SDK's message its input has the keys: path\n",
+}
+
+
+# -- run -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("one", EVERY)
+def test_a_run_is_whole_in_every_format(one: Format, sim: Simulator, capsys: Capture) -> None:
+    assert go(one, sim, "--max-tokens", "1000", "--system", "Be long.") == Exit.WHOLE
+    out, err = capsys.readouterr()
+    assert out == TEXT
+    assert "healed" in err
+    assert "Be long." in str(sim.posts[0].body)
+
+
+@pytest.mark.parametrize("one", EVERY)
+def test_a_cut_answer_ends_with_1_and_the_formats_own_word(
+    one: Format, sim: Simulator, capsys: Capture
+) -> None:
+    assert go(one, sim, "--max-tokens", "100") == Exit.NOT_WHOLE
+    assert f"not whole: {one.stop_name} {CUT[one.name]}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("one", EVERY)
+@pytest.mark.parametrize("status", [401, 404, 500])
+def test_a_providers_error_is_one_line_in_every_format(
+    status: int, one: Format, sim: Simulator, capsys: Capture
+) -> None:
+    refused = Reply(status=status, error=("some_error", f"no, {KEY} it is"),
+                    headers={"retry-after-ms": "1"})  # fmt: skip
+    sim.script([refused] * 8)
+    assert go(one, sim, "--max-tokens", "1000") == Exit.PROVIDER
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert re.search(rf"127\.0\.0\.1 answered {status} \w+: ", err)
+    assert (f"check {one.sdk.keys[0]}" in err) == (status == 401)
+    assert "sk-ant" not in err
+
+
+@pytest.mark.parametrize("one", EVERY)
+def test_an_error_in_the_stream_before_any_text_ends_with_4_in_every_format(
+    one: Format, sim: Simulator, capsys: Capture
+) -> None:
+    sim.scenario = sim.scenario.but("error_event=1:0+2:0+3:0+4:0+5:0")
+    assert go(one, sim, "--max-tokens", "1000") == Exit.PROVIDER
+    err = capsys.readouterr().err
+    assert "ended the stream with an error" in err or "answered 503" in err
+
+
+@pytest.mark.parametrize("one", EVERY)
+def test_a_server_that_speaks_something_else_ends_with_4_in_every_format(
+    one: Format, sim: Simulator, capsys: Capture
+) -> None:
+    sim.script([Reply(raw_body="<html>hello</html>", headers={"content-type": "text/html"})])
+    assert go(one, sim, "--max-tokens", "1000") == Exit.PROVIDER
+    err = capsys.readouterr().err
+    assert "no usable answer" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("sdk", EVERY_SDK)
+@pytest.mark.parametrize("key", [None, "sk-ant-with\nnewline", "sk-ant-mit-ü"])
+def test_a_key_that_is_missing_or_broken_is_named_in_every_sdk(
+    key: str | None, sdk: Sdk, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    for name in KEYS:
+        monkeypatch.delenv(name)
+    if key is not None:
+        monkeypatch.setenv(sdk.keys[0], key)
+    name = next(one.name for one in offered() if one.sdk is sdk)
+    assert main(["run", "go", "--model", "any", "--dialect", name]) == Exit.MISSING
+    err = capsys.readouterr().err
+    assert sdk.keys[0] in err
+    assert "sk-ant" not in err
+
+
+def test_the_limit_has_the_name_that_the_server_knows(sim: Simulator) -> None:
+    asked: list[Any] = []
+    chat = choose("openai-chat", "")
+    assert chat is not None
+    for model in ("gpt-5.5", "deepseek-chat"):
+        with chat.sdk.simulated(sim.url) as client:
+            chat.stream(client, Ask(model, "go", 300), Ear(lambda _: None))
+        asked.append({name for name in sim.posts[-1].body or {} if name.startswith("max_")})
+    assert asked == [{"max_completion_tokens"}, {"max_tokens"}]
+
+
+# -- simulate ------------------------------------------------------------------------------------
+
+
+def test_the_simulator_introduces_every_sdk_and_tells_every_formats_figures(answer: Path) -> None:
+    command = ["simulate", "--port", "0", "--file", str(answer), "--scenario", "ceiling=500"]
+    with start(*command) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline().decode()]
+        while "x-simulate" not in lines[-1]:
+            lines.append(process.stdout.readline().decode())
+        head = "".join(lines)
+        found = re.search(r"http://127\.0\.0\.1:\d+", head)
+        assert found is not None
+        told = [_told(one, found[0], process.stdout) for one in offered()]
+        interrupt(process)
+    assert f"export OPENAI_BASE_URL={found[0]}/v1 OPENAI_API_KEY=any" in head
+    assert f"export GOOGLE_GEMINI_BASE_URL={found[0]} GEMINI_API_KEY=any" in head
+    assert f'openai.OpenAI(base_url="{found[0]}/v1", api_key="any")' in head
+    assert told == [
+        "POST  /v1/messages  200  in 12  out 300  max_tokens",
+        "POST  /v1/responses  200  in 10  out 300  max_output_tokens",
+        "POST  /v1/chat/completions  200  in 13  out 300  length",
+        "POST  /v1/models/gemini-3.1-pro:streamGenerateContent  200  in 12  out 300  MAX_TOKENS",
+    ]
+
+
+def _told(one: Format, url: str, lines: Any) -> str:
+    with one.sdk.simulated(url) as client:
+        one.stream(client, Ask(one.model, "a secret", 300), Ear(lambda _: None))
+    return str(lines.readline().decode().strip())
+
+
+@pytest.mark.parametrize("sdk", EVERY_SDK)
+def test_the_introduced_client_is_one_that_works(sdk: Sdk, sim: Simulator) -> None:
+    module = __import__(sdk.module)
+    sim.script([Reply([Text("yes")])])
+    one = next(one for one in offered() if one.sdk is sdk)
+    heard: list[str] = []
+    with eval(sdk.sample(sim.url), {module.__name__: module}) as client:
+        one.stream(client, Ask(one.model, "go", 300), Ear(heard.append))
+    assert heard == ["yes"]

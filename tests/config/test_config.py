@@ -1,0 +1,401 @@
+"""The configuration file: what it may say, what it is told when wrong, what holds for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import anthropic
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.rig import NEW, ask, limits
+
+import continuation
+from continuation import Policy
+from continuation.cli import main
+from continuation.config import ENVIRONMENT, Config, ConfigError, Layer, Vendor, load
+from continuation.policy import KEYS
+from continuation.simulator import Reply, Simulator, Text
+
+CUT = Reply([Text("One, ")], stop="max_tokens")
+REST = Reply([Text("two.")])
+
+
+@pytest.fixture
+def sim() -> Iterator[Simulator]:
+    with Simulator() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(ENVIRONMENT, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def write(tmp_path: Path, text: str, name: str = "continuation.toml") -> Path:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def mistake(path: Path) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    return str(caught.value)
+
+
+# --- which layer wins -----------------------------------------------------------------------
+
+
+def test_without_a_file_the_defaults_hold() -> None:
+    assert load(None).policy_for("any") == Policy()
+
+
+def test_a_model_table_goes_before_the_defaults(tmp_path: Path) -> None:
+    config = load(
+        write(tmp_path, '[defaults]\nmax_recoveries = 1\n[models."claude-*"]\nmax_recoveries = 2\n')
+    )
+    assert config.policy_for("claude-opus-5").max_recoveries == 2
+    assert config.policy_for("gpt-6").max_recoveries == 1
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_most_specific_glob_wins_wherever_it_stands(tmp_path: Path, turned: bool) -> None:
+    tables = [
+        '[models."*"]\nmax_recoveries = 1\nprefill = false\n',
+        '[models."claude-*"]\nmax_recoveries = 2\nmax_retries = 1\n',
+        '[models."claude-opus-*"]\nmax_recoveries = 4\n',
+        '[models."claude-opus-5"]\nmax_recoveries = 5\n',
+    ]
+    config = load(write(tmp_path, "".join(reversed(tables) if turned else tables)))
+    found = [
+        config.policy_for(model).max_recoveries
+        for model in ("gpt-6", "claude-haiku-5", "claude-opus-4-8", "claude-opus-5")
+    ]
+    assert found == [1, 2, 4, 5]
+    opus = config.policy_for("claude-opus-5")
+    assert (opus.prefill, opus.max_retries) == (False, 1), "other keys come from the wider globs"
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "claude-opus-5",
+        "CLAUDE-OPUS-5",
+        "us.anthropic.claude-opus-5-v1:0",
+        "anthropic/claude-opus-5",
+    ],
+)
+def test_a_glob_speaks_of_every_spelling_of_a_model(tmp_path: Path, model: str) -> None:
+    config = load(write(tmp_path, '[models."claude-opus-5"]\nmax_recoveries = 0\n'))
+    assert config.policy_for(model).max_recoveries == 0
+
+
+def test_a_glob_may_name_the_id_as_the_caller_writes_it(tmp_path: Path) -> None:
+    config = load(write(tmp_path, '[models."us.anthropic.*"]\nmax_recoveries = 0\n'))
+    assert config.policy_for("us.anthropic.claude-opus-5-v1:0").max_recoveries == 0
+    assert config.policy_for("claude-opus-5").max_recoveries == 3
+
+
+def test_every_value_tells_where_it_comes_from(tmp_path: Path) -> None:
+    path = write(tmp_path, '[defaults]\nmax_retries = 1\n[models."claude-*"]\nprefill = false\n')
+    told = load(path).but("the caller", usage="billed").explain("claude-opus-5")
+    assert list(told) == list(KEYS)
+    assert told["max_retries"] == (1, f"{path} [defaults]")
+    assert told["prefill"] == (False, f'{path} [models."claude-*"]')
+    assert told["usage"] == ("billed", "the caller")
+    assert told["escalate"] == (True, "built-in default")
+
+
+def test_a_policy_given_in_the_program_says_so() -> None:
+    told = load(Policy(max_recoveries=0)).explain("any")
+    assert told["max_recoveries"] == (0, "the Policy given in the program")
+    assert load(Policy(max_recoveries=0)).policy_for("any") == Policy(max_recoveries=0)
+
+
+def test_many_models_do_not_make_it_grow_without_end() -> None:
+    config = Config((Layer("here", {"max_recoveries": 1}, "m*"),))
+    for number in range(3000):
+        assert config.policy_for(f"m{number}").max_recoveries == 1
+    assert len(config._found) <= 1024
+
+
+# --- mistakes -------------------------------------------------------------------------------
+
+WRONG = [
+    ("[defaults]\nmax_recoverys = 3\n", ["[defaults]", "max_recoverys = 3", "'max_recoveries'"]),
+    ("[defaults]\nmax_recoveries = 99\n", ["max_recoveries = 99", "from 0 to 10"]),
+    ("[defaults]\nmax_recoveries = true\n", ["max_recoveries = True", "int", "from 0 to 10"]),
+    ("[defaults]\nmax_turn_seconds = nan\n", ["max_turn_seconds = nan", "from 1 to 86400"]),
+    ('[defaults]\ncut_call = "explian"\n', ["cut_call = 'explian'", "'explain', 'drop'"]),
+    ('[models."gpt-*"]\ncielling = 9\n', ['[models."gpt-*"]', "cielling = 9", "'ceiling'"]),
+    ("[models.gpt-4.1]\nceiling = 9\n", ['[models."gpt-4.1"]', "quote"]),
+    ("[models]\nmax_recoveries = 1\n", ["max_recoveries", '[models."claude-*"]']),
+    ('[models." "]\nmax_recoveries = 1\n', ["empty", "[defaults]"]),
+    ('[models."a*"]\nlearned_file = "x"\n', ["learned_file = 'x'", "[defaults]"]),
+    ("[default]\nmax_recoveries = 1\n", ["default = ", "'defaults'"]),
+    ("max_recoveries = 1\n", ["max_recoveries = 1", "[defaults]"]),
+    ("defaults = 3\n", ["defaults = 3", "table"]),
+    ("models = []\n", ["models = []", "table"]),
+    ("[defaults\n", ["not valid TOML", "line 1"]),
+    ('[vendors.x]\nprefix = "a"\n', ["[vendors.x]", "base_url is missing"]),
+    ('[vendors.x]\nbase_urls = "a"\n', ["base_url is missing", "'base_urls'"]),
+    ("[vendors.x]\nbase_url = 3\n", ["base_url = 3", "text"]),
+    ("[vendors.x]\nbase_url = []\n", ["base_url = ''"]),
+    ('[vendors.x]\nbase_url = "*"\n', ["base_url = '*'", "glob"]),
+    ('[vendors.x]\nbase_url = ["ok.com", "a b"]\n', ["base_url = 'a b'", "glob"]),
+    ('[vendors."a b"]\nbase_url = "a.com"\n', ["[vendors.a b]", "name"]),
+    ('[vendors.x]\nbase_url = "a.com"\nwhen = 2026-01-01\n', ["when = 2026-01-01", "text"]),
+    ('[vendors.x]\nbase_url = "a.com"\nLimit = 1\n', ["Limit = 1", "small letters"]),
+    ("[vendors]\nx = 1\n", ["[vendors.x]", "table"]),
+]
+
+
+@pytest.mark.parametrize(("text", "parts"), WRONG, ids=[text for text, _ in WRONG])
+def test_a_mistake_names_file_key_value_and_remedy(
+    tmp_path: Path, text: str, parts: list[str]
+) -> None:
+    path = write(tmp_path, text)
+    said = mistake(path)
+    for part in (str(path), *parts):
+        assert part in said, said
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    path = write(tmp_path, "[defaults]\nmax_retrys = 1\nusage = 1\n[models.x]\nprefil = true\n")
+    assert [line.count(str(path)) for line in mistake(path).splitlines()] == [1, 1, 1]
+
+
+def test_a_wrong_type_is_a_type_error_too(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="max_retries = 'many'"):
+        load(write(tmp_path, '[defaults]\nmax_retries = "many"\n'))
+
+
+def test_a_mistake_never_shows_a_secret(tmp_path: Path) -> None:
+    said = mistake(write(tmp_path, '[defaults]\napi_key = "sk-ant-secret"\n'))
+    assert "api_key" in said
+    assert "sk-ant-secret" not in said
+
+
+def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_bytes(b"[defaults]\n# \xff\n")
+    assert f"{path}: not UTF-8" in mistake(path)
+
+
+def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_bytes("﻿[defaults]\nmax_retries = 0\n".encode())
+    assert load(path).policy_for("").max_retries == 0
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no\.toml"):
+        load(tmp_path / "no.toml")
+
+
+def test_another_type_is_refused() -> None:
+    with pytest.raises(TypeError, match="not dict"):
+        load({"max_retries": 1})  # type: ignore[arg-type]
+
+
+@given(st.dictionaries(st.sampled_from([*KEYS, "zz"]), st.integers() | st.text() | st.booleans()))
+def test_what_a_layer_accepts_makes_a_policy(values: dict[str, object]) -> None:
+    try:
+        config = Config().but("here", **values)
+    except (ValueError, TypeError) as error:
+        said = str(error)
+    else:
+        assert all(getattr(config.policy_for("m"), key) == value for key, value in values.items())
+        return
+    assert any(f"{key} = " in said for key in values)
+
+
+# --- vendors --------------------------------------------------------------------------------
+
+
+def test_vendors_are_found_by_the_longest_pattern(tmp_path: Path) -> None:
+    config = load(
+        write(
+            tmp_path,
+            '[vendors.mine]\nbase_url = ["https://LLM.example.com/v1", "10.0.0.*"]\nprefix = "p"\n'
+            '[vendors.other]\nbase_url = "*.example.com"\n[vendors.other.errors]\nrate = ["a"]\n',
+        )
+    )
+    names = {
+        "https://llm.example.com/v1/chat/completions": "mine",
+        "http://10.0.0.7:8000/v1": "mine",
+        "https://user@llm.example.com/v2": "other",
+        "https://a.example.com:8443/v1/": "other",
+        "https://llm.example.com/v10": "other",
+        "https://api.openai.com/v1": None,
+        "https://example.com.evil.org": None,
+    }
+    found = {url: vendor.name if (vendor := config.vendor(url)) else None for url in names}
+    assert found == names
+    assert [vendor.settings for vendor in config.vendors] == [
+        {"prefix": "p"},
+        {"errors": {"rate": ["a"]}},
+    ]
+
+
+# --- where it is looked for -----------------------------------------------------------------
+
+
+def turn(sim: Simulator, config: continuation.config.Source = None, model: str = NEW) -> list[int]:
+    sim.script([CUT, REST])
+    with anthropic.Anthropic(base_url=sim.url, api_key="k", max_retries=0) as bare:
+        continuation.wrap(bare, config=config).messages.create(**ask(model=model))
+    return limits(sim)
+
+
+def test_wrap_applies_what_the_file_says_of_the_model(tmp_path: Path, sim: Simulator) -> None:
+    path = write(
+        tmp_path, f'[models."{NEW}"]\nceiling = 5000\n[models."claude-haiku*"]\nescalate = false\n'
+    )
+    assert turn(sim, path) == [1000, 5000]
+    sim.reset()
+    assert turn(sim, str(path), "claude-haiku-4-5") == [1000, 64_000]
+    assert continuation.last_report() is not None
+
+
+def test_wrap_never_reads_the_working_directory(tmp_path: Path, sim: Simulator) -> None:
+    write(tmp_path, "[defaults]\nenabled = false\n")
+    assert turn(sim) == [1000, 128_000]
+
+
+def test_wrap_reads_the_file_the_environment_names(
+    tmp_path: Path, sim: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, "[defaults]\nenabled = false\n", "elsewhere.toml")
+    monkeypatch.setenv(ENVIRONMENT, str(path))
+    assert turn(sim) == [1000]
+    sim.reset()
+    assert turn(sim, Policy()) == [1000, 128_000], "what is given goes before it"
+
+
+def test_a_mistake_in_the_file_of_the_environment_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENVIRONMENT, str(tmp_path / "no.toml"))
+    with pytest.raises(FileNotFoundError) as caught:
+        continuation.http_client()
+    assert ENVIRONMENT in caught.value.__notes__[0]
+
+
+def test_what_a_vendor_cannot_be_is_told_when_a_client_is_wrapped(tmp_path: Path) -> None:
+    tables = '[vendors.{}]\nbase_url = "llm.local"\n{}\n'
+    path = write(tmp_path, tables.format("a", "limit = 3") + tables.format("b", "prefil = 1"))
+    with anthropic.Anthropic(api_key="k") as bare, pytest.raises(ConfigError) as caught:
+        continuation.wrap(bare, config=path)
+    first, second = str(caught.value).splitlines()
+    assert first.startswith(f"{path}: [vendors.a] limit = 3: must be one of 'max_tokens', ")
+    asked = "unknown key 'prefil'; did you mean 'prefill'?"
+    assert second == f"{path}: [vendors.b] prefil = 1: {asked}"
+    made = Config(vendors=(Vendor("c", ("llm.local",), {"terminal": "never"}),))
+    with pytest.raises(ConfigError, match=r"^\[vendors\.c\] terminal = 'never'"):
+        continuation.http_client(config=made)
+
+
+def test_an_http_client_applies_it_too(tmp_path: Path, sim: Simulator) -> None:
+    path = write(tmp_path, "[defaults]\nceiling = 3000\n")
+    sim.script([CUT, REST])
+    headers = {"x-api-key": "k", "anthropic-version": "2023-06-01"}
+    with continuation.http_client(config=path) as client:
+        client.post(f"{sim.url}/v1/messages", json=ask(), headers=headers)
+    assert limits(sim) == [1000, 3000]
+    assert isinstance(client, httpx2.Client)
+
+
+# --- the command line -----------------------------------------------------------------------
+
+
+def test_check_accepts_a_right_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, '[defaults]\nmax_retries = 1\n[vendors.x]\nbase_url = "x.com"\n')
+    assert main(["config", "check"]) == 0
+    assert "in the working directory): 1 key, 1 vendor, no mistakes" in capsys.readouterr().out
+
+
+def test_check_tells_what_a_vendor_cannot_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = '[defaults]\nusage = 1\n[vendors.x]\nbase_url = "x.com"\nstream_above = -1\n'
+    path = write(tmp_path, text, "x.toml")
+    assert main(["config", "check", str(path)]) == 1
+    first, second = capsys.readouterr().out.splitlines()
+    assert "usage = 1" in first
+    assert second.startswith(f"{path}: [vendors.x] stream_above = -1: must be a whole number")
+    assert main(["config", "show", "gpt-5.5", "--config", str(path)]) == 2
+
+
+def test_check_tells_every_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, "[defaults]\nmax_retrys = 1\nusage = 1\n", "x.toml")
+    assert main(["config", "check", str(path)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert "did you mean 'max_retries'?" in lines[0]
+
+
+def test_check_without_a_file_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "check"]) == 2
+    assert "name a FILE" in capsys.readouterr().err
+
+
+def test_check_of_a_missing_file_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "check", "no.toml"]) == 2
+    assert "no.toml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("said", "key", "value"),
+    [
+        ("session_recovery = false", "repair", "off"),
+        ("session_recovery = true", "repair", "on_error"),
+        ("quiet_mode = true", "quiet", True),
+    ],
+)
+def test_the_names_of_other_tools_hold_in_a_file(
+    tmp_path: Path, said: str, key: str, value: object
+) -> None:
+    config = load(write(tmp_path, f"[defaults]\n{said}\n"))
+    assert getattr(config.policy_for("claude-opus-5"), key) == value
+    assert set(config.explain("claude-opus-5")) == set(KEYS)
+
+
+@pytest.mark.parametrize("value", ['"on"', "[1]", "1"])
+def test_another_tools_name_with_a_wrong_value_is_named(tmp_path: Path, value: str) -> None:
+    path = write(tmp_path, f"[defaults]\nsession_recovery = {value}\n")
+    with pytest.raises(ConfigError, match=r"session_recovery = .*: must be true or false"):
+        load(path)
+
+
+def test_show_tells_each_value_and_its_source(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, '[models."claude-*"]\nmax_retries = 1\ncut_call = "guide"\n')
+    assert main(["config", "show", "claude-opus-5"]) == 0
+    told = capsys.readouterr()
+    rows = [line.split(maxsplit=2) for line in told.out.splitlines()]
+    assert ["max_retries", "1", 'continuation.toml [models."claude-*"]'] in rows
+    assert ["cut_call", '"guide"', 'continuation.toml [models."claude-*"]'] in rows
+    assert ["prefill", "true", "built-in default"] in rows
+    assert {row[0] for row in rows} == {"key", *KEYS}
+    assert "policies from continuation.toml (in the working directory)" in told.err
+
+
+def test_run_reads_the_working_directory_and_says_so(
+    tmp_path: Path,
+    sim: Simulator,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write(tmp_path, "[defaults]\nenabled = false\n")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
+    sim.script([CUT, REST])
+    status = main(["run", "Go.", "--model", NEW, "--max-tokens", "1000", "--base-url", sim.url])
+    told = capsys.readouterr()
+    assert (status, told.out) == (1, "One, ")
+    assert "policies from continuation.toml (in the working directory)" in told.err

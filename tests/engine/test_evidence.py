@@ -1,0 +1,179 @@
+"""Labels and what speaks against them: each rule by cases of its own."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from continuation.dialect import Answer
+from continuation.engine import evidence
+from continuation.types import CallState, Ending, Stop, Usage
+
+
+class Holds:
+    """As much of an answer as evidence looks at."""
+
+    def __init__(self, text: str = "", *, parses: bool = False) -> None:
+        self.open_text = text
+        self._parses = parses
+
+    def parses(self) -> bool:
+        return self._parses
+
+
+def judged(
+    ending: Ending,
+    text: str = "",
+    *,
+    limit: int | None = 100,
+    structured: bool = False,
+    parses: bool = False,
+) -> Ending:
+    holds = cast("Answer", Holds(text, parses=parses))
+    return evidence.judged(ending, holds, limit, structured=structured)
+
+
+@pytest.mark.parametrize(
+    ("stop", "call", "passes"),
+    [
+        (Stop.END, CallState.NONE, True),
+        (Stop.END, CallState.WHOLE, True),
+        (Stop.END, CallState.CUT, False),
+        (Stop.REFUSED, CallState.NONE, True),
+        (Stop.LENGTH, CallState.NONE, False),
+        (Stop.LENGTH, CallState.WHOLE, False),
+        (Stop.DROPPED, CallState.NONE, False),
+        (Stop.WINDOW, CallState.NONE, True),
+        (Stop.WINDOW, CallState.WHOLE, False),
+        (Stop.WINDOW, CallState.CUT, False),
+    ],
+)
+def test_only_a_whole_first_answer_passes_unseen(stop: Stop, call: CallState, passes: bool) -> None:
+    assert evidence.passes(Ending(stop=stop, call=call)) is passes
+
+
+@pytest.mark.parametrize(
+    ("stop", "output", "limit", "suspect"),
+    [
+        (Stop.END, 100, 100, True),
+        (Stop.END, 101, 100, True),
+        (Stop.END, 99, 100, False),
+        (Stop.END, None, 100, False),
+        (Stop.END, 100, None, False),
+        (Stop.REFUSED, 100, 100, False),
+        (Stop.LENGTH, 100, 100, False),
+    ],
+)
+def test_a_finished_answer_that_used_its_whole_limit_is_suspect(
+    stop: Stop, output: int | None, limit: int | None, suspect: bool
+) -> None:
+    ending = Ending(stop=stop, usage=Usage(output=output))
+    assert evidence.suspect(ending, limit) is suspect
+
+
+def test_without_usage_nothing_is_suspect() -> None:
+    assert not evidence.suspect(Ending(stop=Stop.END), 100)
+
+
+END = Ending(stop=Stop.END, text=True, usage=Usage(output=99))
+FULL = replace(END, usage=Usage(output=100))
+OVER = replace(END, usage=Usage(output=101))
+PARSED: dict[str, Any] = {"call": CallState.WHOLE, "proven": False}
+"""A call whose arguments the server has parsed."""
+
+
+@pytest.mark.parametrize(
+    ("ending", "text", "how", "stop"),
+    [
+        pytest.param(FULL, "and the", {}, Stop.LENGTH, id="within a sentence"),
+        pytest.param(OVER, "und die Straß", {}, Stop.LENGTH, id="within a word"),
+        pytest.param(FULL, "and the end.", {}, Stop.END, id="after a full stop"),
+        pytest.param(END, "and the", {}, Stop.END, id="within its limit"),
+        pytest.param(FULL, "and the", {"limit": None}, Stop.END, id="labels trusted"),
+        pytest.param(replace(FULL, text=False), "", {}, Stop.LENGTH, id="no text at all"),
+        pytest.param(replace(END, text=False), "", {}, Stop.END, id="no text below"),
+        pytest.param(FULL, '{"a": "b."', {"structured": True}, Stop.LENGTH, id="half JSON"),
+        pytest.param(FULL, "[1]", {"structured": True, "parses": True}, Stop.END, id="whole JSON"),
+        pytest.param(replace(FULL, call=CallState.WHOLE), "and the", {}, Stop.END, id="a call"),
+        pytest.param(replace(FULL, **PARSED), "", {}, Stop.LENGTH, id="a parsed call"),
+        pytest.param(replace(END, **PARSED), "", {}, Stop.END, id="a parsed call below"),
+        pytest.param(replace(OVER, **PARSED), "", {}, Stop.END, id="a parsed call beyond"),
+        pytest.param(
+            replace(FULL, **PARSED), "", {"limit": None}, Stop.END, id="a parsed call, trusted"
+        ),
+        pytest.param(replace(END, call=CallState.CUT), "", {}, Stop.LENGTH, id="half a call"),
+        pytest.param(
+            replace(END, stop=Stop.REFUSED, call=CallState.CUT), "", {}, Stop.REFUSED, id="refused"
+        ),
+    ],
+)
+def test_a_label_holds_until_the_answer_speaks_against_it(
+    ending: Ending, text: str, how: dict[str, Any], stop: Stop
+) -> None:
+    assert judged(ending, text, **how).stop is stop
+
+
+def test_a_cut_answer_that_goes_round_in_circles_is_stalled() -> None:
+    cut = Ending(stop=Stop.LENGTH)
+    assert judged(cut, "Again and again. " * 400).stalled
+    assert not judged(cut, "Once upon a time").stalled
+    assert not judged(END, "Again and again. " * 400).stalled
+
+
+@pytest.mark.parametrize(
+    ("new", "held", "better"),
+    [
+        ({"stop": Stop.END, "text": True}, {"stop": Stop.LENGTH, "text": True}, True),
+        ({"stop": Stop.END, "call": CallState.WHOLE}, {"stop": Stop.LENGTH, "text": True}, True),
+        ({"stop": Stop.END}, {"stop": Stop.LENGTH, "text": True, "length": 9}, False),
+        ({"stop": Stop.END}, {"stop": Stop.LENGTH}, True),
+        ({"stop": Stop.LENGTH, "length": 9}, {"stop": Stop.LENGTH, "length": 9}, True),
+        ({"stop": Stop.LENGTH, "length": 8}, {"stop": Stop.LENGTH, "length": 9}, False),
+        (
+            {"stop": Stop.LENGTH, "length": 8, "shown": True},
+            {"stop": Stop.LENGTH, "length": 9},
+            True,
+        ),
+        ({"stop": Stop.REFUSED}, {"stop": Stop.LENGTH, "text": True, "length": 9}, False),
+        ({"stop": Stop.REFUSED}, {"stop": Stop.LENGTH}, True),
+        ({"stop": Stop.DROPPED, "length": 9}, {"stop": Stop.LENGTH, "length": 9}, False),
+        ({"stop": Stop.DROPPED, "length": 10}, {"stop": Stop.LENGTH, "length": 9}, True),
+        (
+            {"stop": Stop.DROPPED, "length": 9},
+            {"stop": Stop.DROPPED, "length": 9, "closed": False},
+            True,
+        ),
+    ],
+)
+def test_the_longer_usable_answer_wins(
+    new: dict[str, Any], held: dict[str, Any], better: bool
+) -> None:
+    assert evidence.better(Ending(**new), Ending(**held)) is better
+
+
+@pytest.mark.parametrize(
+    ("new", "closed", "resendable", "stop"),
+    [
+        (None, True, True, Stop.LENGTH),
+        (Ending(stop=Stop.LENGTH), True, True, Stop.LENGTH),
+        (Ending(stop=Stop.DROPPED), True, True, Stop.DROPPED),
+        (Ending(stop=Stop.DROPPED), True, False, Stop.LENGTH),
+        (Ending(stop=Stop.DROPPED), False, False, Stop.DROPPED),
+        (Ending(stop=Stop.LENGTH), False, True, Stop.LENGTH),
+    ],
+)
+def test_a_drop_makes_no_failure_of_an_answer_that_had_arrived(
+    new: Ending | None, closed: bool, resendable: bool, stop: Stop
+) -> None:
+    held = Ending(stop=Stop.LENGTH, closed=closed, length=5)
+    assert evidence.restored(held, new, resendable=resendable) == replace(held, stop=stop)
+
+
+@pytest.mark.parametrize(("stop", "call"), [*itertools.product(Stop, CallState)])
+def test_what_passes_unseen_keeps_its_label(stop: Stop, call: CallState) -> None:
+    ending = Ending(stop=stop, call=call)
+    if evidence.passes(ending):
+        assert judged(ending, "and the").stop is stop

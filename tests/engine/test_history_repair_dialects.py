@@ -1,0 +1,273 @@
+"""A broken session heals in one extra request, whichever provider and SDK it is for."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import openai
+import pytest
+from support.notation import read
+from support.rig_mending import DIALECTS, MODELS, Ran, history, send
+
+from continuation import Policy
+from continuation.engine.table import Outcome
+from continuation.history import OpenCall, validate
+from continuation.simulator import Reply, Scenario, Simulator, Text
+
+KILLED = "U:run A[c:a] U:there?"
+"""The agent was killed while its tool ran: every message is answered 400 from then on."""
+
+BROKEN = {
+    "killed while a tool ran": KILLED,
+    "two calls, one result": "U:run A[c:a,c:b] R:a U:and?",
+    "killed twice": "U:run A[c:a] U:again A[c:b] U:and?",
+    "the agent spoke and called, then died": "U:run A[t:sure,c:a] U:there?",
+    "a result whose call is gone": "U:go A[t:yes] R:q U:and?",
+    "a result that arrived twice": "U:go A[c:a] R:a R:a U:and?",
+    "a result at the head": "R:q U:go A[t:yes] U:and?",
+}
+DISPLACED = "U:go A[c:a] U:wait R:a U:and?"
+
+EVERY = pytest.mark.parametrize("dialect", DIALECTS)
+
+
+def _healed(ran: Ran, dialect: str) -> None:
+    assert ran.error is None
+    assert ran.text == "All is well."
+    assert ran.statuses == [400, 200]
+    model = MODELS[dialect]
+    assert validate(ran.sent[1], dialect, live=False, model=model) == []
+    assert ran.told.outcome is Outcome.COMPLETE
+    assert ran.told.repairs
+    assert next(type(event).__name__ for event in ran.events) == "Repairing"
+
+
+@EVERY
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_refused_history_is_repaired_and_sent_again_once(
+    name: str, dialect: str, asynchronous: bool
+) -> None:
+    with Simulator(answer="All is well.") as sim:
+        body = history(dialect, BROKEN[name])
+        _healed(send(sim, dialect, body, asynchronous=asynchronous), dialect)
+
+
+@pytest.mark.parametrize("dialect", [d for d in DIALECTS if d != "openai-responses"])
+def test_a_result_that_is_not_beside_its_call_is_brought_there(dialect: str) -> None:
+    with Simulator(answer="All is well.") as sim:
+        ran = send(sim, dialect, history(dialect, DISPLACED))
+        _healed(ran, dialect)
+        assert read(dialect, _bare(ran.sent[1])) == "U:go A[c:a] R:a U:wait U:and?"
+
+
+@EVERY
+def test_nothing_the_user_or_a_tool_said_is_lost(dialect: str) -> None:
+    with Simulator(answer="All is well.") as sim:
+        ran = send(sim, dialect, history(dialect, "U:run A[t:sure,c:a,c:b] R:b U:there?"))
+        made = read(dialect, _bare(ran.sent[1]))
+        wanted = {"U:run A[t:sure,c:a,c:b] R*:a R:b U:there?"}
+        wanted |= {"U:run A[t:sure,c:a,c:b] R:b R*:a U:there?"}
+        assert made in wanted
+
+
+@EVERY
+def test_the_conversation_goes_on_after_it_was_healed(dialect: str) -> None:
+    """Each later message brings the broken history along again, and each is healed."""
+    with Simulator(answer="All is well.") as sim:
+        for line in (KILLED, f"{KILLED} A[t:yes] U:more", f"{KILLED} A[c:b] R:b"):
+            assert send(sim, dialect, history(dialect, line)).text == "All is well."
+
+
+@EVERY
+def test_vector_101_the_same_error_again_is_raised_unchanged_with_a_note_of_what_was_tried(
+    dialect: str,
+) -> None:
+    text = "messages: `tool_use` ids were found without `tool_result` blocks immediately after: a"
+    refusal = Reply(status=400, error=("invalid_request_error", text))
+    with Simulator() as sim:
+        sim.script([refusal, refusal, Reply([])])
+        ran = send(sim, dialect, history(dialect, KILLED))
+        assert ran.statuses == [400, 400]
+        assert text in str(ran.error)
+        assert ran.told.outcome is Outcome.FAILED
+        assert ran.told.reason == "status 400 after the history was repaired"
+        assert [attempt.error for attempt in ran.told.attempts] == [
+            "400 tool_result_missing",
+            "400",
+        ]
+        assert ran.told.repairs
+
+
+@EVERY
+def test_a_valid_request_is_never_repaired(dialect: str) -> None:
+    text = "messages: `tool_use` ids were found without `tool_result` blocks immediately after: a"
+    refusal = Reply(status=400, error=("invalid_request_error", text))
+    with Simulator() as sim:
+        sim.script([refusal])
+        ran = send(sim, dialect, history(dialect, "U:run A[c:a] R:a U:there?"))
+        assert ran.statuses == [400]
+        assert ran.told.repairs == ()
+
+
+@EVERY
+def test_a_compaction_request_heals_as_well(dialect: str) -> None:
+    """A small limit makes it a budget that is not ours to raise; its history is all the same."""
+    with Simulator(answer="Short.") as sim:
+        ran = send(sim, dialect, history(dialect, f"{KILLED} U:summarise"), limit=100)
+        assert (ran.text, ran.statuses) == ("Short.", [400, 200])
+
+
+@EVERY
+def test_before_send_costs_no_extra_request(dialect: str) -> None:
+    with Simulator(answer="All is well.") as sim:
+        body, policy = history(dialect, KILLED), Policy(repair="before_send")
+        ran = send(sim, dialect, body, policy=policy)
+        assert (ran.text, ran.statuses) == ("All is well.", [200])
+
+
+def test_what_only_the_provider_sees_is_mended_after_before_send_too() -> None:
+    """The open call is closed before sending; the refusal is about something else, once."""
+    refusal = Reply(
+        status=400, error=("invalid_request_error", "Invalid `signature` in `thinking` block")
+    )
+    body = history("anthropic", "U:x A[th+,t:y] U:run A[c:a] U:z")
+    with Simulator(answer="All is well.") as sim:
+        sim.script([refusal, Reply([Text("Yes.")])])
+        ran = send(sim, "anthropic", body, policy=Policy(repair="before_send"))
+        assert ran.statuses == [400, 200]
+        assert "thinking" not in str(ran.sent[1]["messages"])
+
+
+@EVERY
+def test_off_means_off(dialect: str) -> None:
+    with Simulator() as sim:
+        ran = send(sim, dialect, history(dialect, KILLED), policy=Policy(repair="off"))
+        assert ran.statuses == [400]
+        assert ran.error is not None
+
+
+@EVERY
+def test_vector_103_auto_resume_says_one_short_thing_for_the_user(dialect: str) -> None:
+    for policy, said in ((Policy(), False), (Policy(auto_resume=True), True)):
+        with Simulator(answer="On we go.") as sim:
+            ran = send(sim, dialect, history(dialect, "U:run A[c:a]"), policy=policy)
+            assert ran.text == "On we go."
+            assert str(ran.sent[-1]).count("Please go on.") == said
+
+
+@EVERY
+def test_quiet_is_quiet(dialect: str, caplog: pytest.LogCaptureFixture) -> None:
+    for policy, lines in ((Policy(), 1), (Policy(quiet=True), 0)):
+        caplog.clear()
+        with Simulator(answer="Yes.") as sim, caplog.at_level(logging.WARNING, "continuation"):
+            ran = send(sim, dialect, history(dialect, KILLED), policy=policy)
+        assert len(caplog.records) == lines
+        assert "there?" not in caplog.text
+        assert "Repairing" in [type(event).__name__ for event in ran.events]
+
+
+def test_kimi_code_269_an_interrupted_session_heals_with_the_next_message() -> None:
+    """Without a repair the session is dead: messages, retries and compaction are all refused."""
+    body = history("openai-chat", "U:run A[c:a] U:hello?")
+    model = "kimi-k2-0905-preview"
+    with Simulator(answer="Back again.", scenario=Scenario(vendor="moonshot")) as sim:
+        compact = {"role": "user", "content": "Summarise."}
+        with openai.OpenAI(base_url=f"{sim.url}/v1", api_key="key", max_retries=0) as bare:
+            for messages in (body["messages"], [*body["messages"], compact]):
+                with pytest.raises(openai.BadRequestError, match="tool_call"):
+                    bare.chat.completions.create(model=model, messages=messages)
+        ran = send(sim, "openai-chat", body, model=model)
+        assert (ran.text, ran.statuses) == ("Back again.", [400, 200])
+        assert read("openai-chat", _bare(ran.sent[1])) == "U:run A[c:a] R*:a U:hello?"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "model"),
+    [
+        ("deepseek", "deepseek-chat"),
+        ("moonshot", "kimi-k2-0905-preview"),
+        ("mistral", "mistral-large-latest"),
+        ("openai", "gpt-4o"),
+    ],
+)
+@pytest.mark.parametrize("name", BROKEN)
+def test_each_vendor_s_own_words_are_understood(name: str, vendor: str, model: str) -> None:
+    with Simulator(answer="All is well.", scenario=Scenario(vendor=vendor)) as sim:
+        ran = send(sim, "openai-chat", history("openai-chat", BROKEN[name]), model=model)
+        assert (ran.text, ran.statuses) == ("All is well.", [400, 200])
+
+
+# --- open calls: who decides -------------------------------------------------------------------
+
+
+@EVERY
+def test_purge_drops_the_open_call_and_nothing_else(dialect: str) -> None:
+    with Simulator(answer="Yes.") as sim:
+        body, policy = history(dialect, "U:run A[t:sure,c:a] U:there?"), Policy(open_calls="purge")
+        ran = send(sim, dialect, body, policy=policy)
+        assert read(dialect, _bare(ran.sent[1])) == "U:run A[t:sure] U:there?"
+
+
+@EVERY
+@pytest.mark.parametrize("repair", ["on_error", "before_send"])
+def test_a_callable_is_shown_the_open_calls_once_and_decides_for_each(
+    dialect: str, repair: Any
+) -> None:
+    shown: list[OpenCall] = []
+
+    def decide(calls: tuple[OpenCall, ...]) -> Any:
+        shown.extend(calls)
+        return {"a": "purge", "b": "synthesize"}
+
+    with Simulator(answer="Yes.") as sim:
+        policy = Policy(repair=repair, open_calls=decide)
+        ran = send(sim, dialect, history(dialect, "U:run A[c:a,c:b] U:there?"), policy=policy)
+        assert ran.text == "Yes."
+        assert read(dialect, _bare(ran.sent[-1])) == "U:run A[c:b] R*:b U:there?"
+    assert [(call.id, call.name) for call in shown] == [("a", "tool"), ("b", "tool")]
+
+
+@EVERY
+@pytest.mark.parametrize("repair", ["on_error", "before_send"])
+def test_a_callable_may_want_a_new_session_then_the_error_stands(dialect: str, repair: Any) -> None:
+    times: list[int] = []
+
+    def decide(calls: tuple[OpenCall, ...]) -> Any:
+        times.append(len(calls))
+        return "new_session"
+
+    with Simulator(answer="Yes.") as sim:
+        policy = Policy(repair=repair, open_calls=decide)
+        ran = send(sim, dialect, history(dialect, KILLED), policy=policy)
+        assert ran.statuses == [400]
+        assert ran.error is not None
+        assert ran.told.reason == "status 400"
+    assert times == [1]
+
+
+def test_a_callable_that_fails_leaves_the_provider_s_error_to_the_caller(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def decide(calls: tuple[OpenCall, ...]) -> Any:
+        del calls
+        return "purges"
+
+    with Simulator(answer="Yes.") as sim:
+        policy = Policy(open_calls=decide)
+        ran = send(sim, "openai-chat", history("openai-chat", KILLED), policy=policy)
+        assert ran.statuses == [400]
+        assert isinstance(ran.error, openai.BadRequestError)
+    assert "ask= decided 'purges': use one of 'synthesize', 'purge', 'new_session'" in caplog.text
+
+
+def test_a_policy_takes_the_words_or_a_callable() -> None:
+    with pytest.raises(ValueError, match="choose one of 'synthesize', 'purge', or a callable"):
+        Policy(open_calls="ask")  # type: ignore[arg-type]
+
+
+def _bare(body: dict[str, Any]) -> dict[str, Any]:
+    """The history alone, as `read` wants it."""
+    field = next(key for key in ("messages", "input", "contents") if key in body)
+    return {field: body[field]}

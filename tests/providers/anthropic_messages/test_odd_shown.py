@@ -1,0 +1,107 @@
+"""Odd answers of the Messages API, through the real SDK: no text doubled or lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.canned import Answer
+from support.odd_anthropic import (
+    BEFORE,
+    ECHO,
+    FAST,
+    LIMIT,
+    REST,
+    WHOLE,
+    Json,
+    ask,
+    cut,
+    half,
+    message,
+    result,
+    said,
+    search,
+    text,
+    thought,
+    write,
+)
+
+from continuation.engine.table import Outcome
+
+# These tests wait for a change to the shared modules that show an answer.
+
+# --- what the provider runs itself --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("again", ["recovered", "not recovered"])
+def test_a_search_that_was_cut_is_not_left_without_its_result(streamed: bool, again: str) -> None:
+    blocks = thought(), text(BEFORE), half(search())
+    body = Answer(message(*blocks, stop="max_tokens", tokens=LIMIT))
+    rest = said(text(ECHO + REST)) if again == "recovered" else Answer({}, status=400)
+    told = ask(cut(*blocks) if streamed else body, rest, streamed=streamed)
+    assert told.text == (WHOLE if again == "recovered" else BEFORE)
+    assert "server_tool_use" not in told.kinds
+    assert not told.faults
+
+
+def test_a_search_before_text_that_was_shown_is_not_told_again_behind_it() -> None:
+    policy = replace(FAST, ceiling=4 * LIMIT)
+    blocks = search(), result(), text("I found it. ")
+    whole = said(*blocks, write(), stop="tool_use")
+    told = ask(cut(*blocks, half(write())), whole, policy=policy)
+    assert told.kinds == ["server_tool_use", "web_search_tool_result", "text", "tool_use"]
+    assert told.report.outcome is Outcome.HEALED
+
+
+# --- echoes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stop", ["refusal", "max_tokens", "model_context_window_exceeded"])
+def test_half_an_echo_is_no_text_however_it_ends(stop: str) -> None:
+    told = ask(cut(thought(), text(BEFORE)), said(thought(), text(ECHO[:-9]), stop=stop))
+    assert told.text == BEFORE
+
+
+@pytest.mark.parametrize("between", [[], [thought()]], ids=["texts", "thinking"])
+@pytest.mark.parametrize("live", [True, False])
+def test_an_echo_of_more_than_one_text_is_not_shown(between: list[Json], live: bool) -> None:
+    """Cited answers come in many small texts; the last one may be a few words."""
+    policy = replace(FAST, thinking_stream="live" if live else "hold")
+    first = cut(thought(), text(BEFORE[:-6]), *between, text(BEFORE[-6:]))
+    told = ask(first, said(text(ECHO + REST)), policy=policy)
+    assert (told.text, told.report.outcome) == (WHOLE, Outcome.HEALED)
+
+
+def test_an_echo_of_a_text_behind_which_it_thought_is_not_shown() -> None:
+    policy = replace(FAST, thinking_stream="live")
+    first = cut(thought(), text(BEFORE), thought("Well", ""))
+    told = ask(first, said(text(ECHO + REST)), policy=policy)
+    assert (told.text, told.report.outcome) == (WHOLE, Outcome.HEALED)
+
+
+# --- labels -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_thinking_that_used_up_the_limit_is_no_whole_answer(streamed: bool) -> None:
+    policy = replace(FAST, ceiling=4 * LIMIT)
+    lie = thought("I think", "")
+    body = Answer(message(lie, tokens=LIMIT))
+    first = cut(lie, stop="end_turn") if streamed else body
+    told = ask(first, said(thought(), text(WHOLE)), policy=policy, streamed=streamed)
+    assert (told.text, told.report.outcome) == (WHOLE, Outcome.HEALED)
+
+
+def test_thinking_that_a_refusal_cut_is_not_left_unsigned() -> None:
+    policy = replace(FAST, ceiling=4 * LIMIT)
+    refused = said(thought("I th", ""), stop="refusal")
+    told = ask(cut(thought("I think", "")), refused, policy=policy)
+    assert told.message.stop_reason == "refusal"
+    assert not told.kinds
+
+
+def test_a_blank_text_before_thinking_that_was_cut_is_not_left() -> None:
+    """No provider takes it back."""
+    told = ask(cut(text("\n\n"), thought("I th", "")))
+    assert (told.kinds, told.message.stop_reason) == ([], "max_tokens")

@@ -1,0 +1,298 @@
+"""A stream as one JSON array (`streamGenerateContent` without `alt=sse`) flows like any other."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx2
+import pytest
+from support.drive import JSON, Driven, split
+from support.drive_gemini import (
+    ASK,
+    FAST,
+    NEW,
+    SIGNATURE,
+    Chunk,
+    ask,
+    call,
+    chunk,
+    parts,
+    reasons,
+    responses,
+    said,
+    sse,
+    text,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+import continuation
+from continuation.answer.blocks import Block
+from continuation.engine.table import Outcome
+from continuation.providers.gemini.array import Elements
+from continuation.providers.gemini.writer import GeminiWriter
+
+BEFORE = 'A captain wrote "his" log {by] lamp\\light, and then the quick brown fo'
+ANCHOR = "and then the quick brown fo"
+FLOWING = [chunk(text(BEFORE)), chunk(text("x 文字 [,]"))]
+WHOLE = [*FLOWING, chunk(text(" end."), reason="STOP")]
+CUT = [chunk(text(BEFORE)), chunk(reason="MAX_TOKENS", said=1000)]
+REST = sse([chunk(text(ANCHOR)), chunk(text("x jumps."), reason="STOP")])
+AGAIN = sse([chunk(text(" Rest."), reason="STOP")])
+
+
+def array(chunks: list[Chunk]) -> bytes:
+    """Encode chunks as Google does: indented, a comma and a line break between them."""
+    return b"[" + b",\r\n".join(json.dumps(c, indent=2).encode() for c in chunks) + b"\r\n]"
+
+
+def asked(pieces: list[bytes], *later: bytes, broken: Exception | None = None) -> Driven:
+    return ask([pieces, *([raw] for raw in later)], first=JSON, broken=broken)
+
+
+# --- bytes --------------------------------------------------------------------------------------
+
+
+def test_an_uncut_array_passes_as_it_came_however_its_bytes_are_split() -> None:
+    raw = array(WHOLE)
+    for at in range(0, len(raw), 2):
+        driven = asked(split(raw, [at]))
+        assert b"".join(driven.pieces) == raw
+        assert driven.report is not None
+        assert driven.report.outcome is Outcome.COMPLETE
+
+
+def test_each_element_flows_as_soon_as_its_last_brace_has_come() -> None:
+    raw = array(WHOLE)
+    driven = asked([raw[n : n + 1] for n in range(len(raw))])
+    shown = [len(piece) for piece in driven.pieces if piece]
+    starts = [raw.index(b'{\n  "candidates', n) for n in (0, 10)]
+    assert shown[0] == raw.index(b",\r\n", starts[0])
+    assert len(shown) == len(WHOLE)
+
+
+def test_a_cut_array_is_gone_on_from_wherever_its_bytes_are_split() -> None:
+    raw = array(CUT)
+    for at in range(0, len(raw), 5):
+        driven = asked(split(raw, [at]), REST)
+        assert isinstance(json.loads(b"".join(driven.pieces)), list)
+        assert (said(driven), reasons(driven)) == (BEFORE + "x jumps.", ["STOP"])
+
+
+def test_an_array_may_break_off_at_any_byte() -> None:
+    raw = array(WHOLE)
+    seen = Counter[str]()
+    for at in range(raw.index(b",\r\n"), len(raw), 2):
+        driven = asked([raw[:at]], AGAIN, broken=ConnectionError("reset"))
+        assert driven.error is None
+        assert reasons(driven) == ["STOP"]
+        seen[said(driven)] += 1
+    assert list(seen) == [
+        BEFORE + " Rest.",
+        BEFORE + "x 文字 [,] Rest.",
+        BEFORE + "x 文字 [,] end.",
+    ]
+
+
+def test_what_breaks_behind_the_last_element_leaves_whole_json() -> None:
+    raw = array(WHOLE).removesuffix(b"\r\n]")
+    driven = asked([raw], broken=ConnectionError("reset"))
+    assert (said(driven), reasons(driven)) == (BEFORE + "x 文字 [,] end.", ["STOP"])
+    assert len(driven.requests) == 1
+
+
+def test_an_array_that_breaks_off_before_its_first_element_is_an_error() -> None:
+    error = ConnectionError("reset")
+    driven = asked([array(WHOLE)[:40]], broken=error)
+    assert driven.error is error
+
+
+def test_an_array_without_a_finish_reason_is_a_dropped_stream() -> None:
+    driven = asked([array(FLOWING)], AGAIN)
+    assert (said(driven), reasons(driven)) == (BEFORE + "x 文字 [,] Rest.", ["STOP"])
+
+
+def test_an_error_in_the_array_is_a_drop() -> None:
+    error: Chunk = {"error": {"code": 503, "message": "no", "status": "UNAVAILABLE"}}
+    driven = asked([array([*FLOWING, error])], AGAIN)
+    assert (said(driven), reasons(driven)) == (BEFORE + "x 文字 [,] Rest.", ["STOP"])
+    assert b"UNAVAILABLE" not in b"".join(driven.pieces)
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"[\r\n]", b"[null]", b"null", b'{"candidates": []}', b""])
+def test_what_holds_no_response_passes_as_it_came(raw: bytes) -> None:
+    assert b"".join(asked([raw]).pieces) == raw
+
+
+def test_what_was_not_shown_is_replaced() -> None:
+    thought = [chunk(text("Hm", thought=True)), chunk(reason="MAX_TOKENS", said=1000)]
+    driven = asked([array(thought)], sse([chunk(text("All "), text("of it."), reason="STOP")]))
+    assert (said(driven), reasons(driven)) == ("All of it.", ["STOP"])
+    assert [part for part in parts(driven) if part.get("thought")] == []
+
+
+def test_a_call_waits_and_is_asked_for_again() -> None:
+    half = [chunk(text("I write. ")), chunk(call(path="a"), reason="MAX_TOKENS", said=1000)]
+    whole = chunk(text("I write. "), call(path="a.txt"), reason="STOP")
+    driven = asked([array(half)], sse([whole]))
+    assert said(driven) == "I write. "
+    assert [part for part in parts(driven) if "functionCall" in part] == [call(path="a.txt")]
+
+
+def test_what_stood_beside_a_shown_element_is_not_told_twice() -> None:
+    cited = {"citationSources": [{"startIndex": 0, "endIndex": 9}]}
+    first = [chunk(text(BEFORE), citationMetadata=cited), *CUT[1:]]
+    driven = asked([array(first)], REST)
+    told = [c for r in responses(driven) for c in r["candidates"] if "citationMetadata" in c]
+    assert len(told) == 1
+
+
+# --- the parts of it ----------------------------------------------------------------------------
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=12,
+)
+RESPONSES = st.lists(st.dictionaries(st.text(), VALUES), max_size=5)
+
+
+@given(RESPONSES, st.booleans(), st.lists(st.integers(0, 400), max_size=6))
+def test_elements_are_found_in_any_json_and_at_any_split(
+    values: list[dict[str, Any]], indented: bool, cuts: list[int]
+) -> None:
+    raw = json.dumps(values, indent=2 if indented else None, ensure_ascii=indented).encode()
+    tape = bytearray()
+    elements = Elements(tape)
+    found = list[Any]()
+    for piece in split(raw, cuts):
+        tape += piece
+        found += [json.loads(frame.data) for frame in elements.more()]
+    assert found == values
+    assert elements.closed
+
+
+@pytest.mark.parametrize("shown", [0, 2])
+def test_the_array_can_be_closed_where_it_stands_at_any_moment(shown: int) -> None:
+    """What the shell sends should code of ours fail: it stays JSON."""
+    writer = GeminiWriter(lambda: True)
+    end: Chunk = {"stop_reason": "STOP"}
+    signed = Block({"type": "text", "part": text("x", thoughtSignature=SIGNATURE)})
+    writer.resume({"responseId": "r"}, [], shown)
+    out = b"[{},\r\n{}" if shown else b""
+    closing = writer.closing([], end)
+    assert isinstance(json.loads(out + closing), list)
+    for block in (Block({"type": "text", "text": ""}), signed):
+        out += writer.start(0, block)
+        closing = writer.closing([], end)  # kept until the next block begins
+        for piece in ("", "Hi.", " So."):
+            out += writer.delta(0, block, {"type": "text_delta", "text": piece}) if piece else b""
+            assert isinstance(json.loads(out + closing), list)
+    assert isinstance(json.loads(out + writer.end([], end, {})), list)
+
+
+# --- over a socket ------------------------------------------------------------------------------
+
+
+class _Google(BaseHTTPRequestHandler):
+    """Answers with the array, its next element only when the last one was read; then with SSE."""
+
+    protocol_version = "HTTP/1.1"
+    read: threading.Semaphore
+    first: list[Chunk]
+    packed = False
+    deaf = False
+    """It knows of no `alt=sse`."""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the base
+        """Keep standard error clean."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        if ":generateContent" in self.path:
+            cut = json.dumps(chunk(text(BEFORE), reason="MAX_TOKENS", said=1000)).encode()
+            self._say("application/json", {"content-length": str(len(cut))}, cut)
+        elif "alt=sse" in self.path and not self.deaf:
+            self._say("text/event-stream", {"content-length": str(len(REST))}, REST)
+        elif self.packed:
+            whole = zlib.compress(array(self.first), wbits=31)
+            length = {"content-length": str(len(whole)), "content-encoding": "gzip"}
+            self._say("application/json", length, whole)
+        else:
+            self._say("application/json; charset=UTF-8", {"transfer-encoding": "chunked"}, b"")
+            raw = array(self.first)
+            ends = [n for n in range(len(raw)) if raw.startswith(b",\r\n", n)]
+            for piece in split(raw, ends):
+                self.read.acquire(timeout=60)
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            self.wfile.write(b"0\r\n\r\n")
+
+    def _say(self, kind: str, headers: dict[str, str], body: bytes) -> None:
+        self.send_response_only(200)
+        for name, value in {"content-type": kind, **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def google() -> Iterator[type[_Google]]:
+    handler = type("Google", (_Google,), {"read": threading.Semaphore(1)})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    handler.port = server.server_port  # type: ignore[attr-defined]
+    yield handler
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def _url(google: Any, verb: str = "streamGenerateContent") -> str:
+    return f"http://127.0.0.1:{google.port}/v1beta/models/{NEW}:{verb}"
+
+
+@pytest.mark.parametrize("first", [WHOLE, CUT])
+def test_over_a_socket_each_element_is_there_before_the_next_is_sent(
+    google: type[_Google], first: list[Chunk]
+) -> None:
+    google.first = first
+    with (
+        continuation.http_client(config=FAST) as client,
+        client.stream("POST", _url(google), json=ASK) as answer,
+    ):
+        pieces = answer.iter_raw()
+        begun = next(pieces)
+        assert json.loads(begun + b"]") == first[:1]
+        for _ in first:
+            google.read.release()
+        whole = json.loads(begun + b"".join(pieces))
+    told = [part["text"] for r in whole for part in r["candidates"][0]["content"]["parts"]]
+    expected = BEFORE + ("x 文字 [,] end." if first is WHOLE else "x jumps.")
+    assert "".join(told) == expected
+
+
+def test_a_packed_array_of_known_length_is_healed_as_well(google: type[_Google]) -> None:
+    google.first, google.packed = CUT, True
+    with continuation.http_client(config=FAST) as client:
+        answer: httpx2.Response = client.post(_url(google), json=ASK)
+    told = [r["candidates"][0]["content"]["parts"] for r in answer.json()]
+    assert "".join(part["text"] for part in itertools.chain(*told)) == BEFORE + "x jumps."
+
+
+def test_a_later_attempt_as_an_array_does_not_make_the_callers_body_one(
+    google: type[_Google],
+) -> None:
+    google.first, google.deaf = [chunk(text("All ")), chunk(text("of it."), reason="STOP")], True
+    google.read = threading.Semaphore(9)
+    with continuation.http_client(config=FAST) as client:
+        answer = client.post(_url(google, "generateContent"), json=ASK)
+    assert answer.json()["candidates"][0]["content"]["parts"] == [{"text": "All of it."}]

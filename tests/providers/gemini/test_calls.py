@@ -1,0 +1,364 @@
+"""Half a function call is never run, whoever runs calls; and a signature is never touched."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.drive import JSON
+from support.drive_gemini import SIGNATURE, Chunk, ask, call, chunk, parts, reasons, said, sse, text
+from google.genai import types
+from hypothesis import given
+from hypothesis import strategies as st
+from support.rig_gemini import CEILING, DOORS, FAST, HOWS, LONG, NEW, OLD, Door, How, connect, limits, run
+
+import continuation
+from continuation import Policy
+from continuation.engine.table import Outcome
+from continuation.providers.gemini.parts import joined, plain
+from continuation.simulator import Call, Raw, Reply, Scenario, Simulator, Text, Thinking
+
+WRITE = {"path": "a.txt", "content": "hello world, this is the whole file"}
+
+
+@pytest.fixture
+def sim() -> Iterator[Simulator]:
+    with Simulator(scenario=Scenario(strict_signatures=True)) as running:
+        yield running
+
+
+def cut(*blocks: Any, **more: Any) -> Reply:
+    return Reply(blocks=blocks, stop="max_tokens", **more)
+
+
+def end(*blocks: Any, **more: Any) -> Reply:
+    return Reply(blocks=blocks, **more)
+
+
+# --- automatic function calling ---------------------------------------------------------------
+
+
+class Recorder:
+    """A tool of the caller's that notes how it was run."""
+
+    def __init__(self) -> None:
+        self.runs: list[dict[str, str]] = []
+
+    def tool(self, how: How) -> Any:
+        def Write(path: str, content: str = "") -> str:  # noqa: N802 - the model's name for it
+            """Write a file."""
+            self.runs.append({"path": path, "content": content})
+            return "written"
+
+        async def later(path: str, content: str = "") -> str:
+            """Write a file."""
+            return str(Write(path, content))
+
+        later.__name__ = "Write"
+        return later if how.startswith("async") else Write
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("how", HOWS)
+def test_a_call_that_was_cut_is_run_once_and_whole(sim: Simulator, how: How, door: Door) -> None:
+    recorder = Recorder()
+    sim.script([cut(Call("Write", WRITE, cut=20)), end(Call("Write", WRITE)), end(Text("Done."))])
+    ran = run(sim, how, door=door, tools=[recorder.tool(how)])
+    assert recorder.runs == [WRITE]
+    assert ran.text == "Done."
+    assert [post.status for post in sim.posts] == [200] * 3
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("policy", [FAST, Policy(cut_call="drop")])
+def test_a_call_that_stays_cut_is_never_run(
+    sim: Simulator, how: How, door: Door, policy: Policy
+) -> None:
+    recorder = Recorder()
+    sim.script([cut(Text("I write. "), Call("Write", WRITE, cut=20))])
+    ran = run(sim, how, door=door, policy=policy, limit=CEILING, tools=[recorder.tool(how)])
+    assert recorder.runs == []
+    assert ran.calls == []
+    assert ran.told.outcome is Outcome.TRUNCATED
+    assert len(sim.posts) == 1
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize(("limit", "asked"), [(1000, 3), (CEILING, 1)])
+def test_a_call_called_finished_at_exactly_the_limit_counts_as_cut(
+    sim: Simulator, how: How, limit: int, asked: int
+) -> None:
+    """Its arguments come parsed: whatever was cut of them, they look whole."""
+    recorder = Recorder()
+    half = end(Call("Write", WRITE, cut=20), usage={"candidatesTokenCount": limit})
+    sim.script([half, end(Call("Write", WRITE)), end(Text("Done."))])
+    run(sim, how, limit=limit, tools=[recorder.tool(how)])
+    assert recorder.runs == [WRITE][: asked - 1]
+    assert len(sim.posts) == asked
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_without_us_the_sdk_runs_half_a_call(sim: Simulator, how: How) -> None:
+    """Why this is done below the SDK: it looks at no finish reason. Should this fail, rejoice."""
+    recorder = Recorder()
+    sim.script([cut(Call("Write", WRITE, cut=20)), end(Text("Done."))])
+    run(sim, how, policy=Policy(enabled=False), tools=[recorder.tool(how)])
+    assert recorder.runs == [{"path": "a.txt", "content": ""}]
+
+
+@pytest.mark.parametrize("how", ["sync-stream", "async-stream"])
+def test_whole_calls_before_a_cut_one_are_run(sim: Simulator, how: How) -> None:
+    recorder = Recorder()
+    sim.script([cut(Call("Write", WRITE), Call("Write", {"path": "b"}, cut=5)), end(Text("Done."))])
+    run(sim, how, door="chats", limit=CEILING, tools=[recorder.tool(how)])
+    assert recorder.runs == [WRITE]
+    assert [post.status for post in sim.posts] == [200, 200]
+
+
+# --- arguments that come in pieces (Vertex) ---------------------------------------------------
+
+PIECES = types.ToolConfig(
+    function_calling_config=types.FunctionCallingConfig(stream_function_call_arguments=True)
+)
+TOOLS = [
+    types.Tool(
+        function_declarations=[
+            types.FunctionDeclaration(name="Write", parameters_json_schema={"type": "object"})
+        ]
+    )
+]
+
+
+def named(**more: Any) -> Chunk:
+    return {"functionCall": {"name": "Write", **more}, "thoughtSignature": SIGNATURE}
+
+
+def piece(value: str, *, ends: bool = False) -> Chunk:
+    argument = {"jsonPath": "$.path", "stringValue": value}
+    return {"functionCall": {"partialArgs": [argument], "willContinue": not ends}}
+
+
+OPEN = [chunk(named(willContinue=True)), chunk(piece("a."))]
+CLOSED = [*OPEN, chunk(piece("txt")), chunk({"functionCall": {}})]
+STOP = chunk(text(""), reason="STOP")
+
+
+def test_pieces_that_end_pass_as_they_came() -> None:
+    raw = sse([*CLOSED, STOP])
+    assert b"".join(ask([[raw]]).pieces) == raw
+
+
+@pytest.mark.parametrize("reason", ["STOP", "MAX_TOKENS", None])
+def test_pieces_that_end_open_are_no_call(reason: str | None) -> None:
+    end = [chunk(text(""), reason=reason)] if reason else []
+    whole = [sse([*CLOSED, STOP])]
+    driven = ask([[sse([*OPEN, *end])], whole])
+    assert b"".join(driven.pieces) == sse_of(driven, [*CLOSED])
+    refused = ValueError("no")
+    driven = ask([[sse([chunk(text("I write. ")), *OPEN, *end])], *[refused] * 4])
+    assert not any("functionCall" in part for part in parts(driven))
+
+
+def sse_of(driven: Any, chunks: list[Chunk]) -> bytes:
+    """Return what was written, if its parts are those of the chunks, in order."""
+    wanted = [p for c in chunks for p in c["candidates"][0]["content"]["parts"]]
+    assert parts(driven) == wanted
+    assert reasons(driven) == ["STOP"]
+    return b"".join(driven.pieces)
+
+
+@pytest.mark.parametrize("how", ["sync-stream", "async-stream"])
+def test_pieces_through_the_sdk_on_vertex(sim: Simulator, how: How) -> None:
+    sim.script([cut(Call("Write", WRITE, cut=20)), end(Call("Write", WRITE))])
+    ran = run(sim, how, vertex=True, tools=TOOLS, tool_config=PIECES)
+    assert ran.reasons == ["STOP"]
+    assert ran.calls[-1].will_continue is None
+    assert "".join(
+        a.string_value or "" for c in ran.calls for a in c.partial_args or []
+    ) == "".join(WRITE.values())
+
+
+def test_a_unary_call_asks_for_whole_arguments(sim: Simulator) -> None:
+    sim.script([cut(Call("Write", WRITE, cut=20)), end(Call("Write", WRITE))])
+    ran = run(sim, "sync", vertex=True, tools=TOOLS, tool_config=PIECES)
+    assert [found.args for found in ran.calls] == [WRITE]
+
+
+def test_half_a_call_is_kept_only_by_wish() -> None:
+    keep = Policy(backoff_seconds=0.0, models_endpoint=False, cut_call="keep", escalate=False)
+    driven = ask([[sse([*OPEN, chunk(text(""), reason="MAX_TOKENS")])]], policy=keep)
+    assert parts(driven)[:2] == [OPEN[n]["candidates"][0]["content"]["parts"][0] for n in (0, 1)]
+
+
+# --- signatures -------------------------------------------------------------------------------
+
+PARTS = st.lists(
+    st.one_of(
+        st.builds(text, st.text(max_size=5)),
+        st.builds(text, st.text(max_size=5), thought=st.just(value=True)),
+        st.builds(text, st.text(max_size=5), thoughtSignature=st.sampled_from(["YQ==", "Yg=="])),
+        st.builds(text, st.text(max_size=5), partMetadata=st.just({"a": 1})),
+        st.builds(call, path=st.text(max_size=5)),
+        st.just({"thoughtSignature": "YQ=="}),
+        st.just({"executableCode": {"code": "1"}}),
+    ),
+    max_size=8,
+)
+
+
+@given(PARTS)
+def test_signed_parts_stay_as_they_are_and_plain_ones_are_joined(given: list[Chunk]) -> None:
+    found = joined(given)
+    assert [p for p in found if not plain(p)] == [p for p in given if not plain(p)]
+    assert all(p["text"] for p in found if plain(p))
+    for kind in (None, True):
+        assert _said(given, kind) == _said(found, kind)
+    pairs = itertools.pairwise(found)
+    assert not any(plain(a) and plain(b) and a.get("thought") == b.get("thought") for a, b in pairs)
+
+
+def _said(parts: list[Chunk], thought: bool | None) -> str:
+    return "".join(p["text"] for p in parts if "text" in p and p.get("thought") is thought)
+
+
+SIGNED = text("x jumps. ", thoughtSignature=SIGNATURE)
+
+
+@pytest.mark.parametrize("unary", [False, True])
+def test_signed_text_of_a_recovery_goes_out_as_it_is(unary: bool) -> None:
+    first = [chunk(text("The quick brown fo")), chunk(text(""), reason="MAX_TOKENS", said=70_000)]
+    rest = [chunk(SIGNED), chunk(text("And rests."), reason="STOP")]
+    config: Any = {"generationConfig": {"maxOutputTokens": CEILING}}
+    driven = (
+        ask([[sse(first)], [sse(rest)]], **config)
+        if not unary
+        else ask([[whole(first)], [sse(rest)]], verb="generateContent", first=JSON, **config)
+    )
+    assert said(driven) == "The quick brown fox jumps. And rests."
+    assert SIGNED in parts(driven)
+
+
+def test_a_signed_head_that_has_to_be_trimmed_loses_its_signature() -> None:
+    before = "The quick brown fox jumps over the lazy dog and then it re"
+    first = [chunk(text(before)), chunk(text(""), reason="MAX_TOKENS", said=70_000)]
+    echo = text("over the lazy dog and then it rests.", thoughtSignature=SIGNATURE)
+    driven = ask([[sse(first)], [sse([chunk(echo, reason="STOP")])]])
+    assert said(driven) == "The quick brown fox jumps over the lazy dog and then it rests."
+    assert not any("thoughtSignature" in part for part in parts(driven))
+
+
+@pytest.mark.parametrize("signature", [text("", thoughtSignature=SIGNATURE)])
+def test_text_is_gone_on_from_behind_a_signature(signature: Chunk) -> None:
+    before = "A captain of the line wrote his log by lamplight, and then the quick brown fo"
+    first = [chunk(text(before)), chunk(signature, reason="MAX_TOKENS")]
+    rest = chunk(text("and then the quick brown fox jumps."), reason="STOP")
+    driven = ask([[sse(first)], [sse([rest])]])
+    assert said(driven) == before + "x jumps."
+    _, sent, asked = driven.requests[1]["contents"]
+    assert sent == {"role": "model", "parts": [text(before), signature]}
+    assert "and then the quick brown fo</anchor>" in asked["parts"][0]["text"]
+
+
+def whole(chunks: list[Chunk]) -> bytes:
+    """Return a stream's chunks as one body."""
+    told = [p for c in chunks for p in c["candidates"][0]["content"]["parts"]]
+    last = chunks[-1]
+    content = {"parts": joined(told), "role": "model"}
+    body = {**last, "candidates": [{**last["candidates"][0], "content": content}]}
+    return json.dumps(body).encode()
+
+
+TURNS: dict[str, list[Reply]] = {
+    "recovered": [cut(Text("One fine day, ")), end(Text("all was well."))],
+    "recovered into a call": [
+        cut(Thinking("Hm"), Text("One fine day, ")),
+        end(Thinking("So"), Text("I write."), Call("Write", WRITE), Call("Write", WRITE)),
+    ],
+    "escalated behind text": [
+        cut(Text("I write. "), Call("Write", WRITE, cut=20)),
+        end(Text("Write:"), Call("Write", WRITE)),
+    ],
+    "cut call explained": [
+        cut(Text("I write. "), Call("Write", WRITE, cut=20)),
+        Reply(status=400),
+    ],
+    "whole call, then a cut one": [
+        cut(Call("Write", WRITE), Call("Write", WRITE, cut=9)),
+        Reply(status=400),
+    ],
+    "failed recovery": [cut(Text("One fine day, ")), Reply(status=400)],
+    "recovery dropped": [
+        cut(Text("One fine day, ")),
+        Reply([Thinking("Hm"), Text("all was ")], drop=1, deltas=4),
+        end(Text("all was well.")),
+    ],
+    "code ran": [
+        cut(
+            Text("I run. "),
+            Raw({"executableCode": {"language": "PYTHON", "code": "1"}}),
+            Raw({"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1"}}),
+            Text("It says "),
+        ),
+        end(Text("one.")),
+    ],
+}
+
+
+@pytest.mark.parametrize("how", ["sync", "sync-stream"])
+@pytest.mark.parametrize("model", [NEW, OLD, LONG])
+@pytest.mark.parametrize("name", TURNS)
+def test_the_next_request_is_accepted(sim: Simulator, name: str, model: str, how: How) -> None:
+    sim.script([*TURNS[name], end(Text("Next."))])
+    with connect(sim) as bare:
+        client = continuation.wrap(bare, config=FAST)
+        thoughts = types.ThinkingConfig(include_thoughts=True)
+        chat = client.chats.create(
+            model=model,
+            config=types.GenerateContentConfig(
+                max_output_tokens=2000, tools=[*TOOLS], thinking_config=thoughts
+            ),
+        )
+        chunks = [chat.send_message("Go.")] if how == "sync" else [*chat.send_message_stream("Go.")]
+        calls = [found for told in chunks for found in told.function_calls or []]
+        answers = [
+            types.Part.from_function_response(name=found.name or "", response={"result": "ok"})
+            for found in calls
+        ]
+        sim.script([end(Text("Next."))])
+        told = len(sim.posts)
+        assert chat.send_message([*answers] if answers else "And then?").text == "Next."
+        assert [post.status for post in sim.posts[told:]] == [200]
+
+
+@pytest.fixture
+def loops_left_behind() -> Iterator[None]:
+    """Connections of a loop that is no more are nobody's to close; they go with the test."""
+    yield
+    gc.collect()
+
+
+@pytest.mark.usefixtures("loops_left_behind")
+@pytest.mark.filterwarnings("ignore:unclosed", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_the_recorder_runs_on_two_event_loops(sim: Simulator) -> None:
+    with connect(sim) as bare:
+        client = continuation.wrap(bare, config=Policy(remember_limit=False))
+        for _ in range(2):
+            recorder = Recorder()
+            sim.script(
+                [cut(Call("Write", WRITE, cut=9)), end(Call("Write", WRITE)), end(Text("Done."))]
+            )
+            config: Any = {"max_output_tokens": 1000, "tools": [recorder.tool("async")]}
+            asking = client.aio.models.generate_content
+            answer = asyncio.run(_one(asking(model=NEW, contents="Go.", config=config)))
+            assert (answer.text, recorder.runs) == ("Done.", [WRITE])
+    assert limits(sim)[0] == 1000
+
+
+async def _one(asking: Any) -> Any:
+    return await asking

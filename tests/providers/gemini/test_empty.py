@@ -1,0 +1,75 @@
+"""The eight shapes of a cut answer that shows nothing: each is found, and healed or told.
+
+Today's SDK forgets what the user asked when such an answer comes in a chat.
+"""
+
+from __future__ import annotations
+
+import pytest
+from support.rig_gemini import CEILING, DOORS, HOWS, LONG, NEW, Door, How, connect, limits, run, speakers
+
+import continuation
+from continuation.engine.table import Outcome
+from continuation.simulator import Scenario, Simulator
+
+STORY = (
+    "Once upon a time there was a king who had three sons and a horse. "
+    "One of the sons rode out to look for the sea, and he came back as an old man."
+)
+SHAPES = range(1, 9)
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_answer_that_thinking_ate_is_escalated_and_remembered(shape: int, how: How) -> None:
+    with Simulator(answer=STORY, scenario=Scenario(thinking="all:2000", empty_shape=shape)) as sim:
+        ran = run(sim, how, door="chats")
+        assert (ran.text, ran.reasons) == (STORY, ["STOP"])
+        assert ran.told.outcome is Outcome.HEALED
+        assert limits(sim) == [1000, CEILING]
+        assert speakers(ran) == ["user", "model"]
+        assert [c.parts[0].text for c in ran.history if c.role == "user" and c.parts] == ["Go."]
+
+
+@pytest.mark.parametrize("how", ["sync", "async-stream"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_at_the_ceiling_it_ends_and_says_why(shape: int, how: How) -> None:
+    with Simulator(answer=STORY, scenario=Scenario(thinking="all", empty_shape=shape)) as sim:
+        ran = run(sim, how, door="chats", limit=CEILING)
+        assert (ran.text, ran.reasons) == ("", ["MAX_TOKENS"])
+        assert ran.told.reason == "thinking used the whole limit: no visible text"
+        assert len(sim.posts) == 1
+        assert speakers(ran) == ["user", "model"], "what was asked is not forgotten"
+
+
+@pytest.mark.parametrize("how", ["sync", "async-stream"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_model_with_tokens_goes_on_thinking_with_them(shape: int, how: How) -> None:
+    with Simulator(answer=STORY, scenario=Scenario(thinking="all:2000", empty_shape=shape)) as sim:
+        ran = run(sim, how, door="chats", model=LONG)
+        assert (ran.text, ran.reasons) == (STORY, ["STOP"])
+        assert speakers(ran) == ["user", "model"]
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_stream_that_showed_text_ends_in_any_shape(shape: int, door: Door) -> None:
+    story = STORY * 10
+    with Simulator(answer=story, scenario=Scenario(empty_shape=shape)) as sim:
+        ran = run(sim, "sync-stream", door=door, limit=300)
+        assert (ran.text, ran.reasons) == (story, ["STOP"])
+        assert limits(sim) == [300, CEILING]
+        assert door == "models" or speakers(ran) == ["user", "model"]
+
+
+def test_a_chat_goes_on_after_a_healed_turn() -> None:
+    scenario = Scenario(thinking="all:2000", empty_shape=2, strict_signatures=True)
+    for vertex in (False, True):
+        with Simulator(answer=STORY, scenario=scenario) as sim, connect(sim, vertex=vertex) as bare:
+            client = continuation.wrap(bare)
+            chat = client.chats.create(model=NEW, config={"max_output_tokens": 1000})
+            assert chat.send_message("Go.").text == STORY
+            assert [*chat.send_message_stream("And then?")]
+            assert chat.send_message("And then?").candidates
+            assert len(chat.get_history(curated=True)) >= 6
+            assert [post.status for post in sim.posts] == [200] * len(sim.posts)

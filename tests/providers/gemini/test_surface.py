@@ -1,0 +1,221 @@
+"""What a caller of google-genai sees where an answer ends oddly, or is left half-way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx2
+import pytest
+from support.canned import Answer, Asked, Canned
+from support.drive_gemini import FAST, LONG, NEW, SIGNATURE, Chunk, call, chunk, text
+from google import genai
+from google.genai import types
+
+import continuation
+from continuation.engine.table import Outcome
+
+FAILED = (
+    "UNEXPECTED_TOOL_CALL",
+    "TOO_MANY_TOOL_CALLS",
+    "MISSING_THOUGHT_SIGNATURE",
+    "MALFORMED_RESPONSE",
+    "NO_IMAGE",
+)
+
+
+@contextmanager
+def serving(*answers: list[Chunk]) -> Iterator[tuple[genai.Client, Canned]]:
+    """Answer each request with the next of `answers`, the last one again and again.
+
+    A request that is not streamed gets the last chunk only.
+    """
+    left = list(answers)
+
+    def rule(asked: Asked) -> Answer:
+        chunks = left.pop(0) if len(left) > 1 else left[0]
+        streamed = "streamGenerateContent" in asked.path
+        return Answer(events=chunks) if streamed else Answer(body=chunks[-1])
+
+    with Canned(rule) as server:
+        options = types.HttpOptions(base_url=server.url)
+        with genai.Client(api_key="key", http_options=options) as bare:
+            yield continuation.wrap(bare, config=FAST), server
+
+
+ASKED: Any = {"model": NEW, "contents": "Go.", "config": {"max_output_tokens": 1000}}
+
+
+def ask(client: genai.Client, *, streamed: bool) -> list[types.GenerateContentResponse]:
+    if streamed:
+        return [*client.models.generate_content_stream(**ASKED)]
+    return [client.models.generate_content(**ASKED)]
+
+
+async def ask_async(client: Any, *, streamed: bool) -> None:
+    if streamed:
+        async for _ in await client.models.generate_content_stream(**ASKED):
+            pass
+    else:
+        await client.models.generate_content(**ASKED)
+
+
+def said(chunks: list[types.GenerateContentResponse]) -> str:
+    return "".join(c.text or "" for c in chunks)
+
+
+@pytest.mark.parametrize("reason", FAILED)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_end_that_no_limit_helps_against_passes_though_it_used_the_limit(
+    reason: str, streamed: bool
+) -> None:
+    with serving([chunk(text("half a wor"), reason=reason, said=1000)]) as (client, server):
+        chunks = ask(client, streamed=streamed)
+    told = chunks[-1].candidates
+    assert told is not None
+    assert told[0].finish_reason is not None
+    assert (said(chunks), told[0].finish_reason.value) == ("half a wor", reason)
+    assert len(server.asked) == 1
+    report = continuation.last_report()
+    assert report is not None
+    assert report.outcome is Outcome.COMPLETE
+
+
+def test_a_stream_left_half_way_says_nothing_of_the_next_answer() -> None:
+    cut = [chunk(text("half ")), chunk(text("a wor"), reason="MAX_TOKENS", said=1000)]
+    odd = [chunk(text("a"), text("b"), {}, reason="STOP")]  # with an empty part: the SDK drops it
+    with serving(cut, odd) as (client, _):
+        chat = client.chats.create(model=NEW)
+        stream: Any = chat.send_message_stream("One.")
+        next(stream)
+        stream.close()
+        chat.send_message("Two.")
+        texts = [[p.text for p in c.parts or []] for c in chat.get_history()]
+        assert texts == [["Two."], ["a", "b", None]]
+        assert chat.get_history(curated=True) == []
+
+
+CUT = chunk(text("half a wor"), reason="MAX_TOKENS", said=1000)
+WHOLE = chunk(text("half a word."), reason="STOP")
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_client_that_is_closed_between_two_attempts_leaves_no_empty_answer(
+    streamed: bool,
+) -> None:
+    clients: list[genai.Client] = []
+
+    def rule(asked: Asked) -> Answer:
+        if len(server.asked) == 1:
+            return Answer(events=[CUT]) if streamed else Answer(body=CUT)
+        clients[0].close()
+        return Answer(events=[WHOLE])
+
+    with Canned(rule) as server:
+        options = types.HttpOptions(base_url=server.url)
+        client = genai.Client(api_key="key", http_options=options)
+        clients.append(continuation.wrap(client, config=FAST))
+        with pytest.raises(httpx2.ReadError):
+            ask(client, streamed=streamed)
+        assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_nor_does_an_asynchronous_one(streamed: bool) -> None:
+    async def turn(server: Canned) -> None:
+        options = types.HttpOptions(base_url=server.url)
+        with genai.Client(api_key="key", http_options=options) as bare:
+            client = continuation.wrap(bare, config=FAST).aio
+            loop = asyncio.get_running_loop()
+
+            def rule(asked: Asked) -> Answer:
+                if len(server.asked) == 1:
+                    return Answer(events=[CUT]) if streamed else Answer(body=CUT)
+                asyncio.run_coroutine_threadsafe(client.aclose(), loop).result()
+                return Answer(events=[WHOLE])
+
+            server.rule = rule
+            with pytest.raises(httpx2.ReadError):
+                await ask_async(client, streamed=streamed)
+
+    with Canned(lambda _: Answer(body={})) as server:
+        asyncio.run(turn(server))
+        assert len(server.asked) == 2
+
+
+SENTENCE = "The quick brown fox jumps over the lazy dog, and then it goes on to the "
+EMPTY = {
+    "stop": chunk(reason="STOP", said=0),
+    "an empty text": chunk(text(""), reason="STOP", said=0),
+    "a thought": chunk(text("hm", thought=True), reason="STOP", said=9),
+    "malformed": chunk(reason="MALFORMED_FUNCTION_CALL", said=9),
+}
+
+
+@pytest.mark.parametrize("empty", EMPTY)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_empty_answer_does_not_take_the_place_of_half_a_one(empty: str, streamed: bool) -> None:
+    cut = chunk(text(SENTENCE), reason="MAX_TOKENS", said=1000)
+    rest = [chunk(text(SENTENCE[-40:] + "river."), reason="STOP")]
+    with serving([cut], [EMPTY[empty]], rest) as (client, server):
+        chunks = ask(client, streamed=streamed)
+    assert said(chunks) == SENTENCE + "river."
+    assert len(server.asked) == 3
+    report = continuation.last_report()
+    assert report is not None
+    assert report.outcome is Outcome.HEALED
+
+
+SIGNED = text("", thoughtSignature=SIGNATURE)
+HALF, FULL = call("note", path="a.txt"), call("note", path="a.txt", body="b")
+BEHIND = {
+    "a chunk of its own": [chunk(HALF), chunk(SIGNED, reason="MAX_TOKENS", said=65_536)],
+    "the same chunk": [chunk(HALF, SIGNED, reason="MAX_TOKENS", said=65_536)],
+}
+
+
+def runs(*answers: list[Chunk], model: str, streamed: bool) -> tuple[list[str], int]:
+    """Let a chat run calls; return which it ran, and how many requests were sent."""
+    ran: list[str] = []
+
+    def note(path: str, body: str = "") -> None:
+        """Record a run."""
+        ran.append(path + body)
+
+    with serving(*answers) as (client, server):
+        config: Any = {"max_output_tokens": 65_536, "tools": [note]}
+        chat = client.chats.create(model=model, config=config)
+        if streamed:
+            list(chat.send_message_stream("Go."))
+        else:
+            chat.send_message("Go.")
+        return ran, len(server.asked)
+
+
+@pytest.mark.parametrize(
+    ("cut", "streamed"),
+    [("a chunk of its own", True), ("the same chunk", True), ("the same chunk", False)],
+)
+def test_a_signature_behind_a_call_does_not_make_it_whole(cut: str, streamed: bool) -> None:
+    done = [chunk(text("Done."), reason="STOP")]
+    assert runs(BEHIND[cut], done, model=NEW, streamed=streamed) == ([], 1)
+    report = continuation.last_report()
+    assert report is not None
+    assert report.outcome is Outcome.TRUNCATED
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_text_behind_that_signature_does(streamed: bool) -> None:
+    cut = [chunk(HALF, SIGNED, text("And so "), reason="MAX_TOKENS", said=65_536)]
+    done = [chunk(text("Done."), reason="STOP")]
+    assert runs(cut, done, model=NEW, streamed=streamed) == (["a.txt"], 2)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_call_under_it_that_the_next_hop_brings_again_is_run_once(streamed: bool) -> None:
+    token: Chunk = {"continuationToken": "dDE="}
+    cut = [chunk(HALF, SIGNED, reason="MAX_TOKENS", said=65_536, **token)]
+    again, done = [chunk(FULL, reason="STOP")], [chunk(text("Done."), reason="STOP")]
+    assert runs(cut, again, done, model=LONG, streamed=streamed) == (["a.txtb"], 3)

@@ -1,0 +1,298 @@
+"""Error answers of OpenAI-compatible servers: what they mean, and which limit would fit."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.openai_error_texts import CEILINGS, FINALS, PREFILLS, ROOMS, SPENT, TPM
+
+from continuation.providers.openai_common import errors
+from continuation.providers.openai_common.errors import (
+    ROWS,
+    refused,
+    refuses_stream_options,
+    truncated,
+    wrong_parameter,
+)
+from continuation.types import Refusal
+
+
+def nested(message: str) -> bytes:
+    error = {"message": message, "type": "invalid_request_error", "param": None, "code": None}
+    return json.dumps({"error": error}, ensure_ascii=False).encode()
+
+
+SHAPES: dict[str, Callable[[str], bytes]] = {
+    "nested": nested,
+    "flat": lambda m: json.dumps(
+        {"object": "error", "message": m, "type": "BadRequestError", "code": 400}
+    ).encode(),
+    "string": lambda m: json.dumps(
+        {"code": "Client specified an invalid argument", "error": m}
+    ).encode(),
+    "list": lambda m: json.dumps([{"error": {"code": 400, "message": m}}], indent=2).encode(),
+    "raw": lambda m: json.dumps(
+        {
+            "error": {
+                "message": "Provider returned error",
+                "code": 400,
+                "metadata": {"raw": nested(m).decode(), "provider_name": "X"},
+            },
+            "user_id": "user_1",
+        }
+    ).encode(),
+    "raw text": lambda m: json.dumps(
+        {"error": {"message": "Provider returned error", "metadata": {"raw": f"ERROR: {m}"}}}
+    ).encode(),
+    "detail": lambda m: json.dumps({"detail": m}, ensure_ascii=False).encode(),
+    "message in a message": lambda m: json.dumps(
+        {"error": {"message": "litellm.BadRequestError: X - " + nested(m).decode(), "code": "400"}}
+    ).encode(),
+    "not JSON": lambda m: m.encode(),
+    "a page": lambda m: f"<html><body>\n<h1>400</h1>\n{m}\n</body></html>".encode(),
+}
+
+
+def found(message: str, status: int = 400, asked: int | None = None) -> tuple[Refusal, int | None]:
+    answer = refused(status, nested(message), asked)
+    return answer.kind, answer.maximum
+
+
+@pytest.mark.parametrize("name", CEILINGS)
+def test_a_ceiling_is_read(name: str) -> None:
+    message, maximum = CEILINGS[name]
+    assert found(message) == (Refusal.CEILING, maximum)
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_the_room_left_in_this_request_is_read(name: str) -> None:
+    message, maximum = ROOMS[name]
+    assert found(message) == (Refusal.ROOM, maximum)
+
+
+@pytest.mark.parametrize("name", FINALS)
+def test_nothing_is_read_where_a_smaller_limit_is_no_help(name: str) -> None:
+    assert found(FINALS[name]) == (Refusal.FINAL, None)
+
+
+@pytest.mark.parametrize("name", PREFILLS)
+def test_a_refused_prefill_is_known(name: str) -> None:
+    assert found(PREFILLS[name]) == (Refusal.PREFILL, None)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_of_body_says_the_same(shape: str) -> None:
+    texts = [case[0] for case in (*CEILINGS.values(), *ROOMS.values())]
+    for message in (*texts, *FINALS.values(), *PREFILLS.values()):
+        answer = refused(400, SHAPES[shape](message))
+        assert (answer.kind, answer.maximum) == found(message), message
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_these_statuses_are_about_the_request(status: int) -> None:
+    assert found(CEILINGS["openai"][0], status) == (Refusal.CEILING, 16384)
+
+
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 405, 418])
+def test_other_refusals_teach_nothing(status: int) -> None:
+    for message in (CEILINGS["openai"][0], ROOMS["openai"][0], PREFILLS["claude"]):
+        assert found(message, status) == (Refusal.FINAL, None)
+
+
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 529])
+def test_trouble_of_the_server_is_worth_another_try(status: int) -> None:
+    for message in ("Slow down", CEILINGS["openai"][0], PREFILLS["claude"]):
+        assert found(message, status) == (Refusal.BUSY, None)
+
+
+def test_every_row_of_the_table_has_an_example() -> None:
+    messages = [case[0] for case in (*CEILINGS.values(), *ROOMS.values())]
+    messages += [*FINALS.values(), *PREFILLS.values(), TPM, SPENT, "insufficient_quota"]
+    first = {
+        next((row for row in ROWS if errors._compile(row.source).search(plain)), None)
+        for message in messages
+        for plain in [re.sub("[`'\"]", "", message)]
+    }
+    assert [row.name for row in ROWS if row not in first] == []
+
+
+# --- limits that only the sender can tell -------------------------------------------------------
+
+
+def test_a_sum_is_undone_with_the_limit_that_was_asked_for() -> None:
+    message = ROOMS["moonshot"][0]
+    assert found(message, asked=131072) == (Refusal.ROOM, 131072 - (265359 - 262144))
+    assert found(message, asked=2000) == (Refusal.FINAL, None)
+
+
+@pytest.mark.parametrize("name", ["groq, no numbers", "together, no prompt", "together, sum"])
+def test_half_is_tried_where_no_prompt_is_told(name: str) -> None:
+    assert found(ROOMS[name][0], asked=8192) == (Refusal.ROOM, 4096)
+
+
+def test_a_request_larger_than_the_quota_is_told_from_a_busy_minute() -> None:
+    assert found(TPM, 429, asked=30000) == (Refusal.BUSY, 20000)
+    assert found(TPM, 429) == (Refusal.BUSY, None)
+    assert found(TPM, 429, asked=5000) == (Refusal.FINAL, None)
+    busy = (
+        "Rate limit reached for gpt-4o on tokens per min (TPM): Limit 30000, Used 29000, Requested"
+    )
+    assert found(f"{busy} 5000. Please try again in 8s.", 429, asked=4000) == (Refusal.BUSY, None)
+
+
+def test_groq_says_so_with_another_status() -> None:
+    message = (
+        "Request too large for model `llama-3.3-70b` in organization `org_1` service tier"
+        " `on_demand` on tokens per minute (TPM): Limit 6000, Requested 9000, please reduce your"
+        " message size and try again."
+    )
+    assert found(message, 413, asked=4000) == (Refusal.BUSY, 1000)
+
+
+def test_waiting_brings_no_credit() -> None:
+    error = {"message": "You exceeded your current quota.", "code": "insufficient_quota"}
+    answer = refused(429, json.dumps({"error": error}).encode())
+    assert (answer.kind, answer.error) == (Refusal.FINAL, "429 insufficient_quota")
+
+
+# --- whose words a message is -------------------------------------------------------------------
+
+
+def test_a_validator_names_the_field_beside_the_message() -> None:
+    detail = [{"loc": ["body", "max_tokens"], "msg": "Input should be less than or equal to 8192"}]
+    answer = refused(422, json.dumps({"detail": detail}).encode())
+    assert (answer.kind, answer.maximum) == (Refusal.CEILING, 8192)
+
+
+def test_one_message_is_not_read_into_the_next() -> None:
+    detail = [
+        {"loc": ["body", "max_tokens"], "msg": "bad"},
+        {"loc": ["body", "top_p"], "msg": "Input should be less than or equal to 1"},
+    ]
+    assert refused(422, json.dumps({"detail": detail}).encode()).kind is Refusal.FINAL
+
+
+def test_the_callers_own_words_are_not_the_servers() -> None:
+    detail = [{"loc": ["body", "messages", 0], "msg": "Invalid", "input": CEILINGS["openai"][0]}]
+    assert refused(422, json.dumps({"detail": detail}).encode()).kind is Refusal.FINAL
+
+
+@pytest.mark.parametrize(
+    ("body", "label"),
+    [
+        ({"error": {"type": "invalid_request_error", "code": None}}, "400 invalid_request_error"),
+        ({"error": {"type": "x", "code": "unsupported_parameter"}}, "400 unsupported_parameter"),
+        ({"object": "error", "type": "BadRequestError", "code": 400}, "400 BadRequestError"),
+        ([{"error": {"code": 400, "status": "INVALID_ARGUMENT"}}], "400 INVALID_ARGUMENT"),
+        ({"code": "Client specified an invalid argument", "error": "secret words"}, "400"),
+        ({"error": {"message": "secret", "code": "two words"}}, "400"),
+        ("secret", "400"),
+        (None, "400"),
+    ],
+)
+def test_a_label_is_the_servers_word_and_never_its_message(body: object, label: str) -> None:
+    assert refused(400, json.dumps(body).encode()).error == label
+
+
+# --- what else an error can ask for -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "name"),
+    [
+        (FINALS["wrong name"], "max_completion_tokens"),
+        ("Unrecognized request argument supplied: max_completion_tokens", "max_tokens"),
+        ("Unknown parameter: 'max_completion_tokens'.", "max_tokens"),
+        ("max_completion_tokens: Extra inputs are not permitted", "max_tokens"),
+        ("Please use 'max_completion_tokens' instead of 'max_tokens'.", "max_completion_tokens"),
+        ("Unsupported parameter: 'max_tokens' and 'max_completion_tokens' together", None),
+        ("Unsupported value: 'max_tokens' does not support 0 with this model.", None),
+        ("Unrecognized request argument supplied: stream_options", None),
+        (CEILINGS["openai"][0], None),
+    ],
+)
+def test_the_other_name_of_the_limit(message: str, name: str | None) -> None:
+    assert wrong_parameter(400, nested(message)) == name
+    assert wrong_parameter(500, nested(message)) is None
+
+
+def test_a_validator_refuses_a_name_by_its_place() -> None:
+    loc = ["body", "max_completion_tokens"]
+    detail = [{"type": "extra_forbidden", "loc": loc, "msg": "Extra inputs are not permitted"}]
+    assert wrong_parameter(422, json.dumps({"detail": detail}).encode()) == "max_tokens"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Unrecognized request argument supplied: stream_options",
+        "Unknown parameter: 'stream_options.include_usage'.",
+        "body.stream_options: Extra inputs are not permitted",
+        "The 'stream_options' parameter is only allowed when 'stream' is enabled.",
+    ],
+)
+def test_some_servers_refuse_to_be_asked_for_usage(message: str) -> None:
+    assert refuses_stream_options(400, nested(message))
+    assert not refuses_stream_options(429, nested(message))
+    assert not refuses_stream_options(400, nested(FINALS["wrong name"]))
+
+
+def test_a_truncation_can_come_as_an_error() -> None:
+    assert truncated(400, nested(SPENT))
+    assert found(SPENT) == (Refusal.SPENT, None)
+    assert not truncated(500, nested(SPENT))
+    assert not truncated(400, nested(CEILINGS["openai"][0]))
+
+
+# --- whatever comes -----------------------------------------------------------------------------
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: (
+        st.lists(inner)
+        | st.dictionaries(st.sampled_from(["error", "message", "raw", "loc"]), inner)
+    ),
+    max_leaves=10,
+)
+KNOWN = [message for message, _ in (*CEILINGS.values(), *ROOMS.values())] + [TPM, *FINALS.values()]
+
+
+@st.composite
+def disturbed(draw: st.DrawFn) -> bytes:
+    """Return a known message with other numbers in it, signs and absurd sizes included."""
+    number = st.integers(-5, 10**14).map(str) | st.sampled_from(["0", "1,000", "1.5", "1,00", ""])
+    message = re.sub(r"\d+", lambda _: draw(number), draw(st.sampled_from(KNOWN)))
+    return draw(st.sampled_from(list(SHAPES.values())))(message)
+
+
+@given(
+    body=st.binary() | JSON.map(lambda value: json.dumps(value).encode()) | disturbed(),
+    status=st.sampled_from([0, 200, 400, 404, 413, 422, 429, 500]),
+    asked=st.none() | st.integers(-1, 10**9),
+)
+def test_it_never_raises_and_a_maximum_is_positive(
+    body: bytes, status: int, asked: int | None
+) -> None:
+    answer = refused(status, body, asked)
+    assert answer.maximum is None or answer.maximum > 0
+    assert answer.maximum is None or answer.kind in {Refusal.CEILING, Refusal.ROOM, Refusal.BUSY}
+    assert wrong_parameter(status, body) in {None, "max_tokens", "max_completion_tokens"}
+    for question in (refuses_stream_options, truncated):
+        assert question(status, body) in {True, False}
+
+
+def test_a_body_nested_without_end_is_no_trouble() -> None:
+    for body in (b"[" * 100_000, b'{"error":' * 50_000, b'[{"error":' * 2_000 + b"1"):
+        assert refused(400, body).kind is Refusal.FINAL
+
+
+def test_a_huge_body_is_read_quickly() -> None:
+    for piece in ("max_tokens ", "maximum context length is 1 tokens ", "request too large ", "1,"):
+        assert refused(400, nested(piece * 100_000)).maximum is None
+    detail = [{"loc": ["body"], "msg": "max_tokens " * 300}] * 3000
+    assert refused(422, json.dumps({"detail": detail}).encode()).kind is Refusal.FINAL

@@ -1,0 +1,423 @@
+"""A chain after a healed turn: what `previous_response_id` means, and that the server takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from support.canned import Answer, Canned
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.rig_responses import FAST, GO, MODEL, posts
+
+import continuation
+from continuation import Policy
+from continuation.policy import changed
+from continuation.prompts import looks_like_recovery_prompt
+from continuation.providers.openai_responses import chain as _responses_chain
+from continuation.simulator import Call, Reply, Scenario, Simulator, Text, Thinking
+
+TOOLS: list[Any] = [{"type": "function", "name": "Write", "parameters": {"type": "object"}}]
+ARGS = '{"path": "a.txt"}'
+NEXT = {"role": "user", "content": "And then?"}
+RECOVERED = (
+    Reply([Thinking("Hm."), Text("One fine day, ")], stop="max_tokens"),
+    Reply([Thinking("More."), Text("all was well.")]),
+)
+ESCALATED = (
+    Reply([Thinking("Hm."), Text("One")], stop="max_tokens"),
+    Reply([Thinking("Hm."), Text("One fine day, all was well.")]),
+)
+WHOLE = "One fine day, all was well."
+
+
+@pytest.fixture
+def sim() -> Iterator[Simulator]:
+    with Simulator() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _alone() -> Iterator[None]:
+    """Each test is a process of its own."""
+    restart()
+    yield
+    restart()
+
+
+_callers: list[Caller] = []
+
+
+def restart() -> None:
+    """What a process keeps in memory is gone."""
+    while _callers:
+        _callers.pop().close()
+    for chains in _responses_chain._registries.values():
+        chains.store.close()
+    _responses_chain._registries.clear()
+
+
+class Caller:
+    """Someone who chains, with a client of ours."""
+
+    def __init__(self, sim: Simulator, policy: Policy = FAST, key: str = "key") -> None:
+        self.bare = openai.OpenAI(base_url=f"{sim.url}/v1", api_key=key, max_retries=0)
+        self.client = continuation.wrap(self.bare, config=policy)
+        _callers.append(self)
+
+    def close(self) -> None:
+        self.client.close()
+        self.bare.close()
+
+    def ask(self, *items: Any, after: str | None = None, **more: Any) -> Any:
+        asked: dict[str, Any] = {"model": MODEL, "max_output_tokens": 1000, **more}
+        asked["input"] = [*items] or [NEXT]
+        if after is not None:
+            asked["previous_response_id"] = after
+        if not asked.pop("stream", False):
+            return self.client.responses.create(**asked)
+        with self.client.responses.stream(**asked) as stream:
+            events = list(stream)
+        last: Any = events[-1]
+        return last.response
+
+    def seen(self, response: Any) -> list[str]:
+        """What the model read before it gave this response, as one text for each item."""
+        items = self.bare.responses.input_items.list(response.id, order="asc")
+        return [_text(item.to_dict()) for item in items]
+
+
+def _text(item: dict[str, Any]) -> str:
+    if item["type"] != "message":
+        return f"<{item['type']}>"
+    return "".join(part["text"] for part in item["content"])
+
+
+def without_reasoning(seen: list[str]) -> list[str]:
+    return [text for text in seen if text != "<reasoning>"]
+
+
+# --- with store on --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["create", "stream"])
+@pytest.mark.parametrize("answers", [RECOVERED, ESCALATED], ids=["recovered", "escalated"])
+def test_the_model_sees_the_merged_turn_and_no_prompt(
+    sim: Simulator, answers: tuple[Reply, ...], stream: bool
+) -> None:
+    caller = Caller(sim)
+    shown = answers is RECOVERED
+    sim.script([*answers, Reply([Text("The end.")])])
+    first = caller.ask(GO, stream=stream, max_output_tokens=128_000 if shown else 1000)
+    assert first.output_text.endswith("all was well.")
+    after = caller.ask(NEXT, after=first.id)
+    read = without_reasoning(caller.seen(after))
+    assert read == ["Go.", first.output_text, "And then?"]
+    assert not any(map(looks_like_recovery_prompt, read))
+
+
+def test_an_escalated_answer_is_named_not_sent_again(sim: Simulator) -> None:
+    caller = Caller(sim)
+    sim.script([*ESCALATED, Reply([Text("The end.")])])
+    first = caller.ask(GO)
+    caller.ask(NEXT, after=first.id)
+    asked = posts(sim)[-1]
+    assert [item["content"] for item in asked["input"]] == ["And then?"]
+    assert asked["previous_response_id"] not in {None, first.id}
+
+
+def test_a_turn_that_needed_no_healing_is_chained_untouched(sim: Simulator) -> None:
+    caller = Caller(sim)
+    sim.script([Reply([Text("Whole.")]), Reply([Text("The end.")])])
+    first = caller.ask(GO)
+    caller.ask(NEXT, after=first.id)
+    assert sim.posts[-1].body is not None
+    assert sim.posts[-1].body["previous_response_id"] == first.id
+
+
+def test_the_output_of_a_call_finds_it_in_the_merged_turn(sim: Simulator) -> None:
+    caller = Caller(sim)
+    half = Reply([Text("I write. "), Call("Write", ARGS, id="call_1", cut=5)], stop="max_tokens")
+    whole = Reply([Thinking("Hm."), Text("I write. "), Call("Write", ARGS, id="call_1")])
+    sim.script([half, whole, Reply([Text("Done.")])])
+    first = caller.ask(GO, tools=TOOLS, stream=True)
+    assert [item.type for item in first.output] == ["message", "function_call"]
+    output = {"type": "function_call_output", "call_id": "call_1", "output": "ok"}
+    assert caller.ask(output, after=first.id, tools=TOOLS).output_text == "Done."
+
+
+def test_a_cut_call_that_was_dropped_is_not_owed_an_output(sim: Simulator) -> None:
+    caller = Caller(sim)
+    half = Reply([Text("I write. "), Call("Write", ARGS, cut=5)], stop="max_tokens")
+    sim.script([half, Reply([Text("The end.")])])
+    first = caller.ask(GO, max_output_tokens=128_000)
+    assert first.status == "incomplete"
+    assert caller.ask(NEXT, after=first.id).output_text == "The end."
+
+
+def test_healed_turns_in_a_row_are_all_seen(sim: Simulator) -> None:
+    caller = Caller(sim)
+    sim.script([*RECOVERED, *RECOVERED, Reply([Text("The end.")])])
+    first = caller.ask(GO, max_output_tokens=128_000)
+    second = caller.ask(NEXT, after=first.id, max_output_tokens=128_000)
+    last = caller.ask(NEXT, after=second.id)
+    told = [WHOLE, "And then?"]
+    assert without_reasoning(caller.seen(last)) == ["Go.", *told, *told]
+
+
+def test_nobody_else_reaches_the_entry(sim: Simulator) -> None:
+    caller, other = Caller(sim), Caller(sim, key="other")
+    sim.script([*RECOVERED, Reply([Text("The end.")])])
+    first = caller.ask(GO, max_output_tokens=128_000)
+    with pytest.raises(openai.BadRequestError, match="not found"):
+        other.ask(NEXT, after=first.id)
+    assert posts(sim)[-1]["input"] == [NEXT]
+
+
+def test_what_is_compacted_is_the_merged_turn() -> None:
+    whole: dict[str, Any] = {"id": "resp_1", "object": "response", "model": MODEL, "created_at": 1}
+    part = {"type": "output_text", "text": "One fine day, ", "annotations": []}
+    item = {"id": "msg_1", "type": "message", "role": "assistant", "content": [part]}
+    details = {"reason": "max_output_tokens"}
+    half = {**whole, "status": "incomplete", "incomplete_details": details, "output": [item]}
+    more = {**item, "id": "msg_2", "content": [{**part, "text": "all was well."}]}
+    rest = {**whole, "id": "resp_2", "status": "completed", "output": [more]}
+    made = {"id": "comp_1", "object": "response.compaction", "created_at": 1, "output": []}
+    told = iter([half, rest, made])
+    with (
+        Canned(lambda _: Answer(body=next(told))) as server,
+        openai.OpenAI(base_url=f"{server.url}/v1", api_key="key") as bare,
+        continuation.wrap(bare, config=FAST) as client,
+    ):
+        first = client.responses.create(model=MODEL, input="Go.", max_output_tokens=128_000)
+        assert first.output_text == WHOLE
+        client.responses.compact(model=MODEL, previous_response_id=first.id)
+    asked = server.asked[-1]
+    assert asked.path.endswith("/responses/compact")
+    assert "previous_response_id" not in asked.body
+    assert [_text(item) for item in asked.body["input"][1:]] == [WHOLE]
+
+
+# --- what is kept where ---------------------------------------------------------------------
+
+
+def test_a_file_outlives_the_process(sim: Simulator, tmp_path: Path) -> None:
+    policy = Policy(chain_store=str(tmp_path / "chains.db"))
+    sim.script([*RECOVERED, Reply([Text("The end.")])])
+    first = Caller(sim, policy).ask(GO, max_output_tokens=128_000)
+    restart()
+    again = Caller(sim, policy)
+    read = without_reasoning(again.seen(again.ask(NEXT, after=first.id)))
+    assert read == ["Go.", WHOLE, "And then?"]
+
+
+def test_memory_does_not_and_the_request_passes_untouched(sim: Simulator) -> None:
+    sim.script([*RECOVERED, Reply([Text("The end.")])])
+    first = Caller(sim).ask(GO, max_output_tokens=128_000)
+    restart()
+    Caller(sim).ask(NEXT, after=first.id)
+    assert posts(sim)[-1]["previous_response_id"] == first.id
+
+
+def test_where_nothing_is_kept_the_request_is_refused_with_a_remedy(sim: Simulator) -> None:
+    caller = Caller(sim, Policy(chain_store="off"))
+    sim.script([*RECOVERED, Reply([Text("The end.")])])
+    first = caller.ask(GO, max_output_tokens=128_000)
+    sent = len(sim.posts)
+    with pytest.raises(openai.BadRequestError, match="send the whole conversation") as caught:
+        caller.ask(NEXT, after=first.id)
+    assert caught.value.code == "previous_response_not_found"
+    assert first.id in str(caught.value)
+    assert len(sim.posts) == sent, "nothing was sent"
+
+
+@pytest.mark.parametrize("named", ["", 3])
+def test_a_store_that_is_none_is_refused(named: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match="chain_store = "):
+        Policy(chain_store=named)
+
+
+# --- when the server has lost the chain -----------------------------------------------------
+
+
+def test_a_lost_chain_is_sent_in_full_once(sim: Simulator) -> None:
+    caller = Caller(sim)
+    sim.script([*RECOVERED, *RECOVERED])
+    first = caller.ask(GO, max_output_tokens=128_000)
+    second = caller.ask(NEXT, after=first.id, max_output_tokens=128_000)
+    sim.reset()  # the server forgets everything
+    sim.script([Reply([Text("The end.")])])
+    last = caller.ask(NEXT, after=second.id)
+    assert last.output_text == "The end."
+    told = [first.output_text, "And then?"]
+    assert without_reasoning(caller.seen(last)) == ["Go.", *told, *told]
+    assert len(sim.posts) <= 2
+
+
+def test_a_lost_chain_of_which_no_content_was_kept_says_how_to_go_on(sim: Simulator) -> None:
+    caller = Caller(sim)
+    sim.script([*ESCALATED])
+    first = caller.ask(GO)
+    sim.reset()
+    with pytest.raises(openai.BadRequestError, match="send the whole conversation as `input`"):
+        caller.ask(NEXT, after=first.id)
+    assert len(posts(sim)) == 1
+
+
+def test_an_output_without_its_call_is_never_sent_without_its_chain(sim: Simulator) -> None:
+    caller = Caller(sim)
+    sim.script([*RECOVERED])
+    first = caller.ask(GO, max_output_tokens=128_000)
+    sim.reset()
+    output = {"type": "function_call_output", "call_id": "call_9", "output": "ok"}
+    with pytest.raises(openai.BadRequestError, match="call_9"):
+        caller.ask(output, after=first.id)
+    assert sim.posts == [] or posts(sim)[-1].get("previous_response_id") is not None
+
+
+def test_what_nobody_knows_stays_the_servers_own_error(sim: Simulator) -> None:
+    sim.script([Reply([Text("Whole.")])])
+    caller = Caller(sim)
+    first = caller.ask(GO)
+    sim.reset()
+    with pytest.raises(openai.BadRequestError, match="Previous response with id") as caught:
+        caller.ask(NEXT, after=first.id)
+    assert caught.value.code == "previous_response_not_found"
+    assert len(sim.posts) == 1
+
+
+# --- with store off: the caller replays items -----------------------------------------------
+
+
+BEHIND = (
+    Reply([Thinking("Hm."), Text("I write. "), Call("Write", ARGS, cut=5)], stop="max_tokens"),
+    Reply([Thinking("Hm."), Text("I write. "), Thinking("So."), Call("Write", ARGS)]),
+)
+TURNS = {
+    "recovered": (RECOVERED, 128_000),
+    "escalated": (ESCALATED, 1000),
+    "behind": (BEHIND, 1000),
+    "cut call": (BEHIND[:1], 128_000),
+}
+
+
+@pytest.mark.parametrize("store", [False, None], ids=["unstored", "stored"])
+@pytest.mark.parametrize("stream", [False, True], ids=["create", "stream"])
+@pytest.mark.parametrize("name", TURNS)
+def test_replayed_items_are_accepted(
+    sim: Simulator, name: str, stream: bool, store: bool | None
+) -> None:
+    answers, limit = TURNS[name]
+    sim.scenario = Scenario(strict_signatures=True)
+    sim.script([*answers, Reply([Text("The end.")])])
+    caller = Caller(sim)
+    more: dict[str, Any] = {"tools": TOOLS, **({} if store is None else {"store": store})}
+    first = caller.ask(GO, stream=stream, max_output_tokens=limit, **more)
+    after = caller.ask(GO, *said(first), *answered(first), **more)
+    assert after.output_text == "The end."
+
+
+def said(response: Any) -> list[dict[str, Any]]:
+    """The output as a client sends it back, without what the SDK's parser adds."""
+    items = [item.to_dict(exclude_none=True) for item in response.output]
+    for item in items:
+        item.pop("parsed_arguments", None)
+        for part in item.get("content") or []:
+            part.pop("parsed", None)
+    return items
+
+
+def answered(response: Any) -> list[Any]:
+    """What a client says next: the outputs of the calls, or else a word."""
+    calls = [item.call_id for item in response.output if item.type == "function_call"]
+    outputs = [{"type": "function_call_output", "call_id": c, "output": "ok"} for c in calls]
+    return outputs or [NEXT]
+
+
+# --- any interleaving -----------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["whole", "recovered", "escalated", "call", "cut call", "behind"]),
+        st.booleans(),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+def script(kind: str, number: int) -> tuple[list[Reply], int]:
+    """Return what the model says in a turn of this kind, and the limit that makes it so."""
+    text, call = f"Turn {number} is told here, ", Call("Write", ARGS, id=f"call_{number}")
+    half = Call("Write", ARGS, id=f"call_{number}", cut=5)
+    thought = Thinking("Hm.")
+    return {
+        "whole": ([Reply([thought, Text(text)])], 1000),
+        "recovered": (
+            [Reply([thought, Text(text)], stop="max_tokens"), Reply([thought, Text("and on.")])],
+            128_000,
+        ),
+        "escalated": (
+            [Reply([Thinking("H", None)], stop="max_tokens"), Reply([thought, Text(text)])],
+            1000,
+        ),
+        "call": (
+            [
+                Reply([thought, Text(text)], stop="max_tokens"),
+                Reply([thought, Text("so."), call], stop="tool_use"),
+            ],
+            128_000,
+        ),
+        "cut call": ([Reply([thought, Text(text), half], stop="max_tokens")], 128_000),
+        "behind": (
+            [
+                Reply([thought, Text(text), half], stop="max_tokens"),
+                Reply([thought, Text(text), thought, call], stop="tool_use"),
+            ],
+            1000,
+        ),
+    }[kind]
+
+
+@given(steps=STEPS, chained=st.booleans())
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_any_interleaving_gives_requests_that_the_server_accepts(
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[tuple[str, bool, bool]],
+    chained: bool,
+) -> None:
+    """`steps`: what the turn is, whether it is streamed, whether the process restarts after it."""
+    path = tmp_path_factory.mktemp("chains") / "chains.db"
+    policy = changed(FAST, {"chain_store": str(path), "remember_limit": False})
+    with Simulator(scenario=Scenario(strict_signatures=True)) as sim:
+        caller = Caller(sim, policy)
+        history, brought, last = [GO], list[Any]([GO]), None
+        for number, (kind, stream, restarts) in enumerate(steps):
+            answers, limit = script(kind, number)
+            sim.script(answers)
+            more: dict[str, Any] = {"tools": TOOLS, "stream": stream, "max_output_tokens": limit}
+            if chained:
+                response = caller.ask(*brought, after=last, **more)
+            else:
+                response = caller.ask(*history, **more, store=False)
+            brought, last = answered(response), response.id
+            history = [*history, *said(response), *brought]
+            if restarts:
+                restart()
+                caller = Caller(sim, policy)
+        assert all(post.status == 200 for post in sim.posts), [p.status for p in sim.posts]
+        if chained:
+            sim.script([Reply([Text("The end.")])])
+            after = caller.ask(*brought, after=last, tools=TOOLS)
+            read = caller.seen(after)
+            assert not any(map(looks_like_recovery_prompt, read))
+            told = [text for text in read if text.startswith("Turn")]
+            assert [text[:6] for text in told] == [f"Turn {n}" for n in range(len(steps))]

@@ -1,0 +1,348 @@
+"""What is told of a turn: to whom, under which id, in which numbers, and never what was said."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from support.rig import FAST, HOWS, NEW, OLD, How, ask, run
+
+import continuation
+from continuation import Finished, Report
+from continuation.engine.table import Outcome
+from continuation.reports import recent
+from continuation.reports.report import Lesson
+from continuation.simulator import Call, Reply, Simulator, Text, Thinking
+from continuation.testing import simulate
+from continuation.types import Mode
+
+CUT = Reply([Text("One, ")], stop="max_tokens")
+REST = Reply([Text("two.")])
+
+
+@pytest.fixture
+def sim() -> Iterator[Simulator]:
+    with Simulator() as running:
+        yield running
+
+
+@pytest.fixture
+def client(sim: Simulator) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=sim.url, api_key="k", max_retries=0) as bare:
+        yield continuation.wrap(bare, config=FAST)
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    recent._reports.clear()  # every simulator counts its request ids from one
+
+
+# --- watch ----------------------------------------------------------------------------------
+
+
+def test_watch_collects_the_turns_of_its_block(sim: Simulator, client: anthropic.Anthropic) -> None:
+    sim.script([REST, CUT, REST, REST, REST])
+    client.messages.create(**ask())
+    with continuation.watch() as turns:
+        client.messages.create(**ask())
+        with continuation.watch() as inner:
+            client.messages.create(**ask())
+    client.messages.create(**ask())
+    assert [turn.outcome for turn in turns] == [Outcome.HEALED, Outcome.COMPLETE]
+    assert inner == turns[1:]
+
+
+def test_watch_sees_child_tasks_and_other_blocks_do_not(sim: Simulator) -> None:
+    async def turn(client: anthropic.AsyncAnthropic) -> None:
+        await client.messages.create(**ask())
+
+    async def main() -> tuple[int, int]:
+        async with anthropic.AsyncAnthropic(base_url=sim.url, api_key="k") as bare:
+            client = continuation.wrap(bare)
+
+            async def apart() -> int:
+                with continuation.watch() as others:
+                    await turn(client)
+                return len(others)
+
+            outside = asyncio.create_task(apart())
+            with continuation.watch() as turns:
+                await asyncio.gather(*(asyncio.create_task(turn(client)) for _ in range(3)))
+            return len(turns), await outside
+
+    sim.script([REST] * 4)
+    assert asyncio.run(main()) == (3, 1)
+
+
+def test_watch_does_not_see_other_threads(sim: Simulator, client: anthropic.Anthropic) -> None:
+    sim.script([REST, REST])
+    with continuation.watch() as turns:
+        other = threading.Thread(target=lambda: client.messages.create(**ask()))
+        other.start()
+        other.join()
+        client.messages.create(**ask())
+    assert len(turns) == 1
+
+
+def test_a_stream_read_after_the_block_is_still_its_own(
+    sim: Simulator, client: anthropic.Anthropic
+) -> None:
+    sim.script([REST])
+    with continuation.watch() as turns:
+        stream = client.messages.create(**ask(stream=True))
+    assert turns == []
+    list(stream)
+    assert [turn.outcome for turn in turns] == [Outcome.COMPLETE]
+
+
+# --- report ---------------------------------------------------------------------------------
+
+
+def healed(report: Report | None) -> Report:
+    assert report is not None
+    assert report.outcome is Outcome.HEALED
+    return report
+
+
+def test_a_message_leads_to_its_report(sim: Simulator, client: anthropic.Anthropic) -> None:
+    sim.script([CUT, REST, REST])
+    message = client.messages.create(**ask())
+    client.messages.create(**ask())
+    report = healed(continuation.report(message))
+    assert report.attempts[0].request_id == message._request_id
+    assert continuation.report(str(message._request_id)) is report
+
+
+def test_a_raw_response_leads_to_its_report(sim: Simulator, client: anthropic.Anthropic) -> None:
+    sim.script([CUT, REST, CUT, REST])
+    raw = client.messages.with_raw_response.create(**ask())
+    assert raw.parse().stop_reason == "end_turn"
+    report = healed(continuation.report(raw))
+    assert continuation.report(raw.http_response) is report
+    with client.messages.with_streaming_response.create(**ask()) as response:
+        response.read()
+        healed(continuation.report(response))
+
+
+def test_a_stream_leads_to_its_report_when_it_has_ended(
+    sim: Simulator, client: anthropic.Anthropic
+) -> None:
+    sim.script([CUT, REST, CUT, REST])
+    with client.messages.stream(**ask()) as stream:
+        assert continuation.report(stream) is None
+        stream.until_done()
+        healed(continuation.report(stream))
+    plain = client.messages.create(**ask(stream=True))
+    list(plain)
+    healed(continuation.report(plain))
+
+
+def test_an_event_leads_to_the_report_of_the_answer_it_is_of(
+    sim: Simulator, client: anthropic.Anthropic
+) -> None:
+    sim.script([CUT, REST])
+    start, *_, end = client.messages.create(**ask(stream=True))
+    healed(continuation.report(start))
+    with pytest.raises(TypeError, match="RawMessageStopEvent carries no id"):
+        continuation.report(end)
+
+
+def test_the_streams_of_openais_helpers_lead_to_their_reports() -> None:
+    with simulate() as sim, openai.OpenAI(base_url=f"{sim.url}/v1", api_key="k") as bare:
+        client = continuation.wrap(bare)
+        said: Any = [{"role": "user", "content": "Go."}]
+        with client.chat.completions.stream(model="gpt-5.5", messages=said) as chunks:
+            list(chunks)
+            healed(continuation.report(chunks))
+        sim.reset()
+        with client.responses.stream(model="gpt-5.5", input="Go.") as stream:
+            events = list(stream)
+            healed(continuation.report(stream))
+        report = healed(continuation.report(events[0]))
+        assert continuation.report(events[-1]) is report
+
+
+def test_an_error_leads_to_its_report(sim: Simulator, client: anthropic.Anthropic) -> None:
+    sim.script([Reply(status=400, error=("invalid_request_error", "no"))])
+    with pytest.raises(anthropic.BadRequestError) as caught:
+        client.messages.create(**ask())
+    report = continuation.report(caught.value)
+    assert report is not None
+    assert report.outcome is Outcome.FAILED
+
+
+def test_a_refused_raised_limit_does_not_hide_the_callers_response(sim: Simulator) -> None:
+    with anthropic.Anthropic(base_url=sim.url, api_key="k", max_retries=0) as bare:
+        client = continuation.wrap(bare, config=continuation.Policy(first_limit="ceiling"))
+        sim.script([Reply(status=400, error=("invalid_request_error", "no")), REST])
+        message = client.messages.create(**ask())
+    report = continuation.report(message)
+    assert report is not None
+    assert report.attempts[-1].request_id == message._request_id
+
+
+@pytest.mark.parametrize("thing", [object(), 3, None, {"id": "msg_1"}])
+def test_an_object_without_an_id_is_an_error_that_says_what_to_do(thing: object) -> None:
+    with pytest.raises(TypeError, match=r"carries no id; .* last_report\(\)"):
+        continuation.report(thing)
+
+
+def test_an_unknown_id_has_no_report() -> None:
+    assert continuation.report("req_of_somebody_else") is None
+
+
+def test_only_the_last_reports_are_kept() -> None:
+    report = Report(Outcome.COMPLETE, None, "d", "m", None, False, (), (), None, 0.0)
+    for number in range(recent.MOST + 10):
+        recent.keep([f"test_{number}", f"also_{number}"], report)
+    for kind in ("test", "also"):
+        assert continuation.report(f"{kind}_9") is None
+        assert continuation.report(f"{kind}_10") is report
+    assert len(recent._reports) == 2 * recent.MOST
+
+
+# --- numbers --------------------------------------------------------------------------------
+
+
+def test_every_count_a_price_depends_on_is_told(sim: Simulator) -> None:
+    first = {"input_tokens": 10, "cache_read_input_tokens": 400, "cache_creation_input_tokens": 50}
+    sim.script(
+        [
+            Reply([Text("One, ")], stop="max_tokens", usage={**first, "output_tokens": 1000}),
+            Reply([Text("One, two.")], usage={**first, "output_tokens": 1200}),
+        ]
+    )
+    told = run(sim, "sync").told.as_dict()
+    assert told["billed"] == {
+        "input": 20,
+        "cached": 800,
+        "cache_write": 100,
+        "output": 2200,
+        "thinking": 0,
+    }
+    assert told["turn"] == {
+        "input": 10,
+        "cached": 400,
+        "cache_write": 50,
+        "output": 1200,
+        "thinking": 0,
+    }
+    assert told["discarded"] == {**told["turn"], "output": 1000}
+    assert [attempt["discarded"] for attempt in told["attempts"]] == [True, False]
+
+
+def test_attempts_tell_when_they_began_and_whether_they_were_answered(sim: Simulator) -> None:
+    sim.script([CUT, Reply(status=529, error=("overloaded_error", "busy")), REST])
+    attempts = run(sim, "sync-stream").told.attempts
+    assert [a.answered for a in attempts] == [True, False, True]
+    begun = [a.begun for a in attempts]
+    assert begun == sorted(begun)
+    assert begun[0] < 0.1
+    assert all(a.begun + a.seconds <= b for a, b in zip(attempts, begun[1:], strict=False))
+
+
+def test_what_was_learned_is_told(sim: Simulator) -> None:
+    limit = "max_tokens: 128000 > 9000, which is the maximum allowed number of output tokens for m"
+    sim.script([CUT, Reply(status=400, error=("invalid_request_error", limit)), REST])
+    learned = run(sim, "sync").told.learned
+    assert Lesson("ceiling", 128_000, "models endpoint") in learned
+    assert Lesson("raised", 128_000, "escalation") in learned
+    assert learned[-1] == Lesson("ceiling", 9000, "refusal")
+    sim.reset()
+    prefill = "This model does not support assistant message prefill."
+    sim.script([CUT, Reply(status=400, error=("invalid_request_error", prefill)), REST])
+    told = run(sim, "sync-stream", model=OLD).told
+    assert Lesson("prefill", 0, "refusal") in told.learned
+
+
+def test_a_turn_closed_early_tells_the_call_that_was_under_way(
+    sim: Simulator, client: anthropic.Anthropic
+) -> None:
+    sim.script([Reply([Text("One, two, three, four, five.")], deltas=4, stall=5)])
+    with client.messages.stream(**ask()) as stream:
+        next(iter(stream))
+    report = continuation.report(stream)
+    assert report is not None
+    assert (report.outcome, report.reason) == (Outcome.PARTIAL, "closed by the caller")
+    assert [(a.mode, a.limit, a.answered) for a in report.attempts] == [(Mode.FIRST, 1000, True)]
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_report_is_plain_json(sim: Simulator, how: How) -> None:
+    sim.script([CUT, REST])
+    told = run(sim, how).told.as_dict()
+    assert json.loads(json.dumps(told)) == json.loads(json.dumps(told, default=None))
+    assert told["outcome"] == "healed"
+    assert told["repairs"] == ()
+    assert {"attempts", "seams", "learned", "turn", "billed", "discarded"} <= set(told)
+
+
+# --- nothing that was said ----------------------------------------------------------------------
+
+SECRET = "sk-ant-api03-very-secret-key"
+WORDS = "Bernstein"
+HIDDEN = (SECRET, WORDS, "very-secret", "Kastanie", "Haselnuss")
+
+FATES: dict[str, list[Reply]] = {
+    "healed": [
+        Reply([Text(f"{WORDS} eins, ")], stop="max_tokens"),
+        Reply([Text(f"{WORDS} zwei.")]),
+    ],
+    "call": [
+        Reply([Text(WORDS), Call("Write", {"path": WORDS}, cut=12)], stop="max_tokens"),
+        Reply([Text(WORDS), Call("Write", {"path": WORDS}, cut=12)], stop="max_tokens"),
+    ],
+    "thinking": [Reply([Thinking(WORDS, signature=None)], stop="max_tokens")] * 3,
+    "error": [Reply(status=401, error=("authentication_error", f"bad key {SECRET} {WORDS}"))],
+    "refused": [
+        Reply([Text(WORDS)], stop="max_tokens"),
+        *[Reply(status=400, error=("invalid_request_error", f"{WORDS} {SECRET}"))] * 3,
+    ],
+    "dropped": [Reply([Text(WORDS * 9)], drop=3), Reply([Text(WORDS)], error_after=2)] * 3,
+    "nonsense": [Reply(raw_body=f"{WORDS} {SECRET}".encode())] * 3,
+}
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("fate", FATES)
+def test_no_report_event_or_log_holds_text_or_keys(
+    sim: Simulator, caplog: pytest.LogCaptureFixture, how: How, fate: str
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="continuation")
+    sim.script(FATES[fate])
+    request: Any = {
+        "messages": [{"role": "user", "content": "Kastanie"}],
+        "system": "Haselnuss",
+        "tools": [{"name": "Write", "input_schema": {"type": "object"}}],
+    }
+    ran = run(sim, how, policy=FAST, key=SECRET, **request)
+    told = [ran.told.as_dict(), *map(repr, ran.events), repr(ran.told), *caplog.messages]
+    everything = json.dumps(told) + caplog.text
+    assert ran.told.attempts
+    assert [word for word in HIDDEN if word in everything] == []
+    assert isinstance(ran.events[-1], Finished)
+
+
+def test_a_bug_of_ours_is_logged_without_what_was_said(
+    sim: Simulator,
+    client: anthropic.Anthropic,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(_: object) -> None:
+        message = "a bug"
+        raise RuntimeError(message)
+
+    monkeypatch.setattr("continuation.turn.decide", broken)
+    sim.script([Reply([Text(WORDS)], stop="max_tokens")])
+    message = client.messages.create(**ask(model=NEW))
+    assert message.stop_reason == "max_tokens"
+    assert "internal error" in caplog.text
+    assert WORDS not in caplog.text

@@ -1,0 +1,357 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from continuation.history import RepairPolicy, repair, validate
+from continuation.sessions import Session, check, load, mend
+from support.golden import GOLDEN, LOGS, as_bytes, opencode
+from support.notation import DIALECTS, Json, read, write
+
+
+def _save(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+def _only(sessions: list[Session]) -> Session:
+    (session,) = sessions
+    return session
+
+
+def _said(session: Session) -> str:
+    assert session.dialect is not None
+    return read(str(session.dialect), session.body)
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_a_clean_log_of_each_agent_is_told_and_clean(name: str, tmp_path: Path) -> None:
+    session = _only(check(_save(tmp_path / "s.jsonl", as_bytes(LOGS[name](GOLDEN)))))
+    assert session.format == name
+    assert session.exit_code == 0
+    assert session.violations == []
+    assert session.problems == []
+    assert "U:first" in _said(session)
+    assert "R:k1 R:k2" in _said(session)
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_a_log_whose_program_was_killed_while_a_tool_ran_is_closed(
+    name: str, tmp_path: Path
+) -> None:
+    path = _save(tmp_path / "s.jsonl", as_bytes(LOGS[name]("U:go A[t:x,c:a,c:b] R:a")))
+    session = _only(mend(path))
+    assert session.exit_code == 1
+    assert [v.code for v in session.violations] == ["tool_result_missing"]
+    assert session.written == tmp_path / "s.repaired.jsonl"
+    again = _only(check(session.written))
+    assert again.exit_code == 0
+    assert _said(again) == "U:go A[t:x,c:a,c:b] R:a R*:b"
+    assert path.read_bytes() == as_bytes(LOGS[name]("U:go A[t:x,c:a,c:b] R:a"))
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_a_gap_in_the_middle_of_a_log_is_closed_in_place(name: str, tmp_path: Path) -> None:
+    broken = "U:go A[c:a] U:two A[c:b] R:b A[t:end]"
+    session = _only(mend(_save(tmp_path / "s.jsonl", as_bytes(LOGS[name](broken)))))
+    assert session.written is not None
+    again = _only(check(session.written))
+    assert again.exit_code == 0
+    assert _said(again) == "U:go A[c:a] R*:a U:two A[c:b] R:b A[t:end]"
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_lines_of_unchanged_messages_stay_byte_for_byte(name: str, tmp_path: Path) -> None:
+    records = LOGS[name]("U:go A[t:x,c:a] R:a A[t:y] U:now A[c:b]")
+    session = _only(mend(_save(tmp_path / "s.jsonl", as_bytes(records))))
+    assert session.written is not None
+    after = session.written.read_bytes().splitlines()
+    kept = as_bytes(records).splitlines()
+    assert [line for line in after if line in kept] == kept
+    assert len(after) == len(kept) + 1
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_every_prefix_of_a_log_is_read_repaired_and_read_again(name: str, tmp_path: Path) -> None:
+    golden = as_bytes(LOGS[name](GOLDEN))
+    whole = _said(_only(load(_save(tmp_path / "whole.jsonl", golden))))
+    path = tmp_path / "s.jsonl"
+    for cut in range(len(golden) + 1):
+        session = _only(check(_save(path, golden[:cut])))
+        lines = golden[:cut].count(b"\n")
+        if session.dialect is None:
+            assert lines <= 2, cut
+            continue
+        assert session.repaired is not None
+        assert session.repaired.left == ()
+        said = read(str(session.dialect), dict(session.repaired.body))
+        assert set(_texts(_said(session))) <= set(_texts(whole)), cut
+        assert set(_texts(_said(session))) <= set(_texts(said)), cut
+        torn = golden[:cut].rpartition(b"\n")[2].strip() not in (b"", *golden.split(b"\n"))
+        assert torn == any(p.code in ("torn_tail", "torn_body") for p in session.problems), cut
+
+
+def _texts(said: str) -> list[str]:
+    words = [word for token in said.split() for word in token.strip("A[]").split(",")]
+    return [word for word in words if not word.startswith("th")]
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_a_repaired_prefix_written_out_is_a_clean_log(name: str, tmp_path: Path) -> None:
+    golden = as_bytes(LOGS[name](GOLDEN))
+    for cut in range(0, len(golden), 37):
+        path = _save(tmp_path / f"s{cut}.jsonl", golden[:cut])
+        session = _only(mend(path))
+        if session.written is not None:
+            again = _only(check(session.written))
+            assert (again.exit_code, again.problems, again.violations) == (0, [], []), cut
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_prefix_of_a_request_body_gives_a_valid_history(dialect: str, tmp_path: Path) -> None:
+    golden = json.dumps(write(dialect, GOLDEN), ensure_ascii=False).encode()
+    path = tmp_path / "s.json"
+    for cut in range(0, len(golden) + 1, 3):
+        session = _only(check(_save(path, golden[:cut])))
+        if session.dialect is not None:
+            assert session.repaired is not None
+            assert validate(session.repaired.body, str(session.dialect), model="", live=False) == []
+    assert _only(check(_save(path, golden))).exit_code == 0
+
+
+@pytest.mark.parametrize("name", LOGS)
+@pytest.mark.parametrize("tail", [b"\0" * 300, b"\n\0\0\0\n", b'{"type":"us', b'{"a":"\xe2\x80'])
+def test_dirt_at_the_end_is_reported_and_nothing_before_it_is_lost(
+    name: str, tail: bytes, tmp_path: Path
+) -> None:
+    golden = as_bytes(LOGS[name](GOLDEN))
+    clean = _said(_only(load(_save(tmp_path / "c.jsonl", golden))))
+    session = _only(mend(_save(tmp_path / "s.jsonl", golden + tail)))
+    assert _said(session) == clean
+    assert session.exit_code == 1
+    assert {p.code for p in session.problems} <= {"nul_run", "torn_tail"}
+    assert session.written is not None
+    assert session.written.read_bytes() == golden
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_a_bad_line_in_the_middle_costs_only_itself(name: str, tmp_path: Path) -> None:
+    lines = as_bytes(LOGS[name](GOLDEN)).splitlines(keepends=True)
+    at = len(lines) // 2
+    data = b"".join([*lines[:at], b"\0\0garbage\xff{]\n", *lines[at:]])
+    session = _only(check(_save(tmp_path / "s.jsonl", data)))
+    assert _said(session) == _said(_only(load(_save(tmp_path / "c.jsonl", b"".join(lines)))))
+    assert {p.code for p in session.problems} == {"nul_run", "bad_line"}
+    assert {p.line for p in session.problems} == {at + 1}
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_a_record_fused_with_a_torn_one_is_found(name: str, tmp_path: Path) -> None:
+    """J1: a torn tail, then an append by a program that did not look."""
+    lines = as_bytes(LOGS[name](GOLDEN)).splitlines(keepends=True)
+    at = len(lines) - 3
+    data = b"".join([*lines[:at], lines[at][: len(lines[at]) // 2], *lines[at + 1 :]])
+    fused = _only(load(_save(tmp_path / "s.jsonl", data)))
+    without = _only(load(_save(tmp_path / "c.jsonl", b"".join(lines[:at] + lines[at + 1 :]))))
+    assert "torn_and_fused" in [p.code for p in fused.problems]
+    assert _said(fused) == _said(without)
+
+
+def test_two_whole_records_in_one_line_are_both_kept(tmp_path: Path) -> None:
+    lines = as_bytes(LOGS["jsonl"]("U:a A[t:b] U:c")).splitlines(keepends=True)
+    data = b"".join([lines[0], lines[1].strip(), *lines[2:]])
+    session = _only(load(_save(tmp_path / "s.jsonl", data)))
+    assert [p.code for p in session.problems] == ["fused_lines"]
+    assert _said(session) == "U:a A[t:b] U:c"
+
+
+def test_half_a_character_in_a_line_is_reported_and_the_line_kept(tmp_path: Path) -> None:
+    data = b'{"role":"user","content":"caf\xc3"}\n{"role":"assistant","content":"yes"}\n'
+    session = _only(load(_save(tmp_path / "s.jsonl", data)))
+    assert [p.code for p in session.problems] == ["half_utf8"]
+    assert _said(session) == "U:caf� A[t:yes]"
+
+
+def test_a_whole_record_without_its_line_end_is_kept(tmp_path: Path) -> None:
+    data = as_bytes(LOGS["claude-code"](GOLDEN))[:-1]
+    assert _only(check(_save(tmp_path / "s.jsonl", data))).exit_code == 0
+
+
+def test_a_kimi_step_that_never_ended_is_reported(tmp_path: Path) -> None:
+    records = LOGS["kimi-code"]("U:go A[t:x,c:a]")[:-1]
+    session = _only(check(_save(tmp_path / "s.jsonl", as_bytes(records))))
+    assert [p.code for p in session.problems] == ["step_unfinished"]
+
+
+def test_a_kimi_message_that_waited_for_a_result_is_no_fault(tmp_path: Path) -> None:
+    """K09: what is appended while a call runs is logged before the result, and sent after it."""
+    records = LOGS["kimi-code"]("U:go A[c:a] U:steer R:a A[t:done]")
+    session = _only(check(_save(tmp_path / "s.jsonl", as_bytes(records))))
+    assert session.exit_code == 0
+    assert _said(session) == "U:go A[c:a] R:a U:steer A[t:done]"
+
+
+def test_a_kimi_step_with_cut_arguments_is_written_as_a_whole_step(tmp_path: Path) -> None:
+    records = LOGS["kimi-code"]("U:go A[t:x,c:a] U:next")
+    for record in records:
+        if record.get("event", {}).get("type") == "tool.call":
+            record["event"]["args"] = '{"n": '
+    session = _only(mend(_save(tmp_path / "s.jsonl", as_bytes(records))))
+    assert session.written is not None
+    again = _only(check(session.written))
+    assert again.exit_code == 0
+    assert _said(again) == "U:go A[t:x,c:a] R*:a U:next"
+
+
+def test_claude_code_side_branches_error_notices_and_sidechains_are_understood(
+    tmp_path: Path,
+) -> None:
+    records = LOGS["claude-code"]("U:go A[t:x,c:a,c:b] R:a R:b A[t:y]")
+    notice = {**records[-1], "uuid": "n1", "parentUuid": records[-1]["uuid"]}
+    notice["message"] = {"role": "assistant", "model": "<synthetic>", "content": []}
+    aside = {**records[1], "uuid": "n2", "isSidechain": True, "message": {"role": "user"}}
+    session = _only(check(_save(tmp_path / "s.jsonl", as_bytes([*records, notice, aside]))))
+    assert session.exit_code == 0
+    assert _said(session) == "U:go A[t:x,c:a,c:b] R:a R:b A[t:y]"
+
+
+def test_claude_code_records_name_the_record_that_now_stands_before_them(tmp_path: Path) -> None:
+    path = _save(tmp_path / "s.jsonl", as_bytes(LOGS["claude-code"]("U:go A[c:a] U:two A[t:y]")))
+    session = _only(mend(path))
+    assert session.written is not None
+    records = [json.loads(line) for line in session.written.read_bytes().splitlines()]
+    names: dict[str, Json] = {r["uuid"]: r for r in records if "uuid" in r}
+    thread, at = [], records[-1]
+    while at["parentUuid"] is not None:
+        thread.append(at["message"]["role"])
+        at = names[at["parentUuid"]]
+    assert thread == ["assistant", "user", "assistant"]
+    assert len(names) == 4
+
+
+def test_a_lost_parent_is_bridged_and_reported(tmp_path: Path) -> None:
+    records = LOGS["claude-code"]("U:go A[t:x] U:two A[t:y]")
+    session = _only(check(_save(tmp_path / "s.jsonl", as_bytes(records[:2] + records[3:]))))
+    assert [p.code for p in session.problems] == ["lost_parent"]
+    assert _said(session) == "U:go U:two A[t:y]"
+
+
+def test_codex_items_before_a_compaction_are_left_alone(tmp_path: Path) -> None:
+    early = LOGS["codex"]("U:old A[c:z]")
+    compacted = {"type": "compacted", "payload": {"message": "so far"}}
+    late = LOGS["codex"]("U:new A[t:yes]")[1:]
+    data = as_bytes([*early, compacted, *late])
+    session = _only(check(_save(tmp_path / "s.jsonl", data)))
+    assert session.exit_code == 0
+    assert _said(session) == "U:new A[t:yes]"
+
+
+def test_opencode_storage_is_read_and_an_open_call_closed(tmp_path: Path) -> None:
+    root = opencode(tmp_path / "storage", "U:go A[t:x,c:a,c:b] R:a U:two A[t:y]")
+    (session,) = mend(root)
+    assert session.format == "opencode"
+    assert [v.code for v in session.violations] == ["tool_result_missing"]
+    assert [p.code for p in session.problems] == ["step_unfinished"]
+    assert session.written == tmp_path / "storage.repaired"
+    (again,) = check(session.written)
+    assert again.violations == []
+    assert _said(again) == "U:go A[t:x,c:a,c:b] R:a R*:b U:two A[t:y]"
+    (before,) = check(root)
+    assert before.violations != []
+
+
+def test_opencode_torn_files_and_empty_messages_are_reported(tmp_path: Path) -> None:
+    root = opencode(tmp_path / "storage", "U:go A[t:x] U:two A[]")
+    torn = root / "part" / "msg_001" / "prt_001.json"
+    torn.write_bytes(torn.read_bytes()[:20])
+    (session,) = check(root / "message" / "ses_1")
+    assert [p.code for p in session.problems] == ["bad_file"]
+    assert session.exit_code == 1
+    assert session.repaired is not None
+    assert read("openai-chat", dict(session.repaired.body)) == "U:go U:two"
+
+
+def test_a_copy_of_opencode_s_storage_is_free_of_damaged_files(tmp_path: Path) -> None:
+    root = opencode(tmp_path / "storage", "U:go A[t:x] U:two A[t:y]")
+    torn = root / "part" / "msg_001" / "prt_001.json"
+    torn.write_bytes(torn.read_bytes()[:20])
+    (session,) = mend(root)
+    assert session.written is not None
+    (again,) = check(session.written)
+    assert [p.code for p in again.problems] == []
+    assert _said(again) == "U:go U:two A[t:y]"
+    assert len(torn.read_bytes()) == 20, "the original stays"
+
+
+@pytest.mark.parametrize("number", [0, 1, 3, 4])
+@pytest.mark.parametrize("kept", [0, 12, 40])
+def test_an_opencode_message_whose_own_file_is_lost_is_rebuilt_from_its_parts(
+    tmp_path: Path, number: int, kept: int
+) -> None:
+    line = "U:go A[t:x,c:a] R:a U:two A[t:y]"
+    root = opencode(tmp_path / "storage", line)
+    torn = root / "message" / "ses_1" / f"msg_{number:03}.json"
+    torn.write_bytes(torn.read_bytes()[:kept])
+    (session,) = mend(root)
+    assert [p.code for p in session.problems] == ["bad_file"]
+    assert _said(session) == line
+    assert session.written is not None
+    (again,) = check(session.written)
+    assert (again.exit_code, _said(again)) == (0, line)
+
+
+def test_an_opencode_message_of_which_nothing_is_left_goes(tmp_path: Path) -> None:
+    root = opencode(tmp_path / "storage", "U:go A[t:x] U:two A[t:y]")
+    (root / "message" / "ses_1" / "msg_001.json").write_bytes(b"\0" * 40)
+    for part in (root / "part" / "msg_001").glob("*.json"):
+        part.unlink()
+    (session,) = mend(root)
+    assert session.written is not None
+    (again,) = check(session.written)
+    assert (again.exit_code, _said(again)) == (0, "U:go U:two A[t:y]")
+
+
+def test_the_original_stays_and_nothing_is_overwritten(tmp_path: Path) -> None:
+    data = as_bytes(LOGS["jsonl"]("U:go A[c:a]"))
+    path = _save(tmp_path / "s.jsonl", data)
+    mend(path)
+    with pytest.raises(FileExistsError, match=r"s\.repaired\.jsonl: exists already"):
+        mend(path)
+    assert path.read_bytes() == data
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["s.jsonl", "s.repaired.jsonl"]
+
+
+def test_in_place_keeps_the_original_under_another_name(tmp_path: Path) -> None:
+    data = as_bytes(LOGS["jsonl"]("U:go A[c:a]"))
+    path = _save(tmp_path / "s.jsonl", data)
+    session = _only(mend(path, in_place=True))
+    assert session.written == path
+    assert (tmp_path / "s.orig.jsonl").read_bytes() == data
+    assert _only(check(path)).exit_code == 0
+
+
+def test_a_clean_session_is_not_written(tmp_path: Path) -> None:
+    path = _save(tmp_path / "s.jsonl", as_bytes(LOGS["jsonl"](GOLDEN)))
+    assert _only(mend(path)).written is None
+    assert [each.name for each in tmp_path.iterdir()] == ["s.jsonl"]
+
+
+@pytest.mark.parametrize("data", [b"", b"\n\n", b"not a session", b'{"a": 1}', b"[]\n"])
+def test_a_file_without_a_conversation_is_beyond_repair(data: bytes, tmp_path: Path) -> None:
+    session = _only(check(_save(tmp_path / "s.jsonl", data)))
+    assert (session.exit_code, session.format) in ((2, "unknown"), (0, "json"))
+
+
+def test_a_request_body_is_repaired_with_its_other_fields_kept(tmp_path: Path) -> None:
+    body = write("anthropic", "U:go A[c:a] U:x", model="claude-x", tools=[{"name": "tool"}])
+    session = _only(mend(_save(tmp_path / "b.json", json.dumps(body).encode())))
+    assert session.written is not None
+    assert json.loads(session.written.read_bytes()) == repair(body).body
+
+
+def test_a_live_session_is_left_alone_if_asked(tmp_path: Path) -> None:
+    path = _save(tmp_path / "s.jsonl", as_bytes(LOGS["claude-code"]("U:go A[c:a]")))
+    assert _only(check(path, policy=RepairPolicy(live=True))).exit_code == 0
+    assert _only(check(path)).exit_code == 1

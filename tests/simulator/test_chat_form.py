@@ -1,0 +1,302 @@
+"""What Chat Completions refuse by the form of a request alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+from support.chat_helpers import (
+    ANSWER,
+    CALL,
+    GO,
+    HEADERS,
+    MODEL,
+    REASONING,
+    WRITE,
+    post,
+    refused,
+    said,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from continuation.simulator import Scenario, Simulator
+from continuation.simulator.openai_chat.vendors import VENDORS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def sim() -> Iterator[Simulator]:
+    with Simulator(answer=ANSWER) as simulator:
+        yield simulator
+
+
+# -- form
+
+
+def user(content: Any) -> list[Any]:
+    return [{"role": "user", "content": content}]
+
+
+def calls(tool_calls: Any) -> list[Any]:
+    return [said("x", tool_calls=tool_calls)]
+
+
+@pytest.mark.parametrize(
+    ("body", "text", "code", "param"),
+    [
+        ({"model": "missing"}, "you must provide a model parameter", None, None),
+        (
+            {"messages": "missing"},
+            "Missing required parameter: 'messages'.",
+            "missing_required_parameter",
+            "messages",
+        ),
+        (
+            {"messages": "hi"},
+            "Invalid type for 'messages': expected an array of objects, but got a string instead.",
+            "invalid_type",
+            "messages",
+        ),
+        (
+            {"messages": []},
+            "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an "
+            "empty array instead.",
+            "empty_array",
+            "messages",
+        ),
+        (
+            {"messages": ["hi"]},
+            "Invalid type for 'messages[0]': expected an object, but got a string instead.",
+            "invalid_type",
+            "messages[0]",
+        ),
+        (
+            {"messages": [{"content": "x"}]},
+            "Missing required parameter: 'messages[0].role'.",
+            "missing_required_parameter",
+            "messages[0].role",
+        ),
+        (
+            {"messages": [{"role": "model", "content": "x"}]},
+            "Invalid value: 'model'. Supported values are: 'system', 'assistant', 'user', "
+            "'function', 'tool', and 'developer'.",
+            "invalid_value",
+            "messages[0].role",
+        ),
+        (
+            {"messages": [GO, said(None)]},  # type: ignore[arg-type]
+            "Invalid value for 'content': expected a string, got null.",
+            None,
+            "messages.[1].content",
+        ),
+        (
+            {"messages": user(5)},
+            "Invalid type for 'messages[0].content': expected one of a string or array of objects, "
+            "but got an integer instead.",
+            "invalid_type",
+            "messages[0].content",
+        ),
+        (
+            {"messages": user([{"type": "tool_use"}])},
+            "Invalid value: 'tool_use'. Supported values are: 'text', 'image_url', 'input_audio', "
+            "'refusal', 'audio', and 'file'.",
+            "invalid_value",
+            "messages[0].content[0].type",
+        ),
+        (
+            {"messages": user([{"type": "text"}])},
+            "Missing required parameter: 'messages[0].content[0].text'.",
+            "missing_required_parameter",
+            "messages[0].content[0].text",
+        ),
+        (
+            {"max_tokens": "9"},
+            "Invalid type for 'max_tokens': expected an integer, but got a string instead.",
+            "invalid_type",
+            "max_tokens",
+        ),
+        (
+            {"max_tokens": 0},
+            "Invalid 'max_tokens': integer below minimum value. Expected a value >= 1, but got 0 "
+            "instead.",
+            "integer_below_min_value",
+            "max_tokens",
+        ),
+        (
+            {"stop": list("abcde")},
+            "Invalid 'stop': array too long. Expected an array with maximum length 4, but got an "
+            "array with length 5 instead.",
+            "array_above_max_length",
+            "stop",
+        ),
+        (
+            {"tools": []},
+            "Invalid 'tools': empty array. Expected an array with minimum length 1, but got an "
+            "empty array instead.",
+            "empty_array",
+            "tools",
+        ),
+        (
+            {"tool_choice": "auto"},
+            "Invalid value for 'tool_choice': 'tool_choice' is only allowed when 'tools' are "
+            "specified.",
+            None,
+            "tool_choice",
+        ),
+        (
+            {"tool_choice": "any", "tools": [WRITE]},
+            "Invalid value: 'any'. Supported values are: 'none', 'auto', and 'required'.",
+            "invalid_value",
+            "tool_choice",
+        ),
+        (
+            {"response_format": {"type": "xml"}},
+            "Invalid value: 'xml'. Supported values are: 'json_object', 'json_schema', and 'text'.",
+            "invalid_value",
+            "response_format.type",
+        ),
+        (
+            {"response_format": {"type": "json_object"}},
+            "'messages' must contain the word 'json' in some form, to use 'response_format' of "
+            "type 'json_object'.",
+            None,
+            "messages",
+        ),
+        (
+            {"stream_options": {"include_usage": True}},
+            "The 'stream_options' parameter is only allowed when 'stream' is enabled.",
+            None,
+            "stream_options",
+        ),
+        (
+            {"continue_final_message": True},
+            "Unrecognized request argument supplied: continue_final_message",
+            None,
+            None,
+        ),
+        (
+            {"max_completion_tokens": 5},
+            "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.",
+            "invalid_parameter_combination",
+            None,
+        ),
+    ],
+)
+def test_openai_refuses_what_is_malformed(
+    sim: Simulator, body: dict[str, Any], text: str, code: str | None, param: str | None
+) -> None:
+    assert refused(sim, **body)["error"] == {
+        "message": text,
+        "type": "invalid_request_error",
+        "param": param,
+        "code": code,
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({"stop": 5}, "stop"),
+        ({"tools": [5]}, "tools[0]"),
+        ({"tools": [{}]}, "tools[0].type"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function.name"),
+        ({"n": True}, "n"),
+        ({"response_format": {}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
+        ({"messages": user([])}, "messages[0].content"),
+        ({"messages": user([5])}, "messages[0].content[0]"),
+        ({"messages": user([{}])}, "messages[0].content[0].type"),
+        ({"messages": user([{"type": "text", "text": 5}])}, "messages[0].content[0].text"),
+        ({"messages": calls("x")}, "messages[0].tool_calls"),
+        ({"messages": calls(["x"])}, "messages[0].tool_calls[0]"),
+        ({"messages": calls([{"type": "function"}])}, "messages[0].tool_calls[0].id"),
+        ({"messages": calls([{**CALL, "function": 5}])}, "messages[0].tool_calls[0].function"),
+        (
+            {"messages": calls([{**CALL, "function": {"name": "x"}}])},
+            "messages[0].tool_calls[0].function.arguments",
+        ),
+        (
+            {"messages": calls([{**CALL, "function": {"name": "x", "arguments": {}}}])},
+            "messages[0].tool_calls[0].function.arguments",
+        ),
+    ],
+)
+def test_openai_names_the_member_that_is_wrong(
+    sim: Simulator, body: dict[str, Any], path: str
+) -> None:
+    error = refused(sim, **body)["error"]
+    assert error["param"] == path
+    assert f"'{path}'" in error["message"]
+
+
+def test_a_key_is_required(sim: Simulator) -> None:
+    url = f"{sim.url}/v1/chat/completions"
+    answer = httpx2.post(url, json={"model": MODEL, "messages": [GO]})
+    assert answer.status_code == 401
+    assert answer.json()["error"]["message"].startswith("You didn't provide an API key.")
+    assert httpx2.get(f"{sim.url}/v1/models").status_code == 401
+
+
+def test_a_body_that_is_no_json_is_refused(sim: Simulator) -> None:
+    answer = httpx2.post(f"{sim.url}/v1/chat/completions", headers=HEADERS, content=b"{")
+    assert answer.json()["error"]["message"].startswith("We could not parse the JSON body")
+
+
+def test_an_unknown_model_may_be_refused(sim: Simulator) -> None:
+    sim.scenario = Scenario(any_model=False)
+    answer = post(sim, model="nobody")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+
+
+JUNK: Any = st.one_of(
+    st.none(), st.booleans(), st.integers(-5, 5), st.text(max_size=5), st.just([1]), st.just({})
+)
+PARTS = st.fixed_dictionaries(
+    {"type": st.sampled_from(["text", "image_url", "tool_use"])},
+    optional={"text": JUNK | st.just("a")},
+)
+TURNS = st.fixed_dictionaries(
+    {
+        "role": st.sampled_from(["user", "assistant", "system", "tool", "function"]),
+        "content": st.just("hi") | st.lists(PARTS, max_size=2) | JUNK,
+    },
+    optional={
+        "tool_calls": JUNK | st.just([CALL]) | st.lists(JUNK, max_size=2),
+        "tool_call_id": JUNK | st.just("call_1"),
+        "prefix": JUNK,
+        "partial": JUNK,
+        "reasoning_content": JUNK,
+    },
+)
+MEMBERS = [
+    *("max_tokens", "max_completion_tokens", "n", "stop", "stream", "stream_options", "tools"),
+    *("tool_choice", "response_format", "thinking", "reasoning", "chat_template_kwargs"),
+    *("continue_final_message", "add_generation_prompt", "enable_thinking", "temperature"),
+]
+
+
+@pytest.fixture(scope="module")
+def line() -> Iterator[httpx2.Client]:
+    with Simulator(ANSWER) as sim, httpx2.Client(base_url=sim.url, headers=HEADERS) as client:
+        yield client
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    vendor=st.sampled_from(sorted(VENDORS)),
+    model=st.sampled_from([MODEL, REASONING, "deepseek-reasoner", "someones-own"]),
+    turns=st.lists(TURNS, max_size=3),
+    more=st.dictionaries(st.sampled_from(MEMBERS), JUNK, max_size=3),
+)
+def test_nothing_a_client_sends_makes_the_simulator_fail(
+    line: httpx2.Client, vendor: str, model: str, turns: list[Any], more: dict[str, Any]
+) -> None:
+    body = {"model": model, "max_tokens": 9, "messages": [GO, *turns], **more}
+    headers = {"x-simulate": f"vendor={vendor}"}
+    answer = line.post("/v1/chat/completions", json=body, headers=headers)
+    assert answer.status_code in (200, 400, 422), answer.text

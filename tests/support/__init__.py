@@ -1,0 +1,1 @@
+"""What the tests share: servers, drivers of the SDKs, notations. Imported as `support`."""

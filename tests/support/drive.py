@@ -1,0 +1,212 @@
+"""Drives a turn without sockets: a few lines of shell over a scripted provider."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from anthropic.lib.streaming._messages import accumulate_event
+from anthropic.types import Message, RawMessageStreamEvent
+from pydantic import TypeAdapter
+
+from continuation import Event, Policy, Report
+from continuation.engine.commands import Hand, Raise, Read, Relay, Reply, Send, Show, Wait
+from continuation.engine.engine import Engine
+from continuation.registry import dialects
+from continuation.types import Enough, Head, Request
+
+Answered = tuple[int, dict[str, str], Sequence[bytes], Exception | None]
+"""Status, headers, the body as it arrives, and what it breaks off with."""
+
+Provider = Callable[[dict[str, Any]], Answered]
+T = TypeVar("T")
+_EVENT: TypeAdapter[RawMessageStreamEvent] = TypeAdapter(RawMessageStreamEvent)
+
+
+@dataclass
+class Driven:
+    """What the caller got, in the pieces it got it."""
+
+    pieces: list[bytes] = field(default_factory=list[bytes])
+    requests: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    events: list[Event] = field(default_factory=list[Event])
+    error: BaseException | None = None
+    report: Report | None = None
+    waits: list[float] = field(default_factory=list[float])
+
+    @property
+    def told(self) -> list[dict[str, Any]]:
+        """Return the server-sent events that reached the caller."""
+        raw = b"".join(self.pieces).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        blocks = raw.split(b"\n\n")[:-1]
+        lines = [line for block in blocks for line in block.split(b"\n")]
+        data = [line[5:].strip() for line in lines if line.startswith(b"data:")]
+        return [json.loads(text) for text in data if text != b"[DONE]"]
+
+    def joined(self, accumulate: Callable[[list[dict[str, Any]]], T]) -> T:
+        """Return the answer as some SDK's own accumulation builds it."""
+        return accumulate(self.told)
+
+    @property
+    def message(self) -> Message:
+        """Return the message of a Messages stream."""
+        return self.joined(accumulate_message)
+
+    @property
+    def shown(self) -> str:
+        """Return all text deltas, joined."""
+        deltas = [e["delta"] for e in self.told if e["type"] == "content_block_delta"]
+        return "".join(d["text"] for d in deltas if d["type"] == "text_delta")
+
+
+def accumulate_message(events: list[dict[str, Any]]) -> Message:
+    """Return the message as the SDK's own accumulation builds it."""
+    snapshot, buffers = None, dict[int, bytes]()
+    for event in events:
+        if event["type"] in {"ping", "novel"}:
+            continue
+        parsed = _EVENT.validate_python(event)
+        snapshot = accumulate_event(event=parsed, current_snapshot=snapshot, json_bufs=buffers)
+    assert snapshot is not None
+    return snapshot
+
+
+def drive(
+    provider: Provider,
+    request: dict[str, Any],
+    policy: Policy | None = None,
+    *,
+    path: str = "/v1/messages",
+    server: Mapping[str, object] | None = None,
+) -> Driven:
+    """Run a turn to its end; the path says which dialect's, `server` is its configuration."""
+    driven = Driven()
+    clock = itertools.count().__next__
+    engine = Engine(dialects(), policy or Policy(), driven.events.append, lambda: clock() / 1000)
+    dialect = engine.claims("POST", path)
+    assert dialect is not None
+    asked = Request("host", path, {}, json.dumps(request).encode(), server or {})
+    turn = engine.begin(dialect, asked, None)
+    script = turn.run()
+    reply: Reply = None
+    live: Answered = (0, {}, [], None)
+    while True:
+        try:
+            command = script.send(reply)
+        except StopIteration:
+            break
+        reply = None
+        if isinstance(command, Send):
+            body = request if command.outgoing is None else _body(command.outgoing.body)
+            driven.requests.append(body)
+            live = provider(body) if body else (404, {}, [], None)
+            reply = Head(live[0], live[1])
+        elif isinstance(command, Read):
+            reply = b"".join(live[2])
+        elif isinstance(command, Relay):
+            reply = _relay(command, live, driven)
+        elif isinstance(command, Show):
+            driven.pieces.append(command.data)
+        elif isinstance(command, Wait):
+            driven.waits.append(command.seconds)
+        elif isinstance(command, Hand):
+            driven.pieces += live[2]
+        elif isinstance(command, Raise):
+            driven.error = command.error
+            break
+    driven.report = turn.recorder.finished
+    return driven
+
+
+def _body(raw: bytes) -> dict[str, Any]:
+    return json.loads(raw) if raw else {}
+
+
+def _relay(relay: Relay, live: Answered, driven: Driven) -> Reply:
+    for chunk in live[2]:
+        if relay.tape is not None:
+            relay.tape.raw += chunk
+        try:
+            driven.pieces.append(relay.feed(chunk))
+        except Enough as enough:
+            driven.pieces.append(enough.show)
+            return None
+    return live[3]
+
+
+# --- a provider in small ------------------------------------------------------------------------
+
+
+def sse(events: Iterable[dict[str, Any]], newline: str = "\n") -> bytes:
+    """Encode events as a stream."""
+    return b"".join(
+        f"event: {e['type']}{newline}data: {json.dumps(e)}{newline}{newline}".encode()
+        for e in events
+    )
+
+
+def opening(tokens: int = 10) -> dict[str, Any]:
+    message: dict[str, Any] = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": {"input_tokens": tokens, "output_tokens": 1},
+    }
+    return {"type": "message_start", "message": message}
+
+
+def text_block(index: int, pieces: Sequence[str]) -> list[dict[str, Any]]:
+    block = {"type": "text", "text": ""}
+    return [
+        {"type": "content_block_start", "index": index, "content_block": block},
+        *(
+            {
+                "type": "content_block_delta",
+                "index": index,
+                "delta": {"type": "text_delta", "text": piece},
+            }
+            for piece in pieces
+        ),
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+def call_block(index: int, pieces: Sequence[str], name: str = "Write") -> list[dict[str, Any]]:
+    block = {"type": "tool_use", "id": "toolu_1", "name": name, "input": {}}
+    return [
+        {"type": "content_block_start", "index": index, "content_block": block},
+        *(
+            {
+                "type": "content_block_delta",
+                "index": index,
+                "delta": {"type": "input_json_delta", "partial_json": piece},
+            }
+            for piece in pieces
+        ),
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+def closing(stop: str, tokens: int) -> list[dict[str, Any]]:
+    delta = {"stop_reason": stop, "stop_sequence": None}
+    return [
+        {"type": "message_delta", "delta": delta, "usage": {"output_tokens": tokens}},
+        {"type": "message_stop"},
+    ]
+
+
+def split(raw: bytes, cuts: Iterable[int]) -> list[bytes]:
+    """Cut bytes at the given places."""
+    places = [0, *sorted({c for c in cuts if 0 < c < len(raw)}), len(raw)]
+    return [raw[a:b] for a, b in itertools.pairwise(places)]
+
+
+STREAM = {"content-type": "text/event-stream; charset=utf-8"}
+JSON = {"content-type": "application/json"}

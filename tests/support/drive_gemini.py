@@ -1,0 +1,102 @@
+"""Drives a turn of generateContent without sockets, over a provider in small."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from support.drive import JSON, STREAM, Answered, Driven, drive
+
+from continuation import Policy
+
+Chunk = dict[str, Any]
+FAST = Policy(backoff_seconds=0.0, models_endpoint=False)
+ASK: Chunk = {
+    "contents": [{"role": "user", "parts": [{"text": "Go."}]}],
+    "generationConfig": {"maxOutputTokens": 1000},
+}
+NEW = "gemini-3.6-flash"
+LONG = "gemini-4-argon"
+SIGNATURE = "c2lnbmVk"
+
+
+def chunk(*parts: Chunk, reason: str | None = None, said: int = 7, **candidate: Any) -> Chunk:
+    """Return one response of a stream; without parts its candidate has no content."""
+    content = {"content": {"parts": list(parts), "role": "model"}} if parts else {}
+    finish = {"finishReason": reason} if reason else {}
+    counts = {"promptTokenCount": 10, "candidatesTokenCount": said, "totalTokenCount": 10 + said}
+    return {
+        "candidates": [{**content, **finish, "index": 0, **candidate}],
+        "usageMetadata": counts,
+        "modelVersion": NEW,
+        "responseId": "r1",
+    }
+
+
+def text(said: str, **fields: Any) -> Chunk:
+    return {"text": said, **fields}
+
+
+def call(name: str = "Write", **args: Any) -> Chunk:
+    return {"functionCall": {"name": name, "args": args}, "thoughtSignature": SIGNATURE}
+
+
+def sse(chunks: Iterable[Chunk], newline: str = "\r\n") -> bytes:
+    """Encode chunks as Google does, a space behind each colon and comma."""
+    return b"".join(
+        f"data: {json.dumps(c, ensure_ascii=False)}{newline}{newline}".encode() for c in chunks
+    )
+
+
+def ask(
+    attempts: Sequence[Sequence[bytes] | Exception],
+    *,
+    model: str = NEW,
+    verb: str = "streamGenerateContent",
+    policy: Policy = FAST,
+    first: dict[str, str] = STREAM,
+    broken: Exception | None = None,
+    **changes: Any,
+) -> Driven:
+    """Run a turn; each attempt is given as the pieces of its body, or as an error's body.
+
+    `broken`: what the connection breaks off with behind each body.
+    """
+    answers = iter(attempts)
+    heads = iter([first])
+
+    def provider(_: Chunk) -> Answered:
+        pieces = next(answers)
+        if isinstance(pieces, Exception):
+            error = {"error": {"code": 400, "message": str(pieces), "status": "INVALID_ARGUMENT"}}
+            return 400, JSON, [json.dumps(error).encode()], None
+        return 200, next(heads, STREAM), pieces, broken
+
+    return drive(provider, {**ASK, **changes}, policy, path=f"/v1/models/{model}:{verb}")
+
+
+def said(driven: Driven) -> str:
+    """Return all visible text."""
+    return "".join(p.get("text", "") for p in parts(driven) if not p.get("thought"))
+
+
+def parts(driven: Driven) -> list[Chunk]:
+    return [part for c in candidates(driven) for part in c.get("content", {}).get("parts", [])]
+
+
+def candidates(driven: Driven) -> list[Chunk]:
+    return [c for told in responses(driven) for c in told.get("candidates", [])]
+
+
+def responses(driven: Driven) -> list[Chunk]:
+    """Return the responses of a stream, or those of a body."""
+    whole = b"".join(driven.pieces)
+    if not whole.lstrip().startswith((b"{", b"[")):
+        return driven.told
+    body = json.loads(whole)
+    return body if isinstance(body, list) else [body]
+
+
+def reasons(driven: Driven) -> list[str]:
+    return [c["finishReason"] for c in candidates(driven) if "finishReason" in c]

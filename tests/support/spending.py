@@ -1,0 +1,159 @@
+"""A shell with a clock that only calls and waits move, and a provider that means no good."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from support.drive import JSON, STREAM, Answered, call_block, closing, opening, sse, text_block
+from support.rig import ask
+
+from continuation import Policy, Report
+from continuation.engine.commands import Hand, Raise, Read, Relay, Reply, Send, Wait
+from continuation.engine.engine import Engine
+from continuation.registry import dialects
+from continuation.types import Enough, Head, Request
+
+LIMIT = 1000
+
+
+@dataclass
+class Spent:
+    """What a turn took: the seconds at which its calls began, their limits, and its waits."""
+
+    begun: list[float] = field(default_factory=list[float])
+    limits: list[int] = field(default_factory=list[int])
+    waits: list[float] = field(default_factory=list[float])
+    generated: int = 0
+    report: Report | None = None
+
+    @property
+    def told(self) -> Report:
+        assert self.report is not None
+        return self.report
+
+
+def spend(
+    moves: Iterator[str],
+    policy: Policy,
+    *,
+    stream: bool = True,
+    seconds: float = 0.0,
+    limit: int = LIMIT,
+    timeout: float | None = None,
+) -> Spent:
+    """Run a turn; each call takes `seconds` of a clock that only calls and waits move."""
+    spent, clock = Spent(), [0.0]
+    engine = Engine(dialects(), policy, None, lambda: clock[0])
+    dialect = engine.claims("POST", "/v1/messages")
+    assert dialect is not None
+    body = ask(max_tokens=limit, stream=stream, model="claude-haiku-4-5")
+    turn = engine.begin(
+        dialect, Request("h", "/v1/messages", {}, json.dumps(body).encode()), timeout
+    )
+    script = turn.run()
+    reply: Reply = None
+    live: Answered = (0, {}, [], None)
+    while True:
+        try:
+            command = script.send(reply)
+        except StopIteration:
+            break
+        reply = None
+        if isinstance(command, Send):
+            raw = command.outgoing.body if command.outgoing is not None else json.dumps(body)
+            live = _answer(json.loads(raw), moves, spent, clock[0]) if raw else _NONE
+            clock[0] += seconds
+            reply = Head(live[0], live[1]) if live[0] else ConnectionError()
+        elif isinstance(command, Read):
+            reply = b"".join(live[2])
+        elif isinstance(command, Relay):
+            reply = _relay(command, live)
+        elif isinstance(command, Wait):
+            spent.waits.append(command.seconds)
+            clock[0] += command.seconds
+        elif isinstance(command, (Hand, Raise)):
+            break
+    spent.report = turn.recorder.finished
+    return spent
+
+
+_NONE: Answered = (404, {}, [], None)
+
+
+def _relay(relay: Relay, live: Answered) -> Reply:
+    for chunk in live[2]:
+        if relay.tape is not None:
+            relay.tape.raw += chunk
+        try:
+            relay.feed(chunk)
+        except Enough:
+            return None
+    return live[3]
+
+
+def _answer(body: dict[str, Any], moves: Iterator[str], spent: Spent, now: float) -> Answered:
+    move = next(moves)
+    spent.begun.append(now)
+    spent.limits.append(body["max_tokens"])
+    if move in ERRORS:
+        status, headers, message = ERRORS[move]
+        error = {"type": "error", "error": {"type": "e", "message": message}}
+        return status, {**JSON, **headers}, [json.dumps(error).encode()], None
+    if move == "lost":
+        return 0, {}, [], None
+    spent.generated += body["max_tokens"]
+    blocks = _blocks(move, len(spent.begun))
+    if not body.get("stream"):
+        return _whole(blocks, move, body)
+    events = [opening(), *blocks]
+    if move == "drop":
+        return 200, STREAM, [sse(events[:-1])], ConnectionResetError()
+    stop = "end_turn" if move == "end" else "max_tokens"
+    return 200, STREAM, [sse([*events, *closing(stop, body["max_tokens"])])], None
+
+
+ERRORS: dict[str, tuple[int, dict[str, str], str]] = {
+    "429": (429, {}, "slow down"),
+    "429 later": (429, {"retry-after": "50"}, "slow down"),
+    "529": (529, {}, "overloaded"),
+    "400": (400, {}, "no"),
+    "ceiling": (400, {}, "max_tokens: 9 > 2000, which is the maximum allowed number"),
+    "prefill": (400, {}, "This model does not support assistant message prefill."),
+}
+
+
+def _blocks(move: str, number: int) -> list[dict[str, Any]]:
+    said = f"{number}: something new, and more of it, {number * 7919}."
+    if move == "call":
+        return [*text_block(0, [said]), *call_block(1, ['{"path": "a'])]
+    if move == "empty":
+        return []
+    return text_block(0, [said])
+
+
+def _whole(blocks: list[dict[str, Any]], move: str, body: dict[str, Any]) -> Answered:
+    texts = [e["delta"]["text"] for e in blocks if e.get("delta", {}).get("type") == "text_delta"]
+    content: list[dict[str, Any]] = [{"type": "text", "text": text} for text in texts]
+    if move == "call":
+        call = {"type": "tool_use", "id": "t", "name": "Write", "input": {}}
+        content.append(call)
+    message = {
+        **opening()["message"],
+        "content": content,
+        "stop_reason": "end_turn" if move == "end" else "max_tokens",
+        "usage": {"input_tokens": 10, "output_tokens": body["max_tokens"]},
+    }
+    raw = json.dumps(message).encode()
+    if move == "drop":
+        return 200, JSON, [raw[: len(raw) // 2]], ConnectionResetError()
+    return 200, JSON, [raw], None
+
+
+def repeat(*moves: str) -> Iterator[str]:
+    """Play these moves, the last one for ever."""
+    yield from moves
+    while True:
+        yield moves[-1]
