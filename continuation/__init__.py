@@ -6,8 +6,7 @@ client = continuation.wrap(anthropic.Anthropic())
 from typing import TYPE_CHECKING
 
 from continuation.attach.doors import async_http_client, http_client, wrap
-from continuation.config.override import override
-from continuation.engine.table import Outcome
+from continuation.config.overrides import override
 from continuation.policy import Policy
 from continuation.reports.report import (
     Attempt,
@@ -23,7 +22,7 @@ from continuation.reports.report import (
     report,
     watch,
 )
-from continuation.types import Usage
+from continuation.types import Outcome, Usage
 
 if TYPE_CHECKING:
     from continuation.history import Repaired, RepairPolicy, Violation, repair, validate

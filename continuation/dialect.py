@@ -12,16 +12,16 @@ from typing import Protocol
 from continuation.policy import Policy
 from continuation.seams.seam import Verdict
 from continuation.types import (
+    AttemptResult,
+    ClassifiedError,
     Close,
-    Ending,
     Head,
     Json,
     Mode,
     Outgoing,
-    Refused,
+    ReplayBuffer,
     Request,
     Resume,
-    Tape,
     Usage,
     Way,
 )
@@ -29,22 +29,22 @@ from continuation.types import (
 Feed = Callable[[bytes], bytes]
 """Takes the next bytes of an attempt's body, returns what may be shown now; raises `Enough`."""
 
-Settle = Callable[[Ending], bool]
+Settle = Callable[[AttemptResult], bool]
 """Asks the engine whether an answer that has just ended may go out as it came."""
 
 
-class Answer(Protocol):
+class MessageBuilder(Protocol):
     """One model turn as the caller gets it, built from one attempt after another."""
 
-    def first(self, head: Head, tape: Tape, settle: Settle) -> Feed:
-        """Begin to read the caller's own attempt; the shell appends its bytes to `tape`."""
+    def first(self, head: Head, replay: ReplayBuffer, settle: Settle) -> Feed:
+        """Begin to read the caller's own attempt; the shell appends its bytes to `replay`."""
         ...
 
     def begin(self, resume: Resume, head: Head) -> Feed:
         """Begin to read a later attempt."""
         ...
 
-    def end(self, error: BaseException | None = None) -> Ending:
+    def end(self, error: BaseException | None = None) -> AttemptResult:
         """The attempt's bytes have ended, or failed with `error`: say how it stands."""
         ...
 
@@ -60,7 +60,7 @@ class Answer(Protocol):
         """Forget the attempt read last; nothing of it is in the turn."""
         ...
 
-    def fork(self) -> Answer:
+    def fork(self) -> MessageBuilder:
         """Return an answer that begins anew; this one stays as it is. Nothing may be shown."""
         ...
 
@@ -102,7 +102,7 @@ class Answer(Protocol):
         ...
 
 
-class Call(Protocol):
+class ProviderRequest(Protocol):
     """One request of the caller's, read once. Attributes are in the engine's words."""
 
     @property
@@ -147,7 +147,7 @@ class Call(Protocol):
         """The request's body, decoded."""
         ...
 
-    def mended(self, body: Mapping[str, object], more: str | None) -> Call:
+    def mended(self, body: Mapping[str, object], more: str | None) -> ProviderRequest:
         """Return the same request with another body; `more` is said for the user at its end."""
         ...
 
@@ -171,25 +171,25 @@ class Call(Protocol):
         """Return the same request with another limit, streamed."""
         ...
 
-    def resume(self, answer: Answer, way: Way, prompt: str, limit: int | None) -> Outgoing:
+    def resume(self, answer: MessageBuilder, way: Way, prompt: str, limit: int | None) -> Outgoing:
         """Return the request that asks the model to go on from `answer`."""
         ...
 
-    def prefilled(self, answer: Answer) -> str:
+    def prefilled(self, answer: MessageBuilder) -> str:
         """Return the text that `resume` by prefill ends with."""
         ...
 
-    def answer(self, policy: Policy) -> Answer: ...
+    def answer(self, policy: Policy) -> MessageBuilder: ...
 
-    def calmer(self) -> Call | None:
+    def with_less_thinking(self) -> ProviderRequest | None:
         """Return the same call with less thinking; `None` where it cannot be asked for."""
         ...
 
-    def hop(self, answer: Answer, limit: int | None) -> Outgoing:
+    def hop(self, answer: MessageBuilder, limit: int | None) -> Outgoing:
         """Return the request that goes on from `answer` by the provider's own token."""
         ...
 
-    def refused(self, head: Head, body: bytes) -> Refused:
+    def refused(self, head: Head, body: bytes) -> ClassifiedError:
         """Classify an error answer; the next request is built with what it teaches of the form."""
         ...
 
@@ -201,7 +201,9 @@ class Call(Protocol):
         """Read the ceiling in the models endpoint's answer."""
         ...
 
-    def amended(self, policy: Policy, head: Head | None = None, body: bytes = b"") -> Call | None:
+    def amended(
+        self, policy: Policy, head: Head | None = None, body: bytes = b""
+    ) -> ProviderRequest | None:
         """Return the call as its server must be asked, where that differs from what it holds.
 
         With `head` and `body`: after this refusal. `None`: as it is, or there is no help.
@@ -223,17 +225,17 @@ class Dialect(Protocol):
         """Whether a request belongs to this format; cheap, called for every request."""
         ...
 
-    def call(self, request: Request) -> Call:
+    def call(self, request: Request) -> ProviderRequest:
         """Read a request. Raises `Untouched` when it is not one we can read."""
         ...
 
 
 __all__ = [
-    "Answer",
-    "Call",
     "Dialect",
     "Feed",
+    "MessageBuilder",
     "Mode",
+    "ProviderRequest",
     "Settle",
     "Usage",
 ]

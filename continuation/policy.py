@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 else:
     Ask = Callable[..., Any]
 
-CutCall: TypeAlias = Literal["explain", "drop", "keep", "guide"]
+CutCall: TypeAlias = Literal["explain", "drop", "keep", "retry_smaller"]
 ToolStream: TypeAlias = Literal["hold", "live"]
 ThinkingStream: TypeAlias = Literal["hold", "live"]
 ForcedCalls: TypeAlias = Literal["pass", "heal"]
-OnFailure: TypeAlias = Literal["stop", "truth"]
+OnFailure: TypeAlias = Literal["stop", "truncated"]
 UsagePolicy: TypeAlias = Literal["turn", "billed"]
 FirstLimit: TypeAlias = Literal["caller", "ceiling"]
 Tracing: TypeAlias = Literal["auto", "on", "off"]
@@ -68,27 +68,29 @@ class Policy:
     max_turn_output_tokens: int = _number(
         2_000_000, 1, 100_000_000, "Output tokens billed in one turn; later limits shrink to fit."
     )
-    min_limit: int = _number(
+    leave_limits_below: int = _number(
         256, 0, 1_000_000, "Requests with a smaller limit are budgets: theirs."
     )
     ceiling: int = _number(0, 0, 10_000_000, "The model's largest output limit; 0: look it up.")
-    first_limit: FirstLimit = _choice(
+    initial_limit: FirstLimit = _choice(
         "caller", "Limit of the first attempt: the caller's own, or the ceiling at once."
     )
     remember_limit: bool = _choice(
         True, "After an escalation, later turns with that model begin at the raised limit."
     )
-    tool_stream: ToolStream = _choice(
+    stream_tool_calls: ToolStream = _choice(
         "hold", "Hold a function call's events until it is whole, or pass them live."
     )
-    thinking_stream: ThinkingStream = _choice(
+    stream_thinking: ThinkingStream = _choice(
         "hold", "Hold thinking until text follows it, so that a cut one can be taken back."
     )
-    cut_call: CutCall = _choice("explain", "What stands in place of a call that stays cut.")
+    truncated_tool_call: CutCall = _choice(
+        "explain", "What stands in place of a call that stays cut."
+    )
     less_thinking: bool = _choice(
         False, "Ask once more with less thinking when it used up the ceiling without a word."
     )
-    forced_calls: ForcedCalls = _choice(
+    forced_tool_choice: ForcedCalls = _choice(
         "pass", "Anthropic requests that force a call: never touched, or asked again when cut."
     )
     on_failure: OnFailure = _choice(
@@ -96,14 +98,16 @@ class Policy:
     )
     usage: UsagePolicy = _choice("turn", "Usage as one uncut turn, or all that was billed.")
     prefill: bool = _choice(True, "Go on by prefill where the model takes it.")
-    distrust_labels: bool = _choice(
+    verify_stop_reason: bool = _choice(
         True, "Look for a cut behind a stop reason that denies it (tokens, arguments, ending)."
     )
     models_endpoint: bool = _choice(True, "Ask the provider for a model's ceiling after a cut.")
     recovery_prompt: str = _choice(
         "", "Wording of the recovery prompt ({anchor}: what to repeat); empty: ours."
     )
-    seam_hold: int = _number(600, 1, 100_000, "Characters of a recovery's head held for the seam.")
+    seam_buffer_chars: int = _number(
+        600, 1, 100_000, "Characters of a recovery's head held for the seam."
+    )
     backoff_seconds: float = _number(0.5, 0, 60, "First wait before a retry; doubles each time.")
     max_wait_seconds: float = _number(60.0, 0, 3600, "Longest wait a `retry-after` is granted.")
     learned_file: str = _choice("", "File that keeps what was learned of limits; empty: none.")
@@ -114,7 +118,7 @@ class Policy:
     repair: Repair = _choice(
         "on_error", "Repair a history the provider rejects: after its error, before sending, never."
     )
-    open_calls: OpenCalls = _choice(
+    unanswered_tool_calls: OpenCalls = _choice(
         "synthesize", "A call without result: answered by an honest error, or dropped; or ask."
     )
     auto_resume: bool = _choice(

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from continuation.engine import backoff as retry
-from continuation.simulator import Call, Reply, Scenario, Simulator, Text, tokens
+from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall, tokens
 from continuation.simulator.faults import Attempts
 from continuation.simulator.model import PREFACE, Ask
 
@@ -129,8 +129,8 @@ class Rehearsal(Simulator):
     def _calling(self, ask: Ask, *, cut: bool) -> Reply:
         """Call the tool; a call that is cut has half of its arguments."""
         if not cut:
-            return Reply([Text(PREFACE), Call(self._tool, self._arguments)], stop="tool_use")
-        half = Call(self._tool, self._arguments, cut=len(self._arguments) // 2)
+            return Reply([Text(PREFACE), ToolCall(self._tool, self._arguments)], stop="tool_use")
+        half = ToolCall(self._tool, self._arguments, cut=len(self._arguments) // 2)
         usage = {ask.spent: ask.limit}
         return Reply([Text(PREFACE), half], stop="max_tokens", usage=usage)
 

@@ -32,7 +32,26 @@ class Stop(StrEnum):
     """The bytes ended, or failed, before the provider said why."""
 
 
-class CallState(StrEnum):
+class Outcome(StrEnum):
+    """What became of a turn, as its report says it."""
+
+    COMPLETE = "complete"
+    """The provider's answer was not cut."""
+    HEALED = "healed"
+    """It was cut, and is whole now."""
+    PARTIAL = "partial"
+    """It was cut and could not be made whole: `reason` says why."""
+    TRUNCATED = "truncated"
+    """It is still cut, and ends with the provider's own truncation reason."""
+    STALLED = "stalled"
+    """The model only repeated itself."""
+    UNTOUCHED = "untouched"
+    """Not ours to heal: `reason` says why."""
+    FAILED = "failed"
+    """Nothing was in hand: the caller got the error."""
+
+
+class ToolCallState(StrEnum):
     """What is known of the function calls in a turn."""
 
     NONE = "none"
@@ -67,13 +86,13 @@ class Mode(StrEnum):
 
     FIRST = "first"
     """The caller's own request."""
-    FRESH = "fresh"
+    REPLACE = "replace"
     """The same request again; nothing was shown, so this answer replaces the earlier one."""
-    BEHIND = "behind"
+    APPEND_TAIL = "append_tail"
     """The same request again after text was shown: only what follows it, or only the calls."""
-    ONWARD = "onward"
+    RECOVERY = "recovery"
     """A recovery: the answer goes on where the text before it stopped."""
-    TOKEN = "token"
+    NATIVE_CONTINUATION = "native_continuation"
     """A provider's own continuation: the answer goes on without a seam."""
 
 
@@ -82,7 +101,7 @@ class Way(StrEnum):
 
     PREFILL = "prefill"
     PROMPT = "prompt"
-    GUIDE = "guide"
+    RETRY_SMALLER = "retry_smaller"
     """Not on: redo the function call that was cut, in smaller pieces."""
 
 
@@ -108,7 +127,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class AttemptResult:
     """How an attempt ended, and what the turn holds after it."""
 
     stop: Stop
@@ -118,29 +137,29 @@ class Ending:
     """The answer's own id, where it was looked at."""
     text: bool = False
     """The turn has visible text."""
-    call: CallState = CallState.NONE
+    call: ToolCallState = ToolCallState.NONE
     shown: bool = False
     """Content of the turn has reached the caller's stream and cannot be taken back."""
     opened: bool = True
     """At least one event of the attempt arrived."""
     closed: bool = True
     """Its terminal event arrived: its bytes are a whole answer."""
-    fresh: bool = True
+    made_progress: bool = True
     """The attempt added something to the turn."""
     stalled: bool = False
     """What it added only repeats what was there."""
     token: bool = False
     """The provider gave a continuation token, and a new one."""
-    proven: bool = True
+    args_verified: bool = True
     """The arguments of the last call came raw, or the answer went on behind it."""
-    alone: bool = True
+    only_call: bool = True
     """The cut call is the only call of the attempt."""
-    stuck: str | None = None
+    not_resumable: str | None = None
     """Why the turn cannot be gone on from by a recovery, if it cannot."""
     length: int = 0
     """Characters of visible text the turn holds."""
     usage: Usage | None = None
-    said: str | None = None
+    unmetered_text: str | None = None
     """What an attempt said for which the provider gave no final count."""
     estimated: bool = False
     """`usage` is our estimate."""
@@ -148,7 +167,7 @@ class Ending:
 
 
 @dataclass(slots=True)
-class Tape:
+class ReplayBuffer:
     """The first attempt's bytes, kept by the shell: what is safe to send if our own code fails."""
 
     raw: bytearray = field(default_factory=bytearray)
@@ -196,7 +215,7 @@ class Close:
     """End with a synthetic STOP instead of the provider's own stop reason."""
     truncated: bool = False
     """End with the provider's word for "output limit", whatever the last attempt said."""
-    cut_call: str | None = None
+    truncated_tool_call: str | None = None
     """Policy for a call that stays cut."""
     usage: Usage | None = None
     """What to report as usage; `None`: leave the provider's."""
@@ -239,32 +258,32 @@ class Head:
         return "text/event-stream" in self.kind
 
 
-class Refusal(StrEnum):
+class ErrorKind(StrEnum):
     """What an error answer to a later attempt means for the engine."""
 
     CEILING = "ceiling"
     """The limit is above what the model can do; the answer names the maximum."""
-    ROOM = "room"
+    CONTEXT_OVERFLOW = "context_overflow"
     """The limit is above what is left of the window in this request."""
     PREFILL = "prefill"
     """A trailing assistant message is not accepted."""
-    FORM = "form"
+    UNSUPPORTED_PARAMETER = "unsupported_parameter"
     """Not in this form; the call has learned a form that the server says it takes."""
-    SPENT = "spent"
+    LIMIT_CONSUMED = "limit_consumed"
     """The whole limit went into thinking, and the provider calls that an error."""
-    BUSY = "busy"
+    RETRYABLE = "retryable"
     """Rate limit, overload, server trouble: worth another try."""
     FINAL = "final"
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class ClassifiedError:
     """A classified error answer; `maximum` is the limit it names, if it names one.
 
     `wait`: the seconds after which to try again, where the body names them and no header does.
     """
 
-    kind: Refusal
+    kind: ErrorKind
     error: str
     maximum: int | None = None
     wait: float | None = None

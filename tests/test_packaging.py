@@ -17,18 +17,23 @@ def project() -> dict[str, Any]:
 
 
 def test_every_package_is_listed() -> None:
-    found = {"continuation", "continuation.providers"}
-    for init in (ROOT / "continuation").rglob("__init__.py"):
-        relative = init.parent.relative_to(ROOT)
-        if "providers" not in relative.parts:
-            found.add(".".join(relative.parts))
+    found = set()
+    for top, prefix in (("continuation", ""), ("providers", "continuation.")):
+        for init in (ROOT / top).rglob("__init__.py"):
+            parts = init.parent.relative_to(ROOT).parts
+            if parts[:2] != ("continuation", "providers"):
+                found.add(prefix + ".".join(parts))
     assert set(project()["tool"]["setuptools"]["packages"]) == found
 
 
 def test_the_link_and_the_mapping_agree() -> None:
     link = ROOT / "continuation" / "providers"
     assert link.resolve() == (ROOT / "providers").resolve()
-    assert project()["tool"]["setuptools"]["package-dir"] == {"continuation.providers": "providers"}
+    mapped = project()["tool"]["setuptools"]["package-dir"]
+    packages = project()["tool"]["setuptools"]["packages"]
+    assert set(mapped) == {name for name in packages if name.startswith("continuation.providers")}
+    for name, folder in mapped.items():
+        assert folder == name.removeprefix("continuation.").replace(".", "/")
 
 
 def test_the_distribution_has_no_top_level_providers() -> None:

@@ -16,7 +16,7 @@ from support.spending import repeat, spend
 import continuation
 from continuation import Policy
 from continuation.policy import KEYS, changed, check, possible
-from continuation.simulator import Call, Reply, Simulator, Text, Thinking
+from continuation.simulator import Reply, Simulator, Text, Thinking, ToolCall
 
 WRITE = {"path": "a.txt", "content": "hello world, this is the whole file"}
 
@@ -137,9 +137,9 @@ CASES: dict[str, tuple[Look, object, object, object]] = {
     "enabled": (turn([cut(), end()], sent), [1000, 128_000], False, [1000]),
     "escalate": (
         turn([cut(), end()], lambda ran, _: [str(a.mode) for a in ran.told.attempts]),
-        ["first", "fresh"],
+        ["first", "replace"],
         False,
-        ["first", "onward"],
+        ["first", "recovery"],
     ),
     "max_recoveries": (turn([cut(Text(f"{n}, ")) for n in range(9)], posts), 5, 1, 3),
     "max_drop_recoveries": (
@@ -162,15 +162,15 @@ CASES: dict[str, tuple[Look, object, object, object]] = {
         3000,
         [1000, 2000],
     ),
-    "min_limit": (turn([cut(), end()], sent, max_tokens=300), [300, 128_000], 301, [300]),
+    "leave_limits_below": (turn([cut(), end()], sent, max_tokens=300), [300, 128_000], 301, [300]),
     "ceiling": (turn([cut(), end()], sent), [1000, 128_000], 5000, [1000, 5000]),
-    "first_limit": (turn([end()], sent, "sync-stream"), [1000], "ceiling", [128_000]),
+    "initial_limit": (turn([end()], sent, "sync-stream"), [1000], "ceiling", [128_000]),
     "remember_limit": (twice, [1000, 128_000, 21_333], False, [1000, 128_000, 1000]),
-    "tool_stream": (held(b"input_json_delta", CALLS), "held", "live", "live"),
-    "thinking_stream": (held(b"thinking_delta", THINKS), "held", "live", "live"),
-    "cut_call": (
+    "stream_tool_calls": (held(b"input_json_delta", CALLS), "held", "live", "live"),
+    "stream_thinking": (held(b"thinking_delta", THINKS), "held", "live", "live"),
+    "truncated_tool_call": (
         turn(
-            [cut(Text("I write."), Call("Write", WRITE, cut=20))] * 2,
+            [cut(Text("I write."), ToolCall("Write", WRITE, cut=20))] * 2,
             lambda ran, _: "was not run" in ran.text,
         ),
         True,
@@ -189,9 +189,9 @@ CASES: dict[str, tuple[Look, object, object, object]] = {
         True,
         [6000, 6000, 1024],
     ),
-    "forced_calls": (
+    "forced_tool_choice": (
         turn(
-            [cut(Call("Write", WRITE, cut=20)), end(Call("Write", WRITE), stop="tool_use")],
+            [cut(ToolCall("Write", WRITE, cut=20)), end(ToolCall("Write", WRITE), stop="tool_use")],
             lambda ran, sim: len(sim.posts),
             tools=[{"name": "Write", "input_schema": {"type": "object"}}],
             tool_choice={"type": "any"},
@@ -203,7 +203,7 @@ CASES: dict[str, tuple[Look, object, object, object]] = {
     "on_failure": (
         turn([cut(), *[REFUSED] * 2], lambda ran, _: ran.said.stop_reason),
         "end_turn",
-        "truth",
+        "truncated",
         "max_tokens",
     ),
     "usage": (
@@ -226,7 +226,7 @@ CASES: dict[str, tuple[Look, object, object, object]] = {
         False,
         "user",
     ),
-    "distrust_labels": (
+    "verify_stop_reason": (
         turn([end(Text("Half a wor"), usage={"output_tokens": 1000}), end()], posts),
         2,
         False,
@@ -248,7 +248,7 @@ CASES: dict[str, tuple[Look, object, object, object]] = {
         "Weiter, bitte: {anchor}",
         True,
     ),
-    "seam_hold": (first_words, False, 20, True),
+    "seam_buffer_chars": (first_words, False, 20, True),
     "backoff_seconds": (
         lambda policy: spend(repeat("cut", "529"), policy).waits[0] > 2,
         False,
@@ -271,7 +271,7 @@ OPEN_CALL: list[Any] = [
     },
 ]
 CASES |= {
-    "open_calls": (
+    "unanswered_tool_calls": (
         turn(
             [end()],
             lambda _, sim: "tool_use" in str(body_of(sim.posts[-1])["messages"]),
@@ -300,7 +300,9 @@ PLAIN = {"backoff_seconds", "max_wait_seconds"}
 @pytest.mark.parametrize("key", KEYS)
 def test_every_key_changes_what_it_says(key: str) -> None:
     if key in ELSEWHERE:
-        assert f"{key}=" in Path(__file__).with_name(ELSEWHERE[key]).read_text(encoding="utf-8")
+        assert f"{key}=" in Path(__file__).parent.joinpath(ELSEWHERE[key]).read_text(
+            encoding="utf-8"
+        )
         return
     look, by_default, value, then = CASES[key]
     base = Policy() if key in PLAIN else FAST
@@ -309,12 +311,12 @@ def test_every_key_changes_what_it_says(key: str) -> None:
 
 
 ELSEWHERE = {
-    "learned_file": "test_learned.py",
-    "tracing": "test_tracing.py",
-    "repair": "test_mending.py",
-    "auto_resume": "test_mending.py",
-    "quiet": "test_mending.py",
-    "chain_store": "test_responses_chain.py",
+    "learned_file": "limits/test_learned.py",
+    "tracing": "reports/test_tracing.py",
+    "repair": "engine/test_history_repair.py",
+    "auto_resume": "engine/test_history_repair.py",
+    "quiet": "engine/test_history_repair.py",
+    "chain_store": "providers/openai_responses/test_chain.py",
 }
 """Keys whose tests stand in a file of their own."""
 

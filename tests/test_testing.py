@@ -15,8 +15,8 @@ from support.rig import NEW, ask
 
 import continuation
 from continuation import Policy, Retrying
-from continuation.engine.table import Outcome
 from continuation.testing import ANSWER, SCENARIOS, Rehearsal, set_testing, simulate, simulator
+from continuation.types import Outcome
 
 __all__ = ["simulator"]
 

@@ -18,7 +18,7 @@ from continuation.types import Json
 from continuation.wire.json_values import as_json, as_text, dumps, parsed
 
 TEXT = "text"
-CALL = "tool_use"
+TOOL_CALL = "tool_use"
 """A call for the caller to run; what the provider runs itself has other types."""
 SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 """Calls that the provider runs itself; no request may carry one without its result."""
@@ -78,7 +78,7 @@ class Block:
     start: Json
     deltas: list[Json] = field(default_factory=list[Json])
     done: bool = False
-    proven: bool = True
+    args_verified: bool = True
     """A call's argument text came raw; `False` where the server has parsed it."""
     followed: bool = False
     """Another block began behind it."""
@@ -140,7 +140,7 @@ class Block:
 
     def begins(self, call: Json) -> bool:
         """Whether this call is what had arrived of another one."""
-        if call.get("type") != CALL or call.get("name") != self.start.get("name"):
+        if call.get("type") != TOOL_CALL or call.get("name") != self.start.get("name"):
             return False
         ours, theirs = as_json(parsed(self.arguments or "{}")), as_json(call.get("input"))
         return all(key in theirs and _starts(theirs[key], value) for key, value in ours.items())
@@ -172,14 +172,14 @@ class Block:
     @property
     def speaks(self) -> bool:
         """Whether a call's arguments would show that it was cut: only raw JSON does."""
-        return self.proven and not self.free and bool(self.arguments.strip())
+        return self.args_verified and not self.free and bool(self.arguments.strip())
 
     def whole(self, *, ended: bool) -> bool:
         """Whether a call's arguments are proven whole; `ended`: the message ended as it should."""
         raw = self.arguments.strip()
         if not raw or self.free:
             return self.done and (ended or self.followed)
-        return (self.proven or ended) and isinstance(parsed(raw), dict)
+        return (self.args_verified or ended) and isinstance(parsed(raw), dict)
 
 
 def answered(block: Block, blocks: Sequence[Block]) -> bool:
@@ -228,7 +228,7 @@ class Segment:
             self._half = None
         if event.get("mute") is not True:
             for last in self._unfollowed():
-                last.proven = last.followed = True  # the server had finished it
+                last.args_verified = last.followed = True  # the server had finished it
         before, self._ahead = self._ahead, None
         if before is not None and before.goes_on(event):
             before.done = False
@@ -236,7 +236,7 @@ class Segment:
             return
         block = Block(
             as_json(event.get("content_block")),
-            proven=not self.unary and event.get("proven") is not False,
+            args_verified=not self.unary and event.get("args_verified") is not False,
             loose=event.get("loose") is True,
             free=event.get("free") is True,
             sealed=event.get("sealed") is True,
@@ -267,8 +267,8 @@ class Segment:
     def reopen(self) -> None:
         """The same answer goes on in another attempt: forget how it ended."""
         self._ahead = self.blocks[-1] if self.blocks else None
-        calls = (block for block in self._unfollowed() if block.kind == CALL)
-        self._half = next((call for call in calls if not (call.proven or call.begun)), None)
+        calls = (block for block in self._unfollowed() if block.kind == TOOL_CALL)
+        self._half = next((call for call in calls if not (call.args_verified or call.begun)), None)
         # If it breaks off at once, the token that leads on from here is still good.
         self.delta = {"token": self.token} if self.token else {}
         self.usage, self.message = {}, {}
@@ -316,7 +316,7 @@ class Segment:
 
     @property
     def calls(self) -> list[Block]:
-        return [block for block in self.blocks if block.kind == CALL]
+        return [block for block in self.blocks if block.kind == TOOL_CALL]
 
     def carried(self, *, calls: bool) -> list[Block]:
         """Return the blocks that a later request may carry.
@@ -351,6 +351,6 @@ def _carried(block: Block, *, calls: bool) -> bool:
         return bool(block.text.strip())
     if block.kind in THINKING:
         return block.signed
-    if block.kind == CALL:
+    if block.kind == TOOL_CALL:
         return calls
     return block.done

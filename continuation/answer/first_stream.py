@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from continuation.answer.blocks import CALL, TEXT, THINKING, Segment
-from continuation.answer.form import Form
+from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Segment
+from continuation.answer.wire_codec import WireCodec
 from continuation.dialect import Settle
 from continuation.policy import Policy
-from continuation.types import PIECE, Ending, Enough, Json, Stop, Tape
+from continuation.types import PIECE, AttemptResult, Enough, Json, ReplayBuffer, Stop
 from continuation.wire import sse as _sse
 from continuation.wire.json_values import as_json, as_text
 
@@ -30,8 +30,8 @@ class Gate:
 
         `streamed`: the caller reads a stream; in a JSON body nothing is live.
         """
-        self._live_calls = streamed and policy.tool_stream == "live" and not hold_calls
-        self._live_thinking = streamed and policy.thinking_stream == "live"
+        self._live_calls = streamed and policy.stream_tool_calls == "live" and not hold_calls
+        self._live_thinking = streamed and policy.stream_thinking == "live"
         self._calls = False
         self.flowing = False
         """Deltas may be shown unseen."""
@@ -63,8 +63,10 @@ class Gate:
         return kind == "message_start" or self.flowing
 
     def _start(self, kind: str) -> bool:
-        live = (self._live_calls and kind == CALL) or (self._live_thinking and kind in THINKING)
-        self._calls = self._calls or (kind == CALL and not self._live_calls)
+        live = (self._live_calls and kind == TOOL_CALL) or (
+            self._live_thinking and kind in THINKING
+        )
+        self._calls = self._calls or (kind == TOOL_CALL and not self._live_calls)
         self.flowing = live and not self._calls
         self.blind = self.flowing or self._calls or kind != TEXT
         return self.flowing
@@ -78,40 +80,40 @@ class Gate:
 class FirstStream:
     """The caller's own attempt as server-sent events."""
 
-    def __init__(self, form: Form, tape: Tape, gate: Gate, settle: Settle) -> None:
+    def __init__(self, form: WireCodec, replay: ReplayBuffer, gate: Gate, settle: Settle) -> None:
         self._form = form
         self._reader = form.reader()
-        self._skim = form.skim()
-        self._blank = self._skim.blank
-        self._tape = tape
+        self._fast_path = form.fast_path()
+        self._blank = self._fast_path.blank
+        self._replay = replay
         self._gate = gate
         self._settle = settle
         self._seen = 0
         self._sketch = Segment()
-        self.settled: Ending | None = None
+        self.settled: AttemptResult | None = None
         """How the answer ended, once it may go out as it came; all further bytes pass."""
 
     def feed(self, chunk: bytes) -> bytes:
         """Return what of the tape may be shown now; `chunk` is already on it."""
         # The common case, events of flowing text, costs these looks and nothing else; a shell that
         # is in haste takes them itself.
-        tape = self._tape
-        if tape.flows is not None:
-            if tape.flows(chunk):
-                tape.sent = len(tape.raw)
+        replay = self._replay
+        if replay.flows is not None:
+            if replay.flows(chunk):
+                replay.sent = len(replay.raw)
                 return chunk
-            self._seen, tape.flows = tape.sent, None
-        sent = tape.sent
+            self._seen, replay.flows = replay.sent, None
+        sent = replay.sent
         try:
             return self._feed(chunk)
         except Enough:
             raise
         except Exception:
-            tape.sent = sent  # nothing is returned, so nothing was sent
+            replay.sent = sent  # nothing is returned, so nothing was sent
             raise
 
     def _feed(self, chunk: bytes) -> bytes:
-        raw = self._tape.raw
+        raw = self._replay.raw
         if self.settled is not None:
             return self._show(len(raw), chunk)
         end = len(raw)
@@ -123,7 +125,7 @@ class FirstStream:
         if not (
             gate.blind
             and end > self._seen
-            and self._skim.skips(raw, self._seen, end, flowing=gate.flowing)
+            and self._fast_path.skips(raw, self._seen, end, flowing=gate.flowing)
         ):
             return self._look(chunk)
         self._seen = end
@@ -131,19 +133,19 @@ class FirstStream:
             return b""
         shown = self._show(end, chunk)
         if end == len(raw):  # all that came so far was whole events, and is shown
-            self._tape.flows = self._skim.flows
+            self._replay.flows = self._fast_path.flows
         return shown
 
     def _show(self, end: int, chunk: bytes) -> bytes:
-        tape = self._tape
-        start, tape.sent = tape.sent, end
-        if end - start == len(chunk) and end == len(tape.raw):
+        replay = self._replay
+        start, replay.sent = replay.sent, end
+        if end - start == len(chunk) and end == len(replay.raw):
             return chunk
-        return bytes(memoryview(tape.raw)[start:end])
+        return bytes(memoryview(replay.raw)[start:end])
 
     def _look(self, chunk: bytes) -> bytes:
         """Read the new events one by one."""
-        raw = self._tape.raw
+        raw = self._replay.raw
         if not (raw.endswith(self._blank) or _sse.may_end(raw, self._seen, len(chunk))):
             return b""
         return self._read(_sse.frames(raw, self._seen))
@@ -160,7 +162,7 @@ class FirstStream:
                 shown += self._show(frame.end, b"")
             elif frame.empty or kinds == {"ping"}:
                 # No content, and it keeps the caller's connection alive.
-                shown += bytes(self._tape.raw[start : frame.end])
+                shown += bytes(self._replay.raw[start : frame.end])
             if "message_stop" in kinds:
                 return shown + self._end(shown)
             if "error" in kinds:
@@ -172,14 +174,14 @@ class FirstStream:
         sketch = self._sketch
         if self.settled or sketch.error or sketch.reason is None:
             return
-        if self._tape.flows is None and self._tape.raw[self._seen :].strip():
+        if self._replay.flows is None and self._replay.raw[self._seen :].strip():
             return
         if any(event.get("type") == "message_stop" for event in self._reader.eof()):
             self._settles()
 
     def frames(self) -> list[_sse.Frame]:
         """Return all events that have come, the last one too if it lacks only its blank line."""
-        return _sse.frames(self._tape.raw, final=True)
+        return _sse.frames(self._replay.raw, final=True)
 
     def _note(self, event: Json) -> None:
         if event["type"] in {"content_block_delta", "content_block_stop"}:
@@ -190,22 +192,22 @@ class FirstStream:
     def _end(self, shown: bytes) -> bytes:
         if not self._settles():
             raise Enough(shown)
-        tape = self._tape
-        if not shown and len(tape.raw) - tape.sent > PIECE:
-            tape.due = True
+        replay = self._replay
+        if not shown and len(replay.raw) - replay.sent > PIECE:
+            replay.due = True
             return b""
-        return self._show(len(tape.raw), b"")
+        return self._show(len(replay.raw), b"")
 
     def _settles(self) -> bool:
         """The answer has ended: whether it may go out as it came."""
         form, sketch = self._form, self._sketch
         stop = form.stop_of(sketch.reason, closed=True)
-        quick = Ending(
+        quick = AttemptResult(
             stop=Stop.END if stop is Stop.PAUSED else stop,
             raw=sketch.reason,
             id=form.identity(sketch.message),
             usage=form.read_usage(sketch.usage),
-            call=form.quick_calls(self._tape.raw, sketch),
+            call=form.quick_calls(self._replay.raw, sketch),
             text=True,
         )
         if self._settle(quick):

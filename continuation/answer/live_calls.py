@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from continuation.answer.blocks import CALL, Block
-from continuation.answer.sink import Sink
+from continuation.answer.blocks import TOOL_CALL, Block
+from continuation.answer.client_stream import ClientStream
 
 
 class LiveCalls:
@@ -15,9 +15,9 @@ class LiveCalls:
     same, not its text.
     """
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: ClientStream) -> None:
         self._sink = sink
-        self._awaited = [block for block in sink.blocks if block.kind == CALL]
+        self._awaited = [block for block in sink.blocks if block.kind == TOOL_CALL]
 
     def __bool__(self) -> bool:
         """Whether a call was shown that has not been repeated yet."""

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from continuation.answer.blocks import TEXT, THINKING, Block, Segment
-from continuation.answer.form import Form
-from continuation.types import CallState, Stop, StreamError
+from continuation.answer.wire_codec import WireCodec
+from continuation.types import Stop, StreamError, ToolCallState
 from continuation.wire.error_body import word
 
 
-def call_state(segment: Segment, stop: Stop) -> CallState:
+def call_state(segment: Segment, stop: Stop) -> ToolCallState:
     """Return how the attempt's calls stand; one that was cut makes all of them cut."""
     calls = segment.calls
     if not calls:
-        return CallState.NONE
+        return ToolCallState.NONE
     ended = stop is Stop.END
     if segment.unary and not ended and segment.blocks[-1] is calls[-1]:
-        return CallState.CUT
+        return ToolCallState.CUT
     whole = all(call.whole(ended=ended) for call in calls)
-    return CallState.WHOLE if whole else CallState.CUT
+    return ToolCallState.WHOLE if whole else ToolCallState.CUT
 
 
-def unknown_block(segment: Segment, form: Form) -> str | None:
+def unknown_block(segment: Segment, form: WireCodec) -> str | None:
     """Say which block no later attempt can go on from; `None`: there is none."""
     kinds = (block.kind for block in segment.blocks)
     unknown = next((kind for kind in kinds if not form.knows(kind)), None)
@@ -32,7 +32,7 @@ def waiting(segment: Segment) -> int:
     return sum(len(b.text) for b in segment.blocks if b.kind == TEXT and not b.begun)
 
 
-def carried(segment: Segment, form: Form) -> list[Block]:
+def carried(segment: Segment, form: WireCodec) -> list[Block]:
     """Return the blocks that a later request of this format may carry."""
     blocks = segment.blocks
     kept = [b for b in segment.carried(calls=False) if form.carries(b, blocks)]

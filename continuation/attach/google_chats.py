@@ -17,11 +17,11 @@ from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import AbstractContextManager, aclosing, closing, contextmanager, nullcontext
 from typing import Any
 
-from continuation.config.override import override
-from continuation.engine.table import Outcome
+from continuation.config.overrides import override
 from continuation.providers.gemini.parts import joined, plain
 from continuation.reports.recent import find
 from continuation.reports.report import last_report
+from continuation.types import Outcome
 
 _OURS = frozenset({Outcome.HEALED, Outcome.PARTIAL, Outcome.TRUNCATED, Outcome.STALLED})
 """Of turns that have an answer, and were cut."""

@@ -24,9 +24,9 @@ import anyio
 import httpx2
 
 from continuation.attach.session import CLOSED, Session, head_of
-from continuation.config.override import checked
-from continuation.config.override import take as take_override
-from continuation.engine.commands import Command, Read, Relay, Reply, Send, Show, Wait
+from continuation.config.overrides import checked
+from continuation.config.overrides import take as take_override
+from continuation.engine.commands import Command, Emit, Read, Reply, Send, StreamBody, Wait
 from continuation.engine.engine import Engine
 from continuation.engine.turn import Turn
 from continuation.types import Request
@@ -137,16 +137,16 @@ class HealedStream(Session, httpx2.SyncByteStream):
 
     def __iter__(self) -> Iterator[bytes]:
         while (command := self._next()) is not None:
-            if isinstance(command, Relay):
+            if isinstance(command, StreamBody):
                 # Here as in the twin: a generator of its own would cost each chunk a hop.
-                live, tape = cast("httpx2.Response", self._live), self._turn.tape
+                live, replay = cast("httpx2.Response", self._live), self._turn.replay
                 take, chunks = self._taker(command), self._begin(live)
                 try:
                     for chunk in chunks:
                         if shown := take(chunk):
                             yield shown
-                        elif tape.due:
-                            yield from tape.pieces()
+                        elif replay.due:
+                            yield from replay.pieces()
                         if self._over:
                             break
                 except Exception as error:
@@ -154,7 +154,7 @@ class HealedStream(Session, httpx2.SyncByteStream):
                 finally:
                     self._chunks = None
                     live.close()
-            elif isinstance(command, Show):
+            elif isinstance(command, Emit):
                 yield command.data
             else:
                 self._reply = self._perform(command)
@@ -215,15 +215,15 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while (command := self._next()) is not None:
-            if isinstance(command, Relay):
-                live, tape = cast("httpx2.Response", self._live), self._turn.tape
+            if isinstance(command, StreamBody):
+                live, replay = cast("httpx2.Response", self._live), self._turn.replay
                 take, chunks = self._taker(command), _chunks(live)
                 try:
                     async for chunk in chunks:
                         if shown := take(chunk):
                             yield shown
-                        elif tape.due:
-                            for piece in tape.pieces():
+                        elif replay.due:
+                            for piece in replay.pieces():
                                 yield piece
                         if self._over:
                             break
@@ -231,7 +231,7 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
                     self._fail(error)
                 finally:
                     await _leave(chunks, live)
-            elif isinstance(command, Show):
+            elif isinstance(command, Emit):
                 yield command.data
             else:
                 self._reply = await self._perform(command)

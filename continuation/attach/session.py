@@ -11,10 +11,9 @@ from typing import Any, cast
 import httpx2
 
 from continuation.dialect import Feed
-from continuation.engine.commands import Attach, Command, Raise, Relay, Reply, Send, Show
-from continuation.engine.table import Outcome
+from continuation.engine.commands import Attach, Command, Emit, Raise, Reply, Send, StreamBody
 from continuation.engine.turn import Turn
-from continuation.types import Enough, Head, Outgoing
+from continuation.types import Enough, Head, Outcome, Outgoing
 
 logger = logging.getLogger("continuation")
 
@@ -79,24 +78,24 @@ class Session:
         if isinstance(command, Raise):
             self._stop()
             raise command.error
-        if isinstance(command, Show):
+        if isinstance(command, Emit):
             self._note()
         return command
 
     def _note(self) -> None:
         """Note how the answer would end from here on, now that the caller gets what is shown."""
-        tape = self._turn.tape
+        replay = self._turn.replay
         # The report is written before the last bytes go out; after them there is nothing to say.
         ended = self._turn.recorder.finished is not None
-        self._closing = b"" if ended else tape.closing
+        self._closing = b"" if ended else replay.closing
 
-    def _taker(self, relay: Relay) -> Feed:
+    def _taker(self, relay: StreamBody) -> Feed:
         """Return what gives the engine the next bytes, and says which may be shown now.
 
         It runs once for each chunk of every answer, hence over locals.
         """
-        feed, tape = relay.feed, self._turn.tape
-        raw = relay.tape.raw if relay.tape is not None else None
+        feed, replay = relay.feed, self._turn.replay
+        raw = relay.replay.raw if relay.replay is not None else None
         self._relayed, self._over = True, False
 
         def take(chunk: bytes) -> bytes:
@@ -104,8 +103,8 @@ class Session:
             try:
                 if raw is not None:
                     raw += chunk
-                    if (flows := tape.flows) is not None and flows(chunk):
-                        tape.sent = len(raw)
+                    if (flows := replay.flows) is not None and flows(chunk):
+                        replay.sent = len(raw)
                         return chunk
                 shown = feed(chunk)
             except Enough as enough:
@@ -117,7 +116,7 @@ class Session:
                 feed, raw = _as_it_came, None
                 return self._break(bug)
             if shown and raw is None:
-                self._closing = tape.closing
+                self._closing = replay.closing
             return shown
 
         return take
@@ -150,8 +149,8 @@ class Session:
         """Our own code failed between two commands: say what is safe to do instead."""
         rest = self._break(bug)
         if self._attached and not self._relayed:
-            return Relay(_as_it_came)
-        return Show(rest)
+            return StreamBody(_as_it_came)
+        return Emit(rest)
 
     def _break(self, bug: Exception) -> bytes:
         """Leave the engine; return the bytes that end the caller's answer."""
@@ -163,11 +162,11 @@ class Session:
 
     def _rest(self) -> bytes:
         """Return what closes the answer validly where it stands, or else the provider's bytes."""
-        tape = self._turn.tape
+        replay = self._turn.replay
         closing = self._closing
-        if closing is None and tape.sent:
-            closing = tape.closing
-        return bytes(tape.raw[tape.sent :]) if closing is None else closing
+        if closing is None and replay.sent:
+            closing = replay.closing
+        return bytes(replay.raw[replay.sent :]) if closing is None else closing
 
     def _report(self, outcome: Outcome, reason: str) -> None:
         try:

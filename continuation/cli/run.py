@@ -126,7 +126,7 @@ def _config(arguments: argparse.Namespace) -> Config:
     config = in_force(arguments.config)
     if arguments.max_tokens:
         return config
-    return config.but("no --max-tokens", first_limit="ceiling")
+    return config.but("no --max-tokens", initial_limit="ceiling")
 
 
 # -- the turn ------------------------------------------------------------------------------------

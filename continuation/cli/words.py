@@ -22,7 +22,7 @@ _AROUND = 16
 _WAYS = {
     "prefill": "going on from a prefill",
     "prompt": "asked to go on",
-    "guide": "asked for the call again, in smaller pieces",
+    "retry_smaller": "asked for the call again, in smaller pieces",
     "resend": "the same request again",
     "token": "going on by the provider's own token",
 }

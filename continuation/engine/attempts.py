@@ -7,14 +7,23 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from continuation.dialect import Call
+from continuation.dialect import ProviderRequest
 from continuation.engine.backoff import capped, pause
 from continuation.engine.budget import Budget
 from continuation.engine.commands import Command, Read, Reply, Script, Send, Wait
 from continuation.policy import Policy
 from continuation.reports.recent import request_id_in
 from continuation.reports.report import Attempt, Recorder, Retrying
-from continuation.types import Ending, Head, Mode, Outgoing, Refusal, Refused, StreamError, Way
+from continuation.types import (
+    AttemptResult,
+    ClassifiedError,
+    ErrorKind,
+    Head,
+    Mode,
+    Outgoing,
+    StreamError,
+    Way,
+)
 
 LESSONS = 2
 """How often one attempt may be repeated because its limit or its form was refused."""
@@ -24,7 +33,7 @@ _LOOKUP_SECONDS = 5.0
 Build: TypeAlias = Callable[[int | None, Way], Outgoing]
 """Makes an attempt's request for a limit and a way; called again after a lesson."""
 
-Classify: TypeAlias = Callable[[Head, bytes], Refused]
+Classify: TypeAlias = Callable[[Head, bytes], ClassifiedError]
 """Says what an error answer means; the next request is built with what it teaches."""
 
 
@@ -39,7 +48,7 @@ class Opened:
 
 def _limited(reply: Reply, mode: Mode) -> bool:
     """A rate limit that met an escalation: the raised limit may be its cause."""
-    again = mode in {Mode.FRESH, Mode.BEHIND}
+    again = mode in {Mode.REPLACE, Mode.APPEND_TAIL}
     return again and isinstance(reply, Head) and reply.status == 429
 
 
@@ -78,7 +87,7 @@ class Attempts:
         self._recorder.live = self._described()
         return reply
 
-    def record(self, ending: Ending | None = None, error: str | None = None) -> None:
+    def record(self, ending: AttemptResult | None = None, error: str | None = None) -> None:
         """The upstream call is over."""
         if ending is not None and ending.error is not None:
             told = isinstance(ending.error, StreamError)
@@ -87,7 +96,7 @@ class Attempts:
         self._recorder.live = None
         self._recorder.attempts.append(self._described(ending, error))
 
-    def _described(self, ending: Ending | None = None, error: str | None = None) -> Attempt:
+    def _described(self, ending: AttemptResult | None = None, error: str | None = None) -> Attempt:
         """Describe the call as far as it has come."""
         headers = self._head.headers if self._head is not None else dict[str, str]()
         now = self._now()
@@ -128,7 +137,7 @@ class Attempts:
             if lessons and (quota := self._budget.quota(refused, limit)) is not None:
                 lessons -= 1  # no wait would make room for more
                 limit = quota
-            elif refused.kind is Refusal.BUSY and tries < self._policy.max_retries:
+            elif refused.kind is ErrorKind.RETRYABLE and tries < self._policy.max_retries:
                 tries += 1
                 if not (yield from self._wait(reply, refused, tries)):
                     return None
@@ -136,12 +145,12 @@ class Attempts:
                 limit = smaller
             elif lessons and self._budget.learn(refused, limit):
                 lessons -= 1
-                way = Way.PROMPT if refused.kind is Refusal.PREFILL else way
+                way = Way.PROMPT if refused.kind is ErrorKind.PREFILL else way
                 limit = refused.maximum or limit
             else:
                 return None
 
-    def ask_ceiling(self, call: Call) -> Script:
+    def ask_ceiling(self, call: ProviderRequest) -> Script:
         """Ask the provider for the model's ceiling, once per model and only after a cut."""
         wanted = self._policy.models_endpoint and self._policy.escalate
         outgoing = call.lookup() if wanted and not self._budget.ceiling_known else None
@@ -162,7 +171,9 @@ class Attempts:
         if seconds:
             yield Wait(max(0.0, min(capped(seconds), self._budget.patience)))
 
-    def _wait(self, reply: Reply, refused: Refused, tries: int) -> Generator[Command, Reply, bool]:
+    def _wait(
+        self, reply: Reply, refused: ClassifiedError, tries: int
+    ) -> Generator[Command, Reply, bool]:
         seconds = pause(reply, tries - 1, self._policy, random.random(), refused.wait)
         if seconds is None or (seconds := capped(seconds)) >= self._budget.patience:
             return False
@@ -171,8 +182,8 @@ class Attempts:
         return True
 
 
-def _refused(reply: Reply, classify: Classify) -> Generator[Command, Reply, Refused]:
+def _refused(reply: Reply, classify: Classify) -> Generator[Command, Reply, ClassifiedError]:
     if not isinstance(reply, Head):
-        return Refused(Refusal.BUSY, type(reply).__name__)
+        return ClassifiedError(ErrorKind.RETRYABLE, type(reply).__name__)
     body = yield Read()
     return classify(reply, body if isinstance(body, bytes) else b"")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable
 
-from continuation.dialect import Call, Dialect
+from continuation.dialect import Dialect, ProviderRequest
 from continuation.engine.table import Action
 from continuation.limits import Learned, ModelLimits, clamp, find
 from continuation.policy import Policy
 from continuation.reports.report import Lesson, Report
-from continuation.types import Refusal, Refused
+from continuation.types import ClassifiedError, ErrorKind
 
 MARGIN = 1024
 """Tokens left free in the window: our prompt, and what counting gets wrong."""
@@ -41,7 +41,7 @@ class Budget:
         self.drops = policy.max_drop_recoveries
         self.escalated = False
         self.stepped = False
-        self.may_guide = policy.cut_call == "guide"
+        self.may_retry_smaller = policy.truncated_tool_call == "retry_smaller"
         self.may_calm = policy.less_thinking
         self.lessons: list[Lesson] = []
         """What was learned in this turn."""
@@ -53,9 +53,9 @@ class Budget:
         self._now = now
         self._started = now()
         self._deadline: float | None = None
-        self._call: Call | None = None
+        self._call: ProviderRequest | None = None
 
-    def read(self, call: Call, key: Hashable, timeout: float | None) -> None:
+    def read(self, call: ProviderRequest, key: Hashable, timeout: float | None) -> None:
         """Take the caller's own limits: its output limit, and its timeout if it chose one."""
         self.limit, self.key, self._call = call.limit, key, call
         self._least = call.limit or 1
@@ -121,10 +121,10 @@ class Budget:
         """Whether the limit can still be raised at all: where nothing is generated twice."""
         return self.limit is None or self.target(so_far, onward=False) > self.limit
 
-    def raised_first(self, call: Call) -> int | None:
+    def raised_first(self, call: ProviderRequest) -> int | None:
         """Return the limit to send instead of the caller's, if policy or memory say so."""
         limit = 0
-        if self._policy.first_limit == "ceiling":
+        if self._policy.initial_limit == "ceiling":
             limit = self.ceiling
         elif self._policy.remember_limit:
             limit = self._learned.get_raised(self.key) or 0
@@ -151,8 +151,8 @@ class Budget:
             if self._policy.remember_limit:
                 self._learned.remember_raised(self.key, target)
                 self.lessons.append(Lesson("raised", target, "escalation"))
-        elif action is Action.GUIDE:
-            self.may_guide = False
+        elif action is Action.RETRY_SMALLER:
+            self.may_retry_smaller = False
         elif action is Action.THINK_LESS:
             self.may_calm = False
         elif action is Action.RESUME:
@@ -207,12 +207,12 @@ class Budget:
         self.stepped = True
         return smaller
 
-    def quota(self, refused: Refused, limit: int | None) -> int | None:
+    def quota(self, refused: ClassifiedError, limit: int | None) -> int | None:
         """Return the limit to go down to when a rate limit has room for a smaller one only.
 
         Never below the caller's own limit: that one was worth a try as it stood.
         """
-        most = refused.maximum if refused.kind is Refusal.BUSY else None
+        most = refused.maximum if refused.kind is ErrorKind.RETRYABLE else None
         if most is None or limit is None or not self._least <= most < limit:
             return None
         self.forget_raised()
@@ -220,21 +220,21 @@ class Budget:
 
     # --- lessons -----------------------------------------------------------------------------
 
-    def learn(self, refused: Refused, limit: int | None) -> bool:
+    def learn(self, refused: ClassifiedError, limit: int | None) -> bool:
         """Take the lesson of a refusal; whether it makes another try worth it."""
-        if refused.kind is Refusal.PREFILL:
+        if refused.kind is ErrorKind.PREFILL:
             self._learned.refuse_prefill(self.key)
             self.lessons.append(Lesson("prefill", 0, "refusal"))
             return True
-        if refused.kind is Refusal.FORM:
+        if refused.kind is ErrorKind.UNSUPPORTED_PARAMETER:
             return True
         if refused.maximum is None or limit is None or not 0 < refused.maximum < limit:
             return False
-        if refused.kind is Refusal.CEILING:
+        if refused.kind is ErrorKind.CEILING:
             # What is left of the window in this request is no lesson for the next one.
             self._learned.learn_ceiling(self.key, refused.maximum)
             self.lessons.append(Lesson("ceiling", refused.maximum, "refusal"))
-        return refused.kind in {Refusal.CEILING, Refusal.ROOM}
+        return refused.kind in {ErrorKind.CEILING, ErrorKind.CONTEXT_OVERFLOW}
 
     def prefill_refused(self) -> bool:
         return self._learned.prefill_refused(self.key)

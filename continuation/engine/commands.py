@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from continuation.dialect import Feed
-from continuation.types import Head, Outgoing, Tape
+from continuation.types import Head, Outgoing, ReplayBuffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +25,19 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Relay:
+class StreamBody:
     """Pass the live response's bytes through `feed`, show what it returns.
 
     Reply: `None` at the end of the bytes or at `Enough`, else the exception they ended with.
     """
 
     feed: Feed
-    tape: Tape | None = None
+    replay: ReplayBuffer | None = None
     """Where the shell notes the bytes first; only for the caller's own attempt."""
 
 
 @dataclass(frozen=True, slots=True)
-class Show:
+class Emit:
     """Give these bytes to the caller."""
 
     data: bytes
@@ -56,7 +56,7 @@ class Attach:
 
 
 @dataclass(frozen=True, slots=True)
-class Hand:
+class PassThrough:
     """Hand the live response over as it is; the turn is none of ours."""
 
 
@@ -67,6 +67,6 @@ class Raise:
     error: BaseException
 
 
-Command: TypeAlias = Send | Read | Relay | Show | Wait | Attach | Hand | Raise
+Command: TypeAlias = Send | Read | StreamBody | Emit | Wait | Attach | PassThrough | Raise
 Reply: TypeAlias = "Head | bytes | BaseException | None"
 Script: TypeAlias = Generator[Command, Reply, None]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from continuation.config import Config, load
-from continuation.config.override import current
+from continuation.config.overrides import current
 from continuation.dialect import Dialect
 from continuation.engine.turn import Turn
 from continuation.limits import Learned

@@ -9,32 +9,34 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from continuation.dialect import Answer
+from continuation.dialect import MessageBuilder
 from continuation.seams.seam import is_loop
-from continuation.types import CallState, Ending, Stop
+from continuation.types import AttemptResult, Stop, ToolCallState
 
 
-def passes(ending: Ending) -> bool:
+def passes(ending: AttemptResult) -> bool:
     """Whether nothing but its label could speak against a first answer, and it does not."""
-    cut = ending.stop in {Stop.LENGTH, Stop.DROPPED} or ending.call is CallState.CUT
-    half = ending.stop is Stop.WINDOW and ending.call is not CallState.NONE
+    cut = ending.stop in {Stop.LENGTH, Stop.DROPPED} or ending.call is ToolCallState.CUT
+    half = ending.stop is Stop.WINDOW and ending.call is not ToolCallState.NONE
     return not (cut or half)
 
 
-def suspect(ending: Ending, limit: int | None) -> bool:
+def suspect(ending: AttemptResult, limit: int | None) -> bool:
     """Whether an answer that is called finished used up its whole limit."""
     output = ending.usage.output if ending.usage else None
     used_up = output is not None and limit is not None and output >= limit
     return used_up and ending.stop is Stop.END
 
 
-def judged(ending: Ending, answer: Answer, limit: int | None, *, structured: bool) -> Ending:
+def judged(
+    ending: AttemptResult, answer: MessageBuilder, limit: int | None, *, structured: bool
+) -> AttemptResult:
     """Return an ending under the label it deserves, after a look at what the answer holds.
 
     `limit`: the one that was sent; `None` where the label alone is to count.
     """
     if ending.stop is Stop.END and _cut_call(ending, limit):
-        ending = replace(ending, stop=Stop.LENGTH, call=CallState.CUT)
+        ending = replace(ending, stop=Stop.LENGTH, call=ToolCallState.CUT)
     elif suspect(ending, limit) and _stops_short(ending, answer, structured=structured):
         ending = replace(ending, stop=Stop.LENGTH)
     if ending.stop is Stop.LENGTH and not ending.stalled:
@@ -42,32 +44,32 @@ def judged(ending: Ending, answer: Answer, limit: int | None, *, structured: boo
     return ending
 
 
-def _cut_call(ending: Ending, limit: int | None) -> bool:
+def _cut_call(ending: AttemptResult, limit: int | None) -> bool:
     """Whether the last call was cut: its arguments show it, or hide it at exactly the limit.
 
     Beyond the limit is no evidence here: some servers count thinking that the limit does not.
     """
-    if ending.call is not CallState.WHOLE or ending.proven:
-        return ending.call is CallState.CUT
+    if ending.call is not ToolCallState.WHOLE or ending.args_verified:
+        return ending.call is ToolCallState.CUT
     return limit is not None and ending.usage is not None and ending.usage.output == limit
 
 
-def _stops_short(ending: Ending, answer: Answer, *, structured: bool) -> bool:
+def _stops_short(ending: AttemptResult, answer: MessageBuilder, *, structured: bool) -> bool:
     """Whether text that used up its limit ends where no text ends."""
-    if ending.call is not CallState.NONE:
+    if ending.call is not ToolCallState.NONE:
         return False
     text = answer.open_text
-    if not (text or ending.text or ending.stuck):
+    if not (text or ending.text or ending.not_resumable):
         return True  # all of it went into thinking
     half = structured and bool(text) and not answer.parses()
     return half or text[-1:].isalnum()
 
 
-def better(new: Ending, held: Ending) -> bool:
+def better(new: AttemptResult, held: AttemptResult) -> bool:
     """Whether an answer that was generated anew takes the place of the one in hand."""
     if new.shown:
         return True
-    if new.stop is Stop.END and (new.text or new.call is not CallState.NONE):
+    if new.stop is Stop.END and (new.text or new.call is not ToolCallState.NONE):
         return True
     if new.stop in {Stop.END, Stop.REFUSED}:  # it says nothing, or not what was asked for
         return not held.text
@@ -76,12 +78,12 @@ def better(new: Ending, held: Ending) -> bool:
     return new.length >= held.length
 
 
-def follows(new: Ending) -> bool:
+def follows(new: AttemptResult) -> bool:
     """Whether an answer that was generated anew ends the turn behind what was shown of another."""
-    return new.fresh and new.stop is not Stop.DROPPED
+    return new.made_progress and new.stop is not Stop.DROPPED
 
 
-def restored(held: Ending, new: Ending | None, *, resendable: bool) -> Ending:
+def restored(held: AttemptResult, new: AttemptResult | None, *, resendable: bool) -> AttemptResult:
     """Return how the turn stands when an attempt that was to better it did not.
 
     `new` is how that attempt ended, `None` if it failed for good; `resendable`: one more drop can

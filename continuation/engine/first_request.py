@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from continuation.dialect import Call, Dialect
+from continuation.dialect import Dialect, ProviderRequest
 from continuation.engine import history_repair as mending
 from continuation.engine.attempts import Attempts
 from continuation.engine.budget import Budget
@@ -16,7 +16,7 @@ from continuation.engine.commands import Command, Read, Reply
 from continuation.engine.table import Action
 from continuation.policy import Policy
 from continuation.reports.report import Recorder, Repair, Repairing
-from continuation.types import Head, Mode, Outgoing, Refusal
+from continuation.types import ErrorKind, Head, Mode, Outgoing
 
 
 class Opening:
@@ -25,7 +25,7 @@ class Opening:
     def __init__(
         self,
         dialect: Dialect,
-        call: Call,
+        call: ProviderRequest,
         policy: Policy,
         budget: Budget,
         attempts: Attempts,
@@ -87,7 +87,7 @@ class Opening:
         """An error that means "the limit was used up by thinking" is a cut answer: escalate."""
         below = self._budget.below(self._recorder.draft())
         refused = self.call.refused(head, body) if below else None
-        if refused is None or refused.kind is not Refusal.SPENT:
+        if refused is None or refused.kind is not ErrorKind.LIMIT_CONSUMED:
             return head
         self._attempts.record(error=refused.error)
         self._recorder.rows.append("refused: the limit was spent without a word")

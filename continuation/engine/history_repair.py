@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from continuation.dialect import Call, Dialect
+from continuation.dialect import Dialect, ProviderRequest
 from continuation.policy import Policy
 from continuation.types import Head, Outgoing
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("continuation")
 
-_left: WeakSet[Call] = WeakSet()
+_left: WeakSet[ProviderRequest] = WeakSet()
 """Requests whose history the policy's callable wanted left as it is: it is not asked again."""
 
 STATUSES = frozenset({400, 404, 422})
@@ -30,7 +30,7 @@ STATUSES = frozenset({400, 404, 422})
 class Mended:
     """The caller's request with a valid history."""
 
-    call: Call
+    call: ProviderRequest
     outgoing: Outgoing
     changes: tuple[Change, ...]
     code: str
@@ -38,7 +38,7 @@ class Mended:
 
 
 def after_refusal(
-    dialect: Dialect, call: Call, head: Head, answer: bytes, policy: Policy
+    dialect: Dialect, call: ProviderRequest, head: Head, answer: bytes, policy: Policy
 ) -> Mended | None:
     """Repair a request that was refused for its history; `None` when that is not why, or no help.
 
@@ -57,7 +57,7 @@ def after_refusal(
     return _mended(call, _unless_left(call, repair, policy), error.code, policy)
 
 
-def before_sending(dialect: Dialect, call: Call, policy: Policy) -> Mended | None:
+def before_sending(dialect: Dialect, call: ProviderRequest, policy: Policy) -> Mended | None:
     """Repair a request before it is sent; `None` when it is valid."""
     if (amended := call.amended(policy)) is not None:
         return _amended(amended)
@@ -71,11 +71,13 @@ def before_sending(dialect: Dialect, call: Call, policy: Policy) -> Mended | Non
     return _mended(call, repaired, code, policy)
 
 
-def _amended(call: Call) -> Mended:
+def _amended(call: ProviderRequest) -> Mended:
     return Mended(call, call.outgoing({}), (), "amended")
 
 
-def _unless_left(call: Call, repair: Callable[..., Repaired], policy: Policy) -> Repaired:
+def _unless_left(
+    call: ProviderRequest, repair: Callable[..., Repaired], policy: Policy
+) -> Repaired:
     """Repair, unless the policy's callable wants a new session rather than this one mended."""
     from continuation.history import NewSessionWanted, Repaired
 
@@ -91,9 +93,11 @@ def _policy(policy: Policy) -> RepairPolicy:
     """What holds for a request on its way out: whoever ran its open calls has given up on them."""
     from continuation.history import RepairPolicy
 
-    if callable(policy.open_calls):
-        return RepairPolicy(open_calls="ask", ask=_Once(policy.open_calls), live=False)
-    return RepairPolicy(open_calls=policy.open_calls, live=False)
+    if callable(policy.unanswered_tool_calls):
+        return RepairPolicy(
+            unanswered_tool_calls="ask", ask=_Once(policy.unanswered_tool_calls), live=False
+        )
+    return RepairPolicy(unanswered_tool_calls=policy.unanswered_tool_calls, live=False)
 
 
 class _Once:
@@ -110,7 +114,7 @@ class _Once:
         return self._said[key]
 
 
-def _mended(call: Call, repaired: Repaired, code: str, policy: Policy) -> Mended | None:
+def _mended(call: ProviderRequest, repaired: Repaired, code: str, policy: Policy) -> Mended | None:
     if not repaired.changes:
         return None
     body: Mapping[str, Any] = repaired.body

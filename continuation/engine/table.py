@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from continuation.types import CallState, Stop
+from continuation.types import Outcome, Stop, ToolCallState
 
 
 class Action(StrEnum):
@@ -20,8 +20,8 @@ class Action(StrEnum):
     """End the turn with the provider's own stop reason."""
     STOP = "stop"
     """End the turn with a synthetic STOP (or the truth, by policy)."""
-    CUT_CALL = "cut_call"
-    """End the turn; the cut call is treated by the policy `cut_call`."""
+    CUT_CALL = "truncated_tool_call"
+    """End the turn; the cut call is treated by the policy `truncated_tool_call`."""
     RAISE = "raise"
     """There is nothing in hand: the caller gets the first attempt's error."""
     ESCALATE = "escalate"
@@ -41,27 +41,8 @@ class Action(StrEnum):
     """The same after a drop: nothing came behind the provider's last token."""
     THINK_LESS = "think_less"
     """The same request at the ceiling, with less thinking; its answer replaces what we hold."""
-    GUIDE = "guide"
+    RETRY_SMALLER = "retry_smaller"
     """One more attempt without the cut call, asking for smaller pieces."""
-
-
-class Outcome(StrEnum):
-    """What became of a turn, as its report says it."""
-
-    COMPLETE = "complete"
-    """The provider's answer was not cut."""
-    HEALED = "healed"
-    """It was cut, and is whole now."""
-    PARTIAL = "partial"
-    """It was cut and could not be made whole: `reason` says why."""
-    TRUNCATED = "truncated"
-    """It is still cut, and ends with the provider's own truncation reason."""
-    STALLED = "stalled"
-    """The model only repeated itself."""
-    UNTOUCHED = "untouched"
-    """Not ours to heal: `reason` says why."""
-    FAILED = "failed"
-    """Nothing was in hand: the caller got the error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +51,7 @@ class Situation:
 
     stop: Stop
     text: bool = False
-    call: CallState = CallState.NONE
+    call: ToolCallState = ToolCallState.NONE
     shown: bool = False
     structured: bool = False
     liftable: bool = False
@@ -87,9 +68,9 @@ class Situation:
     """It was not the first attempt."""
     opened: bool = True
     """At least one event of the attempt arrived."""
-    fresh: bool = True
+    made_progress: bool = True
     stalled: bool = False
-    stuck: str | None = None
+    not_resumable: str | None = None
     failed: bool = False
     """The attempt failed for good, its retries included."""
     spent: str | None = None
@@ -100,7 +81,7 @@ class Situation:
     """A resumption after a drop is left."""
     think_less: bool = False
     """Policy asks for one attempt with less thinking, the request has less, and it was not made."""
-    guide: bool = False
+    retry_smaller: bool = False
     """Policy asks for one guided attempt, and it was not made yet."""
 
 
@@ -134,7 +115,7 @@ def _dropped(s: Situation) -> bool:
 
 
 def _has_call(s: Situation) -> bool:
-    return s.call is not CallState.NONE
+    return s.call is not ToolCallState.NONE
 
 
 ROWS: tuple[Row, ...] = (
@@ -161,7 +142,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "a recovery was empty",
-        lambda s: s.recovering and not s.fresh and not _dropped(s),
+        lambda s: s.recovering and not s.made_progress and not _dropped(s),
         Action.STOP,
         Outcome.PARTIAL,
         "recovery was empty",
@@ -180,7 +161,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "the context window is full, a call was cut",
-        lambda s: s.stop is Stop.WINDOW and s.call is CallState.CUT,
+        lambda s: s.stop is Stop.WINDOW and s.call is ToolCallState.CUT,
         Action.CUT_CALL,
         Outcome.TRUNCATED,
         "context window full",
@@ -209,7 +190,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "a budget is spent, a call was cut",
-        lambda s: s.spent is not None and s.call is CallState.CUT,
+        lambda s: s.spent is not None and s.call is ToolCallState.CUT,
         Action.CUT_CALL,
         Outcome.PARTIAL,
     ),
@@ -237,12 +218,12 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "dropped, visible text, no call",
-        lambda s: _dropped(s) and s.drops and s.stuck is None,
+        lambda s: _dropped(s) and s.drops and s.not_resumable is None,
         Action.RESUME,
     ),
     Row(
         "dropped, a call stays cut",
-        lambda s: _dropped(s) and s.call is CallState.CUT,
+        lambda s: _dropped(s) and s.call is ToolCallState.CUT,
         Action.CUT_CALL,
         Outcome.PARTIAL,
         "stream dropped",
@@ -280,26 +261,26 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "cut at the ceiling, a call cut, guidance asked for",
-        lambda s: _cut(s) and s.call is CallState.CUT and s.guide and _can_lift(s),
-        Action.GUIDE,
+        lambda s: _cut(s) and s.call is ToolCallState.CUT and s.retry_smaller and _can_lift(s),
+        Action.RETRY_SMALLER,
     ),
     Row(
         "cut at the ceiling, a call cut",
-        lambda s: _cut(s) and s.call is CallState.CUT,
+        lambda s: _cut(s) and s.call is ToolCallState.CUT,
         Action.CUT_CALL,
         Outcome.TRUNCATED,
         "a function call was cut at the ceiling",
     ),
     Row(
         "cut at the ceiling, calls whole",
-        lambda s: _cut(s) and s.call is CallState.WHOLE,
+        lambda s: _cut(s) and s.call is ToolCallState.WHOLE,
         Action.FINISH,
         Outcome.TRUNCATED,
         "cut at the ceiling after a function call",
     ),
     Row(
         "cut at the ceiling, the turn cannot be gone on from",
-        lambda s: _cut(s) and s.stuck is not None,
+        lambda s: _cut(s) and s.not_resumable is not None,
         Action.FINISH,
         Outcome.TRUNCATED,
     ),
@@ -347,7 +328,7 @@ def _must_repeat(s: Situation) -> bool:
 
 
 def _can_recover(s: Situation) -> bool:
-    return s.text and not _has_call(s) and s.stuck is None and _can_lift(s)
+    return s.text and not _has_call(s) and s.not_resumable is None and _can_lift(s)
 
 
 def _can_lift(s: Situation) -> bool:
@@ -358,5 +339,5 @@ def decide(situation: Situation) -> Decision:
     """Return what the first fitting row says. Total: every situation has a row."""
     row = next(row for row in ROWS if row.fits(situation))
     told = row.outcome not in {None, Outcome.COMPLETE, Outcome.HEALED}
-    reason = row.reason or situation.spent or situation.stuck if told else None
+    reason = row.reason or situation.spent or situation.not_resumable if told else None
     return Decision(row.name, row.action, row.outcome, reason)

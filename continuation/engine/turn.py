@@ -10,10 +10,10 @@ place that knows what bytes mean.
 
 Two rules shape the code:
 
-* What was shown cannot be unshown. So an `Answer` keeps back all that may still have to go, and an
-  answer that is to replace an unshown one is built beside it (`fork`) until it has succeeded.
+* What was shown cannot be unshown. So a `MessageBuilder` keeps back all that may still have to go;
+  an answer that is to replace an unshown one is built beside it (`fork`) until it has succeeded.
 * Once an answer is in hand nothing may raise, our own bugs included: an SDK would run the whole
-  paid turn again. The shell keeps a `Tape` for that; nothing here relies on it.
+  paid turn again. The shell keeps a `ReplayBuffer` for that; nothing here relies on it.
 
 Bounds: at most 1 + 1 + `max_recoveries` attempts that the model answers, plus
 `max_drop_recoveries` after drops, and one each with less thinking and with guidance, where policy
@@ -26,14 +26,23 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import replace
 
-from continuation.dialect import Answer, Call, Dialect, Feed
+from continuation.dialect import Dialect, Feed, MessageBuilder, ProviderRequest
 from continuation.engine import evidence
 from continuation.engine.attempts import Attempts, Build
 from continuation.engine.budget import Budget
-from continuation.engine.commands import Attach, Command, Hand, Raise, Relay, Reply, Script, Show
+from continuation.engine.commands import (
+    Attach,
+    Command,
+    Emit,
+    PassThrough,
+    Raise,
+    Reply,
+    Script,
+    StreamBody,
+)
 from continuation.engine.ending import as_it_came, as_shown, closing
 from continuation.engine.first_request import Opening
-from continuation.engine.table import Action, Decision, Outcome, Situation, decide
+from continuation.engine.table import Action, Decision, Situation, decide
 from continuation.limits import Learned
 from continuation.limits.tokens import estimate
 from continuation.policy import Policy
@@ -41,15 +50,16 @@ from continuation.prompts import Cause, cut_call_guidance, recovery_prompt
 from continuation.reports.report import Escalating, Recorder, Recovering, Truncated
 from continuation.seams.seam import choose_anchor
 from continuation.types import (
-    Ending,
+    AttemptResult,
     Enough,
     Head,
     Mode,
+    Outcome,
+    ReplayBuffer,
     Request,
     Resume,
     Stop,
     StreamError,
-    Tape,
     Untouched,
     Usage,
     Way,
@@ -74,7 +84,7 @@ class Turn:
         now: Callable[[], float],
     ) -> None:
         """Begin. `policies` says what holds for a model; it is asked when the model is known."""
-        self.tape = Tape()
+        self.replay = ReplayBuffer()
         self.recorder = recorder
         self._dialect = dialect
         self._policies = policies
@@ -82,8 +92,8 @@ class Turn:
         self._now = now
         self._untouched: str | None = "the request could not be read"
         self._readable = False
-        self._call: Call
-        self._answer: Answer
+        self._call: ProviderRequest
+        self._answer: MessageBuilder
         self._mode = Mode.FIRST
         self._settled = False
         self._broke: BaseException | None = None
@@ -122,9 +132,9 @@ class Turn:
     def _unwanted(self, limit: int | None) -> str | None:
         if not self._policy.enabled:
             return "switched off by policy"
-        if limit is None or limit >= self._policy.min_limit:
+        if limit is None or limit >= self._policy.leave_limits_below:
             return None
-        return f"limit {limit} is below min_limit {self._policy.min_limit}"
+        return f"limit {limit} is below leave_limits_below {self._policy.leave_limits_below}"
 
     # --- the life of a turn --------------------------------------------------------------------
 
@@ -132,14 +142,14 @@ class Turn:
         """Yield what is to be done, be sent what came of it, until the turn is over."""
         head = yield from self._open_first()
         if head is None:
-            yield Hand()
+            yield PassThrough()
             return
         yield Attach()
-        error = yield Relay(self._answer.first(head, self.tape, self._settle), self.tape)
+        error = yield StreamBody(self._answer.first(head, self.replay, self._settle), self.replay)
         self._broke = error if isinstance(error, BaseException) else None
         ending = self._ended(error)
         while not self._settled:
-            yield Show(self._answer.take())
+            yield Emit(self._answer.take())
             if ending.stop is Stop.LENGTH:
                 yield from self._attempts.ask_ceiling(self._call)
             decision = decide(self._situation(ending))
@@ -148,7 +158,7 @@ class Turn:
                 yield from self._close(decision, decision.outcome, ending)
                 return
             ending = yield from self._go_on(decision.action, ending)
-        yield from map(Show, self.tape.pieces())
+        yield from map(Emit, self.replay.pieces())
 
     def _open_first(self) -> Generator[Command, Reply, Head | None]:
         """Send the caller's request; `None` when its answer is to be handed over as it is."""
@@ -182,7 +192,7 @@ class Turn:
         self.recorder.finish(Outcome.UNTOUCHED, reason)
         return None
 
-    def _settle(self, ending: Ending) -> bool:
+    def _settle(self, ending: AttemptResult) -> bool:
         """Whether the first answer may go out as it came; then the report is written now."""
         if evidence.suspect(ending, self._doubted) or not evidence.passes(ending):
             return False
@@ -197,9 +207,9 @@ class Turn:
     @property
     def _doubted(self) -> int | None:
         """The limit at which a normal end deserves a look."""
-        return self._budget.limit if self._policy.distrust_labels else None
+        return self._budget.limit if self._policy.verify_stop_reason else None
 
-    def _ended(self, error: Reply) -> Ending:
+    def _ended(self, error: Reply) -> AttemptResult:
         """Take in how the attempt's bytes ended."""
         ending = self._answer.end(error if isinstance(error, BaseException) else None)
         if self._settled:
@@ -207,8 +217,8 @@ class Turn:
         ending = evidence.judged(
             ending, self._answer, self._doubted, structured=self._call.structured
         )
-        if ending.said:
-            ending = self._estimated(ending, ending.said)
+        if ending.unmetered_text:
+            ending = self._estimated(ending, ending.unmetered_text)
         for at, verdict in self._answer.seams():
             self.recorder.seam(self._budget.sent, at, verdict)
         self._attempts.record(ending)
@@ -219,13 +229,13 @@ class Turn:
             self.recorder.tell(Truncated(self._budget.sent, reason, self._budget.limit, output))
         return ending
 
-    def _estimated(self, ending: Ending, said: str) -> Ending:
+    def _estimated(self, ending: AttemptResult, said: str) -> AttemptResult:
         """A stream that broke off gave no final count: estimate it."""
         usage = ending.usage or Usage()
         output = max(usage.output or 0, estimate(said, self._call.model))
         return replace(ending, usage=replace(usage, output=output), estimated=True)
 
-    def _situation(self, ending: Ending) -> Situation:
+    def _situation(self, ending: AttemptResult) -> Situation:
         draft = self.recorder.draft()
         return Situation(
             stop=ending.stop,
@@ -237,28 +247,32 @@ class Turn:
             below=self._budget.below(draft),
             token=ending.token,
             raisable=self._budget.raisable(draft),
-            recovering=self._mode in {Mode.ONWARD, Mode.TOKEN},
+            recovering=self._mode in {Mode.RECOVERY, Mode.NATIVE_CONTINUATION},
             later=self._mode is not Mode.FIRST,
             opened=ending.opened,
-            fresh=ending.fresh,
+            made_progress=ending.made_progress,
             stalled=ending.stalled,
-            stuck=ending.stuck,
+            not_resumable=ending.not_resumable,
             failed=isinstance(ending.error, Failed),
             spent=self._budget.spent(draft),
             recoveries=self._budget.recoveries > 0,
             drops=self._budget.drops > 0,
-            think_less=self._budget.may_calm and self._call.calmer() is not None,
-            guide=self._budget.may_guide and ending.alone and not self._answer.half_call,
+            think_less=self._budget.may_calm and self._call.with_less_thinking() is not None,
+            retry_smaller=self._budget.may_retry_smaller
+            and ending.only_call
+            and not self._answer.half_call,
         )
 
     # --- going on ------------------------------------------------------------------------------
 
-    def _go_on(self, action: Action, held: Ending) -> Generator[Command, Reply, Ending]:
+    def _go_on(
+        self, action: Action, held: AttemptResult
+    ) -> Generator[Command, Reply, AttemptResult]:
         limit = self._budget.spend(action, self.recorder.draft())
         if held.stop is Stop.DROPPED and isinstance(held.error, StreamError):
             yield from self._attempts.rest(self._policy.max_drop_recoveries - self._budget.drops)
         if action is Action.THINK_LESS:
-            self._call = self._call.calmer() or self._call
+            self._call = self._call.with_less_thinking() or self._call
         if action in {Action.ESCALATE, Action.RESEND, Action.THINK_LESS}:
             return (yield from self._replace(action, limit, held))
         if action in {Action.ESCALATE_BEHIND, Action.RESEND_BEHIND}:
@@ -268,13 +282,13 @@ class Turn:
         return (yield from self._recover(action, limit, held))
 
     def _replace(
-        self, action: Action, limit: int | None, held: Ending
-    ) -> Generator[Command, Reply, Ending]:
+        self, action: Action, limit: int | None, held: AttemptResult
+    ) -> Generator[Command, Reply, AttemptResult]:
         """Ask the same again; what we hold stays until the new answer has succeeded."""
         kept, mode, count = self._answer, self._mode, len(self.recorder.attempts)
         self._tell_again(action, limit, replaces=True)
         ending = yield from self._attempt(
-            lambda n, _: self._call.again(n), limit, lambda _: Resume(Mode.FRESH), kept.fork()
+            lambda n, _: self._call.again(n), limit, lambda _: Resume(Mode.REPLACE), kept.fork()
         )
         if ending is not None and evidence.better(ending, held):
             self._attempts.discard(0, count)
@@ -284,13 +298,16 @@ class Turn:
         return self._back(action, held, ending)
 
     def _follow(
-        self, action: Action, limit: int | None, held: Ending
-    ) -> Generator[Command, Reply, Ending]:
+        self, action: Action, limit: int | None, held: AttemptResult
+    ) -> Generator[Command, Reply, AttemptResult]:
         """Ask the same again; of its answer only what follows the shown text, or only calls."""
         mode, count = self._mode, len(self.recorder.attempts)
         self._tell_again(action, limit, replaces=False)
         ending = yield from self._attempt(
-            lambda n, _: self._call.again(n), limit, lambda _: Resume(Mode.BEHIND), self._answer
+            lambda n, _: self._call.again(n),
+            limit,
+            lambda _: Resume(Mode.APPEND_TAIL),
+            self._answer,
         )
         if ending is not None and evidence.follows(ending):
             self._attempts.discard(0, count)
@@ -302,7 +319,9 @@ class Turn:
             self._attempts.discard(count)
         return self._back(action, held, ending)
 
-    def _back(self, action: Action, held: Ending, ending: Ending | None) -> Ending:
+    def _back(
+        self, action: Action, held: AttemptResult, ending: AttemptResult | None
+    ) -> AttemptResult:
         """Return to what we held: the attempt that was to better it did not."""
         if ending is None and action in {Action.RESEND, Action.RESEND_BEHIND}:
             self._budget.give_up_drops()
@@ -317,43 +336,48 @@ class Turn:
             self.recorder.tell(Recovering(number, limit, _AGAIN, replaces))
 
     def _recover(
-        self, action: Action, limit: int | None, held: Ending
-    ) -> Generator[Command, Reply, Ending]:
+        self, action: Action, limit: int | None, held: AttemptResult
+    ) -> Generator[Command, Reply, AttemptResult]:
         """Ask the model to go on from what we have."""
         answer = self._answer
         answer.settle()
         before = answer.open_text
-        way = Way.GUIDE if action is Action.GUIDE else self._way()
+        way = Way.RETRY_SMALLER if action is Action.RETRY_SMALLER else self._way()
         anchor = choose_anchor(before)
         prompt = self._prompt(action, before, anchor)
         self.recorder.tell(Recovering(self._budget.sent + 1, limit, str(way)))
 
         def resume(now: Way) -> Resume:
-            hold = self._policy.seam_hold
+            hold = self._policy.seam_buffer_chars
             if now is Way.PREFILL:
-                return Resume(Mode.ONWARD, prefilled=self._call.prefilled(answer), hold=hold)
-            glue = now is not Way.GUIDE
-            return Resume(Mode.ONWARD, anchor, prompt=prompt, glue=glue, hold=hold)
+                return Resume(Mode.RECOVERY, prefilled=self._call.prefilled(answer), hold=hold)
+            glue = now is not Way.RETRY_SMALLER
+            return Resume(Mode.RECOVERY, anchor, prompt=prompt, glue=glue, hold=hold)
 
         ending = yield from self._attempt(
             lambda n, now: self._call.resume(answer, now, prompt, n), limit, resume, answer, way
         )
-        if ending is not None or way is Way.GUIDE:
+        if ending is not None or way is Way.RETRY_SMALLER:
             return ending or held
-        self._mode = Mode.ONWARD
+        self._mode = Mode.RECOVERY
         return replace(held, error=Failed(self.recorder.error or "failed"))
 
-    def _hop(self, limit: int | None, held: Ending) -> Generator[Command, Reply, Ending]:
+    def _hop(
+        self, limit: int | None, held: AttemptResult
+    ) -> Generator[Command, Reply, AttemptResult]:
         """Go on by the provider's own token: no seam, and nothing is generated twice."""
         answer = self._answer
         self.recorder.tell(Recovering(self._budget.sent + 1, limit, "token"))
         ending = yield from self._attempt(
-            lambda n, _: self._call.hop(answer, n), limit, lambda _: Resume(Mode.TOKEN), answer
+            lambda n, _: self._call.hop(answer, n),
+            limit,
+            lambda _: Resume(Mode.NATIVE_CONTINUATION),
+            answer,
         )
         return ending or replace(held, token=False)
 
     def _prompt(self, action: Action, before: str, anchor: str | None) -> str:
-        if action is Action.GUIDE:
+        if action is Action.RETRY_SMALLER:
             return cut_call_guidance(self._answer.cut_name, self._answer.cut_length)
         cause = Cause.DROP if action is Action.RESUME else Cause.LENGTH
         return recovery_prompt(before, anchor, cause, self._policy.recovery_prompt or None)
@@ -368,9 +392,9 @@ class Turn:
         build: Build,
         limit: int | None,
         resume: Callable[[Way], Resume],
-        answer: Answer,
+        answer: MessageBuilder,
         way: Way = Way.PROMPT,
-    ) -> Generator[Command, Reply, Ending | None]:
+    ) -> Generator[Command, Reply, AttemptResult | None]:
         """Send a later attempt and read its answer; `None` when it failed for good."""
         mode = resume(way).mode
         opened = yield from self._attempts.open(build, self._call.refused, limit, mode, way)
@@ -378,7 +402,7 @@ class Turn:
             return None
         joins = resume(opened.way)
         self._mode, self._answer, self._budget.limit = joins.mode, answer, opened.limit
-        error = yield Relay(self._timed(answer.begin(joins, opened.head)))
+        error = yield StreamBody(self._timed(answer.begin(joins, opened.head)))
         return self._ended(error)
 
     def _timed(self, feed: Feed) -> Feed:
@@ -396,12 +420,12 @@ class Turn:
 
     # --- the end -------------------------------------------------------------------------------
 
-    def _close(self, decision: Decision, outcome: Outcome, ending: Ending) -> Script:
+    def _close(self, decision: Decision, outcome: Outcome, ending: AttemptResult) -> Script:
         """End the turn. The report is written before the last bytes leave."""
         error = ending.error
         if decision.action is Action.RAISE:
             self.recorder.finish(outcome, decision.reason)
-            yield from map(Show, self.tape.pieces())
+            yield from map(Emit, self.replay.pieces())
             # An error event of a later attempt is not on the tape: what broke the first is told.
             told = self._broke if isinstance(error, StreamError) else error
             if told is not None:
@@ -411,7 +435,7 @@ class Turn:
             if not ending.opened:
                 outcome, reason = Outcome.UNTOUCHED, "the answer could not be read"
             self.recorder.finish(outcome, reason, stop=ending.raw)
-            yield from map(Show, self.tape.pieces())
+            yield from map(Emit, self.replay.pieces())
         else:
             end = closing(
                 decision,
@@ -427,4 +451,4 @@ class Turn:
             self.recorder.finish(
                 end.outcome, end.reason, stop=self._answer.stop, synthetic=end.close.synthetic
             )
-            yield Show(data)
+            yield Emit(data)

@@ -1,6 +1,13 @@
 """Make a conversation history valid for its provider again: validate, plan, repair."""
 
-from continuation.history.api import Plan, open_calls, plan, repair, repair_refused, validate
+from continuation.history.api import (
+    Plan,
+    plan,
+    repair,
+    repair_refused,
+    unanswered_tool_calls,
+    validate,
+)
 from continuation.history.classify import HistoryError, classify
 from continuation.history.types import (
     Body,
@@ -31,9 +38,9 @@ __all__ = [
     "Repaired",
     "Violation",
     "classify",
-    "open_calls",
     "plan",
     "repair",
     "repair_refused",
+    "unanswered_tool_calls",
     "validate",
 ]

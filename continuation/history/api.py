@@ -28,7 +28,7 @@ from continuation.history.types import (
 )
 from continuation.history.wordings import looks_like_recovery
 
-__all__ = ["Plan", "open_calls", "plan", "repair", "repair_refused", "validate"]
+__all__ = ["Plan", "plan", "repair", "repair_refused", "unanswered_tool_calls", "validate"]
 
 _log = logging.getLogger(__name__)
 
@@ -171,13 +171,13 @@ def plan(
     return Plan(body, _repair(grammar, body, context, policy))
 
 
-def open_calls(body: Body, dialect: str | None = None) -> tuple[OpenCall, ...]:
+def unanswered_tool_calls(body: Body, dialect: str | None = None) -> tuple[OpenCall, ...]:
     """List the tool calls of a history that have no result, trailing ones included.
 
     Raises what `validate` raises.
     """
     grammar = _grammar(body, dialect)
-    return pairing.open_calls(_read(grammar, body, Context()))
+    return pairing.unanswered_tool_calls(_read(grammar, body, Context()))
 
 
 # -- rounds --------------------------------------------------------------------------------------

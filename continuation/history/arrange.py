@@ -146,8 +146,8 @@ def _decisions(work: Work, pairing: Pairing) -> Mapping[str, Decision]:
         for pair in exchange.pairs
         if not pair.results and (pair.call.cut or not may_be_live(work, exchange))
     ]
-    if work.policy.open_calls != "ask":
-        return {call.path: work.policy.open_calls for call in found}
+    if work.policy.unanswered_tool_calls != "ask":
+        return {call.path: work.policy.unanswered_tool_calls for call in found}
     if not found or work.policy.ask is None:
         return {}
     answer = work.policy.ask(tuple(found))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from continuation.history.glance import glance_gemini
+from continuation.history.fast_validate import glance_gemini
 from continuation.history.grammar import Grammar, History, Rule, Weld, Work
 from continuation.history.passes import fold
 from continuation.history.tree import (

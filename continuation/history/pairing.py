@@ -31,7 +31,7 @@ __all__ = [
     "may_be_live",
     "misplaced",
     "open_call",
-    "open_calls",
+    "unanswered_tool_calls",
 ]
 
 
@@ -270,7 +270,7 @@ def _disordered(wanted: list[Part]) -> Iterator[Finding]:
 # -- open calls ----------------------------------------------------------------------------------
 
 
-def open_calls(history: History) -> tuple[OpenCall, ...]:
+def unanswered_tool_calls(history: History) -> tuple[OpenCall, ...]:
     """List the calls that have no result, trailing ones included."""
     pairing = match(history.messages)
     return tuple(

@@ -131,7 +131,7 @@ class NewSessionWanted(Exception):  # noqa: N818 - a decision of the caller's, n
 class RepairPolicy:
     """How a history is repaired; the defaults lose nothing and invent as little as possible."""
 
-    open_calls: Literal["synthesize", "purge", "ask"] = "synthesize"
+    unanswered_tool_calls: Literal["synthesize", "purge", "ask"] = "synthesize"
     """Answer a call without result by an honest error, drop it and what is tied to it, or ask."""
     ask: Callable[[tuple[OpenCall, ...]], Decision | Mapping[str, Decision]] | None = None
     """Shown the open calls; returns one decision for all, or one per call id."""
@@ -175,10 +175,10 @@ class RepairPolicy:
     """Asked before each change; False refuses it, and what it would mend stays in `left`."""
 
     def __post_init__(self) -> None:
-        if self.open_calls == "ask" and self.ask is None:
-            msg = 'open_calls="ask" needs ask=: a callable that is shown the open calls'
+        if self.unanswered_tool_calls == "ask" and self.ask is None:
+            msg = 'unanswered_tool_calls="ask" needs ask=: a callable that is shown the open calls'
             raise ValueError(msg)
-        _one_of("open_calls", self.open_calls, ("synthesize", "purge", "ask"))
+        _one_of("unanswered_tool_calls", self.unanswered_tool_calls, ("synthesize", "purge", "ask"))
         _one_of("late_results", self.late_results, ("replace", "append", "drop"))
         _one_of("duplicate_ids", self.duplicate_ids, ("rename", "drop"))
         _one_of("thinking", self.thinking, ("keep", "strip", "off"))

@@ -12,9 +12,8 @@ from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from continuation.engine.table import Outcome
 from continuation.reports.recent import find, keep
-from continuation.types import Mode, Usage
+from continuation.types import Mode, Outcome, Usage
 
 if TYPE_CHECKING:
     from continuation.seams.seam import Verdict
@@ -92,7 +91,8 @@ class Attempt:
 
     number: int
     mode: Mode
-    """How it joined the turn: `first`, `fresh`, `behind`, `onward`, `token`."""
+    """How it joined the turn: `first`, `replace`, `append_tail`, `recovery` or
+    `native_continuation`."""
     limit: int | None
     """The output limit it was sent with, in tokens; `None`: none was set."""
     stop: str | None

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from continuation.engine.table import Outcome
+from continuation.types import Outcome
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer

@@ -6,12 +6,12 @@ from continuation.simulator.model import tokens
 from continuation.simulator.scenario import (
     SIGNED,
     Block,
-    Call,
     Raw,
     Reply,
     Scenario,
     Text,
     Thinking,
+    ToolCall,
 )
 from continuation.simulator.server import Simulator
 from continuation.simulator.wire import Recorded
@@ -19,7 +19,6 @@ from continuation.simulator.wire import Recorded
 __all__ = [
     "SIGNED",
     "Block",
-    "Call",
     "Raw",
     "Recorded",
     "Reply",
@@ -27,5 +26,6 @@ __all__ = [
     "Simulator",
     "Text",
     "Thinking",
+    "ToolCall",
     "tokens",
 ]

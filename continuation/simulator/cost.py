@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 from continuation.simulator.model import tokens
-from continuation.simulator.scenario import Block, Call, Raw, Text, Thinking
+from continuation.simulator.scenario import Block, Raw, Text, Thinking, ToolCall
 
 compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 """Writes JSON without spaces, as the providers do."""
 
 
-def arrived(call: Call) -> str:
+def arrived(call: ToolCall) -> str:
     """Return as much of a call's arguments, as JSON, as the limit let through."""
     raw = call.arguments if isinstance(call.arguments, str) else compact(call.arguments)
     return raw[: call.cut]
@@ -24,7 +24,7 @@ def cost(block: Block) -> int:
             return tokens(text) if counted is None else counted
         case Text(text):
             return tokens(text)
-        case Call():
+        case ToolCall():
             return tokens(arrived(block))
         case Raw(raw):
             return tokens(compact(raw))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from continuation.simulator.manners import Opening, opening
-from continuation.simulator.scenario import SIGNED, Block, Call, Reply, Scenario, Text, Thinking
+from continuation.simulator.scenario import SIGNED, Block, Reply, Scenario, Text, Thinking, ToolCall
 
 CHARS_PER_TOKEN = 4
 PREFACE = "I will write the file now."
@@ -199,13 +199,13 @@ class Reciter:
         if budget.is_open():
             yield self._file_call(budget)
 
-    def _file_call(self, budget: _Budget) -> Call:
+    def _file_call(self, budget: _Budget) -> ToolCall:
         arguments = json.dumps({"path": self.path, "content": self.answer}, ensure_ascii=False)
         arrived = budget.spend(arguments)
         if not budget.is_open():
-            return Call("Write", arguments, cut=len(arrived))
+            return ToolCall("Write", arguments, cut=len(arrived))
         budget.stop = "tool_use"
-        return Call("Write", arguments)
+        return ToolCall("Write", arguments)
 
 
 def _think(ask: Ask, thinking: str | int, budget: _Budget) -> Iterator[Thinking]:

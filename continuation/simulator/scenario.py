@@ -36,7 +36,7 @@ class Thinking:
 
 
 @dataclass(frozen=True)
-class Call:
+class ToolCall:
     """A tool call; of its `arguments`, a mapping or raw JSON text, `cut` characters arrive."""
 
     name: str
@@ -52,7 +52,7 @@ class Raw:
     block: Mapping[str, Any]
 
 
-Block = Text | Thinking | Call | Raw
+Block = Text | Thinking | ToolCall | Raw
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,22 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
-from continuation.answer.blocks import CALL, SERVER_CALLS, TEXT, THINKING, Block, Segment, answered
-from continuation.answer.form import Reader, Skim, Writer
-from continuation.types import CallState, Ending, Json, Stop, Usage
+from continuation.answer.blocks import (
+    SERVER_CALLS,
+    TEXT,
+    THINKING,
+    TOOL_CALL,
+    Block,
+    Segment,
+    answered,
+)
+from continuation.answer.wire_codec import Reader, Skim, Writer
+from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
 from continuation.wire import sse as _sse
+from continuation.wire.fast_path import NamedSkim, first_text, last_object
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, loads, partial
-from continuation.wire.skim import NamedSkim, first_text, last_object
 
-_KNOWN = frozenset({TEXT, CALL, "container_upload"}) | SERVER_CALLS | THINKING
+_KNOWN = frozenset({TEXT, TOOL_CALL, "container_upload"}) | SERVER_CALLS | THINKING
 _STOPS = {
     "max_tokens": Stop.LENGTH,
     "model_context_window_exceeded": Stop.WINDOW,
@@ -39,13 +47,13 @@ class MessagesForm:
     def identity(self, message: Json) -> str:
         return as_text(message.get("id"))
 
-    def skim(self) -> Skim:
+    def fast_path(self) -> Skim:
         return NamedSkim("content_block_delta")
 
     def writer(self) -> Writer:
         return _Writer()
 
-    def explode(self, body: Json) -> Iterator[Json]:
+    def to_events(self, body: Json) -> Iterator[Json]:
         """Tell a whole message as the events it would have been streamed as."""
         ends = ("stop_reason", "stop_sequence", "stop_details", "container")
         head = {**body, "content": [], "stop_reason": None, "stop_sequence": None}
@@ -107,7 +115,7 @@ class MessagesForm:
     def knows(self, kind: str) -> bool:
         return kind in _KNOWN or kind.endswith("_tool_result")
 
-    def quick_body(self, body: bytes | bytearray) -> Ending | None:
+    def quick_body(self, body: bytes | bytearray) -> AttemptResult | None:
         reasons = {match[1] for match in _REASON.finditer(body)}
         if len(reasons) != 1:
             return None
@@ -116,18 +124,20 @@ class MessagesForm:
         if stop is Stop.WINDOW:  # it may have cut a call as well
             return None
         usage = self.read_usage(last_object(body, "usage"))
-        return Ending(stop=stop, raw=reason, id=first_text(body, "id"), usage=usage, text=True)
+        return AttemptResult(
+            stop=stop, raw=reason, id=first_text(body, "id"), usage=usage, text=True
+        )
 
-    def quick_calls(self, raw: bytearray, sketch: Segment) -> CallState:
+    def quick_calls(self, raw: bytearray, sketch: Segment) -> ToolCallState:
         """Look at the last delta only: arguments that do not end in a brace are not whole."""
         if not sketch.calls:
-            return CallState.NONE
+            return ToolCallState.NONE
         at = raw.rfind(b'"partial_json"')
         tail = bytes(raw[at : raw.find(b"\n", at)]) if at >= 0 else b""
         found = re.search(rb'"partial_json"\s*:\s*"((?:[^"\\]|\\.)*)"', tail)
         if found is None or found[1].rstrip().endswith(b"}") or not found[1]:
-            return CallState.WHOLE
-        return CallState.CUT
+            return ToolCallState.WHOLE
+        return ToolCallState.CUT
 
 
 class _Reader:
@@ -246,7 +256,7 @@ def _explode_block(index: int, block: Json) -> Iterator[Json]:
         start["text"] = ""
         for citation in as_list(start.pop("citations", None)):
             deltas.append({"type": "citations_delta", "citation": citation})
-    elif block.get("type") == CALL:
+    elif block.get("type") == TOOL_CALL:
         raw = dumps(block.get("input")).decode()
         deltas.append({"type": "input_json_delta", "partial_json": raw})
         start["input"] = {}

@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from continuation.answer.answer import Answer
-from continuation.answer.blocks import CALL, SERVER_CALLS, TEXT, THINKING
+from continuation.answer.blocks import SERVER_CALLS, TEXT, THINKING, TOOL_CALL
+from continuation.answer.message_builder import MessageBuilder
 from continuation.policy import Policy
 from continuation.providers.anthropic_messages.format import MessagesForm
-from continuation.types import Head, Json, Outgoing, Refusal, Refused, Request, Way
+from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request, Way
 from continuation.wire.error_body import label_of, message_of
 from continuation.wire.json_values import as_json, as_list, as_text, dumps, loads
 from continuation.wire.request_body import read_body
@@ -40,7 +40,7 @@ _FORM = MessagesForm()
 _BUSY = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 
 
-class Call:
+class MessagesRequest:
     """One Messages request of the caller's."""
 
     unbounded = False
@@ -70,7 +70,7 @@ class Call:
         """Why this request is not ours to heal."""
         if self.limit is None:
             return "no max_tokens in the request"
-        if self._forced and policy.forced_calls == "pass":
+        if self._forced and policy.forced_tool_choice == "pass":
             return f"tool_choice {self._forced!r} forces a call"
         foreign = next((key for key in _FOREIGN if self._body.get(key) is not None), None)
         return f"the request uses {foreign!r}" if foreign else None
@@ -88,14 +88,14 @@ class Call:
         """The request's body."""
         return self._body
 
-    def mended(self, body: Mapping[str, object], more: str | None) -> Call:
+    def mended(self, body: Mapping[str, object], more: str | None) -> MessagesRequest:
         """Return the same request with another body; `more` is said for the user at its end."""
         changed = dict(body)
         if more is not None:
             messages = list(as_list(body.get("messages")))
             _extend(messages, "user", [{"type": "text", "text": more}])
             changed["messages"] = messages
-        return Call(self._path, changed)
+        return MessagesRequest(self._path, changed)
 
     def outgoing(self, headers: Mapping[str, str]) -> Outgoing:
         """Return the request as it is, with further headers."""
@@ -109,12 +109,12 @@ class Call:
         """Return the same request with another limit, streamed."""
         return self._send(dict(self._body), limit)
 
-    def resume(self, answer: Answer, way: Way, prompt: str, limit: int | None) -> Outgoing:
+    def resume(self, answer: MessageBuilder, way: Way, prompt: str, limit: int | None) -> Outgoing:
         """Return the request that asks the model to go on from `answer`."""
         messages = list(as_list(self._body.get("messages")))
         if way is Way.PREFILL:
             _extend(messages, "assistant", _stripped(_replayed(answer.content)))
-        elif way is Way.GUIDE:
+        elif way is Way.RETRY_SMALLER:
             _extend(messages, "assistant", _replayed(answer.content))
             _extend(messages, "user", [{"type": "text", "text": prompt}])
         else:
@@ -129,27 +129,31 @@ class Call:
             body["container"] = container
         return self._send(body, limit)
 
-    def prefilled(self, answer: Answer) -> str:
+    def prefilled(self, answer: MessageBuilder) -> str:
         """Return the text that `resume` by prefill ends with."""
         return answer.open_text.rstrip()
 
-    def answer(self, policy: Policy) -> Answer:
-        return Answer(_FORM, policy)
+    def answer(self, policy: Policy) -> MessageBuilder:
+        return MessageBuilder(_FORM, policy)
 
-    def calmer(self) -> Call | None:
+    def with_less_thinking(self) -> MessagesRequest | None:
         """Lower a manual budget to its minimum, or the effort where thinking is adaptive."""
         thinking, config = as_json(self._body.get("thinking")), self._body.get("output_config")
         budget = thinking.get("budget_tokens")
         if isinstance(budget, int):
             lowered: Json = {"thinking": {**thinking, "budget_tokens": _LEAST_THINKING}}
-            return Call(self._path, {**self._body, **lowered}) if budget > _LEAST_THINKING else None
+            return (
+                MessagesRequest(self._path, {**self._body, **lowered})
+                if budget > _LEAST_THINKING
+                else None
+            )
         if as_json(config).get("effort") == "low" or not self._thinking:
             return None
-        return Call(
+        return MessagesRequest(
             self._path, {**self._body, "output_config": {**as_json(config), "effort": "low"}}
         )
 
-    def hop(self, answer: Answer, limit: int | None) -> Outgoing:
+    def hop(self, answer: MessageBuilder, limit: int | None) -> Outgoing:
         """Not reached: this format gives no tokens."""
         return self.again(limit)
 
@@ -159,20 +163,20 @@ class Call:
             return None
         return Outgoing(b"", path=_model_path(self.model), method="GET")
 
-    def refused(self, head: Head, body: bytes) -> Refused:
+    def refused(self, head: Head, body: bytes) -> ClassifiedError:
         """Classify an error answer to a later attempt."""
         text, label = message_of(body), label_of(head.status, body)
         if head.status in _BUSY:
             # A spend cap says 429 with no hint when to come back, but so do many gateways.
-            return Refused(Refusal.BUSY, label)
+            return ClassifiedError(ErrorKind.RETRYABLE, label)
         if room := _ROOM.search(text):
-            return Refused(Refusal.ROOM, label, int(room[3]) - int(room[1]))
+            return ClassifiedError(ErrorKind.CONTEXT_OVERFLOW, label, int(room[3]) - int(room[1]))
         for pattern in (_CEILING, *_CEILING_ELSEWHERE):
             if found := pattern.search(text):
-                return Refused(Refusal.CEILING, label, int(found[1]))
+                return ClassifiedError(ErrorKind.CEILING, label, int(found[1]))
         if _PREFILL.search(text):
-            return Refused(Refusal.PREFILL, label)
-        return Refused(Refusal.FINAL, label)
+            return ClassifiedError(ErrorKind.PREFILL, label)
+        return ClassifiedError(ErrorKind.FINAL, label)
 
     def looked_up(self, body: bytes) -> int | None:
         """Read `ModelInfo.max_tokens`."""
@@ -182,7 +186,9 @@ class Call:
             return None
         return value if isinstance(value, int) and value > 0 else None
 
-    def amended(self, policy: Policy, head: Head | None = None, body: bytes = b"") -> Call | None:
+    def amended(
+        self, policy: Policy, head: Head | None = None, body: bytes = b""
+    ) -> MessagesRequest | None:
         """Return `None`: this format keeps nothing at the server."""
         return None
 
@@ -254,7 +260,7 @@ def _whole(block: Json, answered: set[object]) -> bool:
         return bool(as_text(block.get("text")).strip())
     if kind in SERVER_CALLS:
         return block.get("id") in answered
-    return kind != CALL and (kind != "thinking" or bool(block.get("signature")))
+    return kind != TOOL_CALL and (kind != "thinking" or bool(block.get("signature")))
 
 
 def _stripped(content: list[Json]) -> list[Json]:
@@ -278,9 +284,9 @@ class AnthropicMessages:
             _PATH.search(path) is not None or _VERTEX.search(path) is not None
         )
 
-    def call(self, request: Request) -> Call:
+    def call(self, request: Request) -> MessagesRequest:
         """Read a request. Raises `Untouched` when it is not one we can read."""
-        return Call(request.path, read_body(request))
+        return MessagesRequest(request.path, read_body(request))
 
 
 DIALECT = AnthropicMessages()

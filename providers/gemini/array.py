@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 
 from continuation.answer.first_stream import FirstStream, Gate
-from continuation.answer.form import Form
+from continuation.answer.wire_codec import WireCodec
 from continuation.dialect import Settle
-from continuation.types import Enough, Tape
+from continuation.types import Enough, ReplayBuffer
 from continuation.wire.sse import Frame
 
 _OPENING = re.compile(rb"\s*\[")
@@ -68,19 +68,19 @@ class Elements:
 class FirstArray(FirstStream):
     """The caller's own attempt as an array."""
 
-    def __init__(self, form: Form, tape: Tape, gate: Gate, settle: Settle) -> None:
-        super().__init__(form, tape, gate, settle)
-        self._elements = Elements(tape.raw)
+    def __init__(self, form: WireCodec, replay: ReplayBuffer, gate: Gate, settle: Settle) -> None:
+        super().__init__(form, replay, gate, settle)
+        self._elements = Elements(replay.raw)
 
     def _feed(self, chunk: bytes) -> bytes:
         if self.settled is not None:
-            return self._show(len(self._tape.raw), chunk)
+            return self._show(len(self._replay.raw), chunk)
         try:
             shown = self._read(self._elements.more())
         except Enough as enough:
             shown = enough.show  # what is handed over as it came needs its last bracket
         if self._elements.closed:
-            self._seen = len(self._tape.raw)
+            self._seen = len(self._replay.raw)
         return shown
 
     def finish(self) -> None:
@@ -90,4 +90,4 @@ class FirstArray(FirstStream):
 
     def frames(self) -> list[Frame]:
         """Return all elements that have come."""
-        return Elements(self._tape.raw).more()
+        return Elements(self._replay.raw).more()

@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterable, Sequence
 
 from continuation.answer.blocks import THINKING, Block, Segment
-from continuation.answer.form import Reader, Skim, Writer
+from continuation.answer.wire_codec import Reader, Skim, Writer
+from continuation.providers.gemini.fast_path import ChunkSkim
 from continuation.providers.gemini.parts import KNOWN, RESULTS, SIGNATURE, part_of
 from continuation.providers.gemini.reader import LENGTH, GeminiReader, output_of
-from continuation.providers.gemini.skim import ChunkSkim
 from continuation.providers.gemini.writer import GeminiWriter
-from continuation.types import CallState, Ending, Json, Stop, Usage
+from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
+from continuation.wire.fast_path import first_text, last_object
 from continuation.wire.json_values import as_int, as_json, as_list, as_text
-from continuation.wire.skim import first_text, last_object
 
 _REFUSED = (
     "SAFETY RECITATION LANGUAGE OTHER BLOCKLIST PROHIBITED_CONTENT SPII IMAGE_SAFETY "
@@ -55,13 +55,13 @@ class GeminiForm:
     def identity(self, message: Json) -> str:
         return as_text(message.get("responseId"))
 
-    def skim(self) -> Skim:
+    def fast_path(self) -> Skim:
         return ChunkSkim()
 
     def writer(self) -> Writer:
         return GeminiWriter(lambda: self.array)
 
-    def explode(self, body: Json) -> Iterable[Json]:
+    def to_events(self, body: Json) -> Iterable[Json]:
         return GeminiReader(self.limit).body([body], whole=True)
 
     def explode_array(self, chunks: Sequence[object]) -> Iterable[Json]:
@@ -119,7 +119,7 @@ class GeminiForm:
     def knows(self, kind: str) -> bool:
         return kind in KNOWN
 
-    def quick_body(self, body: bytes | bytearray) -> Ending | None:
+    def quick_body(self, body: bytes | bytearray) -> AttemptResult | None:
         reasons = set(_REASON.findall(body))
         if len(reasons) != 1 or b'"willContinue"' in body:
             return None
@@ -131,17 +131,21 @@ class GeminiForm:
         # A pause is the caller's: the SDK goes on by its token itself.
         stop = Stop.END if stop is Stop.PAUSED else stop
         own = first_text(body, "responseId", max(body.rfind(b'"responseId"'), 0))
-        return Ending(stop=stop, raw=reason, id=own, usage=usage, text=True)
+        return AttemptResult(stop=stop, raw=reason, id=own, usage=usage, text=True)
 
-    def quick_calls(self, raw: bytearray, sketch: Segment) -> CallState:
+    def quick_calls(self, raw: bytearray, sketch: Segment) -> ToolCallState:
         """Look at the last part of a call: one that says it goes on is not whole.
 
         Where there are several calls, one before may have been left open: look at them all.
         """
         if not sketch.calls:
-            return CallState.NONE
+            return ToolCallState.NONE
         at = raw.rfind(b'"functionCall"') if len(sketch.calls) == 1 else 0
-        return CallState.CUT if raw.find(b'"willContinue"', max(at, 0)) >= 0 else CallState.WHOLE
+        return (
+            ToolCallState.CUT
+            if raw.find(b'"willContinue"', max(at, 0)) >= 0
+            else ToolCallState.WHOLE
+        )
 
 
 def _one_modality(native: Json, said: int) -> list[Json]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from continuation.answer.blocks import CALL, TEXT, THINKING, Block
+from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block
 from continuation.types import Json
 from continuation.wire.json_values import as_json, as_text
 
@@ -18,7 +18,7 @@ RESULTS = {"executableCode": "codeExecutionResult", "toolCall": "toolResponse"}
 """What the provider runs itself -> what came of it."""
 IMAGE = "inlineData"
 """What code that the provider ran has drawn; a chat sends it back as it came."""
-KNOWN = frozenset({TEXT, CALL, SIGNATURE, IMAGE, *RESULTS, *RESULTS.values()}) | THINKING
+KNOWN = frozenset({TEXT, TOOL_CALL, SIGNATURE, IMAGE, *RESULTS, *RESULTS.values()}) | THINKING
 _BESIDE = frozenset({"thought", "thoughtSignature", "partMetadata"})
 _THOUGHT = "thinking"
 
@@ -31,7 +31,7 @@ def kind_of(part: Json) -> str:
             return SIGNATURE
         return _THOUGHT if part.get("thought") else TEXT
     if isinstance(part.get("functionCall"), dict):
-        return CALL
+        return TOOL_CALL
     return next((key for key in part if key not in _BESIDE), SIGNATURE)
 
 
@@ -46,7 +46,7 @@ def block_of(part: Json) -> Json:
     if plain(part):
         return {"type": kind, "text": ""} if kind == TEXT else {"type": kind}
     block: Json = {"type": kind, "part": part}
-    if kind == CALL:
+    if kind == TOOL_CALL:
         call = as_json(part["functionCall"])
         block |= {"name": as_text(call.get("name")), "input": call.get("args") or {}}
     return block
@@ -63,7 +63,7 @@ def part_of(block: Block) -> Json:
 
 def is_phantom(block: Block) -> bool:
     """Whether a block stands for a call of which nothing arrived."""
-    return block.kind == CALL and "part" not in block.start
+    return block.kind == TOOL_CALL and "part" not in block.start
 
 
 def joined(parts: Iterable[Json]) -> list[Json]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from continuation.answer import blocks as _blocks
-from continuation.answer.blocks import CALL, ENDED, TEXT, THINKING
+from continuation.answer.blocks import ENDED, TEXT, THINKING, TOOL_CALL
 from continuation.providers.gemini.parts import SIGNATURE, block_of, kind_of, plain
 from continuation.types import Json
 from continuation.wire import sse as _sse
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, loads
-from continuation.wire.plain_text import COUNTS, PlainText
+from continuation.wire.text_template import COUNTS, TextTemplate
 
 LENGTH = "MAX_TOKENS"
 _ENDS = "STOP"
@@ -53,7 +53,7 @@ class GeminiReader:
         """The last chunk had no candidate."""
         self._token: str | None = None
         """Goes on from all that was said; one that more was said behind is of no use."""
-        self._plain = PlainText(_string, {_COUNTS: COUNTS})
+        self._plain = TextTemplate(_string, {_COUNTS: COUNTS})
 
     def events(self, frame: _sse.Frame) -> Sequence[Json]:
         if (event := self._plain.told(frame)) is not None:
@@ -140,7 +140,7 @@ class GeminiReader:
 
     def _part(self, part: Json) -> Iterator[Json]:
         kind = kind_of(part)
-        if kind == CALL and self._streamed(part):
+        if kind == TOOL_CALL and self._streamed(part):
             yield from self._piece(part)
         elif not plain(part):
             yield from self._whole(part, kind)
@@ -159,7 +159,7 @@ class GeminiReader:
         yield from self._stop()
         traits = {"loose": kind in THINKING, "sealed": kind in {TEXT, SIGNATURE}}
         # A signature may stand at the end of any answer: a call before it is not whole for that.
-        yield self._start(block_of(part), proven=False, mute=kind == SIGNATURE, **traits)
+        yield self._start(block_of(part), args_verified=False, mute=kind == SIGNATURE, **traits)
         if kind in THINKING | {TEXT}:
             key = "text" if kind == TEXT else "thinking"
             yield _blocks.delta(self._count, f"{key}_delta", **{key: part["text"]})
@@ -176,7 +176,7 @@ class GeminiReader:
             yield _blocks.delta(self._count, "part_delta", part=part)
         else:
             yield from self._stop()
-            yield self._start(block_of(part), proven=False)
+            yield self._start(block_of(part), args_verified=False)
             self._streaming = True
         if not call.get("willContinue"):
             self._streaming = False
@@ -204,7 +204,9 @@ class GeminiReader:
         if reason == _MALFORMED and self._spent >= self._most(self._limit or _UNSET):
             # It wrote a call until the limit, and nothing of that call arrived.
             yield from self._stop()
-            yield self._start({"type": CALL, "name": _UNNAMED, "input": {}}, proven=False)
+            yield self._start(
+                {"type": TOOL_CALL, "name": _UNNAMED, "input": {}}, args_verified=False
+            )
             self._open = None
             reason, more["finishReason"] = LENGTH, reason
         yield _blocks.closing(reason, self._usage, token=self._token, beside=self._beside, **more)

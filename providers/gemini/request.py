@@ -10,12 +10,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from continuation.answer.answer import Answer
+from continuation.answer.message_builder import MessageBuilder
 from continuation.policy import Policy
-from continuation.providers.gemini.answer import GeminiAnswer
 from continuation.providers.gemini.format import GeminiForm
+from continuation.providers.gemini.message_builder import GeminiMessageBuilder
 from continuation.providers.gemini.parts import spoken
-from continuation.types import Head, Json, Outgoing, Refusal, Refused, Request, Way
+from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request, Way
 from continuation.wire.error_body import label_of, message_of
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, loads
 from continuation.wire.request_body import read_body
@@ -41,7 +41,7 @@ _DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
 _PREFILL = re.compile(r"ending with a model turn|last turn cannot be model|prefill", re.IGNORECASE)
 
 
-class Call:
+class GenerateRequest:
     """One generateContent request of the caller's."""
 
     unbounded = False  # without a limit it may be 8,192, and nobody says so
@@ -109,14 +109,14 @@ class Call:
         """The request's body."""
         return self._body
 
-    def mended(self, body: Mapping[str, object], more: str | None) -> Call:
+    def mended(self, body: Mapping[str, object], more: str | None) -> GenerateRequest:
         """Return the same request with another body; `more` is said for the user at its end."""
         changed = dict(body)
         if more is not None:
             contents = list(as_list(body.get("contents")))
             _extend(contents, "user", [{"text": more}])
             changed["contents"] = contents
-        return Call(self._path, changed, self._form)
+        return GenerateRequest(self._path, changed, self._form)
 
     def outgoing(self, headers: Mapping[str, str]) -> Outgoing:
         """Return the request as it is, with further headers."""
@@ -130,7 +130,7 @@ class Call:
         """Return the same request with another limit, streamed."""
         return self._send(self._body, limit)
 
-    def resume(self, answer: Answer, way: Way, prompt: str, limit: int | None) -> Outgoing:
+    def resume(self, answer: MessageBuilder, way: Way, prompt: str, limit: int | None) -> Outgoing:
         """Return the request that asks the model to go on from `answer`.
 
         The prompt is a turn of the user's: beside cached content no system instruction is taken.
@@ -138,7 +138,7 @@ class Call:
         contents = list(as_list(self._body.get("contents")))
         if way is Way.PREFILL:
             _extend(contents, "model", spoken(answer.content))
-        elif way is Way.GUIDE:
+        elif way is Way.RETRY_SMALLER:
             _extend(contents, "model", spoken(answer.content))
             _extend(contents, "user", [{"text": prompt}])
         else:
@@ -149,14 +149,14 @@ class Call:
             _extend(contents, "user", [{"text": prompt}])
         return self._send({**self._body, "contents": contents}, limit)
 
-    def prefilled(self, answer: Answer) -> str:
+    def prefilled(self, answer: MessageBuilder) -> str:
         """Return the text that `resume` by prefill ends with."""
         return answer.open_text
 
-    def answer(self, policy: Policy) -> Answer:
-        return GeminiAnswer(self._form, policy)
+    def answer(self, policy: Policy) -> MessageBuilder:
+        return GeminiMessageBuilder(self._form, policy)
 
-    def calmer(self) -> Call | None:
+    def with_less_thinking(self) -> GenerateRequest | None:
         """Lower the thinking level, or the budget where the model has budgets (before 3)."""
         config = _Setting(self._config.value, "thinkingConfig")
         level, budget = as_text(config.get("thinkingLevel")), as_int(config.get("thinkingBudget"))
@@ -167,27 +167,27 @@ class Call:
         lowered = (
             config.put("thinkingBudget", _LEAST) if budgets else config.put("thinkingLevel", "low")
         )
-        return Call(self._path, {**self._body, self._config.name: lowered}, self._form)
+        return GenerateRequest(self._path, {**self._body, self._config.name: lowered}, self._form)
 
-    def hop(self, answer: Answer, limit: int | None) -> Outgoing:
+    def hop(self, answer: MessageBuilder, limit: int | None) -> Outgoing:
         """Return the request last answered, with its token: the limit is that of all hops."""
         body = dict(self._asked)
         body.pop("continuation_token", None)
         body["continuationToken"] = answer.token
         return self._send(body, limit)
 
-    def refused(self, head: Head, body: bytes) -> Refused:
+    def refused(self, head: Head, body: bytes) -> ClassifiedError:
         """Classify an error answer to a later attempt."""
         text, label = message_of(body), label_of(head.status, body)
         if head.status in _BUSY:
-            return Refused(Refusal.BUSY, label, wait=_delay(body))
+            return ClassifiedError(ErrorKind.RETRYABLE, label, wait=_delay(body))
         if found := _RANGE.search(text):
             # In a shared window the range is what this prompt leaves of it.
-            refusal = Refusal.ROOM if self._hops else Refusal.CEILING
-            return Refused(refusal, label, int(found[1]) - 1)
+            refusal = ErrorKind.CONTEXT_OVERFLOW if self._hops else ErrorKind.CEILING
+            return ClassifiedError(refusal, label, int(found[1]) - 1)
         if _PREFILL.search(text):
-            return Refused(Refusal.PREFILL, label)
-        return Refused(Refusal.FINAL, label)
+            return ClassifiedError(ErrorKind.PREFILL, label)
+        return ClassifiedError(ErrorKind.FINAL, label)
 
     def lookup(self) -> Outgoing | None:
         """Ask `GET .../models/{id}`; Vertex tells no limits there."""
@@ -205,7 +205,9 @@ class Call:
             return None
         return limit
 
-    def amended(self, policy: Policy, head: Head | None = None, body: bytes = b"") -> Call | None:
+    def amended(
+        self, policy: Policy, head: Head | None = None, body: bytes = b""
+    ) -> GenerateRequest | None:
         """Return `None`: this format keeps nothing at the server."""
         return None
 
@@ -295,9 +297,9 @@ class Gemini:
         """Whether a request is a generateContent call."""
         return method == "POST" and _PATH.search(path) is not None
 
-    def call(self, request: Request) -> Call:
+    def call(self, request: Request) -> GenerateRequest:
         """Read a request. Raises `Untouched` when it is not one we can read."""
-        return Call(request.path, read_body(request))
+        return GenerateRequest(request.path, read_body(request))
 
 
 def _delay(body: bytes) -> float | None:

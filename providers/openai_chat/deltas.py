@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from continuation.answer import blocks as _blocks
-from continuation.answer.blocks import CALL, TEXT
+from continuation.answer.blocks import TEXT, TOOL_CALL
 from continuation.providers.openai_common.vendors import Profile
 from continuation.types import Json
 from continuation.wire.json_values import as_json, as_list, as_text, dumps, parsed
@@ -199,7 +199,7 @@ class Pieces:
             index = ident or (self._last.index if self._last is not None else 0)
         call = self._calls.get(index)
         if call is None or call.differs(ident, name):
-            start = {"type": CALL, "id": ident, "name": name, "native": item}
+            start = {"type": TOOL_CALL, "id": ident, "name": name, "native": item}
             free = item.get("type") == "custom" or "custom" in item
             yield from self._in(f"call {self._number}", start, free=free)
             call = self._last = self._calls[index] = _Call(index, self._open, ident, name)
@@ -218,7 +218,7 @@ class Pieces:
         call = self._calls.get("legacy")
         if call is None:
             name = as_text(said.get("name"))
-            start = {"type": CALL, "id": "", "name": name, "native": said, "legacy": True}
+            start = {"type": TOOL_CALL, "id": "", "name": name, "native": said, "legacy": True}
             yield from self._in("legacy call", start)
             call = self._last = self._calls["legacy"] = _Call("legacy", self._open, "", name)
         yield from self._arguments(call, said.get("arguments"))
@@ -234,7 +234,7 @@ class Pieces:
         """Be in a block: end the open one if it is another, and begin."""
         if self._where == where:
             return
-        yield from self._stop() if start["type"] == CALL else self.close()
+        yield from self._stop() if start["type"] == TOOL_CALL else self.close()
         self._number += 1
         self._where, self._open = where, self._number
         yield _blocks.start(self._open, start, **traits)

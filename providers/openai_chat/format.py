@@ -10,19 +10,19 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from continuation.answer import blocks as _blocks
-from continuation.answer.blocks import CALL, TEXT, THINKING, Block, Segment
-from continuation.answer.form import Reader, Skim, Writer
+from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment
+from continuation.answer.wire_codec import Reader, Skim, Writer
 from continuation.providers.openai_chat.deltas import ENVELOPE, REFUSAL, Pieces, beside
-from continuation.providers.openai_chat.skim import ChatSkim, lone_call_whole
+from continuation.providers.openai_chat.fast_path import ChatSkim, lone_call_whole
 from continuation.providers.openai_chat.writer import DONE, ChatWriter, folded
 from continuation.providers.openai_common import usage as _openai_usage
 from continuation.providers.openai_common.errors import lasting
 from continuation.providers.openai_common.vendors import Profile
-from continuation.types import CallState, Ending, Json, Stop, Usage
+from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
 from continuation.wire import sse as _sse
+from continuation.wire.fast_path import first_text, last_object
 from continuation.wire.json_values import as_json, as_list, as_text, loads
-from continuation.wire.plain_text import PADDING, PlainText
-from continuation.wire.skim import first_text, last_object
+from continuation.wire.text_template import PADDING, TextTemplate
 
 _STOPS = {
     "length": Stop.LENGTH,
@@ -41,7 +41,7 @@ _STOPS = {
     "network_error": Stop.DROPPED,
     "error": Stop.DROPPED,
 }
-_KNOWN = frozenset({TEXT, CALL}) | THINKING
+_KNOWN = frozenset({TEXT, TOOL_CALL}) | THINKING
 _REASON = re.compile(rb'"finish_reason"\s*:\s*(?:"([^"\\]*)"|null)')
 _CALLS = re.compile(rb'"(?:tool_calls|function_call)"\s*:\s*(?:\[\s*\{|\{)')
 
@@ -69,13 +69,13 @@ class ChatForm:
     def identity(self, message: Json) -> str:
         return as_text(message.get("id"))
 
-    def skim(self) -> Skim:
+    def fast_path(self) -> Skim:
         return ChatSkim()
 
     def writer(self) -> Writer:
         return ChatWriter(usage_asked=self._usage_asked)
 
-    def explode(self, body: Json) -> Iterator[Json]:
+    def to_events(self, body: Json) -> Iterator[Json]:
         """Tell a whole completion as the events it would have been streamed as."""
         choices = as_list(body.get("choices"))
         if not choices:
@@ -117,22 +117,24 @@ class ChatForm:
     def knows(self, kind: str) -> bool:
         return kind in _KNOWN
 
-    def quick_body(self, body: bytes | bytearray) -> Ending | None:
+    def quick_body(self, body: bytes | bytearray) -> AttemptResult | None:
         """Calls get a full look: servers label a cut one as finished (vLLM: `tool_calls`)."""
         reasons = {match[1] for match in _REASON.finditer(body)}
         if len(reasons) != 1 or _CALLS.search(body) is not None:
             return None
         reason = (reasons.pop() or b"").decode() or None
         stop, usage = self.stop_of(reason, closed=True), self.read_usage(last_object(body, "usage"))
-        return Ending(stop=stop, raw=reason, id=first_text(body, "id"), usage=usage, text=True)
+        return AttemptResult(
+            stop=stop, raw=reason, id=first_text(body, "id"), usage=usage, text=True
+        )
 
-    def quick_calls(self, raw: bytearray, sketch: Segment) -> CallState:
+    def quick_calls(self, raw: bytearray, sketch: Segment) -> ToolCallState:
         """Read the calls again, from the first one on: no label proves them whole."""
         if not sketch.calls:
-            return CallState.NONE
+            return ToolCallState.NONE
         found = _CALLS.search(raw)
         if found is not None and len(sketch.calls) == 1 and lone_call_whole(raw, found.start()):
-            return CallState.WHOLE
+            return ToolCallState.WHOLE
         blank = raw.rfind(b"\n\n", 0, found.start()) if found else -1
         reader, segment = self.reader(), Segment()
         for frame in _sse.frames(raw, blank + 2 if blank >= 0 else 0):
@@ -140,7 +142,7 @@ class ChatForm:
                 segment.add(event)
         ended = self.stop_of(sketch.reason, closed=True) is Stop.END
         whole = all(call.whole(ended=ended) for call in segment.calls)
-        return CallState.WHOLE if whole else CallState.CUT
+        return ToolCallState.WHOLE if whole else ToolCallState.CUT
 
 
 class ChatReader:
@@ -152,7 +154,7 @@ class ChatReader:
         self._opened = self._counted = self._failed = False
         self._ended: str | None = None
         self._choices = set[object]()
-        self._plain = PlainText(_string, {"obfuscation": PADDING})
+        self._plain = TextTemplate(_string, {"obfuscation": PADDING})
 
     def events(self, frame: _sse.Frame) -> Sequence[Json]:
         if (event := self._plain.told(frame)) is not None:

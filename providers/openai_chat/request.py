@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from continuation.answer.answer import Answer
+from continuation.answer.message_builder import MessageBuilder
 from continuation.policy import Policy
 from continuation.providers.openai_chat.format import ChatForm
 from continuation.providers.openai_common import errors
 from continuation.providers.openai_common.tools import needy
 from continuation.providers.openai_common.vendors import UNKNOWN, Profile, profile
-from continuation.types import Head, Json, Outgoing, Refusal, Refused, Request, Way
+from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request, Way
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, loads
 from continuation.wire.request_body import read_body
 
@@ -40,7 +40,7 @@ class _Manners:
     """It takes `stream_options`."""
 
 
-class Call:
+class ChatRequest:
     """One Chat request of the caller's."""
 
     hop_ceiling: int | None = None
@@ -82,8 +82,8 @@ class Call:
         if body.get("logprobs") or body.get("top_logprobs"):
             return "the request asks for 'logprobs'"
         wished = [limit for name in _LIMITS if (limit := as_int(body.get(name))) is not None]
-        if self.limit is None and wished and min(wished) < policy.min_limit:
-            return f"limit {min(wished)} is below min_limit {policy.min_limit}"
+        if self.limit is None and wished and min(wished) < policy.leave_limits_below:
+            return f"limit {min(wished)} is below leave_limits_below {policy.leave_limits_below}"
         return None
 
     @property
@@ -111,12 +111,12 @@ class Call:
         asked = bool(as_json(body.get("reasoning"))) or thinking not in {"", "disabled"}
         return on or asked or effort not in {"", "none"} or bool(_BOUND.search(self.model))
 
-    def mended(self, body: Mapping[str, object], more: str | None) -> Call:
+    def mended(self, body: Mapping[str, object], more: str | None) -> ChatRequest:
         """Return the same request with another body; `more` is said for the user at its end."""
         changed = dict(body)
         if more is not None:
             changed["messages"] = [*as_list(body.get("messages")), _user(more)]
-        return Call(self._request, changed, self._vendor, self._manners)
+        return ChatRequest(self._request, changed, self._vendor, self._manners)
 
     def outgoing(self, headers: Mapping[str, str]) -> Outgoing:
         """Return the request as it is, with further headers."""
@@ -130,13 +130,13 @@ class Call:
         """Return the same request with another limit, streamed."""
         return self._send(dict(self._body), limit)
 
-    def resume(self, answer: Answer, way: Way, prompt: str, limit: int | None) -> Outgoing:
+    def resume(self, answer: MessageBuilder, way: Way, prompt: str, limit: int | None) -> Outgoing:
         """Return the request that asks the model to go on from `answer`."""
         messages, begun = self._begun()
         body = {**_lifted(self._body), "messages": messages}
         if way is Way.PREFILL:
             return self._prefill(body, begun, answer, limit)
-        if way is Way.GUIDE:
+        if way is Way.RETRY_SMALLER:
             messages += self._said(answer.content, begun)
         else:
             for content, asked in answer.pairs:
@@ -162,7 +162,9 @@ class Call:
         echoed = vendor.prefill_echoes or body.get("echo") is True
         return messages[:-1], "" if echoed else as_text(last.get("content"))
 
-    def _prefill(self, body: Json, begun: str, answer: Answer, limit: int | None) -> Outgoing:
+    def _prefill(
+        self, body: Json, begun: str, answer: MessageBuilder, limit: int | None
+    ) -> Outgoing:
         vendor = self._vendor
         said = self._said(answer.content) or [{"role": "assistant"}]
         last: Json = {**said[-1], "content": begun + self.prefilled(answer)}
@@ -186,21 +188,21 @@ class Call:
                     message[name] = thought
         return [message]
 
-    def prefilled(self, answer: Answer) -> str:
+    def prefilled(self, answer: MessageBuilder) -> str:
         """Return the text that `resume` by prefill ends with."""
         return answer.text or answer.open_text
 
-    def answer(self, policy: Policy) -> Answer:
+    def answer(self, policy: Policy) -> MessageBuilder:
         asked = as_json(self._body.get("stream_options")).get("include_usage") is True
         form = ChatForm(self._vendor, usage_asked=asked, needy=needy(self._body))
-        return Answer(form, policy)
+        return MessageBuilder(form, policy)
 
-    def calmer(self) -> Call | None:
+    def with_less_thinking(self) -> ChatRequest | None:
         """Lower what the request says of reasoning in its vendor's words, or else the effort."""
         lowered = self._lowered()
         if lowered is None:
             return None
-        return Call(self._request, {**self._body, **lowered}, self._vendor, self._manners)
+        return ChatRequest(self._request, {**self._body, **lowered}, self._vendor, self._manners)
 
     def _lowered(self) -> Json | None:
         body = self._body
@@ -214,26 +216,26 @@ class Call:
         effort = as_text(body.get("reasoning_effort"))
         return None if effort in _LOW else {"reasoning_effort": "low"}
 
-    def hop(self, answer: Answer, limit: int | None) -> Outgoing:
+    def hop(self, answer: MessageBuilder, limit: int | None) -> Outgoing:
         """Not reached: this format gives no tokens."""
         return self.again(limit)
 
-    def refused(self, head: Head, body: bytes) -> Refused:
+    def refused(self, head: Head, body: bytes) -> ClassifiedError:
         """Classify an error answer; a parameter that is not taken is put in another way, once."""
         refused = errors.refused(head.status, body, self._asked)
         limit = errors.wrong_parameter(head.status, body)
         if limit is not None and self._manners.limit is None:
             self._manners.limit = limit
-            return Refused(Refusal.FORM, refused.error)
-        if self._guessed and refused.kind is Refusal.FINAL:
+            return ClassifiedError(ErrorKind.UNSUPPORTED_PARAMETER, refused.error)
+        if self._guessed and refused.kind is ErrorKind.FINAL:
             self._manners.counts = True  # without it as well: that was not the reason
         # It may be what an unknown server does not take, in words nobody knows.
         strange = self._added and self._vendor.name == UNKNOWN
-        self._guessed = strange and refused.kind is Refusal.FINAL and head.status in {400, 422}
+        self._guessed = strange and refused.kind is ErrorKind.FINAL and head.status in {400, 422}
         refuses = self._guessed or errors.refuses_stream_options(head.status, body)
         if self._manners.counts and self._added and refuses:
             self._manners.counts = False
-            return Refused(Refusal.FORM, refused.error)
+            return ClassifiedError(ErrorKind.UNSUPPORTED_PARAMETER, refused.error)
         return refused
 
     def lookup(self) -> Outgoing | None:
@@ -248,7 +250,9 @@ class Call:
         except ValueError:
             return None
 
-    def amended(self, policy: Policy, head: Head | None = None, body: bytes = b"") -> Call | None:
+    def amended(
+        self, policy: Policy, head: Head | None = None, body: bytes = b""
+    ) -> ChatRequest | None:
         """Return `None`: this format keeps nothing at the server."""
         return None
 
@@ -317,11 +321,13 @@ class OpenAIChat:
         """Whether a request is a chat completion."""
         return method == "POST" and _PATH.search(path) is not None
 
-    def call(self, request: Request) -> Call:
+    def call(self, request: Request) -> ChatRequest:
         """Read a request. Raises `Untouched` when it is not one we can read."""
         body = read_body(request)
         vendor = profile(request.host + request.path, request.server)
-        return Call(request, body, vendor, self._known(request.host, as_text(body.get("model"))))
+        return ChatRequest(
+            request, body, vendor, self._known(request.host, as_text(body.get("model")))
+        )
 
     def _known(self, host: str, model: str) -> _Manners:
         manners = self._manners.setdefault((host, model), _Manners())

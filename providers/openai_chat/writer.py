@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from continuation.answer.blocks import CALL, TEXT, Block
+from continuation.answer.blocks import TEXT, TOOL_CALL, Block
 from continuation.types import Json
 from continuation.wire import sse as _sse
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps
@@ -36,7 +36,7 @@ class ChatWriter:
         return self._role_chunk()
 
     def start(self, index: int, block: Block) -> bytes:
-        if block.kind != CALL:
+        if block.kind != TOOL_CALL:
             return b""
         if block.start.get("legacy"):
             return self._chunk(
@@ -92,7 +92,7 @@ class ChatWriter:
     def resume(self, message: Json, blocks: Sequence[Block], shown: int) -> None:
         self._name(message)
         self._role_due = shown == 0
-        calls = [i for i, block in enumerate(blocks) if block.kind == CALL]
+        calls = [i for i, block in enumerate(blocks) if block.kind == TOOL_CALL]
         self._calls = {index: number for number, index in enumerate(calls)}
 
     def closing(self, blocks: Sequence[Block], delta: Json) -> bytes:
@@ -155,7 +155,7 @@ class ChatWriter:
 
 def _finish(blocks: Sequence[Block], delta: Json) -> str:
     """Return why the answer ends; some servers never say, but what is written here has a reason."""
-    called = any(block.kind == CALL for block in blocks)
+    called = any(block.kind == TOOL_CALL for block in blocks)
     return as_text(delta.get("stop_reason")) or ("tool_calls" if called else "stop")
 
 
@@ -187,10 +187,10 @@ def folded(blocks: Sequence[Block]) -> Json:
     message: Json = {}
     calls = list[Json]()
     for block in blocks:
-        if block.kind == CALL and block.start.get("legacy"):
+        if block.kind == TOOL_CALL and block.start.get("legacy"):
             said = {"name": block.start.get("name"), "arguments": block.arguments}
             message["function_call"] = said
-        elif block.kind == CALL:
+        elif block.kind == TOOL_CALL:
             calls.append(call_of(block, block.arguments))
         if block.kind == TEXT and (text := block.text):
             message["content"] = as_text(message.get("content")) + text

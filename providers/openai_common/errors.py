@@ -19,7 +19,7 @@ from functools import cache
 from typing import Final, NamedTuple, TypeAlias
 
 from continuation.providers.openai_common.error_text import text_of
-from continuation.types import Refusal, Refused
+from continuation.types import ClassifiedError, ErrorKind
 from continuation.wire.error_body import label_of
 
 MARGIN: Final = 256
@@ -41,13 +41,13 @@ class Row(NamedTuple):
     """One wording: whose it is, what it means, and how the limit follows from its numbers."""
 
     name: str
-    kind: Refusal
+    kind: ErrorKind
     source: str
     """A pattern as `_compile` reads it."""
     measure: Measure
 
 
-def refused(status: int, body: bytes, asked: int | None = None) -> Refused:
+def refused(status: int, body: bytes, asked: int | None = None) -> ClassifiedError:
     """Classify an error answer; `asked` is the limit that was sent, in tokens, if it is known.
 
     Some servers name only how far a request is over the line; then the limit that fits can be
@@ -56,16 +56,18 @@ def refused(status: int, body: bytes, asked: int | None = None) -> Refused:
     """
     if status not in _READ and status != 429:
         busy = status in _BUSY or status >= 500
-        return Refused(Refusal.BUSY if busy else Refusal.FINAL, label_of(status, body))
+        return ClassifiedError(
+            ErrorKind.RETRYABLE if busy else ErrorKind.FINAL, label_of(status, body)
+        )
     text, label = text_of(body), label_of(status, body)
     rows = ROWS if status in _READ else QUOTAS
     for row in rows:
         if found := _compile(row.source).search(text):
             maximum = row.measure(_numbers(found), asked)
             if maximum is not None and maximum < 1:
-                return Refused(Refusal.FINAL, label)
-            return Refused(row.kind, label, maximum)
-    return Refused(Refusal.FINAL if status in _READ else Refusal.BUSY, label)
+                return ClassifiedError(ErrorKind.FINAL, label)
+            return ClassifiedError(row.kind, label, maximum)
+    return ClassifiedError(ErrorKind.FINAL if status in _READ else ErrorKind.RETRYABLE, label)
 
 
 def wrong_parameter(status: int, body: bytes) -> str | None:
@@ -188,19 +190,19 @@ def _compile(source: str) -> re.Pattern[str]:
 
 
 def _ceiling(name: str, source: str, measure: Measure = _named) -> Row:
-    return Row(name, Refusal.CEILING, source, measure)
+    return Row(name, ErrorKind.CEILING, source, measure)
 
 
 def _room(name: str, source: str, measure: Measure = _left) -> Row:
-    return Row(name, Refusal.ROOM, source, measure)
+    return Row(name, ErrorKind.CONTEXT_OVERFLOW, source, measure)
 
 
 def _no_fix(name: str, source: str) -> Row:
-    return Row(name, Refusal.FINAL, source, _untold)
+    return Row(name, ErrorKind.FINAL, source, _untold)
 
 
 def _prefill(name: str, source: str) -> Row:
-    return Row(name, Refusal.PREFILL, source, _untold)
+    return Row(name, ErrorKind.PREFILL, source, _untold)
 
 
 QUOTAS: Final = (
@@ -208,7 +210,7 @@ QUOTAS: Final = (
     # be larger than all of it. "Limit 30000, Used 29000, Requested 5000" is not that, and passes.
     Row(
         "tokens per minute",
-        Refusal.BUSY,
+        ErrorKind.RETRYABLE,
         r"request too large.{0,300}?\(TP[MDH]\): limit:? <window>, requested:? <total>",
         _over,
     ),
@@ -349,7 +351,7 @@ _TRUNCATED = r"could not finish the message because LIMIT or model output limit 
 
 ROWS: Final = (
     *QUOTAS,
-    Row("spent", Refusal.SPENT, _TRUNCATED, _untold),
+    Row("spent", ErrorKind.LIMIT_CONSUMED, _TRUNCATED, _untold),
     *_ROOM,
     *_PROMPT,
     *_CEILING,

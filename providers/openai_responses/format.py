@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from continuation.answer.blocks import CALL, THINKING, Block, Segment
-from continuation.answer.form import Reader, Skim, Writer
+from continuation.answer.blocks import THINKING, TOOL_CALL, Block, Segment
+from continuation.answer.wire_codec import Reader, Skim, Writer
 from continuation.providers.openai_common import usage as _openai_usage
 from continuation.providers.openai_responses.items import PARTS, SERVER_ITEMS, carries, replayed
 from continuation.providers.openai_responses.reader import ResponsesReader
 from continuation.providers.openai_responses.writer import Finished, ResponsesWriter
-from continuation.types import CallState, Ending, Json, Stop, Usage
+from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
+from continuation.wire.fast_path import NamedSkim, first_text, last_object
 from continuation.wire.json_values import as_json, as_text
-from continuation.wire.skim import NamedSkim, first_text, last_object
 
 _STOPS = {
     "max_output_tokens": Stop.LENGTH,
@@ -26,7 +26,7 @@ _STOPS = {
     "content_filter": Stop.REFUSED,
     "failed": Stop.REFUSED,
 }
-_KNOWN = PARTS | THINKING | SERVER_ITEMS | {CALL}
+_KNOWN = PARTS | THINKING | SERVER_ITEMS | {TOOL_CALL}
 _HELD = (
     "response.reasoning_summary_text.delta",
     "response.reasoning_text.delta",
@@ -58,13 +58,13 @@ class ResponsesForm:
     def identity(self, message: Json) -> str:
         return as_text(as_json(message.get("response")).get("id"))
 
-    def skim(self) -> Skim:
+    def fast_path(self) -> Skim:
         return NamedSkim("response.output_text.delta", *_HELD)
 
     def writer(self) -> Writer:
         return ResponsesWriter(self._finished)
 
-    def explode(self, body: Json) -> Iterator[Json]:
+    def to_events(self, body: Json) -> Iterator[Json]:
         """Tell a whole response as the events it would have been streamed as."""
         reader = ResponsesReader(self._needy)
         begun: Json = {**body, "output": [], "usage": None}
@@ -95,7 +95,7 @@ class ResponsesForm:
     def knows(self, kind: str) -> bool:
         return kind in _KNOWN
 
-    def quick_body(self, body: bytes | bytearray) -> Ending | None:
+    def quick_body(self, body: bytes | bytearray) -> AttemptResult | None:
         """Calls get a full look: some servers label a cut one as completed."""
         if _CALLED.search(body) is not None:
             return None
@@ -104,13 +104,15 @@ class ResponsesForm:
             return None
         reason = (reasons.pop() or b"completed").decode()
         stop, usage = self.stop_of(reason, closed=True), self.read_usage(last_object(body, "usage"))
-        return Ending(stop=stop, raw=reason, id=first_text(body, "id"), usage=usage, text=True)
+        return AttemptResult(
+            stop=stop, raw=reason, id=first_text(body, "id"), usage=usage, text=True
+        )
 
-    def quick_calls(self, raw: bytearray, sketch: Segment) -> CallState:
+    def quick_calls(self, raw: bytearray, sketch: Segment) -> ToolCallState:
         """The end of the answer says whether a call's arguments look cut."""
         if not sketch.calls:
-            return CallState.NONE
-        return CallState.CUT if sketch.delta.get("half") else CallState.WHOLE
+            return ToolCallState.NONE
+        return ToolCallState.CUT if sketch.delta.get("half") else ToolCallState.WHOLE
 
 
 def _kind(body: Json) -> str:

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from continuation.answer.blocks import CALL, TEXT, THINKING, Block
+from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block
 from continuation.types import Json
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, parsed
 
@@ -60,7 +60,7 @@ def is_call(item: Json) -> bool:
 def kind_of(item: Json) -> str:
     """Return the kind of block that an item is; a message's parts are blocks of their own."""
     kind = as_text(item.get("type"))
-    return REASONING if kind == "reasoning" else CALL if is_call(item) else kind
+    return REASONING if kind == "reasoning" else TOOL_CALL if is_call(item) else kind
 
 
 def at_start(item: Json) -> Json:

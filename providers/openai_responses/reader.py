@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from continuation.answer import blocks as _blocks
-from continuation.answer.blocks import CALL, ENDED, TEXT
+from continuation.answer.blocks import ENDED, TEXT, TOOL_CALL
 from continuation.providers.openai_responses.items import REASONING, REFUSAL, TYPED, half, kind_of
 from continuation.types import Json
 from continuation.wire import sse as _sse
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, loads
-from continuation.wire.plain_text import NUMBER, PADDING, PlainText
+from continuation.wire.text_template import NUMBER, PADDING, TextTemplate
 
 _PART_KINDS = {"output_text": TEXT, REFUSAL: REFUSAL}
 _GROWING: Json = {"text": "", REFUSAL: "", "annotations": [], "logprobs": []}
@@ -55,7 +55,7 @@ class ResponsesReader:
         self._items: dict[int, _Item] = {}
         self._led = ""
         self._half = False
-        self._plain = PlainText(_string, {"obfuscation": PADDING, "sequence_number": NUMBER})
+        self._plain = TextTemplate(_string, {"obfuscation": PADDING, "sequence_number": NUMBER})
 
     def events(self, frame: _sse.Frame) -> Sequence[Json]:
         if (event := self._plain.told(frame)) is not None:
@@ -143,7 +143,7 @@ class ResponsesReader:
         if item.is_message:
             return
         kind = kind_of(native)
-        call = kind == CALL
+        call = kind == TOOL_CALL
         name = as_text(native.get("name")) or as_text(native.get("type"))
         named = {"id": native.get("call_id"), "name": name} if call else {}
         item.block = self._count

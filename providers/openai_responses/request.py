@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from continuation.answer.answer import Answer
+from continuation.answer.message_builder import MessageBuilder
 from continuation.policy import Policy
 from continuation.providers.openai_common import errors
 from continuation.providers.openai_common.error_text import text_of
@@ -20,7 +20,7 @@ from continuation.providers.openai_common.tools import needy
 from continuation.providers.openai_common.vendors import Profile, profile
 from continuation.providers.openai_responses.chain import Chain
 from continuation.providers.openai_responses.format import ResponsesForm
-from continuation.types import Head, Json, Outgoing, Refusal, Refused, Request, Way
+from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request, Way
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, loads
 from continuation.wire.request_body import read_body
 
@@ -37,7 +37,7 @@ _ITEMS = re.compile(
 _PLAIN = ("type", "role", "content")
 
 
-class Call:
+class ResponsesRequest:
     """One Responses request of the caller's."""
 
     hop_ceiling: int | None = None
@@ -79,19 +79,21 @@ class Call:
         """No server goes on with an assistant message at the end of `input`."""
         return False
 
-    def prefilled(self, answer: Answer) -> str:
+    def prefilled(self, answer: MessageBuilder) -> str:
         """Not reached: nothing is prefilled."""
         return ""
 
-    def mended(self, body: Mapping[str, object], more: str | None) -> Call:
+    def mended(self, body: Mapping[str, object], more: str | None) -> ResponsesRequest:
         """Return the same request with another body; `more` is said for the user at its end."""
         changed = dict(body)
         if more is not None:
             changed["input"] = [*_items(body.get("input")), _user(more)]
         self._chain.sent = changed
-        return Call(self._request, changed, self._vendor, self._chain)
+        return ResponsesRequest(self._request, changed, self._vendor, self._chain)
 
-    def amended(self, policy: Policy, head: Head | None = None, body: bytes = b"") -> Call | None:
+    def amended(
+        self, policy: Policy, head: Head | None = None, body: bytes = b""
+    ) -> ResponsesRequest | None:
         """Return the request as its chain must be asked for, if the caller's id means another."""
         chain = self._chain
         chain.settle(policy.chain_store)
@@ -113,13 +115,13 @@ class Call:
         """Return the same request with another limit, streamed."""
         return self._send(dict(self._body), limit)
 
-    def resume(self, answer: Answer, way: Way, prompt: str, limit: int | None) -> Outgoing:
+    def resume(self, answer: MessageBuilder, way: Way, prompt: str, limit: int | None) -> Outgoing:
         """Return the request that asks the model to go on from `answer`.
 
         The server does not keep it: its prompt must never be part of a conversation.
         """
         items = _items(self._body.get("input"))
-        if way is Way.GUIDE:
+        if way is Way.RETRY_SMALLER:
             items += self._said(answer.content)
         else:
             for content, asked in answer.pairs:
@@ -138,28 +140,28 @@ class Call:
         messages = (item for item in kept if item.get("type") == "message")
         return [{key: item[key] for key in _PLAIN} for item in messages]
 
-    def calmer(self) -> Call | None:
+    def with_less_thinking(self) -> ResponsesRequest | None:
         """Lower the effort of reasoning; a model that does not reason refuses that."""
         reasoning = as_json(self._body.get("reasoning"))
         if as_text(reasoning.get("effort")) in {"none", "minimal", "low"}:
             return None
         return self.mended({**self._body, "reasoning": {**reasoning, "effort": "low"}}, None)
 
-    def hop(self, answer: Answer, limit: int | None) -> Outgoing:
+    def hop(self, answer: MessageBuilder, limit: int | None) -> Outgoing:
         """Not reached: this format gives no tokens."""
         return self.again(limit)
 
-    def answer(self, policy: Policy) -> Answer:
+    def answer(self, policy: Policy) -> MessageBuilder:
         self._chain.settle(policy.chain_store)
-        return Answer(ResponsesForm(self._chain.finished, needy(self._body)), policy)
+        return MessageBuilder(ResponsesForm(self._chain.finished, needy(self._body)), policy)
 
-    def refused(self, head: Head, body: bytes) -> Refused:
+    def refused(self, head: Head, body: bytes) -> ClassifiedError:
         """Classify an error answer to a later attempt."""
         told = errors.refused(head.status, body, self._asked)
-        fixable = told.kind is Refusal.FINAL and head.status in {400, 404, 422}
+        fixable = told.kind is ErrorKind.FINAL and head.status in {400, 404, 422}
         if fixable and not self._bare and _ITEMS.search(text_of(body)):
             self._bare = True
-            return replace(told, kind=Refusal.FORM)
+            return replace(told, kind=ErrorKind.UNSUPPORTED_PARAMETER)
         return told
 
     def lookup(self) -> Outgoing | None:
@@ -182,17 +184,19 @@ class Call:
         return Outgoing(dumps(body), headers={"accept": "application/json"})
 
 
-class _Lost(Call):
+class _Lost(ResponsesRequest):
     """A request whose chain cannot be shown whole: it is answered by the error that says so."""
 
-    def __init__(self, call: Call, error: bytes) -> None:
+    def __init__(self, call: ResponsesRequest, error: bytes) -> None:
         super().__init__(call._request, call._body, call._vendor, call._chain)  # noqa: SLF001
         self._error = error
 
-    def mended(self, body: Mapping[str, object], more: str | None) -> Call:
+    def mended(self, body: Mapping[str, object], more: str | None) -> ResponsesRequest:
         return self
 
-    def amended(self, policy: Policy, head: Head | None = None, body: bytes = b"") -> Call | None:
+    def amended(
+        self, policy: Policy, head: Head | None = None, body: bytes = b""
+    ) -> ResponsesRequest | None:
         return None
 
     def outgoing(self, headers: Mapping[str, str]) -> Outgoing:
@@ -257,11 +261,11 @@ class OpenAIResponses:
         """
         return method == "POST" and _PATH.search(path) is not None
 
-    def call(self, request: Request) -> Call:
+    def call(self, request: Request) -> ResponsesRequest:
         """Read a request. Raises `Untouched` when it is not one we can read."""
         body = read_body(request)
         vendor = profile(request.host + request.path, request.server)
-        return Call(request, body, vendor, Chain(request, body))
+        return ResponsesRequest(request, body, vendor, Chain(request, body))
 
 
 DIALECT = OpenAIResponses()

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from continuation.answer.blocks import CALL, TEXT, Block
+from continuation.answer.blocks import TEXT, TOOL_CALL, Block
 from continuation.providers.openai_responses.items import (
     PARTS,
     REFUSAL,
@@ -153,7 +153,7 @@ class ResponsesWriter:
 
     def _end_arguments(self, block: Block, item: Json) -> bytes:
         kind = as_text(item.get("type"))
-        if block.kind != CALL or kind not in TYPED:
+        if block.kind != TOOL_CALL or kind not in TYPED:
             return b""
         named = {"name": item.get("name")} if kind == "function_call" else {}
         told = {TYPED[kind]: block.arguments, **named}

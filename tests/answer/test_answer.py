@@ -16,7 +16,19 @@ from support.drive import (
     text_block,
 )
 from support.drive import sse as messages
-from support.drive_gemini import ASK, FAST, LONG, Chunk, ask, chunk, parts, responses, said, sse, text
+from support.drive_gemini import (
+    ASK,
+    FAST,
+    LONG,
+    Chunk,
+    ask,
+    chunk,
+    parts,
+    responses,
+    said,
+    sse,
+    text,
+)
 
 from continuation import Policy
 
@@ -63,7 +75,7 @@ def test_the_thinking_before_a_whole_call_stays_when_asking_again_fails(refused:
     later: Answered = (400, JSON, [b"{}"], None) if refused else (200, STREAM, [again], None)
     answers = iter([(200, STREAM, [messages(first)], None), later])
     request = {"model": "claude-sonnet-4-5", "max_tokens": 1000, "stream": True, "messages": []}
-    policy = Policy(models_endpoint=False, cut_call="drop", max_drop_recoveries=0)
+    policy = Policy(models_endpoint=False, truncated_tool_call="drop", max_drop_recoveries=0)
     driven = drive(lambda _: next(answers), request, policy)
     assert [block.type for block in driven.message.content] == ["text", "thinking", "tool_use"]
     assert len(driven.requests) == 2

@@ -18,10 +18,10 @@ import google.auth.credentials
 import httpx2
 import pydantic
 import pytest
-from support.canned import Answer, Asked, Canned, Watcher
 from google import genai
 from google.auth.transport import mtls
 from google.genai import _api_client, errors, types
+from support.canned import Answer, Asked, Canned, Watcher
 from support.shells import Way, both
 
 import continuation

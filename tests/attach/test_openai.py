@@ -16,10 +16,10 @@ import httpx2
 import openai
 import pydantic
 import pytest
-from support.canned import Answer, Asked, Canned, Watcher
 from openai.auth import x509_workload_identity
 from openai.providers.bedrock import bedrock
 from openai.providers.vertex import vertex
+from support.canned import Answer, Asked, Canned, Watcher
 from support.shells import Way, both
 
 import continuation

@@ -19,7 +19,7 @@ from support.shells import LIMIT, LONG, Way, ask, asked, both, create, gone, str
 import continuation
 from continuation import Policy
 from continuation.attach.clients import SUPPORTED
-from continuation.simulator import Call, Reply, Scenario, Simulator, Text
+from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall
 
 
 class Note(pydantic.BaseModel):
@@ -143,8 +143,8 @@ def _saving(way: Way, written: list[str]) -> Any:
     return way.pick(beta_tool(save, name="save"), beta_async_tool(asave, name="save"))
 
 
-CUT = Reply([Text("Now."), Call("save", {"content": LONG}, cut=60)], stop="max_tokens")
-WHOLE = Reply([Text("Now."), Call("save", {"content": LONG})], stop="tool_use")
+CUT = Reply([Text("Now."), ToolCall("save", {"content": LONG}, cut=60)], stop="max_tokens")
+WHOLE = Reply([Text("Now."), ToolCall("save", {"content": LONG})], stop="tool_use")
 
 
 @both
@@ -229,7 +229,7 @@ def test_a_timeout_of_one_call_bounds_the_whole_turn(
     with Simulator(LONG) as sim, Way(kind) as way:
         # By this clock the time is up when the second attempt has sent a little of its answer.
         monkeypatch.setattr(
-            "continuation._attach_common.monotonic",
+            "continuation.attach.common.monotonic",
             lambda: time.monotonic() + 100 * any(post.sent > 20 for post in sim.posts[1:]),
         )
         sim.scenario = Scenario(slow=0.01, deltas=4)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from wires import Wire
 
-from continuation.engine.commands import Command, Relay, Reply, Script, Send, Show
+from continuation.engine.commands import Command, Emit, Reply, Script, Send, StreamBody
 from continuation.engine.engine import Engine
 from continuation.engine.turn import Turn
 from continuation.policy import Policy
@@ -62,9 +62,9 @@ def drive(wire: Wire, attempts: Sequence[Sequence[bytes]], *, streamed: bool) ->
             chunks = next(bodies)
             reply = STREAM if streamed or len(driven.seconds) > 1 else JSON
             begun = time.thread_time()
-        elif isinstance(command, Relay):
+        elif isinstance(command, StreamBody):
             _relay(command, chunks, driven.shown)
-        elif isinstance(command, Show):
+        elif isinstance(command, Emit):
             driven.shown.append(command.data)
     driven.seconds = [*driven.seconds[1:], time.thread_time() - begun]
     driven.report = turn.recorder.finished
@@ -78,8 +78,8 @@ def _next(script: Script, reply: Reply) -> Command | None:
         return None
 
 
-def _relay(relay: Relay, chunks: Sequence[bytes], shown: list[bytes]) -> None:
-    feed, raw = relay.feed, relay.tape.raw if relay.tape is not None else None
+def _relay(relay: StreamBody, chunks: Sequence[bytes], shown: list[bytes]) -> None:
+    feed, raw = relay.feed, relay.replay.raw if relay.replay is not None else None
     try:
         for chunk in chunks:
             if raw is not None:

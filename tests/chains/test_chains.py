@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import copy
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support.chains_helpers import items, request, said, turn
 from support.notation import Json
 
-import continuation.chains
 from continuation.chains import (
     Alias,
     ChainLost,
@@ -390,15 +387,6 @@ def test_a_tenant_keeps_and_rewrites_with_the_settings_of_its_registry() -> None
         tenant.after_not_found(request("U:y U:z"))
     chains.store.close()
     assert tenant.keep(request("U:x", None), [], given="resp_1", held=None) is False
-
-
-def test_the_registry_knows_nothing_of_providers_and_engine() -> None:
-    folder = Path(str(continuation.chains.__file__)).parent
-    allowed = ("continuation.chains", "continuation.types", "continuation.history.chain")
-    for file in folder.glob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("continuation"):
-                assert str(node.module).startswith(allowed), file.name
 
 
 def test_an_entry_is_json_of_the_least_size() -> None:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support.chains_helpers import items, said
-from support.notation import Json
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from support.chains_helpers import items, said
+from support.notation import Json
 
 from continuation.chains import ChainLost, Chains, MemoryStore, SqliteStore, Store
 from continuation.history import validate

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.notation import Json, read, write
 
 from continuation.chains.replay import (
     ChainLost,
@@ -20,7 +21,6 @@ from continuation.chains.replay import (
     uncovered,
 )
 from continuation.history import validate
-from support.notation import Json, read, write
 
 
 def _items(line: str) -> list[Any]:

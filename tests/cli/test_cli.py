@@ -15,7 +15,18 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from support.cli_helpers import ESCAPE, KEY, MODEL, TEXT, Terminal, arrived, clean, interrupt, start, until
+from support.cli_helpers import (
+    ESCAPE,
+    KEY,
+    MODEL,
+    TEXT,
+    Terminal,
+    arrived,
+    clean,
+    interrupt,
+    start,
+    until,
+)
 
 import continuation
 from continuation.cli import Exit, main

@@ -130,7 +130,10 @@ WRONG = [
     ("[defaults]\nmax_recoveries = 99\n", ["max_recoveries = 99", "from 0 to 10"]),
     ("[defaults]\nmax_recoveries = true\n", ["max_recoveries = True", "int", "from 0 to 10"]),
     ("[defaults]\nmax_turn_seconds = nan\n", ["max_turn_seconds = nan", "from 1 to 86400"]),
-    ('[defaults]\ncut_call = "explian"\n', ["cut_call = 'explian'", "'explain', 'drop'"]),
+    (
+        '[defaults]\ntruncated_tool_call = "explian"\n',
+        ["truncated_tool_call = 'explian'", "'explain', 'drop'"],
+    ),
     ('[models."gpt-*"]\ncielling = 9\n', ['[models."gpt-*"]', "cielling = 9", "'ceiling'"]),
     ("[models.gpt-4.1]\nceiling = 9\n", ['[models."gpt-4.1"]', "quote"]),
     ("[models]\nmax_recoveries = 1\n", ["max_recoveries", '[models."claude-*"]']),
@@ -375,12 +378,16 @@ def test_another_tools_name_with_a_wrong_value_is_named(tmp_path: Path, value: s
 def test_show_tells_each_value_and_its_source(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(tmp_path, '[models."claude-*"]\nmax_retries = 1\ncut_call = "guide"\n')
+    write(tmp_path, '[models."claude-*"]\nmax_retries = 1\ntruncated_tool_call = "retry_smaller"\n')
     assert main(["config", "show", "claude-opus-5"]) == 0
     told = capsys.readouterr()
     rows = [line.split(maxsplit=2) for line in told.out.splitlines()]
     assert ["max_retries", "1", 'continuation.toml [models."claude-*"]'] in rows
-    assert ["cut_call", '"guide"', 'continuation.toml [models."claude-*"]'] in rows
+    assert [
+        "truncated_tool_call",
+        '"retry_smaller"',
+        'continuation.toml [models."claude-*"]',
+    ] in rows
     assert ["prefill", "true", "built-in default"] in rows
     assert {row[0] for row in rows} == {"key", *KEYS}
     assert "policies from continuation.toml (in the working directory)" in told.err

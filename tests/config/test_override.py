@@ -19,8 +19,7 @@ from support.shells import both
 
 import continuation
 from continuation import Policy
-from continuation.config import override
-from continuation.config.override import HEADER, current, parse, take
+from continuation.config.overrides import HEADER, current, override, parse, take
 from continuation.policy import KEYS
 from continuation.simulator import Reply, Simulator, Text
 

@@ -14,9 +14,9 @@ from support.spending import ERRORS, LIMIT, repeat, spend
 
 import continuation
 from continuation import Policy
-from continuation.engine.table import Outcome
-from continuation.simulator import Call, Scenario, Simulator, Text, Thinking
 from continuation.simulator import Reply as Said
+from continuation.simulator import Scenario, Simulator, Text, Thinking, ToolCall
+from continuation.types import Outcome
 
 CEILING = 4000
 
@@ -33,9 +33,9 @@ POLICIES = st.builds(
     max_turn_seconds=st.floats(1, 600),
     max_turn_output_tokens=st.integers(1, 30_000),
     ceiling=st.sampled_from([0, 0, 1200, 4000, 64_000]),
-    first_limit=st.sampled_from(["caller", "ceiling"]),
-    cut_call=st.sampled_from(["explain", "drop", "keep", "guide"]),
-    on_failure=st.sampled_from(["stop", "truth"]),
+    initial_limit=st.sampled_from(["caller", "ceiling"]),
+    truncated_tool_call=st.sampled_from(["explain", "drop", "keep", "retry_smaller"]),
+    on_failure=st.sampled_from(["stop", "truncated"]),
     escalate=st.booleans(),
     models_endpoint=st.booleans(),
     prefill=st.booleans(),
@@ -55,7 +55,7 @@ def test_no_policy_and_no_provider_makes_a_turn_pass_its_bounds(
     spent = spend(repeat(*moves), policy, stream=stream, seconds=seconds)
     assert len(spent.begun) <= policy.max_attempts
     assert spent.generated <= max(LIMIT, policy.max_turn_output_tokens)
-    raised = int(policy.first_limit == "ceiling") * 2
+    raised = int(policy.initial_limit == "ceiling") * 2
     late = [at for at in spent.begun[1 + raised :] if at >= policy.max_turn_seconds]
     assert late == []
     assert spent.told.outcome is not None
@@ -162,18 +162,18 @@ def test_a_dropped_stream_counts_with_all_its_limit_allowed(sim: Simulator) -> N
 
 
 def test_a_remembered_limit_is_never_above_the_token_budget() -> None:
-    policy = Policy(first_limit="ceiling", max_turn_output_tokens=1500)
+    policy = Policy(initial_limit="ceiling", max_turn_output_tokens=1500)
     assert spend(repeat("end"), policy).limits == [1500]
 
 
 def test_with_a_single_attempt_it_is_the_callers_own() -> None:
-    policy = Policy(first_limit="ceiling", max_attempts=1)
+    policy = Policy(initial_limit="ceiling", max_attempts=1)
     assert spend(repeat("ceiling"), policy).limits == [LIMIT]
 
 
 @pytest.mark.parametrize(("most", "sent"), [(2, 2), (3, 3)])
 def test_a_refused_first_limit_counts_as_an_attempt(most: int, sent: int) -> None:
-    policy = Policy(first_limit="ceiling", max_attempts=most)
+    policy = Policy(initial_limit="ceiling", max_attempts=most)
     assert len(spend(repeat("ceiling"), policy).limits) == sent
 
 
@@ -254,7 +254,7 @@ def test_the_models_endpoint_is_asked_after_a_cut_once_and_not_for_a_spent_turn(
     ("blocks", "what"),
     [
         ([Thinking("Hm", signature=None)], "thinking"),
-        ([Text("I write. "), Call("Write", {"a": "b" * 60}, cut=10)], "call"),
+        ([Text("I write. "), ToolCall("Write", {"a": "b" * 60}, cut=10)], "call"),
     ],
 )
 def test_what_cannot_be_recovered_is_bounded_too(

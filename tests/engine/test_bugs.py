@@ -18,14 +18,23 @@ from support.shells import LIMIT, LONG, Way, ask, both, text_of
 import continuation
 from continuation import Policy
 from continuation.prompts import cut_call_note
-from continuation.simulator import Call, Reply, Scenario, Simulator, Text, Thinking
+from continuation.simulator import Reply, Scenario, Simulator, Text, Thinking, ToolCall
 
 ROOT = Path(continuation.__file__).parent
-ENGINE = "turn attempts budget decide engine limits prompts report retry seam _seam_* tokens"
+ROOMS = (
+    "engine",
+    "answer",
+    "wire",
+    "seams",
+    "limits",
+    "providers",
+    "reports/report.py",
+    "prompts.py",
+)
 OURS = {
     str(path)
-    for pattern in [*(f"{name}.py" for name in ENGINE.split()), "providers/*.py"]
-    for path in ROOT.glob(pattern)
+    for room in ROOMS
+    for path in ([ROOT / room] if room.endswith(".py") else (ROOT / room).rglob("*.py"))
 }
 """Engine, dialect and helpers: whatever the shells call."""
 
@@ -61,13 +70,13 @@ SCRIPTS: dict[str, tuple[Policy, list[Reply]]] = {
     "a cut call made whole": (
         CALM,
         [
-            Reply([Text(HALF), Call("save", ARGUMENTS, cut=300)], stop="max_tokens", deltas=60),
-            Reply([Text(HALF), Call("save", ARGUMENTS)], stop="tool_use", deltas=60),
+            Reply([Text(HALF), ToolCall("save", ARGUMENTS, cut=300)], stop="max_tokens", deltas=60),
+            Reply([Text(HALF), ToolCall("save", ARGUMENTS)], stop="tool_use", deltas=60),
         ],
     ),
     "a call that stays cut": (
         Policy(ceiling=LIMIT),
-        [Reply([Text(HALF), Call("save", ARGUMENTS, cut=300)], stop="max_tokens", deltas=60)],
+        [Reply([Text(HALF), ToolCall("save", ARGUMENTS, cut=300)], stop="max_tokens", deltas=60)],
     ),
     "a drop": (CALM, []),
 }
@@ -228,7 +237,7 @@ def test_a_bug_about_a_limit_we_raised_never_costs_the_callers_answer(
 ) -> None:
     with Simulator(HALF, Scenario(ceiling=ceiling)) as sim, Way(kind) as way:
         bare = way.bare(sim.url)
-        raised = Policy(first_limit="ceiling", ceiling=50_000)
+        raised = Policy(initial_limit="ceiling", ceiling=50_000)
 
         def once(number: int) -> int:
             sim.reset()

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from continuation.dialect import Answer
+from continuation.dialect import MessageBuilder
 from continuation.engine import evidence
-from continuation.types import CallState, Ending, Stop, Usage
+from continuation.types import AttemptResult, Stop, ToolCallState, Usage
 
 
 class Holds:
@@ -25,34 +25,36 @@ class Holds:
 
 
 def judged(
-    ending: Ending,
+    ending: AttemptResult,
     text: str = "",
     *,
     limit: int | None = 100,
     structured: bool = False,
     parses: bool = False,
-) -> Ending:
-    holds = cast("Answer", Holds(text, parses=parses))
+) -> AttemptResult:
+    holds = cast("MessageBuilder", Holds(text, parses=parses))
     return evidence.judged(ending, holds, limit, structured=structured)
 
 
 @pytest.mark.parametrize(
     ("stop", "call", "passes"),
     [
-        (Stop.END, CallState.NONE, True),
-        (Stop.END, CallState.WHOLE, True),
-        (Stop.END, CallState.CUT, False),
-        (Stop.REFUSED, CallState.NONE, True),
-        (Stop.LENGTH, CallState.NONE, False),
-        (Stop.LENGTH, CallState.WHOLE, False),
-        (Stop.DROPPED, CallState.NONE, False),
-        (Stop.WINDOW, CallState.NONE, True),
-        (Stop.WINDOW, CallState.WHOLE, False),
-        (Stop.WINDOW, CallState.CUT, False),
+        (Stop.END, ToolCallState.NONE, True),
+        (Stop.END, ToolCallState.WHOLE, True),
+        (Stop.END, ToolCallState.CUT, False),
+        (Stop.REFUSED, ToolCallState.NONE, True),
+        (Stop.LENGTH, ToolCallState.NONE, False),
+        (Stop.LENGTH, ToolCallState.WHOLE, False),
+        (Stop.DROPPED, ToolCallState.NONE, False),
+        (Stop.WINDOW, ToolCallState.NONE, True),
+        (Stop.WINDOW, ToolCallState.WHOLE, False),
+        (Stop.WINDOW, ToolCallState.CUT, False),
     ],
 )
-def test_only_a_whole_first_answer_passes_unseen(stop: Stop, call: CallState, passes: bool) -> None:
-    assert evidence.passes(Ending(stop=stop, call=call)) is passes
+def test_only_a_whole_first_answer_passes_unseen(
+    stop: Stop, call: ToolCallState, passes: bool
+) -> None:
+    assert evidence.passes(AttemptResult(stop=stop, call=call)) is passes
 
 
 @pytest.mark.parametrize(
@@ -70,18 +72,18 @@ def test_only_a_whole_first_answer_passes_unseen(stop: Stop, call: CallState, pa
 def test_a_finished_answer_that_used_its_whole_limit_is_suspect(
     stop: Stop, output: int | None, limit: int | None, suspect: bool
 ) -> None:
-    ending = Ending(stop=stop, usage=Usage(output=output))
+    ending = AttemptResult(stop=stop, usage=Usage(output=output))
     assert evidence.suspect(ending, limit) is suspect
 
 
 def test_without_usage_nothing_is_suspect() -> None:
-    assert not evidence.suspect(Ending(stop=Stop.END), 100)
+    assert not evidence.suspect(AttemptResult(stop=Stop.END), 100)
 
 
-END = Ending(stop=Stop.END, text=True, usage=Usage(output=99))
+END = AttemptResult(stop=Stop.END, text=True, usage=Usage(output=99))
 FULL = replace(END, usage=Usage(output=100))
 OVER = replace(END, usage=Usage(output=101))
-PARSED: dict[str, Any] = {"call": CallState.WHOLE, "proven": False}
+PARSED: dict[str, Any] = {"call": ToolCallState.WHOLE, "args_verified": False}
 """A call whose arguments the server has parsed."""
 
 
@@ -97,27 +99,31 @@ PARSED: dict[str, Any] = {"call": CallState.WHOLE, "proven": False}
         pytest.param(replace(END, text=False), "", {}, Stop.END, id="no text below"),
         pytest.param(FULL, '{"a": "b."', {"structured": True}, Stop.LENGTH, id="half JSON"),
         pytest.param(FULL, "[1]", {"structured": True, "parses": True}, Stop.END, id="whole JSON"),
-        pytest.param(replace(FULL, call=CallState.WHOLE), "and the", {}, Stop.END, id="a call"),
+        pytest.param(replace(FULL, call=ToolCallState.WHOLE), "and the", {}, Stop.END, id="a call"),
         pytest.param(replace(FULL, **PARSED), "", {}, Stop.LENGTH, id="a parsed call"),
         pytest.param(replace(END, **PARSED), "", {}, Stop.END, id="a parsed call below"),
         pytest.param(replace(OVER, **PARSED), "", {}, Stop.END, id="a parsed call beyond"),
         pytest.param(
             replace(FULL, **PARSED), "", {"limit": None}, Stop.END, id="a parsed call, trusted"
         ),
-        pytest.param(replace(END, call=CallState.CUT), "", {}, Stop.LENGTH, id="half a call"),
+        pytest.param(replace(END, call=ToolCallState.CUT), "", {}, Stop.LENGTH, id="half a call"),
         pytest.param(
-            replace(END, stop=Stop.REFUSED, call=CallState.CUT), "", {}, Stop.REFUSED, id="refused"
+            replace(END, stop=Stop.REFUSED, call=ToolCallState.CUT),
+            "",
+            {},
+            Stop.REFUSED,
+            id="refused",
         ),
     ],
 )
 def test_a_label_holds_until_the_answer_speaks_against_it(
-    ending: Ending, text: str, how: dict[str, Any], stop: Stop
+    ending: AttemptResult, text: str, how: dict[str, Any], stop: Stop
 ) -> None:
     assert judged(ending, text, **how).stop is stop
 
 
 def test_a_cut_answer_that_goes_round_in_circles_is_stalled() -> None:
-    cut = Ending(stop=Stop.LENGTH)
+    cut = AttemptResult(stop=Stop.LENGTH)
     assert judged(cut, "Again and again. " * 400).stalled
     assert not judged(cut, "Once upon a time").stalled
     assert not judged(END, "Again and again. " * 400).stalled
@@ -127,7 +133,11 @@ def test_a_cut_answer_that_goes_round_in_circles_is_stalled() -> None:
     ("new", "held", "better"),
     [
         ({"stop": Stop.END, "text": True}, {"stop": Stop.LENGTH, "text": True}, True),
-        ({"stop": Stop.END, "call": CallState.WHOLE}, {"stop": Stop.LENGTH, "text": True}, True),
+        (
+            {"stop": Stop.END, "call": ToolCallState.WHOLE},
+            {"stop": Stop.LENGTH, "text": True},
+            True,
+        ),
         ({"stop": Stop.END}, {"stop": Stop.LENGTH, "text": True, "length": 9}, False),
         ({"stop": Stop.END}, {"stop": Stop.LENGTH}, True),
         ({"stop": Stop.LENGTH, "length": 9}, {"stop": Stop.LENGTH, "length": 9}, True),
@@ -151,29 +161,29 @@ def test_a_cut_answer_that_goes_round_in_circles_is_stalled() -> None:
 def test_the_longer_usable_answer_wins(
     new: dict[str, Any], held: dict[str, Any], better: bool
 ) -> None:
-    assert evidence.better(Ending(**new), Ending(**held)) is better
+    assert evidence.better(AttemptResult(**new), AttemptResult(**held)) is better
 
 
 @pytest.mark.parametrize(
     ("new", "closed", "resendable", "stop"),
     [
         (None, True, True, Stop.LENGTH),
-        (Ending(stop=Stop.LENGTH), True, True, Stop.LENGTH),
-        (Ending(stop=Stop.DROPPED), True, True, Stop.DROPPED),
-        (Ending(stop=Stop.DROPPED), True, False, Stop.LENGTH),
-        (Ending(stop=Stop.DROPPED), False, False, Stop.DROPPED),
-        (Ending(stop=Stop.LENGTH), False, True, Stop.LENGTH),
+        (AttemptResult(stop=Stop.LENGTH), True, True, Stop.LENGTH),
+        (AttemptResult(stop=Stop.DROPPED), True, True, Stop.DROPPED),
+        (AttemptResult(stop=Stop.DROPPED), True, False, Stop.LENGTH),
+        (AttemptResult(stop=Stop.DROPPED), False, False, Stop.DROPPED),
+        (AttemptResult(stop=Stop.LENGTH), False, True, Stop.LENGTH),
     ],
 )
 def test_a_drop_makes_no_failure_of_an_answer_that_had_arrived(
-    new: Ending | None, closed: bool, resendable: bool, stop: Stop
+    new: AttemptResult | None, closed: bool, resendable: bool, stop: Stop
 ) -> None:
-    held = Ending(stop=Stop.LENGTH, closed=closed, length=5)
+    held = AttemptResult(stop=Stop.LENGTH, closed=closed, length=5)
     assert evidence.restored(held, new, resendable=resendable) == replace(held, stop=stop)
 
 
-@pytest.mark.parametrize(("stop", "call"), [*itertools.product(Stop, CallState)])
-def test_what_passes_unseen_keeps_its_label(stop: Stop, call: CallState) -> None:
-    ending = Ending(stop=stop, call=call)
+@pytest.mark.parametrize(("stop", "call"), [*itertools.product(Stop, ToolCallState)])
+def test_what_passes_unseen_keeps_its_label(stop: Stop, call: ToolCallState) -> None:
+    ending = AttemptResult(stop=stop, call=call)
     if evidence.passes(ending):
         assert judged(ending, "and the").stop is stop

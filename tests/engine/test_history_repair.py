@@ -10,9 +10,9 @@ import pytest
 from support.rig import HOWS, NEW, How, body_of, run
 
 from continuation import Policy
-from continuation.engine.table import Outcome
 from continuation.history import validate
 from continuation.simulator import Reply, Simulator, Text
+from continuation.types import Outcome
 
 TOOLS: list[Any] = [{"name": "Bash", "input_schema": {"type": "object"}}]
 

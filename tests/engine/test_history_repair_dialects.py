@@ -11,9 +11,9 @@ from support.notation import read
 from support.rig_mending import DIALECTS, MODELS, Ran, history, send
 
 from continuation import Policy
-from continuation.engine.table import Outcome
 from continuation.history import OpenCall, validate
 from continuation.simulator import Reply, Scenario, Simulator, Text
+from continuation.types import Outcome
 
 KILLED = "U:run A[c:a] U:there?"
 """The agent was killed while its tool ran: every message is answered 400 from then on."""
@@ -205,7 +205,10 @@ def test_each_vendor_s_own_words_are_understood(name: str, vendor: str, model: s
 @EVERY
 def test_purge_drops_the_open_call_and_nothing_else(dialect: str) -> None:
     with Simulator(answer="Yes.") as sim:
-        body, policy = history(dialect, "U:run A[t:sure,c:a] U:there?"), Policy(open_calls="purge")
+        body, policy = (
+            history(dialect, "U:run A[t:sure,c:a] U:there?"),
+            Policy(unanswered_tool_calls="purge"),
+        )
         ran = send(sim, dialect, body, policy=policy)
         assert read(dialect, _bare(ran.sent[1])) == "U:run A[t:sure] U:there?"
 
@@ -222,7 +225,7 @@ def test_a_callable_is_shown_the_open_calls_once_and_decides_for_each(
         return {"a": "purge", "b": "synthesize"}
 
     with Simulator(answer="Yes.") as sim:
-        policy = Policy(repair=repair, open_calls=decide)
+        policy = Policy(repair=repair, unanswered_tool_calls=decide)
         ran = send(sim, dialect, history(dialect, "U:run A[c:a,c:b] U:there?"), policy=policy)
         assert ran.text == "Yes."
         assert read(dialect, _bare(ran.sent[-1])) == "U:run A[c:b] R*:b U:there?"
@@ -239,7 +242,7 @@ def test_a_callable_may_want_a_new_session_then_the_error_stands(dialect: str, r
         return "new_session"
 
     with Simulator(answer="Yes.") as sim:
-        policy = Policy(repair=repair, open_calls=decide)
+        policy = Policy(repair=repair, unanswered_tool_calls=decide)
         ran = send(sim, dialect, history(dialect, KILLED), policy=policy)
         assert ran.statuses == [400]
         assert ran.error is not None
@@ -255,7 +258,7 @@ def test_a_callable_that_fails_leaves_the_provider_s_error_to_the_caller(
         return "purges"
 
     with Simulator(answer="Yes.") as sim:
-        policy = Policy(open_calls=decide)
+        policy = Policy(unanswered_tool_calls=decide)
         ran = send(sim, "openai-chat", history("openai-chat", KILLED), policy=policy)
         assert ran.statuses == [400]
         assert isinstance(ran.error, openai.BadRequestError)
@@ -264,7 +267,7 @@ def test_a_callable_that_fails_leaves_the_provider_s_error_to_the_caller(
 
 def test_a_policy_takes_the_words_or_a_callable() -> None:
     with pytest.raises(ValueError, match="choose one of 'synthesize', 'purge', or a callable"):
-        Policy(open_calls="ask")  # type: ignore[arg-type]
+        Policy(unanswered_tool_calls="ask")  # type: ignore[arg-type]
 
 
 def _bare(body: dict[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from support.rig import FAST, HOWS, NEW, OLD, How, ask, body_of, limits, run
 
 import continuation
 from continuation import Policy
-from continuation.engine.table import Outcome
-from continuation.simulator import Call, Reply, Simulator, Text
+from continuation.simulator import Reply, Simulator, Text, ToolCall
+from continuation.types import Outcome
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_a_raised_limit_that_is_refused_is_forgotten(
 
 
 def test_first_limit_ceiling_asks_for_it_at_once(sim: Simulator, client: Clients) -> None:
-    wrapped = client(sim, Policy(first_limit="ceiling"))
+    wrapped = client(sim, Policy(initial_limit="ceiling"))
     sim.script([WHOLE])
     with wrapped.messages.stream(**ask()) as stream:
         stream.until_done()
@@ -91,7 +91,7 @@ def test_first_limit_ceiling_asks_for_it_at_once(sim: Simulator, client: Clients
 def test_a_first_limit_above_the_ceiling_takes_the_lesson(sim: Simulator, client: Clients) -> None:
     text = "max_tokens: 128000 > 50000, which is the maximum allowed number of output tokens for m"
     refusal = Reply(status=400, error=("invalid_request_error", text))
-    wrapped = client(sim, Policy(first_limit="ceiling"))
+    wrapped = client(sim, Policy(initial_limit="ceiling"))
     sim.script([refusal, WHOLE, WHOLE])
     for _ in range(2):
         with wrapped.messages.stream(**ask()) as stream:
@@ -159,7 +159,7 @@ def test_the_callers_timeout_bounds_the_whole_turn(
     sim.script([Reply([Text(f"Part {n} of it. ")], stop="max_tokens") for n in range(9)])
     # By this clock each call takes half a minute.
     monkeypatch.setattr(
-        "continuation._attach_common.monotonic", lambda: time.monotonic() + 30 * len(sim.posts)
+        "continuation.attach.common.monotonic", lambda: time.monotonic() + 30 * len(sim.posts)
     )
     message = client(sim).messages.create(**ask(max_tokens=128_000), timeout=80.0)
     report = continuation.last_report()
@@ -219,6 +219,8 @@ def test_a_container_is_named_again(sim: Simulator, client: Clients) -> None:
 
 def test_a_cut_call_is_no_ones_to_run(sim: Simulator, client: Clients) -> None:
     """The agent loop that only looks for tool blocks finds none."""
-    sim.script([Reply([Call("Write", {"path": "a", "content": "b"}, cut=14)], stop="max_tokens")])
+    sim.script(
+        [Reply([ToolCall("Write", {"path": "a", "content": "b"}, cut=14)], stop="max_tokens")]
+    )
     message = client(sim).messages.create(**ask(max_tokens=128_000, model=NEW), timeout=600.0)
     assert [block for block in message.content if block.type == "tool_use"] == []

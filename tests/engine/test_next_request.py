@@ -10,7 +10,7 @@ from support.rig import FAST, NEW, OLD
 
 import continuation
 from continuation import Policy
-from continuation.simulator import Call, Reply, Scenario, Simulator, Text, Thinking
+from continuation.simulator import Reply, Scenario, Simulator, Text, Thinking, ToolCall
 
 BINDING = "claude-sonnet-5-5"
 TOOLS: list[Any] = [{"name": "Write", "input_schema": {"type": "object"}}]
@@ -23,14 +23,14 @@ TURNS: dict[str, list[Reply]] = {
     ],
     "recovered into a call": [
         Reply([Thinking("I think."), Text("One fine day, ")], stop="max_tokens"),
-        Reply([Thinking("I go on."), Text("I write."), Call("Write", WRITE)], stop="tool_use"),
+        Reply([Thinking("I go on."), Text("I write."), ToolCall("Write", WRITE)], stop="tool_use"),
     ],
     "escalated behind text": [
         Reply(
-            [Thinking("I think."), Text("I write. "), Call("Write", WRITE, cut=20)],
+            [Thinking("I think."), Text("I write. "), ToolCall("Write", WRITE, cut=20)],
             stop="max_tokens",
         ),
-        Reply([Thinking("Again."), Text("Write:"), Call("Write", WRITE)], stop="tool_use"),
+        Reply([Thinking("Again."), Text("Write:"), ToolCall("Write", WRITE)], stop="tool_use"),
     ],
     "cut thinking": [
         Reply([Thinking("I th", signature=None)], stop="max_tokens"),
@@ -38,14 +38,17 @@ TURNS: dict[str, list[Reply]] = {
     ],
     "cut call explained": [
         Reply(
-            [Thinking("I think."), Text("I write. "), Call("Write", WRITE, cut=20)],
+            [Thinking("I think."), Text("I write. "), ToolCall("Write", WRITE, cut=20)],
             stop="max_tokens",
         ),
         Reply(status=400),
         Reply(status=400),
     ],
     "whole call, then a cut one": [
-        Reply([Thinking("Hm."), Call("Write", WRITE), Call("Write", WRITE, cut=9)], "max_tokens"),
+        Reply(
+            [Thinking("Hm."), ToolCall("Write", WRITE), ToolCall("Write", WRITE, cut=9)],
+            "max_tokens",
+        ),
         Reply(status=400),
     ],
     "failed recovery": [

@@ -6,10 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from support import drive_chat
-from support import drive_gemini
 import pytest
 from anthropic.types import Message
+from support import drive_chat, drive_gemini
 from support.drive import (
     JSON,
     STREAM,
@@ -24,9 +23,9 @@ from support.drive import (
 )
 
 from continuation import Policy
-from continuation.engine.table import Outcome
 from continuation.policy import changed
 from continuation.seams.seam import choose_anchor, join
+from continuation.types import Outcome
 
 TOLD = "Vexing one two three. "
 FAST = Policy(backoff_seconds=0, models_endpoint=False)
@@ -88,7 +87,7 @@ def test_a_stream_may_break_off_at_any_byte(model: str, newline: str) -> None:
             assert driven.shown == TOLD, place
 
 
-@pytest.mark.parametrize("kind", ["tool_stream", "thinking_stream"])
+@pytest.mark.parametrize("kind", ["stream_tool_calls", "stream_thinking"])
 def test_nothing_is_live_in_an_answer_that_is_not_streamed(kind: str) -> None:
     half = {"type": "tool_use", "id": "toolu_1", "name": "Write", "input": {"path": "a"}}
     body = {**opening()["message"], "content": [half], "stop_reason": "max_tokens"}
@@ -125,7 +124,7 @@ def test_a_half_call_of_chat_is_not_live_in_an_answer_that_is_not_streamed() -> 
     usage = {"prompt_tokens": 10, "completion_tokens": 1000, "total_tokens": 1010}
     head = {"id": "c1", "object": "chat.completion", "created": 7, "model": "m"}
     raw = json.dumps({**head, "choices": [choice], "usage": usage}).encode()
-    policy = Policy(ceiling=1000, tool_stream="live")
+    policy = Policy(ceiling=1000, stream_tool_calls="live")
     provider = in_turn((200, JSON, [raw], None))
     driven = drive_chat.chat(provider, drive_chat.asking(stream=None), policy)
     told = json.loads(b"".join(driven.pieces))["choices"][0]["message"]
@@ -177,7 +176,7 @@ def test_an_attempt_whose_text_the_caller_has_is_not_reported_as_discarded() -> 
     first = streamed(thought, stop="max_tokens", tokens=1000)
     again = sse([opening(), *text_block(0, [TOLD])[:2]])
     policy = Policy(
-        backoff_seconds=0, models_endpoint=False, thinking_stream="live", max_drop_recoveries=0
+        backoff_seconds=0, models_endpoint=False, stream_thinking="live", max_drop_recoveries=0
     )
     driven = ask(
         in_turn((200, STREAM, [first], None), (200, STREAM, [again], BrokenError())), policy

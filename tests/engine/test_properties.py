@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anthropic.types import Message
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
 from support.drive import (
     JSON,
     STREAM,
@@ -20,13 +22,11 @@ from support.drive import (
     sse,
     text_block,
 )
-from hypothesis import assume, example, given, settings
-from hypothesis import strategies as st
 
 from continuation import Policy
-from continuation.engine.table import Outcome
 from continuation.prompts import looks_like_recovery_prompt
 from continuation.seams.seam import choose_anchor
+from continuation.types import Outcome
 
 
 class BrokenError(Exception):
@@ -117,7 +117,13 @@ def request(limit: int, **changes: Any) -> dict[str, Any]:
 
 
 def policy(ceiling: int, **changes: Any) -> Policy:
-    return Policy(ceiling=ceiling, min_limit=0, backoff_seconds=0, distrust_labels=False, **changes)
+    return Policy(
+        ceiling=ceiling,
+        leave_limits_below=0,
+        backoff_seconds=0,
+        verify_stop_reason=False,
+        **changes,
+    )
 
 
 texts = st.one_of(
@@ -216,7 +222,7 @@ def test_a_whole_answer_is_the_streamed_one(
     fails=st.sets(st.integers(2, 4), max_size=3),
     cuts=st.lists(st.integers(1, 2000), max_size=8),
     stream=st.booleans(),
-    kept=st.sampled_from(["explain", "drop", "guide"]),
+    kept=st.sampled_from(["explain", "drop", "retry_smaller"]),
 )
 @settings(max_examples=250, deadline=None)
 def test_a_cut_call_is_never_presented_as_a_whole_one(
@@ -232,7 +238,9 @@ def test_a_cut_call_is_never_presented_as_a_whole_one(
 ) -> None:
     arguments = json.dumps({"path": "a", "content": content})
     model = Reciter(text, [arguments], drops=drops if stream else {}, fails=fails, cuts=cuts)
-    driven = drive(model, request(limit, stream=stream), policy(limit + raised, cut_call=kept))
+    driven = drive(
+        model, request(limit, stream=stream), policy(limit + raised, truncated_tool_call=kept)
+    )
     if driven.error is not None:
         return
     raw = b"".join(driven.pieces)

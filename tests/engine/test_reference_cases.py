@@ -13,9 +13,9 @@ import pytest
 from support.rig import FAST, How, Ran, body_of, limits, run
 
 from continuation import Policy
-from continuation.engine.table import Outcome
 from continuation.prompts import looks_like_recovery_prompt
-from continuation.simulator import Call, Reply, Simulator, Text, Thinking
+from continuation.simulator import Reply, Simulator, Text, Thinking, ToolCall
+from continuation.types import Outcome
 
 SMALL, BIG = 8_000, 128_000
 WRITE = {"file_path": "/x", "content": "partial content and the rest of it"}
@@ -59,7 +59,7 @@ def test_r1_recovery_after_a_truncated_escalation(sim: Simulator) -> None:
 
 
 def test_r2_no_recovery_when_the_truncated_turn_has_a_call(sim: Simulator) -> None:
-    ran = play(sim, [cut(Call("write_file", WRITE, cut=14))] * 2)
+    ran = play(sim, [cut(ToolCall("write_file", WRITE, cut=14))] * 2)
     assert len(sim.posts) == 2
     assert "Recovering" not in kinds(ran)
 
@@ -79,7 +79,7 @@ def test_r4_a_failed_recovery_ends_in_a_stop(sim: Simulator) -> None:
 
 
 def test_r5_a_call_in_a_later_recovery_ends_the_loop(sim: Simulator) -> None:
-    call = Call("write_file", WRITE, cut=14)
+    call = ToolCall("write_file", WRITE, cut=14)
     ran = play(sim, [cut("initial"), cut("escalated "), cut("recovery 1 text "), cut(call)])
     assert len(sim.posts) == 4
     assert ran.text.startswith("escalated recovery 1 text ")
@@ -94,7 +94,7 @@ def test_r6_all_pairs_become_one_turn(sim: Simulator) -> None:
 
 
 def test_r7_a_recovery_that_breaks_in_a_call_leaves_no_trace_of_it(sim: Simulator) -> None:
-    broken = Reply([Call("write_file", WRITE, id="toolu_X")], stop="tool_use", deltas=4, drop=5)
+    broken = Reply([ToolCall("write_file", WRITE, id="toolu_X")], stop="tool_use", deltas=4, drop=5)
     ran = play(
         sim,
         [cut("initial"), cut("escalated "), broken, *[Reply(status=400)] * 3],
@@ -200,7 +200,7 @@ def test_r35_what_the_user_sent_is_sent_again(sim: Simulator) -> None:
 
 
 def test_r36_unsigned_thinking_is_dropped_before_a_call(sim: Simulator) -> None:
-    call = Call("write_file", WRITE)
+    call = ToolCall("write_file", WRITE)
     think = Thinking("thinking about it", signature=None)
     ran = play(sim, [cut(think), end(call, stop="tool_use")])
     assert ran.blocks == ["tool_use"]
@@ -233,8 +233,8 @@ def test_c1_to_c6_a_call_cut_in_a_stream_is_seen_whatever_the_label(
 ) -> None:
     sim.script(
         [
-            Reply([Call("write_file", WRITE, cut=arrived)], stop=stop),
-            end(Call("write_file", WRITE), stop="tool_use"),
+            Reply([ToolCall("write_file", WRITE, cut=arrived)], stop=stop),
+            end(ToolCall("write_file", WRITE), stop="tool_use"),
         ]
     )
     ran = run(sim, "sync-stream", max_tokens=SMALL)

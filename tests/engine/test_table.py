@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from continuation.engine.table import ROWS, Action, Outcome, Situation, decide
-from continuation.types import CallState, Stop
+from continuation.engine.table import ROWS, Action, Situation, decide
+from continuation.types import Outcome, Stop, ToolCallState
 
 CASES: list[tuple[str, dict[str, Any], Action, Outcome | None]] = [
     (
@@ -32,7 +32,7 @@ CASES: list[tuple[str, dict[str, Any], Action, Outcome | None]] = [
     ),
     (
         "a recovery was empty",
-        {"stop": Stop.END, "recovering": True, "later": True, "fresh": False, "text": True},
+        {"stop": Stop.END, "recovering": True, "later": True, "made_progress": False, "text": True},
         Action.STOP,
         Outcome.PARTIAL,
     ),
@@ -45,7 +45,7 @@ CASES: list[tuple[str, dict[str, Any], Action, Outcome | None]] = [
     ("ended normally", {"stop": Stop.END, "text": True}, Action.FINISH, Outcome.COMPLETE),
     (
         "the context window is full, a call was cut",
-        {"stop": Stop.WINDOW, "call": CallState.CUT},
+        {"stop": Stop.WINDOW, "call": ToolCallState.CUT},
         Action.CUT_CALL,
         Outcome.TRUNCATED,
     ),
@@ -69,7 +69,7 @@ CASES: list[tuple[str, dict[str, Any], Action, Outcome | None]] = [
     ),
     (
         "a budget is spent, a call was cut",
-        {"stop": Stop.LENGTH, "spent": "s", "call": CallState.CUT, "text": True, "below": True},
+        {"stop": Stop.LENGTH, "spent": "s", "call": ToolCallState.CUT, "text": True, "below": True},
         Action.CUT_CALL,
         Outcome.PARTIAL,
     ),
@@ -94,7 +94,7 @@ CASES: list[tuple[str, dict[str, Any], Action, Outcome | None]] = [
     ("dropped, nothing shown, no text to go on from", {"stop": Stop.DROPPED}, Action.RESEND, None),
     (
         "dropped, text shown, then a call",
-        {"stop": Stop.DROPPED, "text": True, "shown": True, "call": CallState.CUT},
+        {"stop": Stop.DROPPED, "text": True, "shown": True, "call": ToolCallState.CUT},
         Action.RESEND_BEHIND,
         None,
     ),
@@ -106,7 +106,7 @@ CASES: list[tuple[str, dict[str, Any], Action, Outcome | None]] = [
     ),
     (
         "dropped, a call stays cut",
-        {"stop": Stop.DROPPED, "text": True, "call": CallState.CUT, "drops": False},
+        {"stop": Stop.DROPPED, "text": True, "call": ToolCallState.CUT, "drops": False},
         Action.CUT_CALL,
         Outcome.PARTIAL,
     ),
@@ -137,7 +137,13 @@ CASES: list[tuple[str, dict[str, Any], Action, Outcome | None]] = [
     ),
     (
         "cut below the ceiling, text shown, then a call",
-        {"stop": Stop.LENGTH, "below": True, "shown": True, "text": True, "call": CallState.CUT},
+        {
+            "stop": Stop.LENGTH,
+            "below": True,
+            "shown": True,
+            "text": True,
+            "call": ToolCallState.CUT,
+        },
         Action.ESCALATE_BEHIND,
         None,
     ),
@@ -149,25 +155,25 @@ CASES: list[tuple[str, dict[str, Any], Action, Outcome | None]] = [
     ),
     (
         "cut at the ceiling, a call cut, guidance asked for",
-        {"stop": Stop.LENGTH, "call": CallState.CUT, "guide": True},
-        Action.GUIDE,
+        {"stop": Stop.LENGTH, "call": ToolCallState.CUT, "retry_smaller": True},
+        Action.RETRY_SMALLER,
         None,
     ),
     (
         "cut at the ceiling, a call cut",
-        {"stop": Stop.LENGTH, "call": CallState.CUT, "text": True},
+        {"stop": Stop.LENGTH, "call": ToolCallState.CUT, "text": True},
         Action.CUT_CALL,
         Outcome.TRUNCATED,
     ),
     (
         "cut at the ceiling, calls whole",
-        {"stop": Stop.LENGTH, "call": CallState.WHOLE, "text": True},
+        {"stop": Stop.LENGTH, "call": ToolCallState.WHOLE, "text": True},
         Action.FINISH,
         Outcome.TRUNCATED,
     ),
     (
         "cut at the ceiling, the turn cannot be gone on from",
-        {"stop": Stop.LENGTH, "text": True, "stuck": "s"},
+        {"stop": Stop.LENGTH, "text": True, "not_resumable": "s"},
         Action.FINISH,
         Outcome.TRUNCATED,
     ),
@@ -212,8 +218,17 @@ def test_every_row_has_a_case_in_its_order() -> None:
 
 
 def test_every_situation_has_a_row_and_every_ending_a_reason() -> None:
-    flags = ("text", "shown", "below", "recovering", "fresh", "recoveries", "drops", "structured")
-    for stop, call in itertools.product(Stop, CallState):
+    flags = (
+        "text",
+        "shown",
+        "below",
+        "recovering",
+        "made_progress",
+        "recoveries",
+        "drops",
+        "structured",
+    )
+    for stop, call in itertools.product(Stop, ToolCallState):
         for values in itertools.product((False, True), repeat=len(flags)):
             chosen = dict(zip(flags, values, strict=True))
             decision = decide(Situation(stop=stop, call=call, **chosen))  # type: ignore[arg-type]
@@ -222,17 +237,17 @@ def test_every_situation_has_a_row_and_every_ending_a_reason() -> None:
 
 
 def test_a_call_is_never_answered_with_a_recovery_turn() -> None:
-    for call in (CallState.WHOLE, CallState.CUT):
+    for call in (ToolCallState.WHOLE, ToolCallState.CUT):
         for shown, below in itertools.product((False, True), repeat=2):
             situation = Situation(stop=Stop.LENGTH, text=True, call=call, shown=shown, below=below)
             assert decide(situation).action is not Action.RECOVER
 
 
 def test_where_a_call_is_forced_nothing_is_sent_but_the_same_again() -> None:
-    flags = ("text", "shown", "below", "recovering", "later", "guide", "drops")
+    flags = ("text", "shown", "below", "recovering", "later", "retry_smaller", "drops")
     again = {Action.ESCALATE, Action.ESCALATE_BEHIND, Action.RESEND, Action.RESEND_BEHIND}
     over = {Action.FINISH, Action.STOP, Action.CUT_CALL, Action.RAISE}
-    for stop, call in itertools.product(set(Stop) - {Stop.PAUSED}, CallState):
+    for stop, call in itertools.product(set(Stop) - {Stop.PAUSED}, ToolCallState):
         for values in itertools.product((False, True), repeat=len(flags)):
             chosen = dict(zip(flags, values, strict=True))
             situation = Situation(stop=stop, call=call, structured=True, **chosen)  # type: ignore[arg-type]
@@ -240,7 +255,7 @@ def test_where_a_call_is_forced_nothing_is_sent_but_the_same_again() -> None:
 
 
 def test_the_document_shows_the_table_row_by_row() -> None:
-    page = Path(__file__).parent.parent / "design" / "decision-table.md"
+    page = Path(__file__).parents[2] / "design" / "decision-table.md"
     text = page.read_text(encoding="utf-8")
     shown = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
     assert [row for row in shown if row in {r.name for r in ROWS}] == [r.name for r in ROWS]
@@ -248,6 +263,10 @@ def test_the_document_shows_the_table_row_by_row() -> None:
 
 @pytest.mark.parametrize("later", [False, True])
 def test_an_answer_that_is_whole_needs_no_reason(later: bool) -> None:
-    whole = Situation(stop=Stop.END, text=True, later=later, stuck="an odd block", spent="tokens")
+    whole = Situation(
+        stop=Stop.END, text=True, later=later, not_resumable="an odd block", spent="tokens"
+    )
     assert decide(whole).reason is None
-    assert decide(Situation(stop=Stop.LENGTH, stuck="an odd block")).reason == "an odd block"
+    assert (
+        decide(Situation(stop=Stop.LENGTH, not_resumable="an odd block")).reason == "an odd block"
+    )

@@ -11,9 +11,9 @@ import pytest
 from support.rig import FAST, HOWS, NEW, OLD, How, body_of, limits, run
 
 from continuation import Policy
-from continuation.engine.table import Outcome
 from continuation.prompts import looks_like_recovery_prompt
-from continuation.simulator import Call, Reply, Simulator, Text, Thinking
+from continuation.simulator import Reply, Simulator, Text, Thinking, ToolCall
+from continuation.types import Outcome
 
 pytestmark = pytest.mark.parametrize("how", HOWS)
 
@@ -67,7 +67,7 @@ def test_a_small_limit_is_a_budget(sim: Simulator, how: How) -> None:
     ran = run(sim, how, max_tokens=16)
     assert (ran.text, ran.said.stop_reason) == ("Yes", "max_tokens")
     assert ran.told.outcome is Outcome.UNTOUCHED
-    assert "min_limit" in str(ran.told.reason)
+    assert "leave_limits_below" in str(ran.told.reason)
     assert len(sim.posts) == 1
 
 
@@ -82,7 +82,7 @@ def test_a_cache_warmer_passes(sim: Simulator, how: How) -> None:
 def test_a_forced_call_passes(sim: Simulator, how: How, choice: str) -> None:
     tools = [{"name": "Write", "input_schema": {"type": "object"}}]
     forced = {"type": choice, "name": "Write"} if choice == "tool" else {"type": choice}
-    sim.script([cut(Call("Write", WRITE, cut=20))])
+    sim.script([cut(ToolCall("Write", WRITE, cut=20))])
     ran = run(sim, how, tools=tools, tool_choice=forced)
     assert ran.said.stop_reason == "max_tokens"
     assert len(sim.posts) == 1
@@ -106,7 +106,7 @@ def test_an_error_of_the_first_attempt_is_unchanged(sim: Simulator, how: How) ->
 
 # --- a forced call, where policy wants it healed ------------------------------------------------
 
-HEAL = replace(FAST, forced_calls="heal")
+HEAL = replace(FAST, forced_tool_choice="heal")
 
 FORCED: dict[str, Any] = {
     "tools": [{"name": "Write", "input_schema": {"type": "object"}}],
@@ -118,7 +118,9 @@ FORCED: dict[str, Any] = {
 def test_a_forced_call_that_was_cut_is_escalated(
     sim: Simulator, how: How, choice: dict[str, Any]
 ) -> None:
-    sim.script([cut(Call("Write", WRITE, cut=20)), end(Call("Write", WRITE), stop="tool_use")])
+    sim.script(
+        [cut(ToolCall("Write", WRITE, cut=20)), end(ToolCall("Write", WRITE), stop="tool_use")]
+    )
     ran = run(sim, how, policy=HEAL, **{**FORCED, "tool_choice": choice})
     assert (ran.blocks, ran.said.stop_reason) == (["tool_use"], "tool_use")
     assert ran.said.content[0].input == WRITE  # type: ignore[union-attr]
@@ -128,12 +130,14 @@ def test_a_forced_call_that_was_cut_is_escalated(
 
 
 @pytest.mark.parametrize(
-    "policy", [HEAL, replace(HEAL, cut_call="guide")], ids=["default", "guide"]
+    "policy",
+    [HEAL, replace(HEAL, truncated_tool_call="retry_smaller")],
+    ids=["default", "retry_smaller"],
 )
 def test_a_forced_call_cut_at_the_ceiling_is_asked_for_no_more(
     sim: Simulator, how: How, policy: Policy
 ) -> None:
-    sim.script([cut(Call("Write", WRITE, cut=20))])
+    sim.script([cut(ToolCall("Write", WRITE, cut=20))])
     ran = run(sim, how, policy=policy, **FORCED, max_tokens=128_000)
     assert (ran.blocks, ran.said.stop_reason) == (["text"], "max_tokens")
     assert ran.told.outcome is Outcome.TRUNCATED
@@ -153,7 +157,7 @@ def test_a_stream_that_drops_where_a_call_is_forced_is_asked_for_again(
 ) -> None:
     if not streamed(how):
         pytest.skip("a JSON body that breaks off is the caller's error")
-    whole = (Text("I could. "), Call("Write", WRITE))
+    whole = (Text("I could. "), ToolCall("Write", WRITE))
     sim.script([end(*whole, stop="tool_use", drop=6), end(*whole, stop="tool_use")])
     ran = run(sim, how, policy=HEAL, **FORCED)
     assert ran.said.content[-1].input == WRITE  # type: ignore[union-attr]
@@ -193,8 +197,8 @@ def test_shown_text_is_recovered_at_the_ceiling(sim: Simulator, how: How) -> Non
 def test_shown_text_then_a_cut_call_is_escalated(sim: Simulator, how: How) -> None:
     sim.script(
         [
-            cut(Text("I write it now. "), Call("Write", WRITE, cut=30)),
-            end(Text("I write it now. Here:"), Call("Write", WRITE), stop="tool_use"),
+            cut(Text("I write it now. "), ToolCall("Write", WRITE, cut=30)),
+            end(Text("I write it now. Here:"), ToolCall("Write", WRITE), stop="tool_use"),
         ]
     )
     ran = run(sim, how)
@@ -209,8 +213,8 @@ def test_shown_text_then_a_cut_call_is_escalated(sim: Simulator, how: How) -> No
 def test_a_regenerated_text_that_differs_gives_only_its_calls(sim: Simulator, how: How) -> None:
     sim.script(
         [
-            cut(Text("I write it now. "), Call("Write", WRITE, cut=30)),
-            end(Text("Let me write."), Call("Write", WRITE), stop="tool_use"),
+            cut(Text("I write it now. "), ToolCall("Write", WRITE, cut=30)),
+            end(Text("Let me write."), ToolCall("Write", WRITE), stop="tool_use"),
         ]
     )
     ran = run(sim, how)
@@ -222,8 +226,13 @@ def test_several_calls_come_from_one_answer_only(sim: Simulator, how: How) -> No
     read = {"path": "b.txt"}
     sim.script(
         [
-            cut(Text("Two things. "), Call("Read", read), Call("Write", WRITE, cut=30)),
-            end(Text("Two things. "), Call("Read", read), Call("Write", WRITE), stop="tool_use"),
+            cut(Text("Two things. "), ToolCall("Read", read), ToolCall("Write", WRITE, cut=30)),
+            end(
+                Text("Two things. "),
+                ToolCall("Read", read),
+                ToolCall("Write", WRITE),
+                stop="tool_use",
+            ),
         ]
     )
     ran = run(sim, how)
@@ -235,14 +244,14 @@ def test_several_calls_come_from_one_answer_only(sim: Simulator, how: How) -> No
     ("policy", "blocks"),
     [
         (FAST, ["text", "text"]),
-        (Policy(cut_call="drop"), ["text"]),
-        (Policy(cut_call="keep"), ["text", "tool_use"]),
+        (Policy(truncated_tool_call="drop"), ["text"]),
+        (Policy(truncated_tool_call="keep"), ["text", "tool_use"]),
     ],
 )
 def test_a_call_cut_at_the_ceiling_is_never_recovered(
     sim: Simulator, how: How, policy: Policy, blocks: list[str]
 ) -> None:
-    sim.script([cut(Text("I write it. "), Call("Write", WRITE, cut=30))])
+    sim.script([cut(Text("I write it. "), ToolCall("Write", WRITE, cut=30))])
     ran = run(sim, how, policy=policy, max_tokens=128_000)
     assert ran.blocks == blocks
     assert ran.said.stop_reason == "max_tokens"
@@ -253,8 +262,8 @@ def test_a_call_cut_at_the_ceiling_is_never_recovered(
 
 
 def test_a_cut_call_alone_leaves_no_empty_message(sim: Simulator, how: How) -> None:
-    sim.script([cut(Call("Write", WRITE, cut=30))])
-    ran = run(sim, how, policy=Policy(cut_call="drop"), max_tokens=128_000)
+    sim.script([cut(ToolCall("Write", WRITE, cut=30))])
+    ran = run(sim, how, policy=Policy(truncated_tool_call="drop"), max_tokens=128_000)
     assert ran.blocks == ["text"]
 
 
@@ -262,15 +271,15 @@ def test_a_cut_call_alone_leaves_no_empty_message(sim: Simulator, how: How) -> N
 def test_a_call_shown_live_that_was_cut_goes_on_in_its_own_block(
     sim: Simulator, how: How, at: int
 ) -> None:
-    said = (Text("I write two. "), Call("Write", WRITE))
+    said = (Text("I write two. "), ToolCall("Write", WRITE))
     other = {**WRITE, "path": "second.txt"}
     sim.script(
         [
-            cut(*said, Call("Write", other, cut=at)),
-            end(*said, Call("Write", other), stop="tool_use"),
+            cut(*said, ToolCall("Write", other, cut=at)),
+            end(*said, ToolCall("Write", other), stop="tool_use"),
         ]
     )
-    ran = run(sim, how, policy=replace(FAST, tool_stream="live"))
+    ran = run(sim, how, policy=replace(FAST, stream_tool_calls="live"))
     assert (ran.blocks, ran.said.stop_reason) == (["text", "tool_use", "tool_use"], "tool_use")
     inputs = [block.input for block in ran.said.content if block.type == "tool_use"]
     assert inputs == [WRITE, other]
@@ -282,11 +291,11 @@ def test_guidance_asks_for_smaller_pieces(sim: Simulator, how: How) -> None:
     small = {"path": "a.txt", "content": "hello"}
     sim.script(
         [
-            cut(Text("I write it. "), Call("Write", WRITE, cut=30)),
-            end(Text("In pieces."), Call("Write", small), stop="tool_use"),
+            cut(Text("I write it. "), ToolCall("Write", WRITE, cut=30)),
+            end(Text("In pieces."), ToolCall("Write", small), stop="tool_use"),
         ]
     )
-    ran = run(sim, how, policy=Policy(cut_call="guide"), max_tokens=128_000)
+    ran = run(sim, how, policy=Policy(truncated_tool_call="retry_smaller"), max_tokens=128_000)
     assert ran.blocks == ["text", "text", "tool_use"]
     assert ran.said.content[-1].input == small  # type: ignore[union-attr]
     assert "Write" in body_of(sim.posts[1])["messages"][-1]["content"][-1]["text"]
@@ -294,15 +303,15 @@ def test_guidance_asks_for_smaller_pieces(sim: Simulator, how: How) -> None:
 
 
 def test_guidance_that_fails_ends_as_explained(sim: Simulator, how: How) -> None:
-    sim.script([cut(Text("I write it. "), Call("Write", WRITE, cut=30)), Reply(status=400)])
-    ran = run(sim, how, policy=Policy(cut_call="guide"), max_tokens=128_000)
+    sim.script([cut(Text("I write it. "), ToolCall("Write", WRITE, cut=30)), Reply(status=400)])
+    ran = run(sim, how, policy=Policy(truncated_tool_call="retry_smaller"), max_tokens=128_000)
     assert ran.blocks == ["text", "text"]
     assert ran.said.stop_reason == "max_tokens"
 
 
 def test_whole_calls_at_the_ceiling_are_returned(sim: Simulator, how: How) -> None:
     # In a JSON body the last call is never proven whole.
-    sim.script([cut(Call("Read", {"path": "b"}), Call("Write", WRITE))])
+    sim.script([cut(ToolCall("Read", {"path": "b"}), ToolCall("Write", WRITE))])
     ran = run(sim, how, max_tokens=128_000)
     assert ran.blocks == (["tool_use", "tool_use"] if streamed(how) else ["text", "tool_use"])
     assert ran.said.stop_reason == "max_tokens"
@@ -344,7 +353,7 @@ def test_a_text_then_a_call_in_a_recovery_ends_it(sim: Simulator, how: How) -> N
             *([] if streamed(how) else [cut(Text("dropped"))]),
             cut(Text("One fine day, ")),
             cut(Text("two of us ")),
-            cut(Text("went. "), Call("Write", WRITE, cut=9)),
+            cut(Text("went. "), ToolCall("Write", WRITE, cut=9)),
         ]
     )
     ran = run(sim, how)
@@ -357,7 +366,7 @@ def test_a_recovery_may_end_in_a_whole_call(sim: Simulator, how: How) -> None:
     sim.script(
         [
             cut(Text("One fine day, ")),
-            end(Text("I write."), Call("Write", WRITE), stop="tool_use"),
+            end(Text("I write."), ToolCall("Write", WRITE), stop="tool_use"),
         ]
     )
     ran = run(sim, how, max_tokens=128_000)
@@ -382,7 +391,7 @@ def test_a_failed_recovery_is_a_synthetic_stop(sim: Simulator, how: How, status:
 
 def test_on_failure_truth_tells_the_truth(sim: Simulator, how: How) -> None:
     sim.script([cut(Text("What we hold ")), Reply(status=400)])
-    policy = Policy(on_failure="truth")
+    policy = Policy(on_failure="truncated")
     ran = run(sim, how, policy=policy, max_tokens=128_000)
     assert ran.said.stop_reason == "max_tokens"
 
@@ -441,7 +450,7 @@ def test_a_shorter_escalation_loses(sim: Simulator, how: How) -> None:
 
 
 def test_a_failed_escalation_of_a_call_is_explained(sim: Simulator, how: How) -> None:
-    sim.script([cut(Text("I write. "), Call("Write", WRITE, cut=30)), Reply(status=400)])
+    sim.script([cut(Text("I write. "), ToolCall("Write", WRITE, cut=30)), Reply(status=400)])
     ran = run(sim, how)
     assert ran.blocks == ["text", "text"]
     assert ran.said.stop_reason == "max_tokens"
@@ -536,7 +545,7 @@ def test_drops_without_end_reach_the_caller(sim: Simulator, how: How) -> None:
 def test_a_call_cut_by_a_drop_is_asked_for_again(sim: Simulator, how: How) -> None:
     if not streamed(how):
         pytest.skip("streams only")
-    reply = [Text("I write. "), Call("Write", WRITE)]
+    reply = [Text("I write. "), ToolCall("Write", WRITE)]
     sim.script([end(*reply, stop="tool_use", deltas=6, drop=9), end(*reply, stop="tool_use")])
     ran = run(sim, how)
     assert ran.text == "I write. "
@@ -548,7 +557,7 @@ def test_a_call_in_a_dropped_recovery_is_forgotten(sim: Simulator, how: How) -> 
     sim.script(
         [
             cut(Text("One fine day ")),
-            end(Call("Write", WRITE), stop="tool_use", deltas=6, drop=6),
+            end(ToolCall("Write", WRITE), stop="tool_use", deltas=6, drop=6),
             end(Text("all was well.")),
         ]
     )
@@ -585,8 +594,8 @@ def test_a_label_that_lies_about_a_call_is_seen_through(sim: Simulator, how: How
         pytest.skip("a JSON body shows no argument text")
     sim.script(
         [
-            end(Text("I write. "), Call("Write", WRITE, cut=30), stop="tool_use"),
-            end(Text("I write. "), Call("Write", WRITE), stop="tool_use"),
+            end(Text("I write. "), ToolCall("Write", WRITE, cut=30), stop="tool_use"),
+            end(Text("I write. "), ToolCall("Write", WRITE), stop="tool_use"),
         ]
     )
     ran = run(sim, how)

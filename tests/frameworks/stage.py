@@ -14,11 +14,11 @@ import pytest
 from pydantic import BaseModel
 
 from continuation import Policy, Report
-from continuation.engine.table import Outcome
 from continuation.prompts import looks_like_recovery_prompt
-from continuation.simulator import Call, Reply, Simulator, Text
+from continuation.simulator import Reply, Simulator, Text, ToolCall
+from continuation.types import Outcome
 
-FAST = Policy(backoff_seconds=0.0, forced_calls="heal")
+FAST = Policy(backoff_seconds=0.0, forced_tool_choice="heal")
 """The defaults, without the waiting; frameworks force a call for structured output."""
 
 CLAUDE = "claude-opus-5"
@@ -80,10 +80,10 @@ class Stage:
 
     # --- how an answer is cut; a text is cut by LIMIT ---------------------------------------
 
-    def cut_call(self, name: str, arguments: Mapping[str, Any], then: str = "") -> None:
+    def truncated_tool_call(self, name: str, arguments: Mapping[str, Any], then: str = "") -> None:
         """Cut a call in its arguments, once; `then` is what the model says to its result."""
-        cut = Reply([Call(name, arguments, cut=25)], stop="max_tokens")
-        whole = Reply([Call(name, arguments)], stop="tool_use")
+        cut = Reply([ToolCall(name, arguments, cut=25)], stop="max_tokens")
+        whole = Reply([ToolCall(name, arguments)], stop="tool_use")
         self.sim.script([cut, whole, *([Reply([Text(then)])] if then else [])])
 
     def cut_document(self) -> None:
@@ -94,7 +94,7 @@ class Stage:
 
     def lose_call(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Cut a call, and cut it again at the ceiling."""
-        cut = Reply([Call(name, arguments, cut=25)], stop="max_tokens")
+        cut = Reply([ToolCall(name, arguments, cut=25)], stop="max_tokens")
         self.sim.script([cut, cut])
 
     # --- what became of it ------------------------------------------------------------------

@@ -70,7 +70,7 @@ def cut(stage: Stage, mode: str) -> None:
     if mode in DOCUMENTS:
         stage.cut_document()
     else:
-        stage.cut_call("Essay", ESSAY.model_dump())
+        stage.truncated_tool_call("Essay", ESSAY.model_dump())
 
 
 @every_mode

@@ -59,7 +59,7 @@ def test_a_cut_stream_is_whole_async(stage: Stage) -> None:
 @pytest.mark.parametrize("method", ["json_schema", "function_calling"])
 def test_cut_structured_output_is_whole(stage: Stage, method: str) -> None:
     if method == "function_calling":
-        stage.cut_call("Essay", ESSAY.model_dump())
+        stage.truncated_tool_call("Essay", ESSAY.model_dump())
     else:
         stage.cut_document()
     asking = chat(stage).with_structured_output(Essay, method=method)
@@ -68,14 +68,14 @@ def test_cut_structured_output_is_whole(stage: Stage, method: str) -> None:
 
 
 def test_cut_structured_output_is_whole_async(stage: Stage) -> None:
-    stage.cut_call("Essay", ESSAY.model_dump())
+    stage.truncated_tool_call("Essay", ESSAY.model_dump())
     asking = chat(stage).with_structured_output(Essay)
     assert run(asking.ainvoke("an essay")) == ESSAY
     stage.assert_escalated()
 
 
 def test_a_cut_call_is_whole(stage: Stage) -> None:
-    stage.cut_call("weather", WEATHER)
+    stage.truncated_tool_call("weather", WEATHER)
     answer = chat(stage).bind_tools([weather]).invoke("the weather")
     assert [(call["name"], call["args"]) for call in answer.tool_calls] == [("weather", WEATHER)]
     stage.assert_escalated()

@@ -132,7 +132,7 @@ def test_cut_structured_output_is_whole(stage: Stage, plug: Plug) -> None:
 
 @every_plug
 def test_a_cut_call_is_whole(stage: Stage, plug: Plug) -> None:
-    stage.cut_call("weather", WEATHER)
+    stage.truncated_tool_call("weather", WEATHER)
     sync, _ = plug(stage)
     answer = litellm.completion(**ask(stage, "the weather", tools=[WEATHER_TOOL]), **sync)
     (call,) = answer.choices[0].message.tool_calls
@@ -191,7 +191,7 @@ def test_a_cut_stream_of_anthropic_is_whole(stage: Stage) -> None:
 
 
 def test_a_cut_call_of_anthropic_is_whole(stage: Stage) -> None:
-    stage.cut_call("weather", WEATHER)
+    stage.truncated_tool_call("weather", WEATHER)
     answer = litellm.completion(**ask_claude(stage, "the weather", tools=[WEATHER_TOOL]))
     (call,) = answer.choices[0].message.tool_calls
     assert json.loads(call.function.arguments) == WEATHER

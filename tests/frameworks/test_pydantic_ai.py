@@ -129,7 +129,7 @@ def test_a_cut_stream_is_whole(stage: Stage, make: Make) -> None:
 
 @every_model
 def test_a_cut_output_tool_is_whole(stage: Stage, make: Make) -> None:
-    stage.cut_call("final_result", ESSAY.model_dump())
+    stage.truncated_tool_call("final_result", ESSAY.model_dump())
     assert run(agent(make(stage), output_type=Essay).run("an essay")).output == ESSAY
     stage.assert_escalated()
 
@@ -156,7 +156,7 @@ def with_weather(model: Any, ran: list[dict[str, str]]) -> Any:
 @every_model
 def test_a_cut_call_runs_once_and_whole(stage: Stage, make: Make) -> None:
     ran: list[dict[str, str]] = []
-    stage.cut_call("weather", WEATHER, then="It will be fine.")
+    stage.truncated_tool_call("weather", WEATHER, then="It will be fine.")
     answer = run(with_weather(make(stage), ran).run("the weather"))
     assert (ran, answer.output) == ([WEATHER], "It will be fine.")
     assert len(stage.sim.posts) == 3

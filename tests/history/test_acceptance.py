@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.notation import DIALECTS, Json, read, write
 
 from continuation.history import Reason, RepairPolicy, classify, repair, repair_refused, validate
 from continuation.history.wordings import WORDINGS
-from support.notation import DIALECTS, Json, read, write
 
 AN, OC, OR, GE = DIALECTS
 DEAD = RepairPolicy(live=False)
@@ -48,7 +48,12 @@ def _after(dialect: str, line: str, policy: RepairPolicy | None = None, **fields
         ("K10", "R:q U:x A[c:a] U:y", "U:x A[c:a] R*:a U:y", STRICT),
         ("K12", "U:x A[c:a] R*:a R:a A[t:y]", "U:x A[c:a] R:a A[t:y]", None),
         ("K17", "U:x A[t:y,c:a] U:z", "U:x A[t:y,c:a] R*:a U:z", None),
-        ("C02", "U:x A[t:y,c:a] U:z", "U:x A[t:y] U:z", RepairPolicy(open_calls="purge")),
+        (
+            "C02",
+            "U:x A[t:y,c:a] U:z",
+            "U:x A[t:y] U:z",
+            RepairPolicy(unanswered_tool_calls="purge"),
+        ),
         ("C03", "U:x A[t:y,c:a] U:z", "U:x A[t:y,c:a] R*:a U:z", None),
         ("A03", "U:x A[c:a,c:b] R:a U:y", "U:x A[c:a,c:b] R:a R*:b U:y", None),
         ("A13", "U:x A[c:a] U:y A[t:z] U:w", "U:x A[c:a] R*:a U:y A[t:z] U:w", None),

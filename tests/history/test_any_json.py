@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from continuation.history import RepairPolicy, open_calls, repair, validate
-from continuation.history.detect import detect
 from support.damage import FIELDS
 from support.notation import DIALECTS, Json
+
+from continuation.history import RepairPolicy, repair, unanswered_tool_calls, validate
+from continuation.history.detect import detect
 
 _KEYS = st.sampled_from(
     [
@@ -65,7 +65,7 @@ def test_any_list_of_json_is_repaired(dialect: str, strict: bool) -> None:
         assert json.dumps(body) == before
         assert validate(repaired.body, dialect, strict=strict, live=not strict) == []
         assert repair(repaired.body, dialect, policy=policy).body is repaired.body
-        open_calls(body, dialect)
+        unanswered_tool_calls(body, dialect)
 
     check()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.notation import DIALECTS, Json, read, write
 
 from continuation.history import repair, validate
 from continuation.prompts import Cause, recovery_prompt
-from support.notation import DIALECTS, Json, read, write
 
 AN, OC, OR, GE = DIALECTS
 

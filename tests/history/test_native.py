@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from support.notation import DIALECTS, Json, anthropic_block, chat_call, read, write
 
 from continuation.history import (
     Decision,
@@ -16,14 +17,13 @@ from continuation.history import (
     Reason,
     RepairPolicy,
     classify,
-    open_calls,
     plan,
     repair,
     repair_refused,
+    unanswered_tool_calls,
     validate,
 )
 from continuation.history.wordings import WORDINGS, looks_synthetic
-from support.notation import DIALECTS, Json, anthropic_block, chat_call, read, write
 
 AN, OC, OR, GE = DIALECTS
 DEAD = RepairPolicy(live=False)
@@ -410,7 +410,7 @@ def test_wordings_are_policy_and_may_name_the_tool() -> None:
 
 def test_c01_open_calls_are_listed_with_name_arguments_and_place() -> None:
     body = write(AN, "U:x A[c:a] U:y A[c:b]")
-    assert open_calls(body) == (
+    assert unanswered_tool_calls(body) == (
         OpenCall("a", "tool", {"n": 1}, "messages[1].content[0]", trailing=False),
         OpenCall("b", "tool", {"n": 1}, "messages[3].content[0]", trailing=True),
     )
@@ -424,22 +424,22 @@ def test_c04_ask_is_shown_the_open_calls_and_decides_for_each() -> None:
         return {"a": "purge", "b": "synthesize"}
 
     body = write(AN, "U:x A[c:a,c:b] U:y")
-    policy = RepairPolicy(open_calls="ask", ask=ask)
+    policy = RepairPolicy(unanswered_tool_calls="ask", ask=ask)
     assert read(AN, _mended(AN, body, policy)) == "U:x A[c:b] R*:b U:y"
     assert [call.id for call in shown[0]] == ["a", "b"]
     assert len(shown) == 1
 
 
 def test_c04_ask_may_choose_a_new_session() -> None:
-    policy = RepairPolicy(open_calls="ask", ask=lambda calls: "new_session")
+    policy = RepairPolicy(unanswered_tool_calls="ask", ask=lambda calls: "new_session")
     with pytest.raises(NewSessionWanted) as raised:
         repair(write(OC, "U:x A[c:a] U:y"), OC, policy=policy)
     assert [call.id for call in raised.value.calls] == ["a"]
 
 
 def test_asking_without_somebody_to_ask_is_refused_with_the_remedy() -> None:
-    with pytest.raises(ValueError, match=r'open_calls="ask" needs ask='):
-        RepairPolicy(open_calls="ask")
+    with pytest.raises(ValueError, match=r'unanswered_tool_calls="ask" needs ask='):
+        RepairPolicy(unanswered_tool_calls="ask")
 
 
 def test_a_wrong_policy_value_names_field_value_and_choices() -> None:
@@ -520,7 +520,7 @@ def test_claude_code_interrupted_and_continued_closes_purges_or_asks() -> None:
     assert (error.code, error.index, error.ids) == ("tool_result_missing", 1, ())
     healed = repair_refused(body, error, AN)
     assert read(AN, dict(healed.body)) == "U:task A[th+,t:on,c:a] R*:a U:continue"
-    purged = _mended(AN, body, RepairPolicy(open_calls="purge"))
+    purged = _mended(AN, body, RepairPolicy(unanswered_tool_calls="purge"))
     assert read(AN, purged) == "U:task A[th+,t:on] U:continue"
 
 

@@ -6,10 +6,10 @@ import json
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from continuation.history import RepairPolicy, api, repair, validate
 from support.damage import broken, lines, sure_results, texts
 from support.notation import DIALECTS, Json, write
+
+from continuation.history import RepairPolicy, api, repair, validate
 
 _MANY = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _POLICIES = st.builds(
@@ -17,7 +17,7 @@ _POLICIES = st.builds(
     strict=st.booleans(),
     live=st.booleans(),
     duplicate_ids=st.sampled_from(["rename", "drop"]),
-    open_calls=st.sampled_from(["synthesize", "purge"]),
+    unanswered_tool_calls=st.sampled_from(["synthesize", "purge"]),
     late_results=st.sampled_from(["replace", "append", "drop"]),
 )
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from support.notation import Json, anthropic_block, chat_call, gemini_part, write
 
 from continuation.history import RepairPolicy, repair, validate
 from continuation.history.anthropic.rules import RULES as ANTHROPIC
 from continuation.history.gemini import GeminiGrammar
 from continuation.history.openai.rules import CHAT_RULES, RESPONSES_RULES
-from support.notation import Json, anthropic_block, chat_call, gemini_part, write
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import pytest
+from support.notation import DIALECTS, read, write
 
 from continuation.history import Reason, RepairPolicy, repair, validate
-from support.notation import DIALECTS, read, write
 
 AN, OC, OR, GE = DIALECTS
 ALL = DIALECTS
@@ -110,15 +110,15 @@ VECTORS = [
     _v("58", AN, "U:x A[t:y,s:w]"),
     _v("64", OC, "U:x A[th-] U:y", "U:x U:y"),
     _v("66", OR, "U:x A[th+,c:a]", "U:x A[th,c:a] R*:a", **DEAD),
-    _v("67", OR, "U:x A[th+,c:a] U:y", "U:x U:y", open_calls="purge"),
-    _v("68", OR, "U:x A[th+,th+,c:a] U:y", "U:x U:y", open_calls="purge"),
-    _v("69", OR, "U:x A[th+,t:m,c:a] U:y", "U:x A[th,t:m] U:y", open_calls="purge"),
+    _v("67", OR, "U:x A[th+,c:a] U:y", "U:x U:y", unanswered_tool_calls="purge"),
+    _v("68", OR, "U:x A[th+,th+,c:a] U:y", "U:x U:y", unanswered_tool_calls="purge"),
+    _v("69", OR, "U:x A[th+,t:m,c:a] U:y", "U:x A[th,t:m] U:y", unanswered_tool_calls="purge"),
     _v("85", GE, "U:x A[c:a,c:b] R:a", "U:x A[c:a,c:b] R:a R*:b", **DEAD),
     _v("87", GE, "U:x A[c:a,c:b] R:b U:y R:a", "U:x A[c:a,c:b] R:a R:b U:y"),
-    _v("95", ALL, "U:x A[t:y,c:a] U:z", "U:x A[t:y] U:z", open_calls="purge"),
-    _v("95", ALL, "U:x A[c:a] U:z", "U:x U:z", open_calls="purge"),
-    _v("95", AN, "U:x A[th+,c:a] U:z", "U:x U:z", open_calls="purge"),
-    _v("95", ALL, "U:x A[c:a,c:b] R:b U:z", "U:x A[c:b] R:b U:z", open_calls="purge"),
+    _v("95", ALL, "U:x A[t:y,c:a] U:z", "U:x A[t:y] U:z", unanswered_tool_calls="purge"),
+    _v("95", ALL, "U:x A[c:a] U:z", "U:x U:z", unanswered_tool_calls="purge"),
+    _v("95", AN, "U:x A[th+,c:a] U:z", "U:x U:z", unanswered_tool_calls="purge"),
+    _v("95", ALL, "U:x A[c:a,c:b] R:b U:z", "U:x A[c:b] R:b U:z", unanswered_tool_calls="purge"),
     _v("96", ALL, "U:x A[t:p,c:a,c:b] R:a R:b A[t:q] U:y"),
     _v(
         "Q07",

@@ -35,7 +35,7 @@ from continuation.limits import (
 if TYPE_CHECKING:
     from types import ModuleType
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TABLE = Path(limits.__file__).with_name("models.toml")
 TEXT = TABLE.read_text(encoding="utf-8")
 ENTRIES: list[dict[str, Any]] = tomllib.loads(TEXT)["model"]

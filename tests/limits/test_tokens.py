@@ -224,7 +224,7 @@ OFFLINE = """
     socket.socket.connect = socket.socket.connect_ex = refuse
     socket.getaddrinfo = socket.create_connection = refuse
 
-    from continuation.tokens import estimate, vocabulary
+    from continuation.limits.tokens import estimate, vocabulary
     assert not {"tiktoken", "requests"} & sys.modules.keys(), "imported before it is needed"
     for model in (None, "gpt-4o", "gpt-4", "gpt-6", "claude-opus-5", "no such model"):
         assert 10 <= estimate("Nothing here may touch the network. " * 2, model) <= 26, model

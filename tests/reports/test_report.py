@@ -16,12 +16,11 @@ from support.rig import FAST, HOWS, NEW, OLD, How, ask, run
 
 import continuation
 from continuation import Finished, Report
-from continuation.engine.table import Outcome
 from continuation.reports import recent
 from continuation.reports.report import Lesson
-from continuation.simulator import Call, Reply, Simulator, Text, Thinking
+from continuation.simulator import Reply, Simulator, Text, Thinking, ToolCall
 from continuation.testing import simulate
-from continuation.types import Mode
+from continuation.types import Mode, Outcome
 
 CUT = Reply([Text("One, ")], stop="max_tokens")
 REST = Reply([Text("two.")])
@@ -180,7 +179,7 @@ def test_an_error_leads_to_its_report(sim: Simulator, client: anthropic.Anthropi
 
 def test_a_refused_raised_limit_does_not_hide_the_callers_response(sim: Simulator) -> None:
     with anthropic.Anthropic(base_url=sim.url, api_key="k", max_retries=0) as bare:
-        client = continuation.wrap(bare, config=continuation.Policy(first_limit="ceiling"))
+        client = continuation.wrap(bare, config=continuation.Policy(initial_limit="ceiling"))
         sim.script([Reply(status=400, error=("invalid_request_error", "no")), REST])
         message = client.messages.create(**ask())
     report = continuation.report(message)
@@ -296,8 +295,8 @@ FATES: dict[str, list[Reply]] = {
         Reply([Text(f"{WORDS} zwei.")]),
     ],
     "call": [
-        Reply([Text(WORDS), Call("Write", {"path": WORDS}, cut=12)], stop="max_tokens"),
-        Reply([Text(WORDS), Call("Write", {"path": WORDS}, cut=12)], stop="max_tokens"),
+        Reply([Text(WORDS), ToolCall("Write", {"path": WORDS}, cut=12)], stop="max_tokens"),
+        Reply([Text(WORDS), ToolCall("Write", {"path": WORDS}, cut=12)], stop="max_tokens"),
     ],
     "thinking": [Reply([Thinking(WORDS, signature=None)], stop="max_tokens")] * 3,
     "error": [Reply(status=401, error=("authentication_error", f"bad key {SECRET} {WORDS}"))],
@@ -340,7 +339,7 @@ def test_a_bug_of_ours_is_logged_without_what_was_said(
         message = "a bug"
         raise RuntimeError(message)
 
-    monkeypatch.setattr("continuation.turn.decide", broken)
+    monkeypatch.setattr("continuation.engine.turn.decide", broken)
     sim.script([Reply([Text(WORDS)], stop="max_tokens")])
     message = client.messages.create(**ask(model=NEW))
     assert message.stop_reason == "max_tokens"

@@ -337,7 +337,7 @@ def test_without_the_api_nothing_is_imported_and_insisting_is_a_warning() -> Non
     code = (
         "import sys\n"
         "import continuation\n"
-        "from continuation import tracing\n"
+        "from continuation.reports import tracing\n"
         "assert not any(name.startswith('opentelemetry') for name in sys.modules)\n"
         "assert tracing.begin('auto', {}) is None\n"
         "sys.modules['opentelemetry'] = None\n"

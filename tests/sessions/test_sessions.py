@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from support.golden import GOLDEN, LOGS, as_bytes, opencode
+from support.notation import DIALECTS, Json, read, write
 
 from continuation.history import RepairPolicy, repair, validate
 from continuation.sessions import Session, check, load, mend
-from support.golden import GOLDEN, LOGS, as_bytes, opencode
-from support.notation import DIALECTS, Json, read, write
 
 
 def _save(path: Path, data: bytes) -> Path:

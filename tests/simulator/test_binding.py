@@ -26,7 +26,7 @@ from support.simulator_helpers import (
     user,
 )
 
-from continuation.simulator import Call, Reply, Scenario, Simulator, Text, Thinking
+from continuation.simulator import Reply, Scenario, Simulator, Text, Thinking, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -166,7 +166,9 @@ def test_signatures_from_elsewhere_are_refused_only_by_the_strict(
 
 
 def test_a_scripted_reply_is_signed_too(sim: Simulator, client: anthropic.Anthropic) -> None:
-    sim.script([Reply([Thinking("hm"), Text("x"), Call("Write", {}, id="toolu_1")], "tool_use")])
+    sim.script(
+        [Reply([Thinking("hm"), Text("x"), ToolCall("Write", {}, id="toolu_1")], "tool_use")]
+    )
     first = create(client, 20, model=BINDING, tools=TOOLS)
     turns = [said(first), user(RESULT)]
     assert create(client, 20, GO, *turns, model=BINDING, tools=TOOLS).content

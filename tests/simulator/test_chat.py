@@ -26,7 +26,7 @@ from support.chat_helpers import (
     text_of,
 )
 
-from continuation.simulator import Call, Reply, Scenario, Simulator, Text, tokens
+from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -253,7 +253,7 @@ def test_a_call_that_was_cut_comes_with_what_there_is(
 
 
 def test_calls_are_streamed_by_index(sim: Simulator) -> None:
-    calls = [Call("A", {"x": 1}, id="call_a"), Call("B", '{"y": ', cut=4)]
+    calls = [ToolCall("A", {"x": 1}, id="call_a"), ToolCall("B", '{"y": ', cut=4)]
     sim.script([Reply(calls, "max_tokens", deltas=3)])
     deltas = [chunk["choices"][0]["delta"] for chunk in data(sim)[:-1]]
     told = [call for delta in deltas for call in delta.get("tool_calls", [])]

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.chat_helpers import (
     ANSWER,
     CALL,
@@ -18,8 +20,6 @@ from support.chat_helpers import (
     refused,
     said,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from continuation.simulator import Scenario, Simulator
 from continuation.simulator.openai_chat.vendors import VENDORS

@@ -21,7 +21,7 @@ from support.simulator_helpers import (
     text_of,
 )
 
-from continuation.simulator import Call, Raw, Reply, Scenario, Simulator, Text, Thinking
+from continuation.simulator import Raw, Reply, Scenario, Simulator, Text, Thinking, ToolCall
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_both_forms_show_the_same_reply(
             Thinking("hm", signature="sig"),
             Text("Hello"),
             Raw(server_call),
-            Call("Write", {"path": "a.txt", "content": "hello"}, id="toolu_1", cut=24),
+            ToolCall("Write", {"path": "a.txt", "content": "hello"}, id="toolu_1", cut=24),
         ],
         stop="max_tokens",
         usage={"output_tokens": 77},

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from continuation.limits import ModelLimits
-from continuation.simulator import Call, Raw, Reply, Scenario, Simulator, Text, Thinking
+from continuation.simulator import Raw, Reply, Scenario, Simulator, Text, Thinking, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -354,7 +354,7 @@ def test_a_cut_call_looks_whole(sim: Simulator, streamed: bool, cut: bool) -> No
 
 
 def test_only_the_first_of_parallel_calls_is_signed(sim: Simulator) -> None:
-    sim.script([Reply([Call("a", {}), Call("b", '{"x": 1}', id="i")], "tool_use")] * 2)
+    sim.script([Reply([ToolCall("a", {}), ToolCall("b", '{"x": 1}', id="i")], "tool_use")] * 2)
     with connect(sim) as client:
         parts = ask(client, tools=TOOLS).candidates[0].content.parts
         chunks = stream(client, tools=TOOLS)
@@ -411,7 +411,9 @@ def test_a_call_cut_among_its_pieces_has_no_end(sim: Simulator) -> None:
 
 def test_values_of_every_kind_are_streamed_by_their_path(sim: Simulator) -> None:
     given = {"a": [1, {"b": True}], "c": None, "d": ""}
-    sim.script([Reply([Call("f", json.dumps(given))]), Reply([Call("f", '{"a": 1, "b', cut=9)])])
+    sim.script(
+        [Reply([ToolCall("f", json.dumps(given))]), Reply([ToolCall("f", '{"a": 1, "b', cut=9)])]
+    )
     calling = {"functionCallingConfig": {"streamFunctionCallArguments": True}}
     body = {"contents": [GO], "toolConfig": calling}
 
@@ -777,7 +779,7 @@ def test_a_changed_part_corrupts_its_signature(sim: Simulator) -> None:
 
 
 def test_each_service_refuses_the_signatures_of_the_other(sim: Simulator) -> None:
-    sim.script([Reply([Call("Write", {"a": 1})], "tool_use")] * 2)
+    sim.script([Reply([ToolCall("Write", {"a": 1})], "tool_use")] * 2)
     with connect(sim) as client, on_vertex(sim) as vertex:
         ours = ask(client, tools=TOOLS).candidates[0].content
         theirs = ask(vertex, tools=TOOLS).candidates[0].content

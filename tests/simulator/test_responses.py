@@ -24,7 +24,7 @@ from support.responses_helpers import (
     stream,
 )
 
-from continuation.simulator import Call, Raw, Reply, Scenario, Simulator, Text, Thinking, tokens
+from continuation.simulator import Raw, Reply, Scenario, Simulator, Text, Thinking, ToolCall, tokens
 
 SEARCH = {
     "id": "ws_1",
@@ -234,7 +234,7 @@ def test_a_cut_stream_tells_it_at_the_item_and_at_the_end(client: openai.OpenAI)
 def test_the_sdks_own_stream_accepts_every_kind_of_item(
     sim: Simulator, client: openai.OpenAI
 ) -> None:
-    call = Call("Write", {"path": "ä"})
+    call = ToolCall("Write", {"path": "ä"})
     sim.script([Reply([Thinking("hm"), Text("ab"), Raw(SEARCH), call, Raw(CUSTOM)], deltas=1)])
     with client.responses.stream(
         model=MODEL, input="go", reasoning={"summary": "auto"}

@@ -25,7 +25,7 @@ from support.responses_helpers import (
 from continuation.history import RepairPolicy, repair
 from continuation.history.classify import classify
 from continuation.limits import ModelLimits
-from continuation.simulator import Call, Reply, Scenario, Simulator, Text, Thinking
+from continuation.simulator import Reply, Scenario, Simulator, Text, Thinking, ToolCall
 
 NOT_PERSISTED = "not found. Items are not persisted when `store` is set to false. Try again with"
 
@@ -286,7 +286,7 @@ def test_a_server_without_chains_says_so(sim: Simulator, client: openai.OpenAI) 
 def test_a_chain_with_an_open_call_wants_its_output(
     sim: Simulator, client: openai.OpenAI, cut: int | None
 ) -> None:
-    call = Call("Write", {"path": "a"}, id="call_7", cut=cut)
+    call = ToolCall("Write", {"path": "a"}, id="call_7", cut=cut)
     sim.script([Reply([call], stop="tool_use" if cut is None else "max_tokens")])
     made = create(client)
     error = refusal(client, PROMPT, previous_response_id=made.id)

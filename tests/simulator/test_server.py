@@ -29,7 +29,7 @@ from support.simulator_helpers import (
 )
 
 from continuation.limits import ModelLimits
-from continuation.simulator import Call, Reply, Scenario, Simulator, Text, tokens
+from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall, tokens
 
 
 @pytest.fixture
@@ -295,7 +295,7 @@ def test_a_call_that_was_cut_keeps_whole_members_only(
 def test_only_members_that_arrived_whole_are_told(
     sim: Simulator, client: anthropic.Anthropic, raw: str, arrived: dict[str, Any]
 ) -> None:
-    sim.script([Reply([Call("Write", raw)], stop="max_tokens")])
+    sim.script([Reply([ToolCall("Write", raw)], stop="max_tokens")])
     assert arrived == create(client).content[0].input
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from support.local import Handler, Local
 
 from continuation.attach import common as _attach_common
+from support.local import Handler, Local
 
 
 @dataclass

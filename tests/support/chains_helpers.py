@@ -1,12 +1,11 @@
-"""Requests and entries of a chain of Responses, in a line of text (see `history.notation`)."""
+"""Requests and entries of a chain of Responses, in a line of text (see `support.notation`)."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from support.notation import Json, read, write
-
 from continuation.chains import Turn
+from support.notation import Json, read, write
 
 
 def items(line: str) -> list[Any]:

@@ -13,7 +13,16 @@ from anthropic.types import Message, RawMessageStreamEvent
 from pydantic import TypeAdapter
 
 from continuation import Event, Policy, Report
-from continuation.engine.commands import Hand, Raise, Read, Relay, Reply, Send, Show, Wait
+from continuation.engine.commands import (
+    Emit,
+    PassThrough,
+    Raise,
+    Read,
+    Reply,
+    Send,
+    StreamBody,
+    Wait,
+)
 from continuation.engine.engine import Engine
 from continuation.registry import dialects
 from continuation.types import Enough, Head, Request
@@ -106,13 +115,13 @@ def drive(
             reply = Head(live[0], live[1])
         elif isinstance(command, Read):
             reply = b"".join(live[2])
-        elif isinstance(command, Relay):
+        elif isinstance(command, StreamBody):
             reply = _relay(command, live, driven)
-        elif isinstance(command, Show):
+        elif isinstance(command, Emit):
             driven.pieces.append(command.data)
         elif isinstance(command, Wait):
             driven.waits.append(command.seconds)
-        elif isinstance(command, Hand):
+        elif isinstance(command, PassThrough):
             driven.pieces += live[2]
         elif isinstance(command, Raise):
             driven.error = command.error
@@ -125,10 +134,10 @@ def _body(raw: bytes) -> dict[str, Any]:
     return json.loads(raw) if raw else {}
 
 
-def _relay(relay: Relay, live: Answered, driven: Driven) -> Reply:
+def _relay(relay: StreamBody, live: Answered, driven: Driven) -> Reply:
     for chunk in live[2]:
-        if relay.tape is not None:
-            relay.tape.raw += chunk
+        if relay.replay is not None:
+            relay.replay.raw += chunk
         try:
             driven.pieces.append(relay.feed(chunk))
         except Enough as enough:

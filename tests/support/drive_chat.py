@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from support.drive import Driven, Provider, drive
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from support.rig_chat import whole
 
 from continuation import Policy
+from support.drive import Driven, Provider, drive
+from support.rig_chat import whole
 
 MODEL = "gpt-4o"
 Chunk = dict[str, Any]

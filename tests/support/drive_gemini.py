@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from support.drive import JSON, STREAM, Answered, Driven, drive
-
 from continuation import Policy
+from support.drive import JSON, STREAM, Answered, Driven, drive
 
 Chunk = dict[str, Any]
 FAST = Policy(backoff_seconds=0.0, models_endpoint=False)

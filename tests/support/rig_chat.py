@@ -11,12 +11,12 @@ from typing import Any
 import openai
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from support.rig import FAST, How, body_of
 
 import continuation
 from continuation import Event, Policy, Report
 from continuation.config import Config, Vendor, load
-from continuation.simulator import Call, Reply, Scenario, Simulator, Text
+from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall
+from support.rig import FAST, How, body_of
 
 MODEL = "gpt-4o"
 CEILING = 16_384
@@ -183,8 +183,8 @@ dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 """As the simulator writes arguments."""
 
 
-def written(cut: int | None = None) -> Call:
-    return Call("Write", WRITE, cut=cut)
+def written(cut: int | None = None) -> ToolCall:
+    return ToolCall("Write", WRITE, cut=cut)
 
 
 def plays(sim: Simulator, vendor: str, **manners: Any) -> None:

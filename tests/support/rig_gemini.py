@@ -9,11 +9,11 @@ from typing import Any, Literal
 from google import genai
 from google.genai import types
 from google.oauth2.credentials import Credentials
-from support.rig import FAST as FAST
 
 import continuation
 from continuation import Policy, Report
 from continuation.simulator import Simulator
+from support.rig import FAST as FAST
 
 How = Literal["sync", "sync-stream", "async", "async-stream"]
 HOWS: tuple[How, ...] = ("sync", "sync-stream", "async", "async-stream")

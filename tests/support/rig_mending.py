@@ -12,12 +12,12 @@ import anthropic
 import openai
 from google import genai
 from google.genai import types
-from support.notation import write
-from support.rig import FAST, body_of
 
 import continuation
 from continuation import Event, Finished, Policy, Report
 from continuation.simulator import Simulator
+from support.notation import write
+from support.rig import FAST, body_of
 
 DIALECTS = ("anthropic", "openai-chat", "openai-responses", "gemini")
 MODELS = {

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import openai
-from support.rig import FAST, HOWS, How, body_of
 
 import continuation
 from continuation import Event, Policy, Report
 from continuation.simulator import Simulator
+from support.rig import FAST, HOWS, How, body_of
 
 __all__ = ["CITY", "FAST", "GO", "HOWS", "MODEL", "How", "Ran", "ask", "body_of", "posts", "run"]
 

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from support.drive import JSON, STREAM, Answered, call_block, closing, opening, sse, text_block
-from support.rig import ask
-
 from continuation import Policy, Report
-from continuation.engine.commands import Hand, Raise, Read, Relay, Reply, Send, Wait
+from continuation.engine.commands import PassThrough, Raise, Read, Reply, Send, StreamBody, Wait
 from continuation.engine.engine import Engine
 from continuation.registry import dialects
 from continuation.types import Enough, Head, Request
+from support.drive import JSON, STREAM, Answered, call_block, closing, opening, sse, text_block
+from support.rig import ask
 
 LIMIT = 1000
 
@@ -69,12 +68,12 @@ def spend(
             reply = Head(live[0], live[1]) if live[0] else ConnectionError()
         elif isinstance(command, Read):
             reply = b"".join(live[2])
-        elif isinstance(command, Relay):
+        elif isinstance(command, StreamBody):
             reply = _relay(command, live)
         elif isinstance(command, Wait):
             spent.waits.append(command.seconds)
             clock[0] += command.seconds
-        elif isinstance(command, (Hand, Raise)):
+        elif isinstance(command, (PassThrough, Raise)):
             break
     spent.report = turn.recorder.finished
     return spent
@@ -83,10 +82,10 @@ def spend(
 _NONE: Answered = (404, {}, [], None)
 
 
-def _relay(relay: Relay, live: Answered) -> Reply:
+def _relay(relay: StreamBody, live: Answered) -> Reply:
     for chunk in live[2]:
-        if relay.tape is not None:
-            relay.tape.raw += chunk
+        if relay.replay is not None:
+            relay.replay.raw += chunk
         try:
             relay.feed(chunk)
         except Enough:

@@ -10,21 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from continuation.answer.form import Reader
+from continuation.answer.wire_codec import Reader
 from continuation.providers.gemini.reader import GeminiReader
 from continuation.providers.openai_chat.format import ChatReader
 from continuation.providers.openai_common.vendors import Profile
 from continuation.providers.openai_responses.reader import ResponsesReader
 from continuation.types import Json
 from continuation.wire import sse as _sse
-from continuation.wire.plain_text import PlainText
 from continuation.wire.sse import Frame
+from continuation.wire.text_template import TextTemplate
 
 Chunk = tuple[str, Any]
 """The name of an event, and what it says."""
 
 
-class Slow(PlainText):
+class Slow(TextTemplate):
     """Knows nothing."""
 
     def told(self, frame: Frame) -> Json | None:

@@ -16,7 +16,7 @@ from continuation.history.anthropic import thinking
 from continuation.history.anthropic.blocks import MENDERS, ROLES, blank_block, read_message
 from continuation.history.anthropic.foreign import from_chat
 from continuation.history.anthropic.rules import RULES
-from continuation.history.glance import glance_anthropic
+from continuation.history.fast_validate import glance_anthropic
 from continuation.history.grammar import Grammar, History, Rule, Weld, Work
 from continuation.history.tree import (
     Context,

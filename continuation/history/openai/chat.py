@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from continuation.history.glance_openai import THINKING_MODEL, glance_chat
+from continuation.history.fast_validate_openai import THINKING_MODEL, glance_chat
 from continuation.history.grammar import Grammar, History, Rule, Weld, Work
 from continuation.history.openai.foreign import FOREIGN_BLOCKS, from_anthropic
 from continuation.history.openai.rules import CHAT_RULES

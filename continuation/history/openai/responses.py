@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from continuation.history.glance_openai import glance_responses
+from continuation.history.fast_validate_openai import glance_responses
 from continuation.history.grammar import Grammar, History, Rule, Weld, Work
 from continuation.history.openai import items
 from continuation.history.openai.rules import RESPONSES_RULES

@@ -9,7 +9,7 @@ from typing import Any
 
 from continuation.simulator.anthropic.body import Json
 from continuation.simulator.cost import arrived, compact, cost
-from continuation.simulator.scenario import SIGNED, Block, Call, Raw, Reply, Text, Thinking
+from continuation.simulator.scenario import SIGNED, Block, Raw, Reply, Text, Thinking, ToolCall
 from continuation.simulator.wire import Event
 
 DELTA = 24
@@ -127,13 +127,13 @@ def _whole(block: Block, envelope: Envelope) -> Json:
                 "thinking": text,
                 "signature": _signature(block, envelope) or "",
             }
-        case Call():
+        case ToolCall():
             return {**_call(block, envelope), "input": whole_members(arrived(block))}
         case Raw(raw):
             return dict(raw)
 
 
-def _call(call: Call, envelope: Envelope) -> Json:
+def _call(call: ToolCall, envelope: Envelope) -> Json:
     return {
         "type": "tool_use",
         "id": call.id or next(envelope.call_ids),
@@ -156,7 +156,7 @@ def _block_events(index: int, block: Block, size: int, envelope: Envelope) -> It
         case Thinking(text):
             yield from _deltas(index, "thinking_delta", "thinking", text, size)
             yield from _signature_event(index, _signature(block, envelope))
-        case Call():
+        case ToolCall():
             yield _delta(index, "input_json_delta", "partial_json", "")
             yield from _deltas(index, "input_json_delta", "partial_json", arrived(block), size)
         case Raw():
@@ -170,7 +170,7 @@ def _opening(block: Block, envelope: Envelope) -> Json:
             return {"type": "text", "text": ""}
         case Thinking():
             return {"type": "thinking", "thinking": "", "signature": ""}
-        case Call():
+        case ToolCall():
             return _call(block, envelope)
         case Raw(raw):
             return dict(raw)

@@ -14,7 +14,7 @@ from continuation.simulator.cost import arrived
 from continuation.simulator.gemini.body import call_of, text_of
 from continuation.simulator.gemini.hops import Portion, Progress
 from continuation.simulator.model import tokens
-from continuation.simulator.scenario import SIGNED, Block, Call, Raw, Reply, Text, Thinking
+from continuation.simulator.scenario import SIGNED, Block, Raw, Reply, Text, Thinking, ToolCall
 
 PIECE = 24
 """Characters per chunk where the reply does not say."""
@@ -97,13 +97,13 @@ def _whole(block: Block, envelope: Envelope) -> Iterator[Json]:
         case Thinking(text):
             if text and envelope.shows_thinking:
                 yield {"text": text, "thought": True}
-        case Call():
+        case ToolCall():
             yield {"functionCall": _call(block, whole_members(arrived(block)))}
         case Raw(raw):
             yield dict(raw)
 
 
-def _call(call: Call, args: Json) -> Json:
+def _call(call: ToolCall, args: Json) -> Json:
     named = {"id": call.id} if call.id else {}
     return {**named, "name": call.name, "args": args}
 
@@ -111,14 +111,14 @@ def _call(call: Call, args: Json) -> Json:
 def _pieces(reply: Reply, portion: Portion, envelope: Envelope) -> Iterator[Json]:
     """Cut text into pieces; calls come whole unless their arguments are streamed."""
     size = reply.deltas or PIECE
-    first = next((block for block in portion.blocks if isinstance(block, Call)), None)
+    first = next((block for block in portion.blocks if isinstance(block, ToolCall)), None)
     for block in portion.blocks:
         for part in _whole(block, envelope):
             if "functionCall" not in part:
                 yield from _cut(part, size)
                 continue
             signed = _with_signature(part, reply, envelope) if block is first else part
-            if envelope.arguments and isinstance(block, Call):
+            if envelope.arguments and isinstance(block, ToolCall):
                 yield from _call_pieces(block, signed, size)
             else:
                 yield signed
@@ -136,7 +136,7 @@ def _cut(part: Json, size: int) -> Iterator[Json]:
 # -- streamed arguments (Vertex)
 
 
-def _call_pieces(call: Call, signed: Json, size: int) -> Iterator[Json]:
+def _call_pieces(call: ToolCall, signed: Json, size: int) -> Iterator[Json]:
     """Write a call as its name, pieces of its arguments and an empty end; a cut call has no end.
 
     What arrived is counted in characters of values, so a cut falls near where it would in JSON.
@@ -154,7 +154,7 @@ def _call_pieces(call: Call, signed: Json, size: int) -> Iterator[Json]:
         yield {"functionCall": {}}
 
 
-def _arguments(call: Call, size: int) -> Iterator[Json]:
+def _arguments(call: ToolCall, size: int) -> Iterator[Json]:
     raw = call.arguments
     try:
         value: Any = json.loads(raw) if isinstance(raw, str) else dict(raw)
@@ -221,7 +221,7 @@ def _closing(reply: Reply, portion: Portion, envelope: Envelope) -> Json:
     if reason(reply.stop) in UNFINISHED:
         shown = any(not isinstance(block, Thinking) for block in portion.blocks)
         return _empty(reply, envelope, 4 if shown else 3)
-    called = any(isinstance(block, Call) for block in portion.blocks)
+    called = any(isinstance(block, ToolCall) for block in portion.blocks)
     return _content([{"text": ""}] if called else _signed([], reply, envelope) or [{"text": ""}])
 
 

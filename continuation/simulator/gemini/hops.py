@@ -19,7 +19,7 @@ from continuation.simulator.cost import cost
 from continuation.simulator.gemini.body import digest
 from continuation.simulator.gemini.signatures import decoded
 from continuation.simulator.model import CHARS_PER_TOKEN
-from continuation.simulator.scenario import Block, Call, Raw, Text, Thinking
+from continuation.simulator.scenario import Block, Raw, Text, Thinking, ToolCall
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Portion:
                 self._think(block)
             case Text():
                 self._say(block)
-            case Call():
+            case ToolCall():
                 self._call(block)
             case Raw():
                 self.blocks.append(block)
@@ -122,7 +122,7 @@ class Portion:
             self.blocks.append(Text(text))
             self._go_on(said=paid, text=text)
 
-    def _call(self, block: Call) -> None:
+    def _call(self, block: ToolCall) -> None:
         """Take a call once all of it is paid for; one that the limit cut comes cut."""
         whole, begun = cost(block), self.progress.begun
         paid = self._pay(max(0, whole - begun))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from continuation.simulator.anthropic.body import Json
 from continuation.simulator.cost import arrived, compact, cost
 from continuation.simulator.openai_chat.vendors import Vendor
-from continuation.simulator.scenario import Block, Call, Raw, Reply, Text, Thinking
+from continuation.simulator.scenario import Block, Raw, Reply, Text, Thinking, ToolCall
 from continuation.simulator.wire import Event
 
 DELTA = 24
@@ -130,9 +130,9 @@ def _ends_unfinished(reply: Reply, vendor: Vendor) -> bool:
 
 def _finish(reply: Reply, envelope: Envelope, *, streamed: bool) -> str:
     vendor = envelope.vendor
-    calls = any(isinstance(block, Call) for block in reply.blocks)
-    if calls and reply.stop in _CUT and vendor.cut_call is not None and not streamed:
-        return vendor.cut_call
+    calls = any(isinstance(block, ToolCall) for block in reply.blocks)
+    if calls and reply.stop in _CUT and vendor.truncated_tool_call is not None and not streamed:
+        return vendor.truncated_tool_call
     if reply.stop == "model_context_window_exceeded":
         return vendor.window_stop
     return _FINISH.get(reply.stop, reply.stop)
@@ -143,7 +143,7 @@ def _finish(reply: Reply, envelope: Envelope, *, streamed: bool) -> str:
 
 def _message(blocks: list[Block], envelope: Envelope) -> Json:
     texts = [block.text for block in blocks if isinstance(block, Text)]
-    calls = [block for block in blocks if isinstance(block, Call)]
+    calls = [block for block in blocks if isinstance(block, ToolCall)]
     message: Json = {
         "role": "assistant",
         "content": "".join(texts) if texts or not calls else None,
@@ -159,7 +159,7 @@ def _message(blocks: list[Block], envelope: Envelope) -> Json:
     return message
 
 
-def _call(call: Call, arguments: str, envelope: Envelope) -> Json:
+def _call(call: ToolCall, arguments: str, envelope: Envelope) -> Json:
     name = call.id or next(envelope.call_ids)
     function = {"name": call.name, "arguments": arguments}
     return {"id": name, "type": "function", "function": function}
@@ -180,7 +180,7 @@ def _reasoning(text: str, envelope: Envelope) -> Json:
 
 def _deltas(blocks: list[Block], size: int, envelope: Envelope) -> Iterator[Json]:
     """Yield what each chunk adds, the role first."""
-    silent = bool(blocks) and all(isinstance(block, Call) for block in blocks)
+    silent = bool(blocks) and all(isinstance(block, ToolCall) for block in blocks)
     first: Json = {"role": "assistant", "content": None if silent else ""}
     yield {**first, "refusal": None} if envelope.vendor.openai else first
     calls = 0
@@ -190,14 +190,14 @@ def _deltas(blocks: list[Block], size: int, envelope: Envelope) -> Iterator[Json
                 yield from ({"content": piece} for piece in _pieces(text, size))
             case Thinking(text):
                 yield from (_reasoning(piece, envelope) for piece in _pieces(text, size))
-            case Call():
+            case ToolCall():
                 yield from _call_deltas(calls, block, size, envelope)
                 calls += 1
             case Raw(raw):
                 yield dict(raw)
 
 
-def _call_deltas(index: int, call: Call, size: int, envelope: Envelope) -> Iterator[Json]:
+def _call_deltas(index: int, call: ToolCall, size: int, envelope: Envelope) -> Iterator[Json]:
     """Yield id and name, then the arguments; some servers wait until they have the whole."""
     arguments = arrived(call)
     at_once = envelope.vendor.whole_calls

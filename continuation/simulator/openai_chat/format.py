@@ -19,7 +19,7 @@ from continuation.simulator.openai_chat.body import Context, model_name, stop_wo
 from continuation.simulator.openai_chat.checks import first_refusal
 from continuation.simulator.openai_chat.errors import Refusal, error_body
 from continuation.simulator.openai_chat.events import CREATED, DONE, Envelope, chunks, completion
-from continuation.simulator.openai_chat.prefill import Ending, ending
+from continuation.simulator.openai_chat.prefill import AttemptResult, ending
 from continuation.simulator.openai_chat.shape import first_fault
 from continuation.simulator.openai_chat.vendors import VENDORS, Vendor, find_vendor
 from continuation.simulator.scenario import Reply, Scenario
@@ -230,7 +230,7 @@ def _limited(model: ModelLimits, scenario: Scenario) -> ModelLimits:
 # -- what the model is asked
 
 
-def _turns(context: Context, end: Ending) -> list[Said]:
+def _turns(context: Context, end: AttemptResult) -> list[Said]:
     """Return the turns as the model sees them; one role in a row is one turn.
 
     A finished turn that nothing follows is answered afresh: in the manner `exact`, which goes on as

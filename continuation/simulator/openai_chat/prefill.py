@@ -11,11 +11,11 @@ from continuation.simulator.openai_chat import texts
 from continuation.simulator.openai_chat.body import Context
 from continuation.simulator.openai_chat.errors import Refusal
 
-Ending = Literal["open", "prefill", "finished", "user"]
+AttemptResult = Literal["open", "prefill", "finished", "user"]
 """`open`: the user spoke last. `user`: the server takes the last message for the user's."""
 
 
-def ending(context: Context) -> Ending:
+def ending(context: Context) -> AttemptResult:
     """Tell how the model will understand the end of a request that was not refused."""
     last = context.messages[-1]
     if last["role"] != "assistant":
@@ -42,7 +42,7 @@ def _goes_on(context: Context, last: Json) -> bool:
     return vendor.prefill == "bare" and not context.reasons and not _is_openai(context)
 
 
-def _left_alone(context: Context) -> Ending:
+def _left_alone(context: Context) -> AttemptResult:
     """SGLang turns the message into the user's, the others see a turn that is over."""
     return "user" if context.vendor.name == "sglang" else "finished"
 

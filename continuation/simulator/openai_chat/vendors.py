@@ -58,7 +58,7 @@ class Vendor:
 
     - `takes_stream_options`, `usage_unasked` (in the closing chunk), `sends_done`.
     - `unfinished`: when a stream ends without a finish reason. `window_stop`: the reason at the
-      window's end. `cut_call`: the reason told of a cut call in a body.
+      window's end. `truncated_tool_call`: the reason told of a cut call in a body.
     - `reasoning`: the member that carries thinking, None hides it. `whole_calls`: calls come in one
       piece. `call_id`: how ids of calls look. `withholds`: a cut text is billed, not sent.
     - `openai`: has what only OpenAI's own servers have (strict parameters, obfuscation, tiers).
@@ -88,7 +88,7 @@ class Vendor:
     sends_done: bool = True
     unfinished: Unfinished = "never"
     window_stop: str = "length"
-    cut_call: str | None = None
+    truncated_tool_call: str | None = None
     reasoning: str | None = "reasoning_content"
     whole_calls: bool = False
     call_id: str = "call_sim{:021d}"
@@ -222,7 +222,7 @@ _VENDORS = (
         stops_counting=True,
         kind="BadRequestError",
         code="status",
-        cut_call="tool_calls",
+        truncated_tool_call="tool_calls",
         reasoning="reasoning",
         listed={"max_model_len": "window"},
     ),
@@ -280,8 +280,8 @@ QUIRKS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "withhold": {"withholds": True},
         "flat-errors": {"shape": "flat"},
         "lax-history": {"checks_history": False},
-        "cut-call-stop": {"cut_call": "stop"},
-        "cut-call-tool-calls": {"cut_call": "tool_calls"},
+        "cut-call-stop": {"truncated_tool_call": "stop"},
+        "cut-call-tool-calls": {"truncated_tool_call": "tool_calls"},
     }
 )
 

@@ -9,7 +9,7 @@ from continuation.history.tree import as_map
 from continuation.simulator.cost import arrived, cost
 from continuation.simulator.model import CHARS_PER_TOKEN
 from continuation.simulator.openai_responses.items import conversation_id, item_id
-from continuation.simulator.scenario import SIGNED, Block, Call, Raw, Reply, Text, Thinking
+from continuation.simulator.scenario import SIGNED, Block, Raw, Reply, Text, Thinking, ToolCall
 from continuation.simulator.wire import Json
 
 _ENDED = ("end_turn", "stop_sequence", "tool_use", "pause_turn", "completed")
@@ -138,7 +138,7 @@ def _item(block: Block, envelope: Envelope, status: str) -> Json:
             return _message(text, envelope, status)
         case Thinking():
             return _reasoning(block, envelope, status)
-        case Call():
+        case ToolCall():
             return _call(block, envelope, status)
         case Raw(raw):
             return {**raw, "id": item_id(raw, envelope.new_id)}
@@ -168,7 +168,7 @@ def _reasoning(block: Thinking, envelope: Envelope, status: str) -> Json:
     return item
 
 
-def _call(call: Call, envelope: Envelope, status: str) -> Json:
+def _call(call: ToolCall, envelope: Envelope, status: str) -> Json:
     return {
         "id": envelope.new_id("fc"),
         "type": "function_call",

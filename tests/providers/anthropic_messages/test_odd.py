@@ -5,7 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.odd_anthropic import BEFORE, ECHO, FAST, REST, ask, cut, half, said, text, thought, write
+from support.odd_anthropic import (
+    BEFORE,
+    ECHO,
+    FAST,
+    REST,
+    ask,
+    cut,
+    half,
+    said,
+    text,
+    thought,
+    write,
+)
 
 
 @pytest.mark.parametrize("at", [3, 9, 20])
@@ -20,7 +32,7 @@ def test_thinking_within_an_echo_is_not_sent_back_behind_text(at: int) -> None:
 
 def test_behind_half_a_call_shown_live_no_other_is_asked_for() -> None:
     """A guided call would be a second one, and the first can not be taken back."""
-    policy = replace(FAST, tool_stream="live", cut_call="guide")
+    policy = replace(FAST, stream_tool_calls="live", truncated_tool_call="retry_smaller")
     broken = cut(thought(), text("I write."), thought(), half(write()))
     told = ask(broken, broken, said(write("b.txt"), stop="tool_use"), policy=policy)
     assert all(len(asked["messages"]) == 1 for asked in told.asked)
@@ -28,7 +40,7 @@ def test_behind_half_a_call_shown_live_no_other_is_asked_for() -> None:
 
 
 def test_live_thinking_that_was_cut_is_not_sent_back() -> None:
-    policy = replace(FAST, thinking_stream="live")
+    policy = replace(FAST, stream_thinking="live")
     first = cut(thought(), text(BEFORE), thought("Well", ""))
     told = ask(first, said(text(ECHO + REST)), policy=policy)
     assert told.replayed(1) == ["thinking", "text"]

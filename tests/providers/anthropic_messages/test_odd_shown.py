@@ -26,7 +26,7 @@ from support.odd_anthropic import (
     write,
 )
 
-from continuation.engine.table import Outcome
+from continuation.types import Outcome
 
 # These tests wait for a change to the shared modules that show an answer.
 
@@ -67,14 +67,14 @@ def test_half_an_echo_is_no_text_however_it_ends(stop: str) -> None:
 @pytest.mark.parametrize("live", [True, False])
 def test_an_echo_of_more_than_one_text_is_not_shown(between: list[Json], live: bool) -> None:
     """Cited answers come in many small texts; the last one may be a few words."""
-    policy = replace(FAST, thinking_stream="live" if live else "hold")
+    policy = replace(FAST, stream_thinking="live" if live else "hold")
     first = cut(thought(), text(BEFORE[:-6]), *between, text(BEFORE[-6:]))
     told = ask(first, said(text(ECHO + REST)), policy=policy)
     assert (told.text, told.report.outcome) == (WHOLE, Outcome.HEALED)
 
 
 def test_an_echo_of_a_text_behind_which_it_thought_is_not_shown() -> None:
-    policy = replace(FAST, thinking_stream="live")
+    policy = replace(FAST, stream_thinking="live")
     first = cut(thought(), text(BEFORE), thought("Well", ""))
     told = ask(first, said(text(ECHO + REST)), policy=policy)
     assert (told.text, told.report.outcome) == (WHOLE, Outcome.HEALED)

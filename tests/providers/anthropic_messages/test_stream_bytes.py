@@ -6,6 +6,8 @@ import itertools
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.drive import (
     STREAM,
     Answered,
@@ -18,8 +20,6 @@ from support.drive import (
     sse,
     text_block,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from continuation.wire import sse as _sse
 

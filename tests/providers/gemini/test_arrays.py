@@ -13,6 +13,8 @@ from typing import Any
 
 import httpx2
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.drive import JSON, Driven, split
 from support.drive_gemini import (
     ASK,
@@ -30,14 +32,12 @@ from support.drive_gemini import (
     sse,
     text,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 import continuation
 from continuation.answer.blocks import Block
-from continuation.engine.table import Outcome
 from continuation.providers.gemini.array import Elements
 from continuation.providers.gemini.writer import GeminiWriter
+from continuation.types import Outcome
 
 BEFORE = 'A captain wrote "his" log {by] lamp\\light, and then the quick brown fo'
 ANCHOR = "and then the quick brown fo"
@@ -169,11 +169,11 @@ def test_elements_are_found_in_any_json_and_at_any_split(
     values: list[dict[str, Any]], indented: bool, cuts: list[int]
 ) -> None:
     raw = json.dumps(values, indent=2 if indented else None, ensure_ascii=indented).encode()
-    tape = bytearray()
-    elements = Elements(tape)
+    replay = bytearray()
+    elements = Elements(replay)
     found = list[Any]()
     for piece in split(raw, cuts):
-        tape += piece
+        replay += piece
         found += [json.loads(frame.data) for frame in elements.more()]
     assert found == values
     assert elements.closed

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.drive import JSON, Driven, split
 from support.drive_gemini import (
     FAST,
@@ -23,11 +25,9 @@ from support.drive_gemini import (
     sse,
     text,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from continuation.engine.table import Outcome
 from continuation.policy import Policy
+from continuation.types import Outcome
 
 SIGNED_END = chunk(text("", thoughtSignature=SIGNATURE), reason="STOP")
 CUT = chunk(text(""), reason="MAX_TOKENS", said=1000)

@@ -10,18 +10,31 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.drive import JSON
-from support.drive_gemini import SIGNATURE, Chunk, ask, call, chunk, parts, reasons, said, sse, text
 from google.genai import types
 from hypothesis import given
 from hypothesis import strategies as st
-from support.rig_gemini import CEILING, DOORS, FAST, HOWS, LONG, NEW, OLD, Door, How, connect, limits, run
+from support.drive import JSON
+from support.drive_gemini import SIGNATURE, Chunk, ask, call, chunk, parts, reasons, said, sse, text
+from support.rig_gemini import (
+    CEILING,
+    DOORS,
+    FAST,
+    HOWS,
+    LONG,
+    NEW,
+    OLD,
+    Door,
+    How,
+    connect,
+    limits,
+    run,
+)
 
 import continuation
 from continuation import Policy
-from continuation.engine.table import Outcome
 from continuation.providers.gemini.parts import joined, plain
-from continuation.simulator import Call, Raw, Reply, Scenario, Simulator, Text, Thinking
+from continuation.simulator import Raw, Reply, Scenario, Simulator, Text, Thinking, ToolCall
+from continuation.types import Outcome
 
 WRITE = {"path": "a.txt", "content": "hello world, this is the whole file"}
 
@@ -67,7 +80,9 @@ class Recorder:
 @pytest.mark.parametrize("how", HOWS)
 def test_a_call_that_was_cut_is_run_once_and_whole(sim: Simulator, how: How, door: Door) -> None:
     recorder = Recorder()
-    sim.script([cut(Call("Write", WRITE, cut=20)), end(Call("Write", WRITE)), end(Text("Done."))])
+    sim.script(
+        [cut(ToolCall("Write", WRITE, cut=20)), end(ToolCall("Write", WRITE)), end(Text("Done."))]
+    )
     ran = run(sim, how, door=door, tools=[recorder.tool(how)])
     assert recorder.runs == [WRITE]
     assert ran.text == "Done."
@@ -76,12 +91,12 @@ def test_a_call_that_was_cut_is_run_once_and_whole(sim: Simulator, how: How, doo
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize("policy", [FAST, Policy(cut_call="drop")])
+@pytest.mark.parametrize("policy", [FAST, Policy(truncated_tool_call="drop")])
 def test_a_call_that_stays_cut_is_never_run(
     sim: Simulator, how: How, door: Door, policy: Policy
 ) -> None:
     recorder = Recorder()
-    sim.script([cut(Text("I write. "), Call("Write", WRITE, cut=20))])
+    sim.script([cut(Text("I write. "), ToolCall("Write", WRITE, cut=20))])
     ran = run(sim, how, door=door, policy=policy, limit=CEILING, tools=[recorder.tool(how)])
     assert recorder.runs == []
     assert ran.calls == []
@@ -96,8 +111,8 @@ def test_a_call_called_finished_at_exactly_the_limit_counts_as_cut(
 ) -> None:
     """Its arguments come parsed: whatever was cut of them, they look whole."""
     recorder = Recorder()
-    half = end(Call("Write", WRITE, cut=20), usage={"candidatesTokenCount": limit})
-    sim.script([half, end(Call("Write", WRITE)), end(Text("Done."))])
+    half = end(ToolCall("Write", WRITE, cut=20), usage={"candidatesTokenCount": limit})
+    sim.script([half, end(ToolCall("Write", WRITE)), end(Text("Done."))])
     run(sim, how, limit=limit, tools=[recorder.tool(how)])
     assert recorder.runs == [WRITE][: asked - 1]
     assert len(sim.posts) == asked
@@ -107,7 +122,7 @@ def test_a_call_called_finished_at_exactly_the_limit_counts_as_cut(
 def test_without_us_the_sdk_runs_half_a_call(sim: Simulator, how: How) -> None:
     """Why this is done below the SDK: it looks at no finish reason. Should this fail, rejoice."""
     recorder = Recorder()
-    sim.script([cut(Call("Write", WRITE, cut=20)), end(Text("Done."))])
+    sim.script([cut(ToolCall("Write", WRITE, cut=20)), end(Text("Done."))])
     run(sim, how, policy=Policy(enabled=False), tools=[recorder.tool(how)])
     assert recorder.runs == [{"path": "a.txt", "content": ""}]
 
@@ -115,7 +130,9 @@ def test_without_us_the_sdk_runs_half_a_call(sim: Simulator, how: How) -> None:
 @pytest.mark.parametrize("how", ["sync-stream", "async-stream"])
 def test_whole_calls_before_a_cut_one_are_run(sim: Simulator, how: How) -> None:
     recorder = Recorder()
-    sim.script([cut(Call("Write", WRITE), Call("Write", {"path": "b"}, cut=5)), end(Text("Done."))])
+    sim.script(
+        [cut(ToolCall("Write", WRITE), ToolCall("Write", {"path": "b"}, cut=5)), end(Text("Done."))]
+    )
     run(sim, how, door="chats", limit=CEILING, tools=[recorder.tool(how)])
     assert recorder.runs == [WRITE]
     assert [post.status for post in sim.posts] == [200, 200]
@@ -175,7 +192,7 @@ def sse_of(driven: Any, chunks: list[Chunk]) -> bytes:
 
 @pytest.mark.parametrize("how", ["sync-stream", "async-stream"])
 def test_pieces_through_the_sdk_on_vertex(sim: Simulator, how: How) -> None:
-    sim.script([cut(Call("Write", WRITE, cut=20)), end(Call("Write", WRITE))])
+    sim.script([cut(ToolCall("Write", WRITE, cut=20)), end(ToolCall("Write", WRITE))])
     ran = run(sim, how, vertex=True, tools=TOOLS, tool_config=PIECES)
     assert ran.reasons == ["STOP"]
     assert ran.calls[-1].will_continue is None
@@ -185,13 +202,15 @@ def test_pieces_through_the_sdk_on_vertex(sim: Simulator, how: How) -> None:
 
 
 def test_a_unary_call_asks_for_whole_arguments(sim: Simulator) -> None:
-    sim.script([cut(Call("Write", WRITE, cut=20)), end(Call("Write", WRITE))])
+    sim.script([cut(ToolCall("Write", WRITE, cut=20)), end(ToolCall("Write", WRITE))])
     ran = run(sim, "sync", vertex=True, tools=TOOLS, tool_config=PIECES)
     assert [found.args for found in ran.calls] == [WRITE]
 
 
 def test_half_a_call_is_kept_only_by_wish() -> None:
-    keep = Policy(backoff_seconds=0.0, models_endpoint=False, cut_call="keep", escalate=False)
+    keep = Policy(
+        backoff_seconds=0.0, models_endpoint=False, truncated_tool_call="keep", escalate=False
+    )
     driven = ask([[sse([*OPEN, chunk(text(""), reason="MAX_TOKENS")])]], policy=keep)
     assert parts(driven)[:2] == [OPEN[n]["candidates"][0]["content"]["parts"][0] for n in (0, 1)]
 
@@ -278,18 +297,18 @@ TURNS: dict[str, list[Reply]] = {
     "recovered": [cut(Text("One fine day, ")), end(Text("all was well."))],
     "recovered into a call": [
         cut(Thinking("Hm"), Text("One fine day, ")),
-        end(Thinking("So"), Text("I write."), Call("Write", WRITE), Call("Write", WRITE)),
+        end(Thinking("So"), Text("I write."), ToolCall("Write", WRITE), ToolCall("Write", WRITE)),
     ],
     "escalated behind text": [
-        cut(Text("I write. "), Call("Write", WRITE, cut=20)),
-        end(Text("Write:"), Call("Write", WRITE)),
+        cut(Text("I write. "), ToolCall("Write", WRITE, cut=20)),
+        end(Text("Write:"), ToolCall("Write", WRITE)),
     ],
     "cut call explained": [
-        cut(Text("I write. "), Call("Write", WRITE, cut=20)),
+        cut(Text("I write. "), ToolCall("Write", WRITE, cut=20)),
         Reply(status=400),
     ],
     "whole call, then a cut one": [
-        cut(Call("Write", WRITE), Call("Write", WRITE, cut=9)),
+        cut(ToolCall("Write", WRITE), ToolCall("Write", WRITE, cut=9)),
         Reply(status=400),
     ],
     "failed recovery": [cut(Text("One fine day, ")), Reply(status=400)],
@@ -351,7 +370,11 @@ def test_the_recorder_runs_on_two_event_loops(sim: Simulator) -> None:
         for _ in range(2):
             recorder = Recorder()
             sim.script(
-                [cut(Call("Write", WRITE, cut=9)), end(Call("Write", WRITE)), end(Text("Done."))]
+                [
+                    cut(ToolCall("Write", WRITE, cut=9)),
+                    end(ToolCall("Write", WRITE)),
+                    end(Text("Done.")),
+                ]
             )
             config: Any = {"max_output_tokens": 1000, "tools": [recorder.tool("async")]}
             asking = client.aio.models.generate_content

@@ -7,16 +7,15 @@ import json
 from typing import Any
 
 import pytest
-from support.canned import Answer, Asked, Canned
-from support.drive_gemini import FAST, SIGNATURE, call, chunk, text
 from google import genai
 from google.genai import types
+from support.canned import Answer, Asked, Canned
+from support.drive_gemini import FAST, SIGNATURE, call, chunk, text
 from support.rig_gemini import ASKED, CEILING, HOWS, NEW, How, connect, run
 
 import continuation
-from continuation.engine.table import Outcome
 from continuation.simulator import Scenario, Simulator
-from continuation.types import Json
+from continuation.types import Json, Outcome
 
 STORY = "Once upon a time there was a king who had three sons and a horse. " * 40
 CUT = chunk(text("Once upon a "), reason="MAX_TOKENS", said=1000)

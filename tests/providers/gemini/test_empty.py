@@ -6,11 +6,23 @@ Today's SDK forgets what the user asked when such an answer comes in a chat.
 from __future__ import annotations
 
 import pytest
-from support.rig_gemini import CEILING, DOORS, HOWS, LONG, NEW, Door, How, connect, limits, run, speakers
+from support.rig_gemini import (
+    CEILING,
+    DOORS,
+    HOWS,
+    LONG,
+    NEW,
+    Door,
+    How,
+    connect,
+    limits,
+    run,
+    speakers,
+)
 
 import continuation
-from continuation.engine.table import Outcome
 from continuation.simulator import Scenario, Simulator
+from continuation.types import Outcome
 
 STORY = (
     "Once upon a time there was a king who had three sons and a horse. "

@@ -14,8 +14,8 @@ from support.rig_gemini import FAST, HOWS, LONG, How, body_of, connect, limits, 
 from support.telling import telling
 
 import continuation
-from continuation.engine.table import Outcome
-from continuation.simulator import Call, Reply, Scenario, Simulator, Text
+from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall
+from continuation.types import Outcome
 
 TELLING = telling(800)
 LONGER = telling(6000)
@@ -41,7 +41,7 @@ def test_a_token_goes_on_with_the_same_request_and_a_raised_limit(sim: Simulator
         assert first.pop("generationConfig") == {"maxOutputTokens": 300}
         assert second.pop("generationConfig")["maxOutputTokens"] > 1_000_000
         assert first == second
-        assert [a.mode for a in ran.told.attempts] == ["first", "token"]
+        assert [a.mode for a in ran.told.attempts] == ["first", "native_continuation"]
         assert [a.discarded for a in ran.told.attempts] == [False, False]
         assert long.posts[1].path.endswith(":streamGenerateContent")
 
@@ -76,7 +76,10 @@ def test_a_stream_that_drops_behind_a_checkpoint_goes_on_from_it(how: How, event
         ran = run(sim, how, model=LONG, limit=3000)
         assert (ran.text, ran.reasons) == (LONGER, ["STOP"])
         behind = event % 3 == 0
-        assert [a.mode for a in ran.told.attempts] == ["first", "token" if behind else "onward"]
+        assert [a.mode for a in ran.told.attempts] == [
+            "first",
+            "native_continuation" if behind else "recovery",
+        ]
         first, second = (body_of(post) for post in sim.posts)
         assert ("continuationToken" in second) is behind
         if behind:
@@ -90,7 +93,9 @@ def test_a_hop_that_brings_nothing_is_asked_for_by_the_same_token(how: How, drop
     scenario = Scenario(drop={2 + n: 0 for n in range(drops)})
     with Simulator(answer=LONGER, scenario=scenario) as sim:
         ran = run(sim, how, model=LONG, limit=300)
-        assert [a.mode for a in ran.told.attempts][1:] == ["token"] * min(drops + 1, 4)
+        assert [a.mode for a in ran.told.attempts][1:] == ["native_continuation"] * min(
+            drops + 1, 4
+        )
         assert len({body_of(post).get("continuationToken") for post in sim.posts[1:]}) == 1
         if drops < 4:
             assert (ran.text, ran.reasons) == (LONGER, ["STOP"])
@@ -134,7 +139,7 @@ def test_later_hops_of_ours_are_not_shown_to_the_sdk(how: How, automatic: bool) 
         ran = run(sim, how, model=LONG, limit=300, automatic_continuation=automatic)
         assert (ran.text, ran.reasons) == (LONGER, ["STOP"])
         assert [a.mode for a in ran.told.attempts][:1] == ["first"]
-        assert {a.mode for a in ran.told.attempts[1:]} == {"token"}
+        assert {a.mode for a in ran.told.attempts[1:]} == {"native_continuation"}
 
 
 @pytest.mark.parametrize("how", ["sync-stream", "async-stream"])
@@ -153,7 +158,7 @@ def test_a_call_comes_with_the_hop_that_ends_it(how: How) -> None:
     tool = types.Tool(function_declarations=[types.FunctionDeclaration(name="Write")])
     args = {"path": "a.txt", "content": telling(2400)}
     with Simulator() as sim:
-        reply = Reply([Text("I write. "), Call("Write", args)])
+        reply = Reply([Text("I write. "), ToolCall("Write", args)])
         sim.script([reply, reply])
         ran = run(sim, how, model=LONG, limit=300, tools=[tool])
         assert [call.args for call in ran.calls] == [args]

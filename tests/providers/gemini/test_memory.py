@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.canned import Answer, Asked, Canned
-from support.drive_gemini import FAST, NEW, Chunk, chunk, text
 from google import genai
 from google.genai import types
+from support.canned import Answer, Asked, Canned
+from support.drive_gemini import FAST, NEW, Chunk, chunk, text
 
 import continuation
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from support.canned import Answer, Asked, Canned, Rule
 from google import genai
 from google.genai import types
+from support.canned import Answer, Asked, Canned, Rule
 
 import continuation
 from continuation import Policy, Report
-from continuation.engine.table import Outcome
 from continuation.reports.report import Event, Retrying
+from continuation.types import Outcome
 
 NEW, LONG = "gemini-3.6-flash", "gemini-4-argon"
 BEFORE = "A captain of the line wrote his log by lamplight, and then the quick brown fo"
@@ -168,7 +168,7 @@ def test_a_hop_may_come_in_any_form(hop: Answer) -> None:
     token = chunk(text(""), reason="MAX_TOKENS", said=1000, continuationToken="AAAA")
     told = stream(Answer(events=[CUT[0], token]), hop, model=LONG)
     assert (told.text, told.reasons) == (WHOLE, ["STOP"])
-    assert [attempt.mode for attempt in told.report.attempts] == ["first", "token"]
+    assert [attempt.mode for attempt in told.report.attempts] == ["first", "native_continuation"]
 
 
 # --- refusals -------------------------------------------------------------------------------------

@@ -10,15 +10,15 @@ import pytest
 from support.drive_gemini import FAST, NEW
 
 import continuation
-from continuation.providers.gemini.request import DIALECT, Call
+from continuation.providers.gemini.request import DIALECT, GenerateRequest
 from continuation.simulator import Reply, Simulator, Text, Thinking
-from continuation.types import Head, Refusal, Request, Way
+from continuation.types import ErrorKind, Head, Request, Way
 
 PATH = f"/v1/models/{NEW}:generateContent"
 VERTEX = "/v1beta1/projects/p/locations/l/publishers/google/models/gemini-2.5-pro:generateContent"
 
 
-def read(path: str = PATH, **body: Any) -> Call:
+def read(path: str = PATH, **body: Any) -> GenerateRequest:
     return DIALECT.call(Request("host", path, {}, json.dumps(body).encode()))
 
 
@@ -102,27 +102,29 @@ FULL = "The input token count (1054016) exceeds the maximum number of tokens all
 @pytest.mark.parametrize(
     ("status", "message", "kind", "maximum"),
     [
-        (400, RANGE, Refusal.CEILING, 65_536),
-        (400, "Requests ending with a model turn are not supported.", Refusal.PREFILL, None),
-        (400, "Last turn cannot be model", Refusal.PREFILL, None),
-        (400, FULL, Refusal.FINAL, None),
-        (429, "Resource has been exhausted (e.g. check quota).", Refusal.BUSY, None),
-        (503, "The model is overloaded.", Refusal.BUSY, None),
+        (400, RANGE, ErrorKind.CEILING, 65_536),
+        (400, "Requests ending with a model turn are not supported.", ErrorKind.PREFILL, None),
+        (400, "Last turn cannot be model", ErrorKind.PREFILL, None),
+        (400, FULL, ErrorKind.FINAL, None),
+        (429, "Resource has been exhausted (e.g. check quota).", ErrorKind.RETRYABLE, None),
+        (503, "The model is overloaded.", ErrorKind.RETRYABLE, None),
     ],
 )
 def test_errors_are_understood(
-    status: int, message: str, kind: Refusal, maximum: int | None, array: bool
+    status: int, message: str, kind: ErrorKind, maximum: int | None, array: bool
 ) -> None:
     error: Any = {"error": {"code": status, "message": message, "status": "S"}}
     refused = read().refused(Head(status, {}), json.dumps([error] if array else error).encode())
     assert (refused.kind, refused.maximum, refused.error) == (kind, maximum, f"{status} S")
-    assert read().refused(Head(502, {}), b"<html>").kind is Refusal.BUSY
+    assert read().refused(Head(502, {}), b"<html>").kind is ErrorKind.RETRYABLE
 
 
 def test_in_a_shared_window_the_range_is_only_what_this_prompt_leaves() -> None:
     error = {"error": {"code": 400, "message": RANGE, "status": "INVALID_ARGUMENT"}}
     call = read("/v1/models/gemini-4-argon:generateContent")
-    assert call.refused(Head(400, {}), json.dumps(error).encode()).kind is Refusal.ROOM
+    assert (
+        call.refused(Head(400, {}), json.dumps(error).encode()).kind is ErrorKind.CONTEXT_OVERFLOW
+    )
 
 
 @pytest.mark.parametrize(
@@ -155,8 +157,12 @@ def test_thinking_can_be_lowered(
     model: str, given: dict[str, Any], lowered: dict[str, Any] | None
 ) -> None:
     path = f"/v1/models/{model}:generateContent"
-    calmer = read(path, generationConfig={"thinkingConfig": given}).calmer()
-    told = None if calmer is None else sent(calmer.again(900))["generationConfig"]
+    with_less_thinking = read(path, generationConfig={"thinkingConfig": given}).with_less_thinking()
+    told = (
+        None
+        if with_less_thinking is None
+        else sent(with_less_thinking.again(900))["generationConfig"]
+    )
     wanted = {"thinkingConfig": lowered, "maxOutputTokens": 900}
     assert told == (None if lowered is None else wanted)
 

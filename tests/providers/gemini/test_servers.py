@@ -26,7 +26,7 @@ from support.drive_gemini import (
 
 from continuation import Policy
 from continuation.engine.budget import HOPS
-from continuation.engine.table import Outcome
+from continuation.types import Outcome
 
 BEFORE = "A captain of the line wrote his log by lamplight, and then the quick brown fo"
 ANCHOR = "and then the quick brown fo"
@@ -265,7 +265,7 @@ def test_and_what_it_counts_is_kept_from_the_limits_that_follow() -> None:
 # --- parts that say nothing, or something new ---------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ["shown", "alone"])
+@pytest.mark.parametrize("where", ["shown", "only_call"])
 def test_a_part_without_a_field_is_no_part(where: str) -> None:
     """A chat takes an answer with one for a turn that failed, and forgets what it was asked."""
     most: Any = {"generationConfig": {"maxOutputTokens": 65_536}}

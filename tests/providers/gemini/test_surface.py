@@ -9,13 +9,13 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.canned import Answer, Asked, Canned
-from support.drive_gemini import FAST, LONG, NEW, SIGNATURE, Chunk, call, chunk, text
 from google import genai
 from google.genai import types
+from support.canned import Answer, Asked, Canned
+from support.drive_gemini import FAST, LONG, NEW, SIGNATURE, Chunk, call, chunk, text
 
 import continuation
-from continuation.engine.table import Outcome
+from continuation.types import Outcome
 
 FAILED = (
     "UNEXPECTED_TOOL_CALL",

@@ -25,9 +25,9 @@ from support.rig_gemini import (
 )
 
 from continuation import Policy
-from continuation.engine.table import Outcome
 from continuation.prompts import looks_like_recovery_prompt
-from continuation.simulator import Call, Raw, Reply, Scenario, Simulator, Text, Thinking
+from continuation.simulator import Raw, Reply, Scenario, Simulator, Text, Thinking, ToolCall
+from continuation.types import Outcome
 
 pytestmark = [pytest.mark.parametrize("how", HOWS)]
 
@@ -159,8 +159,8 @@ def test_a_refused_prefill_becomes_a_user_turn_once(sim: Simulator, how: How) ->
 def test_shown_text_then_a_cut_call_is_escalated(sim: Simulator, how: How) -> None:
     sim.script(
         [
-            cut(Text("I write it now. "), Call("Write", WRITE, cut=30)),
-            end(Text("I write it now. Here:"), Call("Write", WRITE)),
+            cut(Text("I write it now. "), ToolCall("Write", WRITE, cut=30)),
+            end(Text("I write it now. Here:"), ToolCall("Write", WRITE)),
         ]
     )
     ran = run(sim, how)
@@ -171,12 +171,13 @@ def test_shown_text_then_a_cut_call_is_escalated(sim: Simulator, how: How) -> No
 
 
 @pytest.mark.parametrize(
-    ("policy", "calls"), [(FAST, 0), (Policy(cut_call="drop"), 0), (Policy(cut_call="keep"), 1)]
+    ("policy", "calls"),
+    [(FAST, 0), (Policy(truncated_tool_call="drop"), 0), (Policy(truncated_tool_call="keep"), 1)],
 )
 def test_a_call_cut_at_the_ceiling_is_never_recovered(
     sim: Simulator, how: How, policy: Policy, calls: int
 ) -> None:
-    sim.script([cut(Text("I write it. "), Call("Write", WRITE, cut=30))])
+    sim.script([cut(Text("I write it. "), ToolCall("Write", WRITE, cut=30))])
     ran = run(sim, how, policy=policy, limit=CEILING)
     assert len(ran.calls) == calls
     assert ran.reasons == ["MAX_TOKENS"]
@@ -188,11 +189,11 @@ def test_guidance_asks_for_smaller_pieces(sim: Simulator, how: How) -> None:
     small = {"path": "a.txt", "content": "hello"}
     sim.script(
         [
-            cut(Text("I write it. "), Call("Write", WRITE, cut=30)),
-            end(Text("In pieces."), Call("Write", small)),
+            cut(Text("I write it. "), ToolCall("Write", WRITE, cut=30)),
+            end(Text("In pieces."), ToolCall("Write", small)),
         ]
     )
-    ran = run(sim, how, policy=Policy(cut_call="guide"), limit=CEILING)
+    ran = run(sim, how, policy=Policy(truncated_tool_call="retry_smaller"), limit=CEILING)
     assert [call.args for call in ran.calls] == [small]
     assert "Write" in body_of(sim.posts[1])["contents"][-1]["parts"][-1]["text"]
 
@@ -265,7 +266,7 @@ def test_a_block_nobody_knows_is_not_gone_on_from(sim: Simulator, how: How) -> N
 def test_a_malformed_call_at_the_cap_is_a_truncated_one(sim: Simulator, how: How) -> None:
     usage = {"candidatesTokenCount": 1000}
     malformed = end(Text("I write. "), stop="MALFORMED_FUNCTION_CALL", usage=usage)
-    sim.script([malformed, end(Text("I write. "), Call("Write", WRITE))])
+    sim.script([malformed, end(Text("I write. "), ToolCall("Write", WRITE))])
     ran = run(sim, how)
     assert [call.args for call in ran.calls] == [WRITE]
     assert (ran.text, ran.reasons) == ("I write. ", ["STOP"])

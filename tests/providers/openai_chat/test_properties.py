@@ -6,16 +6,27 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from support.drive import JSON, STREAM, Answered, Driven, split
-from support.drive_chat import OPENING, asking, call, chat, closing, completed, finishes, shown, sse, texts
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion
+from support.drive import JSON, STREAM, Answered, Driven, split
+from support.drive_chat import (
+    OPENING,
+    asking,
+    call,
+    chat,
+    closing,
+    completed,
+    finishes,
+    shown,
+    sse,
+    texts,
+)
 
 from continuation import Policy
-from continuation.engine.table import Outcome
 from continuation.prompts import looks_like_recovery_prompt
 from continuation.seams.seam import choose_anchor
+from continuation.types import Outcome
 
 
 class BrokenError(Exception):
@@ -87,7 +98,13 @@ class Reciter:
 
 
 def policy(ceiling: int, **changes: Any) -> Policy:
-    return Policy(ceiling=ceiling, min_limit=0, backoff_seconds=0, distrust_labels=False, **changes)
+    return Policy(
+        ceiling=ceiling,
+        leave_limits_below=0,
+        backoff_seconds=0,
+        verify_stop_reason=False,
+        **changes,
+    )
 
 
 words = st.one_of(
@@ -192,7 +209,7 @@ def test_a_whole_answer_is_the_streamed_one(
     fails=st.sets(st.integers(2, 4), max_size=3),
     cuts=places,
     stream=st.booleans(),
-    kept=st.sampled_from(["explain", "drop", "guide"]),
+    kept=st.sampled_from(["explain", "drop", "retry_smaller"]),
 )
 @settings(max_examples=200, deadline=None)
 def test_a_cut_call_is_never_presented_as_a_whole_one(
@@ -211,7 +228,7 @@ def test_a_cut_call_is_never_presented_as_a_whole_one(
     model = Reciter(text, calls, lies=lies, drops=drops if stream else {}, fails=fails, cuts=cuts)
     tool = {"name": "Write", "parameters": {"type": "object", "required": ["path"]}}
     asked = asking(limit, stream=stream, tools=[{"type": "function", "function": tool}])
-    driven = chat(model, asked, policy(limit + raised, cut_call=kept))
+    driven = chat(model, asked, policy(limit + raised, truncated_tool_call=kept))
     if driven.error is not None:
         return
     raw = b"".join(driven.pieces)

@@ -15,8 +15,8 @@ from support.rig_chat import playing, whole
 
 import continuation
 from continuation.cli import main
-from continuation.engine.table import Outcome
 from continuation.providers.openai_common import errors
+from continuation.types import Outcome
 
 TEXT = "The fox jumped over the lazy dog and went home to sleep, for it was ti"
 REST = "red of all the jumping. So the story ends, with everyone asleep."
@@ -127,7 +127,7 @@ def test_a_small_limit_is_a_budget_even_where_it_is_not_read() -> None:
     assert len(server.asked) == 1
     assert (told().outcome, told().reason) == (
         Outcome.UNTOUCHED,
-        "limit 100 is below min_limit 256",
+        "limit 100 is below leave_limits_below 256",
     )
 
 

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.drive import JSON, STREAM, Answered, Driven, split
 from support.drive_chat import (
     OPENING,
@@ -21,11 +23,9 @@ from support.drive_chat import (
     sse,
     texts,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 from continuation import Policy
-from continuation.providers.openai_chat.skim import ChatSkim
+from continuation.providers.openai_chat.fast_path import ChatSkim
 
 ARGS = '{"path": "a.txt", "content": "naïve 文字 🙂"}'
 COUNTED = asking(stream_options={"include_usage": True})
@@ -204,7 +204,7 @@ LABELS = ["stop", "length", "tool_calls"]
 
 def test_a_call_shown_live_is_not_told_twice() -> None:
     first = [OPENING, *THOUGHTS["vLLM's"], *closing("length")]
-    policy = Policy(tool_stream="live")
+    policy = Policy(stream_tool_calls="live")
     answers = iter(
         [sse(first), sse([OPENING, *call([ARGS[:9], ARGS[9:]]), *closing("tool_calls")])]
     )
@@ -223,7 +223,7 @@ def test_of_calls_shown_live_an_answer_asked_for_again_tells_only_the_rest(
     second = ARGS if again == "the same" else OTHER
     rest = sse([*told, *call([second[:3], second[3:]], 1), *closing("tool_calls")])
     answers = iter([first, rest])
-    policy = Policy(tool_stream="live")
+    policy = Policy(stream_tool_calls="live")
     driven = chat(lambda _: (200, STREAM, [next(answers)], None), asking(), policy)
     made = calls_of(driven)
     assert made[0] == ("call_0", READ)

@@ -11,9 +11,9 @@ from support.rig import FAST, HOWS, How, body_of
 from support.rig_chat import CEILING, LIMIT, WRITE, cut, dumps, end, limits, plays, run, written
 
 from continuation import Policy, Retrying
-from continuation.engine.table import Outcome
 from continuation.prompts import looks_like_recovery_prompt
-from continuation.simulator import Call, Raw, Reply, Simulator, Text, Thinking
+from continuation.simulator import Raw, Reply, Simulator, Text, Thinking, ToolCall
+from continuation.types import Outcome
 
 pytestmark = pytest.mark.parametrize("how", HOWS)
 
@@ -58,7 +58,7 @@ def test_a_small_limit_is_a_budget(sim: Simulator, how: How, name: str) -> None:
     ran = run(sim, how, **limit)
     assert (ran.text, ran.finish) == ("Yes", "length")
     assert ran.told.outcome is Outcome.UNTOUCHED
-    assert "min_limit" in str(ran.told.reason)
+    assert "leave_limits_below" in str(ran.told.reason)
     assert len(sim.posts) == 1
 
 
@@ -126,7 +126,9 @@ def test_a_forced_call_that_was_cut_is_escalated(sim: Simulator, how: How, choic
     assert limits(sim) == [LIMIT, CEILING]
 
 
-@pytest.mark.parametrize("policy", [FAST, Policy(cut_call="guide")], ids=["plain", "guide"])
+@pytest.mark.parametrize(
+    "policy", [FAST, Policy(truncated_tool_call="retry_smaller")], ids=["plain", "retry_smaller"]
+)
 @pytest.mark.parametrize("said", [written(30), Text("I could also")], ids=["call", "text"])
 def test_a_forced_call_at_the_ceiling_is_asked_for_no_more(
     sim: Simulator, how: How, policy: Policy, said: Any
@@ -183,7 +185,7 @@ def test_a_regenerated_text_that_differs_gives_only_its_calls(sim: Simulator, ho
 
 
 def test_several_calls_come_from_one_answer_only(sim: Simulator, how: How) -> None:
-    read = Call("Read", {"path": "b.txt"})
+    read = ToolCall("Read", {"path": "b.txt"})
     sim.script(
         [
             cut("Two things. ", read, written(30)),
@@ -199,7 +201,11 @@ def test_several_calls_come_from_one_answer_only(sim: Simulator, how: How) -> No
 
 @pytest.mark.parametrize(
     ("policy", "calls", "notes"),
-    [(FAST, 0, True), (Policy(cut_call="drop"), 0, False), (Policy(cut_call="keep"), 1, False)],
+    [
+        (FAST, 0, True),
+        (Policy(truncated_tool_call="drop"), 0, False),
+        (Policy(truncated_tool_call="keep"), 1, False),
+    ],
 )
 def test_a_call_cut_at_the_ceiling_is_never_recovered(
     sim: Simulator, how: How, policy: Policy, calls: int, notes: bool
@@ -215,15 +221,15 @@ def test_a_call_cut_at_the_ceiling_is_never_recovered(
 
 def test_a_cut_call_alone_leaves_no_empty_message(sim: Simulator, how: How) -> None:
     sim.script([cut(written(30))])
-    ran = run(sim, how, policy=Policy(cut_call="drop"), max_tokens=CEILING)
+    ran = run(sim, how, policy=Policy(truncated_tool_call="drop"), max_tokens=CEILING)
     assert ran.text
     assert ran.calls == []
 
 
 def test_guidance_asks_for_smaller_pieces(sim: Simulator, how: How) -> None:
-    small = Call("Write", {"path": "a.txt", "content": "hello"})
+    small = ToolCall("Write", {"path": "a.txt", "content": "hello"})
     sim.script([cut("I write it. ", written(30)), end("In pieces.", small, stop="tool_use")])
-    ran = run(sim, how, policy=Policy(cut_call="guide"), max_tokens=CEILING)
+    ran = run(sim, how, policy=Policy(truncated_tool_call="retry_smaller"), max_tokens=CEILING)
     assert len(ran.calls) == 1
     assert ran.finish == "tool_calls"
     last = body_of(sim.posts[1])["messages"][-1]
@@ -233,7 +239,7 @@ def test_guidance_asks_for_smaller_pieces(sim: Simulator, how: How) -> None:
 
 def test_whole_calls_at_the_ceiling_are_returned(sim: Simulator, how: How) -> None:
     # In a JSON body the last call is never proven whole.
-    sim.script([cut(Call("Read", {"path": "b"}), written())])
+    sim.script([cut(ToolCall("Read", {"path": "b"}), written())])
     ran = run(sim, how, max_tokens=CEILING)
     assert len(ran.calls) == (2 if streamed(how) else 1)
     assert ran.finish == "length"
@@ -299,7 +305,7 @@ def test_a_failed_recovery_is_a_synthetic_stop(sim: Simulator, how: How, status:
 
 def test_on_failure_truth_tells_the_truth(sim: Simulator, how: How) -> None:
     sim.script([cut("What we hold "), Reply(status=400)])
-    ran = run(sim, how, policy=Policy(on_failure="truth"), max_tokens=CEILING)
+    ran = run(sim, how, policy=Policy(on_failure="truncated"), max_tokens=CEILING)
     assert ran.finish == "length"
 
 
@@ -487,7 +493,7 @@ def test_a_label_that_lies_about_text_is_seen_through(sim: Simulator, how: How) 
 
 def test_labels_are_believed_if_policy_says_so(sim: Simulator, how: How) -> None:
     sim.script([end("The quick bro", usage={"completion_tokens": CEILING})])
-    believing = Policy(distrust_labels=False)
+    believing = Policy(verify_stop_reason=False)
     ran = run(sim, how, policy=believing, max_tokens=CEILING, **_counted(how))
     assert (ran.text, ran.told.outcome) == ("The quick bro", Outcome.COMPLETE)
 

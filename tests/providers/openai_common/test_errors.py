@@ -19,7 +19,7 @@ from continuation.providers.openai_common.errors import (
     truncated,
     wrong_parameter,
 )
-from continuation.types import Refusal
+from continuation.types import ErrorKind
 
 
 def nested(message: str) -> bytes:
@@ -58,7 +58,9 @@ SHAPES: dict[str, Callable[[str], bytes]] = {
 }
 
 
-def found(message: str, status: int = 400, asked: int | None = None) -> tuple[Refusal, int | None]:
+def found(
+    message: str, status: int = 400, asked: int | None = None
+) -> tuple[ErrorKind, int | None]:
     answer = refused(status, nested(message), asked)
     return answer.kind, answer.maximum
 
@@ -66,23 +68,23 @@ def found(message: str, status: int = 400, asked: int | None = None) -> tuple[Re
 @pytest.mark.parametrize("name", CEILINGS)
 def test_a_ceiling_is_read(name: str) -> None:
     message, maximum = CEILINGS[name]
-    assert found(message) == (Refusal.CEILING, maximum)
+    assert found(message) == (ErrorKind.CEILING, maximum)
 
 
 @pytest.mark.parametrize("name", ROOMS)
 def test_the_room_left_in_this_request_is_read(name: str) -> None:
     message, maximum = ROOMS[name]
-    assert found(message) == (Refusal.ROOM, maximum)
+    assert found(message) == (ErrorKind.CONTEXT_OVERFLOW, maximum)
 
 
 @pytest.mark.parametrize("name", FINALS)
 def test_nothing_is_read_where_a_smaller_limit_is_no_help(name: str) -> None:
-    assert found(FINALS[name]) == (Refusal.FINAL, None)
+    assert found(FINALS[name]) == (ErrorKind.FINAL, None)
 
 
 @pytest.mark.parametrize("name", PREFILLS)
 def test_a_refused_prefill_is_known(name: str) -> None:
-    assert found(PREFILLS[name]) == (Refusal.PREFILL, None)
+    assert found(PREFILLS[name]) == (ErrorKind.PREFILL, None)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -95,19 +97,19 @@ def test_every_shape_of_body_says_the_same(shape: str) -> None:
 
 @pytest.mark.parametrize("status", [400, 413, 422])
 def test_these_statuses_are_about_the_request(status: int) -> None:
-    assert found(CEILINGS["openai"][0], status) == (Refusal.CEILING, 16384)
+    assert found(CEILINGS["openai"][0], status) == (ErrorKind.CEILING, 16384)
 
 
 @pytest.mark.parametrize("status", [401, 402, 403, 404, 405, 418])
 def test_other_refusals_teach_nothing(status: int) -> None:
     for message in (CEILINGS["openai"][0], ROOMS["openai"][0], PREFILLS["claude"]):
-        assert found(message, status) == (Refusal.FINAL, None)
+        assert found(message, status) == (ErrorKind.FINAL, None)
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 529])
 def test_trouble_of_the_server_is_worth_another_try(status: int) -> None:
     for message in ("Slow down", CEILINGS["openai"][0], PREFILLS["claude"]):
-        assert found(message, status) == (Refusal.BUSY, None)
+        assert found(message, status) == (ErrorKind.RETRYABLE, None)
 
 
 def test_every_row_of_the_table_has_an_example() -> None:
@@ -126,23 +128,26 @@ def test_every_row_of_the_table_has_an_example() -> None:
 
 def test_a_sum_is_undone_with_the_limit_that_was_asked_for() -> None:
     message = ROOMS["moonshot"][0]
-    assert found(message, asked=131072) == (Refusal.ROOM, 131072 - (265359 - 262144))
-    assert found(message, asked=2000) == (Refusal.FINAL, None)
+    assert found(message, asked=131072) == (ErrorKind.CONTEXT_OVERFLOW, 131072 - (265359 - 262144))
+    assert found(message, asked=2000) == (ErrorKind.FINAL, None)
 
 
 @pytest.mark.parametrize("name", ["groq, no numbers", "together, no prompt", "together, sum"])
 def test_half_is_tried_where_no_prompt_is_told(name: str) -> None:
-    assert found(ROOMS[name][0], asked=8192) == (Refusal.ROOM, 4096)
+    assert found(ROOMS[name][0], asked=8192) == (ErrorKind.CONTEXT_OVERFLOW, 4096)
 
 
 def test_a_request_larger_than_the_quota_is_told_from_a_busy_minute() -> None:
-    assert found(TPM, 429, asked=30000) == (Refusal.BUSY, 20000)
-    assert found(TPM, 429) == (Refusal.BUSY, None)
-    assert found(TPM, 429, asked=5000) == (Refusal.FINAL, None)
+    assert found(TPM, 429, asked=30000) == (ErrorKind.RETRYABLE, 20000)
+    assert found(TPM, 429) == (ErrorKind.RETRYABLE, None)
+    assert found(TPM, 429, asked=5000) == (ErrorKind.FINAL, None)
     busy = (
         "Rate limit reached for gpt-4o on tokens per min (TPM): Limit 30000, Used 29000, Requested"
     )
-    assert found(f"{busy} 5000. Please try again in 8s.", 429, asked=4000) == (Refusal.BUSY, None)
+    assert found(f"{busy} 5000. Please try again in 8s.", 429, asked=4000) == (
+        ErrorKind.RETRYABLE,
+        None,
+    )
 
 
 def test_groq_says_so_with_another_status() -> None:
@@ -151,13 +156,13 @@ def test_groq_says_so_with_another_status() -> None:
         " `on_demand` on tokens per minute (TPM): Limit 6000, Requested 9000, please reduce your"
         " message size and try again."
     )
-    assert found(message, 413, asked=4000) == (Refusal.BUSY, 1000)
+    assert found(message, 413, asked=4000) == (ErrorKind.RETRYABLE, 1000)
 
 
 def test_waiting_brings_no_credit() -> None:
     error = {"message": "You exceeded your current quota.", "code": "insufficient_quota"}
     answer = refused(429, json.dumps({"error": error}).encode())
-    assert (answer.kind, answer.error) == (Refusal.FINAL, "429 insufficient_quota")
+    assert (answer.kind, answer.error) == (ErrorKind.FINAL, "429 insufficient_quota")
 
 
 # --- whose words a message is -------------------------------------------------------------------
@@ -166,7 +171,7 @@ def test_waiting_brings_no_credit() -> None:
 def test_a_validator_names_the_field_beside_the_message() -> None:
     detail = [{"loc": ["body", "max_tokens"], "msg": "Input should be less than or equal to 8192"}]
     answer = refused(422, json.dumps({"detail": detail}).encode())
-    assert (answer.kind, answer.maximum) == (Refusal.CEILING, 8192)
+    assert (answer.kind, answer.maximum) == (ErrorKind.CEILING, 8192)
 
 
 def test_one_message_is_not_read_into_the_next() -> None:
@@ -174,12 +179,12 @@ def test_one_message_is_not_read_into_the_next() -> None:
         {"loc": ["body", "max_tokens"], "msg": "bad"},
         {"loc": ["body", "top_p"], "msg": "Input should be less than or equal to 1"},
     ]
-    assert refused(422, json.dumps({"detail": detail}).encode()).kind is Refusal.FINAL
+    assert refused(422, json.dumps({"detail": detail}).encode()).kind is ErrorKind.FINAL
 
 
 def test_the_callers_own_words_are_not_the_servers() -> None:
     detail = [{"loc": ["body", "messages", 0], "msg": "Invalid", "input": CEILINGS["openai"][0]}]
-    assert refused(422, json.dumps({"detail": detail}).encode()).kind is Refusal.FINAL
+    assert refused(422, json.dumps({"detail": detail}).encode()).kind is ErrorKind.FINAL
 
 
 @pytest.mark.parametrize(
@@ -244,7 +249,7 @@ def test_some_servers_refuse_to_be_asked_for_usage(message: str) -> None:
 
 def test_a_truncation_can_come_as_an_error() -> None:
     assert truncated(400, nested(SPENT))
-    assert found(SPENT) == (Refusal.SPENT, None)
+    assert found(SPENT) == (ErrorKind.LIMIT_CONSUMED, None)
     assert not truncated(500, nested(SPENT))
     assert not truncated(400, nested(CEILINGS["openai"][0]))
 
@@ -280,7 +285,11 @@ def test_it_never_raises_and_a_maximum_is_positive(
 ) -> None:
     answer = refused(status, body, asked)
     assert answer.maximum is None or answer.maximum > 0
-    assert answer.maximum is None or answer.kind in {Refusal.CEILING, Refusal.ROOM, Refusal.BUSY}
+    assert answer.maximum is None or answer.kind in {
+        ErrorKind.CEILING,
+        ErrorKind.CONTEXT_OVERFLOW,
+        ErrorKind.RETRYABLE,
+    }
     assert wrong_parameter(status, body) in {None, "max_tokens", "max_completion_tokens"}
     for question in (refuses_stream_options, truncated):
         assert question(status, body) in {True, False}
@@ -288,11 +297,11 @@ def test_it_never_raises_and_a_maximum_is_positive(
 
 def test_a_body_nested_without_end_is_no_trouble() -> None:
     for body in (b"[" * 100_000, b'{"error":' * 50_000, b'[{"error":' * 2_000 + b"1"):
-        assert refused(400, body).kind is Refusal.FINAL
+        assert refused(400, body).kind is ErrorKind.FINAL
 
 
 def test_a_huge_body_is_read_quickly() -> None:
     for piece in ("max_tokens ", "maximum context length is 1 tokens ", "request too large ", "1,"):
         assert refused(400, nested(piece * 100_000)).maximum is None
     detail = [{"loc": ["body"], "msg": "max_tokens " * 300}] * 3000
-    assert refused(422, json.dumps({"detail": detail}).encode()).kind is Refusal.FINAL
+    assert refused(422, json.dumps({"detail": detail}).encode()).kind is ErrorKind.FINAL

@@ -15,7 +15,7 @@ from support.rig_chat import playing, whole
 
 import continuation
 from continuation import Policy, Report
-from continuation.engine.table import Outcome
+from continuation.types import Outcome
 
 Json = dict[str, Any]
 LIMIT = 1000
@@ -132,7 +132,7 @@ def test_parallel_calls_that_come_mixed_in_a_recovery_are_shown_live_one_by_one(
     mixed = interleaved(*(called(call, n) for n, call in enumerate(calls)))
     rest = streamed(*said(REST), *mixed, reason="tool_calls", count=90)
 
-    told = chat(streamed(*said(BEFORE)), rest, tool_stream="live")
+    told = chat(streamed(*said(BEFORE)), rest, stream_tool_calls="live")
 
     assert told.text == BEFORE + REST
     assert told.calls == calls
@@ -185,7 +185,7 @@ def test_half_of_an_anchor_is_no_text_when_thinking_left_no_room_for_more() -> N
 
 def test_a_half_call_that_was_shown_live_is_not_healed_by_an_empty_answer() -> None:
     empty = streamed(reason="stop", count=0)
-    told = chat(streamed(*called(WRITE[:30])), empty, tool_stream="live")
+    told = chat(streamed(*called(WRITE[:30])), empty, stream_tool_calls="live")
 
     assert told.end == "length"
     assert told.report.outcome is Outcome.TRUNCATED
@@ -209,7 +209,9 @@ def test_a_filter_that_breaks_into_a_call_leaves_no_half_call(half: list[Any]) -
 
 
 def test_by_policy_a_call_that_a_filter_broke_into_is_kept() -> None:
-    told = chat(streamed(*called(WRITE[:30]), reason="content_filter", count=40), cut_call="keep")
+    told = chat(
+        streamed(*called(WRITE[:30]), reason="content_filter", count=40), truncated_tool_call="keep"
+    )
 
     assert told.calls == [WRITE[:30]]
 
@@ -221,7 +223,7 @@ def test_a_cut_answer_in_place_of_a_dropped_one_is_asked_for_at_the_ceiling() ->
         Answer(events=[*thoughts, BREAK]),
         streamed(*thoughts),
         streamed(*thoughts, *said(BEFORE), reason="stop", count=1100),
-        thinking_stream="live",
+        stream_thinking="live",
     )
 
     assert told.text == BEFORE
@@ -230,7 +232,11 @@ def test_a_cut_answer_in_place_of_a_dropped_one_is_asked_for_at_the_ceiling() ->
 
 def test_a_half_call_that_was_shown_live_is_not_asked_for_in_pieces() -> None:
     small = streamed(*called(WRITE), reason="tool_calls", count=20)
-    policy: Json = {"escalate": False, "tool_stream": "live", "cut_call": "guide"}
+    policy: Json = {
+        "escalate": False,
+        "stream_tool_calls": "live",
+        "truncated_tool_call": "retry_smaller",
+    }
     told = chat(streamed(*called(WRITE[:30])), small, **policy)
 
     assert told.end == "length"
@@ -381,7 +387,10 @@ def test_a_search_in_front_of_a_call_that_was_shown_live_does_not_part_it_from_i
     again = response(message(BEFORE, 2), {**SEARCHED, "id": "ws_2"}, call_item(WRITE), count=1100)
 
     told = respond(
-        Answer(events=events(cut)), Answer(events=events(again)), stream=True, tool_stream="live"
+        Answer(events=events(cut)),
+        Answer(events=events(again)),
+        stream=True,
+        stream_tool_calls="live",
     )
 
     assert told.text == BEFORE

@@ -9,16 +9,16 @@ import anthropic
 import httpx2
 import openai
 import pytest
-from support.canned import Answer, Asked, Canned
 from google import genai
 from google.genai import types
+from support.canned import Answer, Asked, Canned
 from support.local import Handler, Local
 from support.rig import FAST
 
 import continuation
 from continuation import Policy
 from continuation.engine.backoff import retry_after
-from continuation.engine.table import Outcome
+from continuation.types import Outcome
 from continuation.wire.error_body import label_of
 
 GO: list[Any] = [{"role": "user", "content": "Go."}]

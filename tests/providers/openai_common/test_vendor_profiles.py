@@ -28,10 +28,10 @@ from support.rig_chat import WRITE as WRITTEN
 
 import continuation
 from continuation import Policy
-from continuation.engine.table import Outcome
 from continuation.prompts import looks_like_recovery_prompt
 from continuation.providers.openai_common.vendors import built_in
 from continuation.simulator import Reply, Simulator, Text, Thinking
+from continuation.types import Outcome
 
 LONG = "".join(f"{n}: der lange Text, 文字 und 🙂, geht weiter.\n" for n in range(500))
 """More than any vendor's default limit."""

@@ -140,7 +140,7 @@ def test_a_profile_is_found_once() -> None:
 
 def test_the_data_are_read_when_they_are_needed() -> None:
     code = (
-        "import sys, continuation.providers._vendors as vendors\n"
+        "import sys, continuation.providers.openai_common.vendors as vendors\n"
         "assert vendors.built_in.cache_info().currsize == 0\n"
         "assert 'tomllib' not in sys.modules\n"
         "assert vendors.profile('https://api.x.ai').name == 'xai'\n"

@@ -8,10 +8,10 @@ from typing import Any
 import httpx2
 import openai
 import pytest
-from support.drive import JSON, STREAM, Answered, Driven, drive, split, sse
 from openai._models import construct_type
 from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import ResponseStreamEvent
+from support.drive import JSON, STREAM, Answered, Driven, drive, split, sse
 
 from continuation import Policy
 
@@ -282,7 +282,7 @@ def test_a_call_shown_live_goes_on_or_ends_as_itself(whole: str) -> None:
     driven = drive(
         lambda _: (200, STREAM, [next(answers)], None),
         REQUEST,
-        Policy(tool_stream="live"),
+        Policy(stream_tool_calls="live"),
         path="/v1/responses",
     )
     output = driven.joined(accumulated)["output"]
@@ -299,7 +299,7 @@ def test_a_live_call_without_the_arguments_it_needs_ends_once() -> None:
     driven = drive(
         lambda _: (200, STREAM, [sse(first)], None),
         {**REQUEST, "max_output_tokens": 128_000, "tools": [tool]},
-        Policy(tool_stream="live"),
+        Policy(stream_tool_calls="live"),
         path="/v1/responses",
     )
     ends = [e["item"] for e in driven.told if e["type"] == "response.output_item.done"]

@@ -8,9 +8,9 @@ from typing import Any
 
 import openai
 import pytest
-from support.canned import Answer, Canned
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.canned import Answer, Canned
 from support.rig_responses import FAST, GO, MODEL, posts
 
 import continuation
@@ -18,7 +18,7 @@ from continuation import Policy
 from continuation.policy import changed
 from continuation.prompts import looks_like_recovery_prompt
 from continuation.providers.openai_responses import chain as _responses_chain
-from continuation.simulator import Call, Reply, Scenario, Simulator, Text, Thinking
+from continuation.simulator import Reply, Scenario, Simulator, Text, Thinking, ToolCall
 
 TOOLS: list[Any] = [{"type": "function", "name": "Write", "parameters": {"type": "object"}}]
 ARGS = '{"path": "a.txt"}'
@@ -140,8 +140,10 @@ def test_a_turn_that_needed_no_healing_is_chained_untouched(sim: Simulator) -> N
 
 def test_the_output_of_a_call_finds_it_in_the_merged_turn(sim: Simulator) -> None:
     caller = Caller(sim)
-    half = Reply([Text("I write. "), Call("Write", ARGS, id="call_1", cut=5)], stop="max_tokens")
-    whole = Reply([Thinking("Hm."), Text("I write. "), Call("Write", ARGS, id="call_1")])
+    half = Reply(
+        [Text("I write. "), ToolCall("Write", ARGS, id="call_1", cut=5)], stop="max_tokens"
+    )
+    whole = Reply([Thinking("Hm."), Text("I write. "), ToolCall("Write", ARGS, id="call_1")])
     sim.script([half, whole, Reply([Text("Done.")])])
     first = caller.ask(GO, tools=TOOLS, stream=True)
     assert [item.type for item in first.output] == ["message", "function_call"]
@@ -151,7 +153,7 @@ def test_the_output_of_a_call_finds_it_in_the_merged_turn(sim: Simulator) -> Non
 
 def test_a_cut_call_that_was_dropped_is_not_owed_an_output(sim: Simulator) -> None:
     caller = Caller(sim)
-    half = Reply([Text("I write. "), Call("Write", ARGS, cut=5)], stop="max_tokens")
+    half = Reply([Text("I write. "), ToolCall("Write", ARGS, cut=5)], stop="max_tokens")
     sim.script([half, Reply([Text("The end.")])])
     first = caller.ask(GO, max_output_tokens=128_000)
     assert first.status == "incomplete"
@@ -293,8 +295,8 @@ def test_what_nobody_knows_stays_the_servers_own_error(sim: Simulator) -> None:
 
 
 BEHIND = (
-    Reply([Thinking("Hm."), Text("I write. "), Call("Write", ARGS, cut=5)], stop="max_tokens"),
-    Reply([Thinking("Hm."), Text("I write. "), Thinking("So."), Call("Write", ARGS)]),
+    Reply([Thinking("Hm."), Text("I write. "), ToolCall("Write", ARGS, cut=5)], stop="max_tokens"),
+    Reply([Thinking("Hm."), Text("I write. "), Thinking("So."), ToolCall("Write", ARGS)]),
 )
 TURNS = {
     "recovered": (RECOVERED, 128_000),
@@ -352,8 +354,8 @@ STEPS = st.lists(
 
 def script(kind: str, number: int) -> tuple[list[Reply], int]:
     """Return what the model says in a turn of this kind, and the limit that makes it so."""
-    text, call = f"Turn {number} is told here, ", Call("Write", ARGS, id=f"call_{number}")
-    half = Call("Write", ARGS, id=f"call_{number}", cut=5)
+    text, call = f"Turn {number} is told here, ", ToolCall("Write", ARGS, id=f"call_{number}")
+    half = ToolCall("Write", ARGS, id=f"call_{number}", cut=5)
     thought = Thinking("Hm.")
     return {
         "whole": ([Reply([thought, Text(text)])], 1000),

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from support.rig_responses import FAST, GO, MODEL
 
 import continuation
-from continuation.simulator import Call, Reply, Simulator, Text, Thinking
+from continuation.simulator import Reply, Simulator, Text, Thinking, ToolCall
 
 
 class City(BaseModel):
@@ -32,7 +32,10 @@ ANSWERS: dict[str, tuple[list[Reply], int]] = {
         ],
         1000,
     ),
-    "unhealable": ([Reply([Text("I write. "), Call("W", "{}", cut=1)], stop="max_tokens")], TOP),
+    "unhealable": (
+        [Reply([Text("I write. "), ToolCall("W", "{}", cut=1)], stop="max_tokens")],
+        TOP,
+    ),
     "uncut": ([Reply([Text(DOCUMENT)])], 1000),
 }
 KINDS = tuple(ANSWERS)

@@ -10,9 +10,9 @@ import pytest
 from support.rig_responses import CITY, FAST, GO, HOWS, How, limits, posts, run
 
 from continuation import Policy
-from continuation.engine.table import Outcome
 from continuation.prompts import looks_like_recovery_prompt
-from continuation.simulator import Call, Raw, Reply, Scenario, Simulator, Text, Thinking
+from continuation.simulator import Raw, Reply, Scenario, Simulator, Text, Thinking, ToolCall
+from continuation.types import Outcome
 
 pytestmark = pytest.mark.parametrize("how", HOWS)
 
@@ -36,8 +36,8 @@ def end(*blocks: Any, stop: str = "end_turn", **more: Any) -> Reply:
     return Reply(blocks=blocks, stop=stop, **more)
 
 
-def write(cut: int | None = None) -> Call:
-    return Call("Write", ARGS, cut=cut)
+def write(cut: int | None = None) -> ToolCall:
+    return ToolCall("Write", ARGS, cut=cut)
 
 
 def streamed(how: How) -> bool:
@@ -82,7 +82,7 @@ def test_a_small_limit_is_a_budget(sim: Simulator, how: How) -> None:
     sim.script([cut(Text("Yes"))])
     ran = run(sim, how, max_output_tokens=16)
     assert (ran.text, ran.said.status) == ("Yes", "incomplete")
-    assert "min_limit" in str(ran.told.reason)
+    assert "leave_limits_below" in str(ran.told.reason)
 
 
 def test_an_error_of_the_first_attempt_is_unchanged(sim: Simulator, how: How) -> None:
@@ -188,8 +188,8 @@ def test_shown_text_then_a_cut_call_is_escalated(sim: Simulator, how: How) -> No
     ("policy", "items"),
     [
         (FAST, ["message", "message"]),
-        (Policy(cut_call="drop"), ["message"]),
-        (Policy(cut_call="keep"), ["message", "function_call"]),
+        (Policy(truncated_tool_call="drop"), ["message"]),
+        (Policy(truncated_tool_call="keep"), ["message", "function_call"]),
     ],
     ids=["explain", "drop", "keep"],
 )
@@ -203,13 +203,13 @@ def test_a_call_cut_at_the_ceiling_is_never_recovered(
     assert ran.said.incomplete_details.reason == "max_output_tokens"
     assert ran.told.outcome is Outcome.TRUNCATED
     assert len(sim.posts) == 1
-    if policy.cut_call == "keep":
+    if policy.truncated_tool_call == "keep":
         assert ran.said.output[-1].status == "incomplete"
 
 
 def test_reasoning_before_a_dropped_call_goes_with_it(sim: Simulator, how: How) -> None:
     sim.script([cut(Text("I write it. "), Thinking("How?"), write(30))])
-    ran = run(sim, how, policy=Policy(cut_call="drop"), max_output_tokens=TOP)
+    ran = run(sim, how, policy=Policy(truncated_tool_call="drop"), max_output_tokens=TOP)
     assert ran.items == ["message"]
 
 
@@ -236,7 +236,7 @@ def test_an_item_that_was_cut_is_never_said_to_be_whole(
     sim: Simulator, how: How, item: dict[str, Any]
 ) -> None:
     sim.script([cut(Raw(item))])
-    ran = run(sim, how, policy=Policy(cut_call="keep"), max_output_tokens=TOP)
+    ran = run(sim, how, policy=Policy(truncated_tool_call="keep"), max_output_tokens=TOP)
     assert [item.status for item in ran.said.output] == ["incomplete"]
     done = [event.item for event in ran.raw if event.type == "response.output_item.done"]
     assert [item.to_dict() for item in done] == (ran.output if streamed(how) else [])
@@ -244,7 +244,7 @@ def test_an_item_that_was_cut_is_never_said_to_be_whole(
 
 def test_guidance_asks_for_smaller_pieces(sim: Simulator, how: How) -> None:
     sim.script([cut(Text("I write it. "), write(30)), end(Text("In pieces."), write())])
-    ran = run(sim, how, policy=Policy(cut_call="guide"), max_output_tokens=TOP)
+    ran = run(sim, how, policy=Policy(truncated_tool_call="retry_smaller"), max_output_tokens=TOP)
     assert ran.said.output[-1].arguments == ARGS
     assert "Write" in posts(sim)[1]["input"][-1]["content"]
     assert not any("call" in str(item["type"]) for item in posts(sim)[1]["input"])
@@ -315,7 +315,7 @@ def test_a_failed_recovery_keeps_what_there_is(sim: Simulator, how: How) -> None
     assert ran.told.outcome is Outcome.PARTIAL
     sim.reset()
     sim.script([cut(Text("The quick brown fo")), Reply(status=401)])
-    ran = run(sim, how, policy=Policy(on_failure="truth"), max_output_tokens=TOP)
+    ran = run(sim, how, policy=Policy(on_failure="truncated"), max_output_tokens=TOP)
     assert ran.said.status == "incomplete"
 
 
@@ -439,7 +439,7 @@ def test_a_whole_custom_call_before_a_cut_one_is_kept(sim: Simulator, how: How) 
     whole = Raw({**CUSTOM, "status": "completed", "input": "*** Begin, *** End"})
     half = Raw({**CUSTOM, "call_id": "call_d", "status": "incomplete"})
     sim.script([cut(whole, half)])
-    ran = run(sim, how, policy=Policy(cut_call="drop"), max_output_tokens=TOP)
+    ran = run(sim, how, policy=Policy(truncated_tool_call="drop"), max_output_tokens=TOP)
     assert [(item.type, item.call_id) for item in ran.said.output] == [
         ("custom_tool_call", "call_c")
     ]

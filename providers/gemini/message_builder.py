@@ -1,21 +1,21 @@
-"""The generic `Answer`, and what only Gemini has: tokens, arrays, and places to shift."""
+"""The generic `MessageBuilder`, and what only Gemini has: tokens, arrays, and places to shift."""
 
 from __future__ import annotations
 
-from continuation.answer.answer import Answer
-from continuation.answer.blocks import CALL, THINKING
+from continuation.answer.blocks import THINKING, TOOL_CALL
 from continuation.answer.first_stream import Gate
+from continuation.answer.message_builder import MessageBuilder
 from continuation.dialect import Feed, Settle
 from continuation.policy import Policy
 from continuation.providers.gemini.array import FirstArray, is_array
 from continuation.providers.gemini.format import GeminiForm
 from continuation.providers.gemini.metadata import moved, shift
 from continuation.providers.gemini.parts import joined, part_of
-from continuation.types import Close, Head, Json, Mode, Resume, Tape
+from continuation.types import Close, Head, Json, Mode, ReplayBuffer, Resume
 from continuation.wire.json_values import as_json, as_list, loads
 
 
-class GeminiAnswer(Answer):
+class GeminiMessageBuilder(MessageBuilder):
     """One turn of generateContent."""
 
     def __init__(self, form: GeminiForm, policy: Policy) -> None:
@@ -27,27 +27,27 @@ class GeminiAnswer(Answer):
         """Characters of the segment that earlier hops said."""
         self._beside: list[Json] = []
 
-    def first(self, head: Head, tape: Tape, settle: Settle) -> Feed:
-        feed = super().first(head, tape, settle)
+    def first(self, head: Head, replay: ReplayBuffer, settle: Settle) -> Feed:
+        feed = super().first(head, replay, settle)
         if head.streamed:
             return feed
 
         def look(chunk: bytes) -> bytes:
-            if self._first is None and is_array(tape.raw):
-                self._begin_array(tape, settle)
+            if self._first is None and is_array(replay.raw):
+                self._begin_array(replay, settle)
             return feed(chunk) if self._first is None else self._first.feed(chunk)
 
         return look
 
-    def _begin_array(self, tape: Tape, settle: Settle) -> None:
+    def _begin_array(self, replay: ReplayBuffer, settle: Settle) -> None:
         """What comes is no body to wait for: its elements flow like events."""
         self._gemini.array = True
         self._open(streamed=True)
-        self._first = FirstArray(self._form, tape, Gate(self._policy), settle)
+        self._first = FirstArray(self._form, replay, Gate(self._policy), settle)
 
     def begin(self, resume: Resume, head: Head) -> Feed:
-        hops = resume.mode is Mode.TOKEN
-        self._mixed = self._mixed or resume.mode in {Mode.ONWARD, Mode.BEHIND}
+        hops = resume.mode is Mode.NATIVE_CONTINUATION
+        self._mixed = self._mixed or resume.mode in {Mode.RECOVERY, Mode.APPEND_TAIL}
         self._hopped = len(self._segment.text) if hops else 0
         return super().begin(resume, head)
 
@@ -69,7 +69,7 @@ class GeminiAnswer(Answer):
     def _remember(self) -> None:
         super()._remember()
         items = [as_json(item) for item in as_list(self._segment.delta.get("beside"))]
-        if self._resume.mode in {Mode.FIRST, Mode.FRESH}:
+        if self._resume.mode in {Mode.FIRST, Mode.REPLACE}:
             self._beside = items
             return
         before = [as_json(item.get("candidate")) for item in self._beside]
@@ -83,4 +83,4 @@ class GeminiAnswer(Answer):
         if self._hopped:
             return [{"text": self._segment.text[self._hopped :]}]
         blocks = self._segment.blocks
-        return joined(part_of(b) for b in blocks if b.kind not in THINKING | {CALL})
+        return joined(part_of(b) for b in blocks if b.kind not in THINKING | {TOOL_CALL})

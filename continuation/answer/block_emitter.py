@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from continuation.answer.blocks import CALL, TEXT, THINKING, Block, Segment, answered
-from continuation.answer.joint import Joint
+from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment, answered
+from continuation.answer.client_stream import ClientStream
 from continuation.answer.live_calls import LiveCalls
-from continuation.answer.sink import Sink
+from continuation.answer.text_splicer import TextSplicer
 from continuation.types import Mode, Resume
 from continuation.wire.json_values import as_text
 
 
-class Showing:
+class BlockEmitter:
     """Shows the blocks of one attempt, and what the provider's own hops add to it.
 
     When it may do so is decided elsewhere: it shows what has been read whenever it is told to.
     """
 
-    def __init__(self, sink: Sink, segment: Segment, resume: Resume | None = None) -> None:
+    def __init__(self, sink: ClientStream, segment: Segment, resume: Resume | None = None) -> None:
         """Begin where the sink stands; `resume`: how a later attempt joins the turn."""
-        self.again = resume is not None and resume.mode in {Mode.ONWARD, Mode.BEHIND}
+        self.again = resume is not None and resume.mode in {Mode.RECOVERY, Mode.APPEND_TAIL}
         """The attempt adds to text of an earlier one."""
-        self.joint = Joint(sink, resume)
+        self.joint = TextSplicer(sink, resume)
         self.live_calls = LiveCalls(sink)
         self._sink = sink
         self._segment = segment
@@ -48,7 +48,7 @@ class Showing:
         if block.closed:
             return
         self._say(block)
-        if block.done and self.joint.behind and block.kind not in {TEXT, CALL}:
+        if block.done and self.joint.behind and block.kind not in {TEXT, TOOL_CALL}:
             block.closed = True  # it stands before text that was shown, and so was shown with it
         if block.done and block.begun:
             block.closed = True
@@ -68,7 +68,7 @@ class Showing:
             self._say_sealed(block)
         elif self.again and kind == TEXT:
             self.joint.say(block)
-        elif kind == CALL or not (self.joint.behind or self.live_calls):
+        elif kind == TOOL_CALL or not (self.joint.behind or self.live_calls):
             # What stands before a call that was shown live was shown as well.
             if self.again:
                 self.joint.end()
@@ -114,7 +114,7 @@ class Showing:
 
     @property
     def unshown(self) -> str:
-        """What `spill` adds to the text that was shown."""
+        """What `flush_held` adds to the text that was shown."""
         if not self.held:
             return ""
         block = self._segment.blocks[self._last_said]
@@ -134,7 +134,7 @@ class Showing:
         )
         return next(said, 0)
 
-    def spill(self) -> None:
+    def flush_held(self) -> None:
         """Show text that was held only because of what came behind it in one event."""
         if not self.held:
             return
@@ -154,9 +154,9 @@ class Showing:
     def leave(self) -> None:
         """Settle what was left unshown, now that the turn goes on from it."""
         self.joint.leave()
-        self.spill()
+        self.flush_held()
         blocks = self._segment.blocks
-        finished = [b for b in blocks if b.done and not b.closed and b.kind != CALL]
+        finished = [b for b in blocks if b.done and not b.closed and b.kind != TOOL_CALL]
         finished = [block for block in finished if answered(block, blocks)]
         if any(block.kind not in THINKING | {TEXT} for block in finished):
             while finished[-1].kind in THINKING:
@@ -173,7 +173,7 @@ class Showing:
     def release(self, blocks: list[Block]) -> None:
         """Show blocks to their end; calls, which a recovery holds back, as well."""
         for block in blocks:
-            if block.kind == CALL:
+            if block.kind == TOOL_CALL:
                 self._release_call(block)
             else:
                 self._show(block)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from continuation.answer.blocks import Block, Segment
-from continuation.types import CallState, Ending, Json, Stop, Usage
+from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
 from continuation.wire.sse import Frame
 
 
@@ -73,7 +73,7 @@ class Writer(Protocol):
         ...
 
 
-class Form(Protocol):
+class WireCodec(Protocol):
     """One wire format's answers, for one request."""
 
     ended: str
@@ -94,11 +94,11 @@ class Form(Protocol):
         """Return the answer's own id, of what its opening said; `""`: it has none."""
         ...
 
-    def skim(self) -> Skim: ...
+    def fast_path(self) -> Skim: ...
 
     def writer(self) -> Writer: ...
 
-    def explode(self, body: Json) -> Iterable[Json]:
+    def to_events(self, body: Json) -> Iterable[Json]:
         """Tell a JSON body as the events it would have been streamed as."""
         ...
 
@@ -126,10 +126,10 @@ class Form(Protocol):
         """Whether an answer with a block of this type can be gone on from."""
         ...
 
-    def quick_body(self, body: bytes | bytearray) -> Ending | None:
+    def quick_body(self, body: bytes | bytearray) -> AttemptResult | None:
         """Read how a JSON answer ended without parsing it; `None` when that needs a full look."""
         ...
 
-    def quick_calls(self, raw: bytearray, sketch: Segment) -> CallState:
+    def quick_calls(self, raw: bytearray, sketch: Segment) -> ToolCallState:
         """Look at the calls of a stream that has ended; `CUT` asks for a full look."""
         ...

@@ -66,7 +66,7 @@ class _Shape(NamedTuple):
     key: str
 
 
-class PlainText:
+class TextTemplate:
     """Knows the last chunk that was nothing but text."""
 
     def __init__(self, string: Callable[[Json], object], free: Mapping[str, bytes]) -> None:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from continuation.answer.block_emitter import BlockEmitter
 from continuation.answer.blocks import NATIVE, Segment
+from continuation.answer.client_stream import ClientStream
 from continuation.answer.first_stream import Gate
-from continuation.answer.form import Reader
-from continuation.answer.showing import Showing
-from continuation.answer.sink import Sink
+from continuation.answer.wire_codec import Reader
 from continuation.types import Enough, Json
 from continuation.wire import sse as _sse
 from continuation.wire.json_values import as_json
 
 
-class Reading:
+class AttemptReader:
     """Reads one response into a segment, which may have been begun in an earlier hop."""
 
     def __init__(
-        self, reader: Reader, segment: Segment, gate: Gate, sink: Sink, showing: Showing
+        self,
+        reader: Reader,
+        segment: Segment,
+        gate: Gate,
+        sink: ClientStream,
+        showing: BlockEmitter,
     ) -> None:
         self.buffer = bytearray()
         """What has come and is not read yet: of a JSON body, all."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from continuation.answer.blocks import TEXT, THINKING, Block
-from continuation.answer.form import Writer
-from continuation.types import Json, Tape
+from continuation.answer.wire_codec import Writer
+from continuation.types import Json, ReplayBuffer
 
 
-class Sink:
+class ClientStream:
     """Keeps the blocks that the caller gets, and has them written when there is a stream."""
 
     def __init__(self, writer: Writer, *, streamed: bool) -> None:
@@ -16,7 +16,7 @@ class Sink:
         self.blocks: list[Block] = []
         self.muted = False
         self.closing_delta: Json = {}
-        self.tape: Tape | None = None
+        self.replay: ReplayBuffer | None = None
         self._writer = writer
         self._out: list[bytes] = []
 
@@ -112,7 +112,7 @@ class Sink:
         """Remove the end of the open text; only where nothing was streamed."""
         if characters and self.open_text is not None and not self.streamed:
             text = self.open_text.text
-            fold(self.open_text, text[: len(text) - characters])
+            merge_deltas(self.open_text, text[: len(text) - characters])
 
     def end(self, delta: Json, usage: Json) -> bytes:
         """Close the message: the terminal events, or the whole body."""
@@ -124,9 +124,9 @@ class Sink:
 
     def _mark(self) -> None:
         """Keep on the tape how the message would be closed here, should our own code fail."""
-        if self.tape is None or not self._writing:
+        if self.replay is None or not self._writing:
             return
-        self.tape.closing = self._writer.closing(self.blocks, self.closing_delta)
+        self.replay.closing = self._writer.closing(self.blocks, self.closing_delta)
 
     def unmute(self, delta: Json, shown: int) -> None:
         """From here on events are written; `delta` is how the message would end now.
@@ -138,23 +138,27 @@ class Sink:
         self._writer.resume(self.message, self.blocks, shown)
         self._mark()
 
-    def anew(self) -> Sink:
+    def anew(self) -> ClientStream:
         """Return one that stands where this one stood before its first block.
 
         The two share the writer, which counts what the caller has had: only one goes on to write
         blocks.
         """
-        other = Sink(self._writer, streamed=self.streamed)
-        other.message, other.closing_delta, other.tape = self.message, self.closing_delta, self.tape
+        other = ClientStream(self._writer, streamed=self.streamed)
+        other.message, other.closing_delta, other.replay = (
+            self.message,
+            self.closing_delta,
+            self.replay,
+        )
         return other
 
 
-def text_of(sink: Sink) -> str:
+def text_of(sink: ClientStream) -> str:
     """Return all visible text that has passed a sink."""
     return "".join(block.text for block in sink.blocks if block.kind == TEXT)
 
 
-def fold(block: Block, text: str) -> None:
+def merge_deltas(block: Block, text: str) -> None:
     """Make `text` the text of a block, in one piece."""
     block.start["text"] = ""
     others = [delta for delta in block.deltas if delta.get("type") != "text_delta"]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from jiter import from_json
 
-from continuation.history.glance import LEAD, LEADS, OTHER_SHAPE
+from continuation.history.fast_validate import LEAD, LEADS, OTHER_SHAPE
 from continuation.history.tree import Context, as_list, as_map
 from continuation.history.types import Body
 from continuation.history.wordings import looks_like_recovery

@@ -1,8 +1,9 @@
 """One turn as the caller gets it: attempts go in event by event, one answer comes out.
 
-It knows which attempt is under way, and says how it stands. A `Reading` reads it, the gate says
-when what was read may be shown, a `Showing` shows it through the joint and the sink, `show_rest`
-shows what is left when the turn ends; how bytes become events and events bytes is the form's work.
+It knows which attempt is under way, and says how it stands. An `AttemptReader` reads it, the gate
+says when what was read may be shown, a `BlockEmitter` shows it through the `TextSplicer` and the
+`ClientStream`, `show_rest` shows what is left when the turn ends; how bytes become events and
+events bytes is the codec's work.
 """
 
 from __future__ import annotations
@@ -10,29 +11,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from continuation.answer.blocks import CALL, Segment
+from continuation.answer.attempt_reader import AttemptReader
+from continuation.answer.block_emitter import BlockEmitter
+from continuation.answer.blocks import TOOL_CALL, Segment
+from continuation.answer.client_stream import ClientStream, text_of
 from continuation.answer.first_stream import FirstStream, Gate
-from continuation.answer.form import Form
-from continuation.answer.reading import Reading
 from continuation.answer.rest import show_rest
-from continuation.answer.showing import Showing
-from continuation.answer.sink import Sink, text_of
 from continuation.answer.standing import call_state, carried, stream_error, unknown_block, waiting
+from continuation.answer.wire_codec import WireCodec
 from continuation.dialect import Feed, Settle
 from continuation.policy import Policy
 from continuation.seams.seam import Verdict
-from continuation.types import Close, Ending, Head, Json, Mode, Resume, Stop, Tape
+from continuation.types import AttemptResult, Close, Head, Json, Mode, ReplayBuffer, Resume, Stop
 from continuation.wire.json_values import as_json, as_text, loads
 
 
-class Answer:
+class MessageBuilder:
     """One model turn, built from one attempt after another."""
 
-    def __init__(self, form: Form, policy: Policy) -> None:
+    def __init__(self, form: WireCodec, policy: Policy) -> None:
         self._form = form
         self._policy = policy
-        self._sink = Sink(form.writer(), streamed=True)
-        self._tape = Tape()
+        self._sink = ClientStream(form.writer(), streamed=True)
+        self._replay = ReplayBuffer()
         self._first: FirstStream | None = None
         self._resume = Resume(Mode.FIRST)
         self._set_out(unary=False)
@@ -49,26 +50,26 @@ class Answer:
 
     # --- reading ---------------------------------------------------------------------------
 
-    def first(self, head: Head, tape: Tape, settle: Settle) -> Feed:
-        """Begin to read the caller's own attempt; the shell appends its bytes to `tape`."""
-        self._tape = tape
+    def first(self, head: Head, replay: ReplayBuffer, settle: Settle) -> Feed:
+        """Begin to read the caller's own attempt; the shell appends its bytes to `replay`."""
+        self._replay = replay
         self._open(streamed=head.streamed)
         if head.streamed:
-            self._first = FirstStream(self._form, tape, Gate(self._policy), settle)
+            self._first = FirstStream(self._form, replay, Gate(self._policy), settle)
             return self._first.feed
         self._settle = settle
         return _wait
 
     def _open(self, *, streamed: bool) -> None:
         """Begin the caller's side of the turn."""
-        self._sink = Sink(self._form.writer(), streamed=streamed)
-        self._sink.tape = self._tape
+        self._sink = ClientStream(self._form.writer(), streamed=streamed)
+        self._sink.replay = self._replay
         self._set_out(unary=not streamed)
 
     def _set_out(self, resume: Resume | None = None, *, unary: bool) -> None:
         """Begin another answer of the provider's, where the sink stands."""
         self._segment = Segment(unary=unary)
-        self._showing = Showing(self._sink, self._segment, resume)
+        self._showing = BlockEmitter(self._sink, self._segment, resume)
         shown, live = bool(self._showing.live_calls), self._sink.streamed
         self._gate = Gate(self._policy, hold_calls=shown, streamed=live)
         self._read_on()
@@ -76,20 +77,20 @@ class Answer:
     def _read_on(self) -> None:
         """Begin another response: of a new answer, or the next hop of the same."""
         reader = self._form.reader()
-        self._reading = Reading(reader, self._segment, self._gate, self._sink, self._showing)
+        self._reading = AttemptReader(reader, self._segment, self._gate, self._sink, self._showing)
 
     def begin(self, resume: Resume, head: Head) -> Feed:
         """Begin to read a later attempt."""
         self._earlier = self._segment, self._showing
         self._resume = resume
-        if resume.mode is Mode.TOKEN:  # not another answer, but more of this one
+        if resume.mode is Mode.NATIVE_CONTINUATION:  # not another answer, but more of this one
             self._showing.joint.hop()
             self._token = self._segment.token
             self._segment.reopen()
             self._segment.unary = not head.streamed
             self._read_on()
         else:
-            if resume.mode is Mode.ONWARD:
+            if resume.mode is Mode.RECOVERY:
                 self._showing.leave()
             self._token = None
             self._set_out(resume, unary=not head.streamed)
@@ -112,7 +113,7 @@ class Answer:
         """Return bytes that became ready for the caller when an attempt ended."""
         return self._sink.take()
 
-    def end(self, error: BaseException | None = None) -> Ending:
+    def end(self, error: BaseException | None = None) -> AttemptResult:
         """The attempt's bytes have ended: say how it stands."""
         if self._resume.mode is Mode.FIRST:
             quick = self._end_first(error)
@@ -126,7 +127,7 @@ class Answer:
         # A first answer that is whole may still go out as it came, all of it.
         whole = self._resume.mode is Mode.FIRST and stop not in {Stop.LENGTH, Stop.DROPPED}
         if (self._showing.again or self._sink.blocks) and not whole:
-            self._showing.spill()
+            self._showing.flush_held()
         # The head of a recovery that broke off comes again, and that of one that pauses goes on:
         # half an anchor is no text.
         if not (stop in {Stop.DROPPED, Stop.PAUSED} and self._showing.joint.waits):
@@ -135,11 +136,11 @@ class Answer:
             self._remember()
         return self._standing(stop, error)
 
-    def _standing(self, stop: Stop, error: BaseException | None) -> Ending:
+    def _standing(self, stop: Stop, error: BaseException | None) -> AttemptResult:
         segment, text = self._segment, self.text
         opened = segment.events > 0
         counted = segment.reason is not None and bool(segment.usage)
-        return Ending(
+        return AttemptResult(
             stop=stop,
             raw=segment.reason,
             id=self._form.identity(segment.message),
@@ -148,17 +149,19 @@ class Answer:
             shown=self._sink.streamed and bool(self._sink.blocks),
             opened=opened,
             closed=segment.stopped,
-            fresh=self._fresh(text),
+            made_progress=self._made_progress(text),
             stalled=self._showing.joint.stalled,
-            stuck=unknown_block(segment, self._form),
+            not_resumable=unknown_block(segment, self._form),
             # What breaks off at once may ask with the same token again.
             token=self._hops or (stop is Stop.DROPPED and segment.token is not None),
             length=len(text) + waiting(segment),
             usage=self._form.read_usage(segment.usage),
-            said=segment.said if opened and not counted else None,
+            unmetered_text=segment.said if opened and not counted else None,
             error=error or stream_error(segment),
-            proven=not segment.calls or segment.calls[-1].speaks or segment.calls[-1].followed,
-            alone=len(segment.calls) < 2,
+            args_verified=not segment.calls
+            or segment.calls[-1].speaks
+            or segment.calls[-1].followed,
+            only_call=len(segment.calls) < 2,
         )
 
     @property
@@ -167,37 +170,37 @@ class Answer:
         # In the caller's own attempt a pause is the caller's to see, and to go on from.
         return Stop.END if stop is Stop.PAUSED and self._resume.mode is Mode.FIRST else stop
 
-    def _end_first(self, error: BaseException | None) -> Ending | None:
+    def _end_first(self, error: BaseException | None) -> AttemptResult | None:
         """Read the caller's own attempt; an ending is all there is to say of it."""
         if self._first is None:
             return self._end_body(error)
         self._first.finish()
-        raw = self._tape.raw
+        raw = self._replay.raw
         if self._first.settled is not None:
             if error is not None and not raw.rstrip().endswith(self._form.last.rstrip()):
                 raw += self._form.last
             return self._first.settled
         self._sink.muted = True
         frames = self._first.frames()
-        self._reading.again(frames, self._tape.sent, ended=error is None)
-        shown = sum(not frame.empty for frame in frames if frame.end <= self._tape.sent)
+        self._reading.again(frames, self._replay.sent, ended=error is None)
+        shown = sum(not frame.empty for frame in frames if frame.end <= self._replay.sent)
         delta: Json = {**self._segment.delta, "stop_reason": self._segment.reason}
         if not (shown or self._segment.blocks or self._segment.reason):
             self._sink.message.clear()  # its opening broke off: a later one is the caller's
         self._sink.unmute(delta, shown)
         return None
 
-    def _end_body(self, error: BaseException | None) -> Ending | None:
+    def _end_body(self, error: BaseException | None) -> AttemptResult | None:
         if error is not None:
-            return Ending(stop=Stop.DROPPED, opened=False, error=error)
-        raw = self._tape.raw
+            return AttemptResult(stop=Stop.DROPPED, opened=False, error=error)
+        raw = self._replay.raw
         quick = self._form.quick_body(raw)
         if quick is not None and self._settle(quick):
             return quick
         try:
             self._replay_body(raw)
         except ValueError:  # not JSON at all: nothing of ours
-            return Ending(stop=Stop.END, opened=False)
+            return AttemptResult(stop=Stop.END, opened=False)
         return None
 
     def _end_later(self, error: BaseException | None) -> None:
@@ -209,7 +212,7 @@ class Answer:
             self._replay_body(self._reading.buffer)
 
     def _replay_body(self, raw: bytes | bytearray) -> None:
-        for event in self._form.explode(as_json(loads(raw))):
+        for event in self._form.to_events(as_json(loads(raw))):
             self._see([event])
 
     def _see(self, events: Sequence[Json]) -> None:
@@ -220,21 +223,21 @@ class Answer:
         delta = self._segment.delta
         self._lasting |= {k: delta[k] for k in self._form.lasting if delta.get(k)}
         content = [self._form.wire(block) for block in carried(self._segment, self._form)]
-        if self._resume.mode is Mode.ONWARD and self._resume.prompt is not None:
+        if self._resume.mode is Mode.RECOVERY and self._resume.prompt is not None:
             self.pairs.append((content, self._resume.prompt))
-        elif self._resume.mode in {Mode.FIRST, Mode.FRESH}:
+        elif self._resume.mode in {Mode.FIRST, Mode.REPLACE}:
             self.pairs = [(content, None)]
         else:
-            said = (block for block in self._sink.blocks if block.kind != CALL)
+            said = (block for block in self._sink.blocks if block.kind != TOOL_CALL)
             self.pairs = [([self._form.wire(block) for block in said], None)]
 
-    def _fresh(self, text: str) -> bool:
+    def _made_progress(self, text: str) -> bool:
         mode = self._resume.mode
-        if mode in {Mode.FIRST, Mode.FRESH}:
+        if mode in {Mode.FIRST, Mode.REPLACE}:
             return True
-        hops = mode is Mode.TOKEN  # its end is the answer's, whatever it brought
+        hops = mode is Mode.NATIVE_CONTINUATION  # its end is the answer's, whatever it brought
         behind = self._showing.joint.behind or self.half_call
-        caught_up = mode is Mode.BEHIND and not behind  # nothing was left
+        caught_up = mode is Mode.APPEND_TAIL and not behind  # nothing was left
         if (hops or caught_up) and self._ending is Stop.END:
             return True
         return len(text) > self._before or bool(self._segment.calls) or self._hops
@@ -271,7 +274,7 @@ class Answer:
     @property
     def half_call(self) -> bool:
         """Whether the caller has been shown, by policy, a call that is not whole."""
-        calls = [block for block in self._sink.blocks if block.kind == CALL]
+        calls = [block for block in self._sink.blocks if block.kind == TOOL_CALL]
         last = self._sink.open
         return self._sink.streamed and (last in calls or any(call.broken for call in calls))
 
@@ -309,10 +312,10 @@ class Answer:
 
     # --- the end of the turn -----------------------------------------------------------------
 
-    def fork(self) -> Answer:
+    def fork(self) -> MessageBuilder:
         """Return an answer that begins anew after nothing was shown; this one stays as it is."""
-        other: Answer = type(self)(self._form, self._policy)
-        other._tape = self._tape
+        other: MessageBuilder = type(self)(self._form, self._policy)
+        other._replay = self._replay
         other._sink = self._sink.anew()
         other._set_out(unary=False)
         other._usage = self._usage
@@ -322,11 +325,11 @@ class Answer:
         """End the turn: what is still held and fit to be seen, then the terminal bytes."""
         self._showing.finish_text(ended=self._ending is Stop.END)
         # Whatever the label of an answer whose last call counts as cut, it did not end there.
-        ended = self._ending is Stop.END and not (close.truncated or close.cut_call)
+        ended = self._ending is Stop.END and not (close.truncated or close.truncated_tool_call)
         show_rest(self._showing, self._sink, close, ended=ended)
         delta: Json = {**self._segment.delta, **self._lasting}
         if close.synthetic:
-            calls = any(block.kind == CALL for block in self._sink.blocks)
+            calls = any(block.kind == TOOL_CALL for block in self._sink.blocks)
             delta["stop_reason"] = self._form.called if calls else self._form.ended
         elif close.truncated or not (self._segment.reason or self._segment.stopped):
             delta["stop_reason"] = self._form.truncated
@@ -343,5 +346,5 @@ def _wait(chunk: bytes) -> bytes:
     return b""
 
 
-def _never(ending: Ending) -> bool:
+def _never(ending: AttemptResult) -> bool:
     return False

@@ -1,23 +1,23 @@
 """Where a later attempt's text meets the turn's: through a seam, behind what was shown, or plainly.
 
-One `Joint` serves one attempt, and what the provider's own hops add to it. What text passes, and
-where, is the seam module's work; here is only the order of things in the sink.
+One `TextSplicer` serves one attempt, and what the provider's own hops add to it. What text passes,
+and where, is the seam module's work; here is only the order of things in the sink.
 """
 
 from __future__ import annotations
 
 from continuation.answer.blocks import Block
-from continuation.answer.sink import Sink, fold, text_of
+from continuation.answer.client_stream import ClientStream, merge_deltas, text_of
 from continuation.seams.follow import Follow
 from continuation.seams.seam import Seam, Verdict
 from continuation.types import Json, Mode, Resume
 from continuation.wire.json_values import as_text
 
 
-class Joint:
+class TextSplicer:
     """Puts text into the sink so that it goes on from what is there."""
 
-    def __init__(self, sink: Sink, resume: Resume | None = None) -> None:
+    def __init__(self, sink: ClientStream, resume: Resume | None = None) -> None:
         """Begin where the sink stands; without `resume` text goes on as it comes."""
         self._sink = sink
         self._anchor = resume.anchor if resume is not None else None
@@ -35,18 +35,18 @@ class Joint:
         """...and what is said of places in it, until the seam tells where they are."""
         if resume is None:
             return
-        if resume.mode is Mode.BEHIND:
+        if resume.mode is Mode.APPEND_TAIL:
             self._follow = Follow(text_of(sink))
-        elif resume.mode is Mode.ONWARD and not resume.glue:
+        elif resume.mode is Mode.RECOVERY and not resume.glue:
             sink.stop()
-        elif resume.mode is Mode.ONWARD and (before := sink.tail):
+        elif resume.mode is Mode.RECOVERY and (before := sink.tail):
             self._before, self._seam = before, self._through(before, resume)
 
     def _through(self, before: str, resume: Resume) -> Seam:
         joined = self._joined = self._sink.open_text
         unshown = 0
         if joined is not None:
-            fold(joined, joined.text)  # it is read again and again from here on
+            merge_deltas(joined, joined.text)  # it is read again and again from here on
             unshown = 0 if self._sink.streamed else len(joined.text)
         return Seam(
             before,

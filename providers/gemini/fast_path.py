@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from continuation.answer.blocks import CALL, TEXT
+from continuation.answer.blocks import TEXT, TOOL_CALL
 from continuation.providers.gemini.parts import kind_of, plain
 from continuation.types import Json
 from continuation.wire.json_values import as_json, as_list, loads
@@ -99,7 +99,7 @@ class ChunkSkim:
         head, kind = _HEAD.match(event), _kind(event)
         if head is None or not kind:
             return False
-        if kind == CALL:  # the first is looked at all the same: what goes on must have begun
+        if kind == TOOL_CALL:  # the first is looked at all the same: what goes on must have begun
             self._pieces.add(event, head[0])
             return False
         return (self._texts if kind == TEXT else self._thoughts).add(event, head[0])
@@ -181,7 +181,7 @@ def _kind(event: bytes) -> str:
         return ""
     if plain(part):
         return kind_of(part) if next(iter(part)) == "text" else ""
-    return CALL if _goes_on(part) else ""
+    return TOOL_CALL if _goes_on(part) else ""
 
 
 def _goes_on(part: Json) -> bool:
