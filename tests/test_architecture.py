@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
+import draw_rooms
 import pytest
+from draw_rooms import imports, modules, room
 
-ROOT = Path(__file__).parent.parent
-
-# What a room may import, besides itself. "words" are the modules at the top that all share
-# (types, policy, dialect, ledger, prompts, registry). A room
-# that is not named here, on either side, is a mistake. `+lazy`: only inside a function.
+# What a room may import, besides itself. "words" are the modules at the top that all share, "doors"
+# what a user imports. A room that is not named here, on either side, is a mistake.
+# `+lazy`: only inside a function.
 ROOMS: dict[str, set[str]] = {
     "words": {"seams", "history+lazy"},
     "seams": set(),
@@ -30,7 +28,7 @@ ROOMS: dict[str, set[str]] = {
     "sessions": {"history", "wire"},
     "simulator": {"limits", "history", "wire"},
     "cli": {"doors", "limits", "config", "reports", "history", "sessions", "simulator", "words"},
-    "doors": {"attach", "cli", "config", "engine", "reports", "simulator", "words", "history+lazy"},
+    "doors": {"attach", "config", "engine", "reports", "simulator", "words", "history+lazy"},
     **{
         f"providers/{room}": {"words", "wire", "answer", "providers/openai_common", "chains+lazy"}
         for room in ("anthropic_messages", "openai_chat", "openai_responses", "gemini")
@@ -38,55 +36,12 @@ ROOMS: dict[str, set[str]] = {
     "providers/openai_common": {"words", "wire"},
     "providers": set(),
 }
-WORDS = {"types", "policy", "dialect", "ledger", "prompts", "registry"}
 DEBTS = {
     "continuation.attach.google_chats": "joins parts by Gemini's own rules",
     "continuation.config.vendors": "asks the vendors' reader about a table",
 }
 SDKS = {"anthropic", "openai", "google"}
 TRANSPORT = {"httpx2", "anyio"}
-
-
-def room(module: str) -> str:
-    """Return the room of a module of ours, or of a name imported from the top."""
-    first, *rest = module.removeprefix("continuation").lstrip(".").split(".")
-    if first == "providers":
-        return f"providers/{rest[0]}" if rest else "providers"
-    if (ROOT / "continuation" / first).is_dir() and first:
-        return first
-    if first in WORDS or first == "__version__":
-        return "words"
-    return "doors"
-
-
-def modules() -> Iterator[tuple[str, Path]]:
-    """Yield every module of ours: its dotted name and its file."""
-    for top, prefix in (("continuation", ""), ("providers", "continuation.")):
-        for path in sorted((ROOT / top).rglob("*.py")):
-            parts = path.relative_to(ROOT).with_suffix("").parts
-            if parts[:2] != ("continuation", "providers"):
-                yield prefix + ".".join(p for p in parts if p != "__init__"), path
-
-
-def imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """Yield the modules a file imports, and whether it does so inside a function.
-
-    What only type checkers read is left out.
-    """
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    blocks = [n for n in tree.body if isinstance(n, ast.If)]
-    unseen = {id(inner) for block in blocks for inner in ast.walk(block)}
-    top = {id(node) for node in tree.body}
-    for node in ast.walk(tree):
-        if id(node) in unseen:
-            continue
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, id(node) not in top) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            split = node.module in {"continuation", "continuation.providers"}
-            for alias in node.names:
-                name = f"{node.module}.{alias.name}" if split else node.module
-                yield name, id(node) not in top
 
 
 @pytest.mark.parametrize(("module", "path"), [pytest.param(*m, id=m[0]) for m in modules()])
@@ -98,6 +53,12 @@ def test_a_room_knows_only_its_neighbours(module: str, path: Path) -> None:
         if name.split(".")[0] == "continuation" and (theirs := room(name)) != mine:
             allowed = ROOMS[mine]
             assert theirs in allowed or (lazy and f"{theirs}+lazy" in allowed), name
+
+
+def test_the_page_shows_the_rooms_as_they_are() -> None:
+    """`python scripts/draw_rooms.py --write` mends it."""
+    page = draw_rooms.PAGE.read_text(encoding="utf-8")
+    assert draw_rooms.page_with(draw_rooms.drawing()) == page
 
 
 def test_no_underscore_stands_for_a_folder() -> None:
