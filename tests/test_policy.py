@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import copy
+import inspect
+import itertools
+import json
+import pickle
+import textwrap
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_origin, get_type_hints
 
 import anthropic
 import pytest
@@ -15,7 +22,18 @@ from support.spending import repeat, spend
 
 import continuation
 from continuation import Policy
-from continuation.policy import KEYS, changed, check, possible
+from continuation.config import load
+from continuation.config.overrides import parse
+from continuation.policy import (
+    ALIASES,
+    CLIENT_KEYS,
+    KEYS,
+    CallKeys,
+    PolicyKeys,
+    changed,
+    check,
+    possible,
+)
 from continuation.simulator import Reply, Simulator, Text, Thinking, ToolCall
 
 WRITE = {"path": "a.txt", "content": "hello world, this is the whole file"}
@@ -106,7 +124,7 @@ def first_words(policy: Policy) -> object:
     def provider(_: dict[str, Any]) -> Answered:
         return 200, STREAM, [sse([event]) for event in next(answers)], None
 
-    pieces = drive(provider, ask(stream=True), replace(policy, ceiling=1000)).pieces
+    pieces = drive(provider, ask(stream=True), replace(policy, model_max_output_tokens=1000)).pieces
     return next(n for n, piece in enumerate(pieces) if b"it is 0" in piece or b"Cont" in piece) < 15
 
 
@@ -151,7 +169,9 @@ CASES: dict[str, tuple[Look, object, object, object]] = {
     "max_attempts": (turn([cut(Text(f"{n}, ")) for n in range(9)], posts), 5, 2, 2),
     "max_retries": (turn([cut(), *[BUSY] * 9], posts, "sync-stream"), 4, 1, 3),
     "max_turn_seconds": (
-        lambda policy: spend(repeat("cut"), replace(policy, ceiling=4000), seconds=9).begun,
+        lambda policy: (
+            spend(repeat("cut"), replace(policy, model_max_output_tokens=4000), seconds=9).begun
+        ),
         [0, 9, 18, 27],
         15,
         [0, 9],
@@ -163,7 +183,7 @@ CASES: dict[str, tuple[Look, object, object, object]] = {
         [1000, 2000],
     ),
     "leave_limits_below": (turn([cut(), end()], sent, max_tokens=300), [300, 128_000], 301, [300]),
-    "ceiling": (turn([cut(), end()], sent), [1000, 128_000], 5000, [1000, 5000]),
+    "model_max_output_tokens": (turn([cut(), end()], sent), [1000, 128_000], 5000, [1000, 5000]),
     "initial_limit": (turn([end()], sent, "sync-stream"), [1000], "ceiling", [128_000]),
     "remember_limit": (twice, [1000, 128_000, 21_333], False, [1000, 128_000, 1000]),
     "stream_tool_calls": (held(b"input_json_delta", CALLS), "held", "live", "live"),
@@ -315,7 +335,7 @@ ELSEWHERE = {
     "tracing": "reports/test_tracing.py",
     "repair": "engine/test_history_repair.py",
     "auto_resume": "engine/test_history_repair.py",
-    "quiet": "engine/test_history_repair.py",
+    "log_repairs": "engine/test_history_repair.py",
     "chain_store": "providers/openai_responses/test_chain.py",
 }
 """Keys whose tests stand in a file of their own."""
@@ -331,27 +351,50 @@ def test_thinking_and_streams_can_be_asked_for_live() -> None:
 # --- the object ---------------------------------------------------------------------------------
 
 
+def docs() -> dict[str, str]:
+    """Return what stands under each field of the class: what an editor shows for it."""
+    [made] = ast.parse(textwrap.dedent(inspect.getsource(Policy))).body
+    assert isinstance(made, ast.ClassDef)
+    found: dict[str, str] = {}
+    for field, doc in itertools.pairwise(made.body):
+        if isinstance(field, ast.AnnAssign) and isinstance(doc, ast.Expr):
+            assert isinstance(field.target, ast.Name)
+            found[field.target.id] = ast.literal_eval(doc.value)
+    return found
+
+
+HINTS = get_type_hints(Policy, include_extras=True)
+RANGES = {key: hint.__metadata__[0] for key, hint in HINTS.items() if get_origin(hint) is Annotated}
+
+
 @pytest.mark.parametrize("key", KEYS)
 def test_every_key_is_documented_with_what_it_may_be(key: str) -> None:
-    item = Policy.__dataclass_fields__[key]
-    assert item.metadata["doc"].endswith(".")
+    assert docs()[key].endswith(".")
     assert possible(key)
-    numeric = type(item.default) in (int, float)
-    assert ("low" in item.metadata) == numeric
-    if numeric:
-        assert f"from {item.metadata['low']} to {item.metadata['high']}" in possible(key)
+    default = Policy.__dataclass_fields__[key].default
+    assert (key in RANGES) == (type(default) in (int, float))
 
 
-@pytest.mark.parametrize(
-    "key", [k for k in KEYS if "low" in Policy.__dataclass_fields__[k].metadata]
-)
+@pytest.mark.parametrize("key", RANGES)
 def test_the_ends_of_a_range_belong_to_it_and_nothing_beyond(key: str) -> None:
-    low, high = (Policy.__dataclass_fields__[key].metadata[end] for end in ("low", "high"))
+    low, high = RANGES[key]
+    assert possible(key).endswith(f", from {low} to {high}")
     for value in (low, high):
         assert getattr(Policy(**{key: value}), key) == value
     for value in (low - 1, high + 1):
         with pytest.raises(ValueError, match=f"{key} = {value}: must be from {low} to {high}"):
             Policy(**{key: value})
+
+
+@pytest.mark.parametrize(
+    ("taken", "ours"), [(PolicyKeys, {*KEYS}), (CallKeys, {*KEYS} - CLIENT_KEYS)]
+)
+def test_keyword_arguments_are_typed_like_the_fields(taken: type, ours: set[str]) -> None:
+    typed = get_type_hints(taken)
+    assert typed.keys() == ours | ALIASES.keys()
+    plain = get_type_hints(Policy)
+    assert {key: typed[key] for key in ours} == {key: plain[key] for key in ours}
+    assert {typed[key] for key in ALIASES} == {bool}
 
 
 @pytest.mark.parametrize(
@@ -363,7 +406,11 @@ def test_the_ends_of_a_range_belong_to_it_and_nothing_beyond(key: str) -> None:
             TypeError,
             "max_retries = 1.5: must be int, from 0 to 10, not float",
         ),
-        ({"ceiling": True}, TypeError, "ceiling = True: must be int"),
+        (
+            {"model_max_output_tokens": True},
+            TypeError,
+            "model_max_output_tokens = True: must be int",
+        ),
         ({"usage": ["turn"]}, ValueError, "usage = ['turn']: choose one of 'turn', 'billed'"),
         ({"recovery_prompt": "{"}, ValueError, "write other braces twice"),
         ({"recovery_prompt": "{text}"}, ValueError, "write other braces twice"),
@@ -379,6 +426,59 @@ def test_a_wrong_value_is_told_with_key_value_and_remedy(
         assert said in str(caught.value)
 
 
+# old key, old value -> what each way of saying it answers
+OLD_NAMES: list[tuple[str, object, str]] = [
+    ("min_limit", 9, "'min_limit' is 'leave_limits_below' now"),
+    ("ceiling", 9, "'ceiling' is 'model_max_output_tokens' now"),
+    ("first_limit", "ceiling", "'first_limit' is 'initial_limit' now"),
+    ("on_failure", "truth", "'truth' is 'truncated' now"),
+    ("distrust_labels", False, "'distrust_labels' is 'verify_stop_reason' now"),
+    ("seam_hold", 9, "'seam_hold' is 'seam_buffer_chars' now"),
+    ("quiet", True, "'quiet' is 'log_repairs' now, the other way round"),
+    ("open_calls", "purge", "'open_calls' is 'unanswered_tool_calls' now"),
+    ("cut_call", "drop", "'cut_call' is 'truncated_tool_call' now"),
+    ("cut_call", "guide", "'truncated_tool_call' now, and 'guide' is 'retry_smaller'"),
+    ("truncated_tool_call", "guide", "'guide' is 'retry_smaller' now"),
+    ("forced_calls", "heal", "'forced_calls' is 'forced_tool_choice' now"),
+    ("tool_stream", "live", "'tool_stream' is 'stream_tool_calls' now"),
+    ("thinking_stream", "live", "'thinking_stream' is 'stream_thinking' now"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "said"), OLD_NAMES)
+def test_an_old_name_is_answered_with_the_new_one(
+    tmp_path: Path, key: str, value: object, said: str
+) -> None:
+    path = tmp_path / "c.toml"
+    ways: list[Callable[[], object]] = [
+        lambda: Policy(**{key: value}),  # type: ignore[arg-type]
+        lambda: check({key: value}),
+        lambda: continuation.override(**{key: value}).__enter__(),
+        lambda: parse(f"{key}={value if isinstance(value, str) else json.dumps(value)}"),
+        lambda: path.write_text(f"[defaults]\n{key} = {json.dumps(value)}\n") and load(path),
+        lambda: path.write_text(f'[models."m*"]\n{key} = {json.dumps(value)}\n') and load(path),
+    ]
+    for way in ways:
+        with pytest.raises((ValueError, TypeError)) as caught:
+            way()
+        assert f"{key} = " in str(caught.value)
+        assert said in str(caught.value)
+    if key not in KEYS:
+        path.write_text(f"{key} = {json.dumps(value)}\n")
+        with pytest.raises(ValueError, match="now"):
+            load(path)
+
+
+def test_a_policy_names_the_nearest_field() -> None:
+    with pytest.raises(TypeError, match="did you mean 'max_recoveries'"):
+        Policy(max_recoverys=3)  # type: ignore[call-arg]
+
+
+def test_a_policy_survives_copies() -> None:
+    made = Policy(max_recoveries=1, log_repairs=False)
+    assert pickle.loads(pickle.dumps(made)) == copy.deepcopy(made) == replace(made) == made
+
+
 def written(value: object) -> str:
     """Write a value as the file has it."""
     if isinstance(value, bool):
@@ -392,6 +492,6 @@ def test_the_page_on_tuning_has_every_key_with_default_and_range() -> None:
         line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| `")
     ]
     assert rows == [
-        f"| `{key}` | `{written(item.default)}` | {possible(key)} | {item.metadata['doc']} |"
+        f"| `{key}` | `{written(item.default)}` | {possible(key)} | {docs()[key]} |"
         for key, item in Policy.__dataclass_fields__.items()
     ]

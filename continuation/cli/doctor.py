@@ -218,7 +218,7 @@ _PLAIN: dict[str, Any] = {
     "max_attempts": 12,
     "max_turn_output_tokens": 2_000_000,
     "leave_limits_below": 256,
-    "ceiling": 0,
+    "model_max_output_tokens": 0,
     "initial_limit": "caller",
     "verify_stop_reason": True,
     "stream_tool_calls": "hold",

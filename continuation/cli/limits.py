@@ -74,8 +74,12 @@ def _rows(config: Config, model: str) -> Iterator[tuple[str, str, str]]:
     said = config.explain(model)
     learned = [*_learned(config, model)]
     ceiling, window, prefill, thinking = _values(found)
-    if said["ceiling"].value:
-        yield "ceiling", f"{said['ceiling'].value:,}", said["ceiling"].source
+    if said["model_max_output_tokens"].value:
+        yield (
+            "ceiling",
+            f"{said['model_max_output_tokens'].value:,}",
+            said["model_max_output_tokens"].source,
+        )
     else:
         heard = [(f"{f['ceiling']:,}", f"learned at {at}") for at, f in learned if "ceiling" in f]
         for value, place in heard or [(ceiling, source)]:

@@ -21,6 +21,7 @@ from continuation.policy import (
     CLIENT_KEYS,
     KEYS,
     NO_FILES,
+    RENAMED,
     Policy,
     check,
     file_of,
@@ -273,6 +274,8 @@ def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _check_table(key: str, value: object) -> None:
+    if key in RENAMED:
+        known_key(key, value, KEYS)
     if key in KEYS:
         message = f"{key} = {shown(key, value)}: stands in no table; put it under [defaults]"
         raise ValueError(message)

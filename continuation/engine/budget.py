@@ -76,12 +76,12 @@ class Budget:
         """The largest output limit: policy, then learned, then the server's, then the model's."""
         there = self._call.ceiling if self._call is not None else None
         learned = self._learned.get_ceiling(self.key)
-        return self._policy.ceiling or learned or there or self.table.ceiling
+        return self._policy.model_max_output_tokens or learned or there or self.table.ceiling
 
     @property
     def ceiling_known(self) -> bool:
         """Policy or the provider itself has named the ceiling."""
-        return bool(self._policy.ceiling or self._learned.get_ceiling(self.key))
+        return bool(self._policy.model_max_output_tokens or self._learned.get_ceiling(self.key))
 
     def target(self, so_far: Report, *, onward: bool) -> int:
         """Return the limit for the next attempt: the ceiling, as far as the window has room.

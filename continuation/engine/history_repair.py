@@ -125,7 +125,7 @@ def _mended(call: ProviderRequest, repaired: Repaired, code: str, policy: Policy
 
 
 def _tell(repaired: Repaired, code: str, policy: Policy) -> None:
-    if not policy.quiet:
+    if policy.log_repairs:
         logger.warning("the history was repaired (%s): %d changes", code, len(repaired.changes))
     for change in repaired.changes:
         logger.debug("%s at %s: %s", change.what, change.where, change.why)

@@ -34,7 +34,7 @@ class Driven:
 
 def begin(wire: Wire, *, streamed: bool) -> Turn:
     """Begin a turn whose limit is at the ceiling, so that every cut is followed by a recovery."""
-    policy = Policy(ceiling=LIMIT, models_endpoint=False)
+    policy = Policy(model_max_output_tokens=LIMIT, models_endpoint=False)
     engine = Engine(dialects(), policy, None, time.monotonic)
     path = wire.path.partition("?")[0]
     if not streamed:

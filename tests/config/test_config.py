@@ -134,8 +134,11 @@ WRONG = [
         '[defaults]\ntruncated_tool_call = "explian"\n',
         ["truncated_tool_call = 'explian'", "'explain', 'drop'"],
     ),
-    ('[models."gpt-*"]\ncielling = 9\n', ['[models."gpt-*"]', "cielling = 9", "'ceiling'"]),
-    ("[models.gpt-4.1]\nceiling = 9\n", ['[models."gpt-4.1"]', "quote"]),
+    (
+        '[models."gpt-*"]\ncielling = 9\n',
+        ['[models."gpt-*"]', "'model_max_output_tokens'"],
+    ),
+    ("[models.gpt-4.1]\nmodel_max_output_tokens = 9\n", ['[models."gpt-4.1"]', "quote"]),
     ("[models]\nmax_recoveries = 1\n", ["max_recoveries", '[models."claude-*"]']),
     ('[models." "]\nmax_recoveries = 1\n', ["empty", "[defaults]"]),
     ('[models."a*"]\nlearned_file = "x"\n', ["learned_file = 'x'", "[defaults]"]),
@@ -256,9 +259,8 @@ def turn(sim: Simulator, config: continuation.config.Source = None, model: str =
 
 
 def test_wrap_applies_what_the_file_says_of_the_model(tmp_path: Path, sim: Simulator) -> None:
-    path = write(
-        tmp_path, f'[models."{NEW}"]\nceiling = 5000\n[models."claude-haiku*"]\nescalate = false\n'
-    )
+    new = f'[models."{NEW}"]\nmodel_max_output_tokens = 5000\n'
+    path = write(tmp_path, f'{new}[models."claude-haiku*"]\nescalate = false\n')
     assert turn(sim, path) == [1000, 5000]
     sim.reset()
     assert turn(sim, str(path), "claude-haiku-4-5") == [1000, 64_000]
@@ -304,7 +306,7 @@ def test_what_a_vendor_cannot_be_is_told_when_a_client_is_wrapped(tmp_path: Path
 
 
 def test_an_http_client_applies_it_too(tmp_path: Path, sim: Simulator) -> None:
-    path = write(tmp_path, "[defaults]\nceiling = 3000\n")
+    path = write(tmp_path, "[defaults]\nmodel_max_output_tokens = 3000\n")
     sim.script([CUT, REST])
     headers = {"x-api-key": "k", "anthropic-version": "2023-06-01"}
     with continuation.http_client(config=path) as client:
@@ -357,7 +359,7 @@ def test_check_of_a_missing_file_is_wrong_usage(capsys: pytest.CaptureFixture[st
     [
         ("session_recovery = false", "repair", "off"),
         ("session_recovery = true", "repair", "on_error"),
-        ("quiet_mode = true", "quiet", True),
+        ("quiet_mode = true", "log_repairs", False),
     ],
 )
 def test_the_names_of_other_tools_hold_in_a_file(

@@ -61,7 +61,7 @@ def test_after_the_block_everything_is_as_before(
     sim: Simulator, client: anthropic.Anthropic
 ) -> None:
     cuts(sim, 2)
-    with override(ceiling=5000):
+    with override(model_max_output_tokens=5000):
         client.messages.create(**ask())
     client.messages.create(**ask())
     assert limits(sim) == [1000, 5000, 1000, 128_000]
@@ -120,7 +120,7 @@ def test_threads_do_not_see_each_others_blocks() -> None:
 
 def test_tasks_do_not_see_each_others_blocks() -> None:
     async def turn(client: anthropic.AsyncAnthropic, ceiling: int, gate: asyncio.Event) -> Any:
-        with override(ceiling=ceiling):
+        with override(model_max_output_tokens=ceiling):
             await gate.wait()
             await client.messages.create(**ask(max_tokens=300))
         report = continuation.last_report()
@@ -210,7 +210,7 @@ def test_the_header_sets_keys_and_no_attempt_carries_it(
     sim: Simulator, client: anthropic.Anthropic
 ) -> None:
     cuts(sim)
-    header = {"X-Continuation": "ceiling=7000, usage=billed"}
+    header = {"X-Continuation": "model_max_output_tokens=7000, usage=billed"}
     client.messages.create(**ask(), extra_headers=header)
     assert limits(sim) == [1000, 7000]
     assert HEADER not in sent_headers(sim)
@@ -218,22 +218,24 @@ def test_the_header_sets_keys_and_no_attempt_carries_it(
 
 def test_the_header_goes_before_a_block(sim: Simulator, client: anthropic.Anthropic) -> None:
     cuts(sim)
-    with override(ceiling=5000, models_endpoint=False):
-        client.messages.create(**ask(), extra_headers={HEADER: "ceiling=7000"})
+    with override(model_max_output_tokens=5000, models_endpoint=False):
+        client.messages.create(**ask(), extra_headers={HEADER: "model_max_output_tokens=7000"})
     assert limits(sim) == [1000, 7000]
     assert len(sim.requests) == 2
 
 
 def test_the_header_may_stand_on_the_client(sim: Simulator, client: anthropic.Anthropic) -> None:
     cuts(sim)
-    client.with_options(default_headers={HEADER: "ceiling=7000"}).messages.create(**ask())
+    client.with_options(default_headers={HEADER: "model_max_output_tokens=7000"}).messages.create(
+        **ask()
+    )
     assert limits(sim) == [1000, 7000]
 
 
 @both
 def test_a_plain_http_client_takes_it_too(sim: Simulator, kind: str) -> None:
     cuts(sim)
-    url, headers = f"{sim.url}/v1/messages", {**HEADERS, HEADER: "ceiling=7000"}
+    url, headers = f"{sim.url}/v1/messages", {**HEADERS, HEADER: "model_max_output_tokens=7000"}
 
     async def post() -> None:
         async with continuation.async_http_client() as client:
@@ -285,9 +287,9 @@ def test_it_is_taken_off_requests_that_are_not_ours(
 def test_the_names_of_other_tools_hold_for_a_call() -> None:
     request = httpx2.Request("POST", "http://127.0.0.1:1", headers={HEADER: "quiet_mode=true"})
     with continuation.override(session_recovery=False):
-        assert take(request) == {"repair": "off", "quiet": True}
+        assert take(request) == {"repair": "off", "log_repairs": False}
         with continuation.override(repair="before_send"):
-            assert take(request) == {"repair": "before_send", "quiet": True}
+            assert take(request) == {"repair": "before_send", "log_repairs": False}
 
 
 MALFORMED = [

@@ -32,7 +32,7 @@ POLICIES = st.builds(
     max_retries=st.integers(0, 10),
     max_turn_seconds=st.floats(1, 600),
     max_turn_output_tokens=st.integers(1, 30_000),
-    ceiling=st.sampled_from([0, 0, 1200, 4000, 64_000]),
+    model_max_output_tokens=st.sampled_from([0, 0, 1200, 4000, 64_000]),
     initial_limit=st.sampled_from(["caller", "ceiling"]),
     truncated_tool_call=st.sampled_from(["explain", "drop", "keep", "retry_smaller"]),
     on_failure=st.sampled_from(["stop", "truncated"]),
@@ -66,14 +66,14 @@ def test_no_policy_and_no_provider_makes_a_turn_pass_its_bounds(
 def test_the_defaults_are_bounded_as_the_page_on_tuning_says(
     moves: Sequence[str], stream: bool
 ) -> None:
-    spent = spend(repeat(*moves), Policy(ceiling=CEILING), stream=stream)
+    spent = spend(repeat(*moves), Policy(model_max_output_tokens=CEILING), stream=stream)
     assert len(spent.begun) <= 12
     assert spent.generated <= LIMIT + 7 * CEILING
 
 
 def test_the_bound_on_tokens_of_the_defaults_is_reached() -> None:
     moves = repeat("cut", "cut", "drop", "cut", "drop", "cut", "drop", "cut")
-    spent = spend(moves, Policy(ceiling=CEILING), stream=False)
+    spent = spend(moves, Policy(model_max_output_tokens=CEILING), stream=False)
     assert spent.generated == LIMIT + 7 * CEILING
     assert spent.told.outcome is Outcome.TRUNCATED
 
@@ -88,7 +88,7 @@ ENDLESS = "".join(f"{n}: der Text geht weiter, und weiter, und weiter.\n" for n 
 @pytest.mark.parametrize("how", HOWS)
 def test_the_worst_case_without_drops_is_what_the_page_on_tuning_says(how: How) -> None:
     with Simulator(ENDLESS, Scenario(ceiling=CEILING)) as sim:
-        ran = run(sim, how, policy=Policy(ceiling=CEILING))
+        ran = run(sim, how, policy=Policy(model_max_output_tokens=CEILING))
     streamed = how.endswith("stream")
     onward = 3
     assert [a.limit for a in ran.told.attempts] == [LIMIT, *[CEILING] * (onward + (not streamed))]
@@ -135,14 +135,14 @@ def used(output: int, *blocks: Any) -> Said:
 
 def test_the_last_limit_shrinks_to_what_the_token_budget_leaves(sim: Simulator) -> None:
     sim.script([used(1000), used(4000), Said([Text("two.")])])
-    ran = run(sim, "sync", policy=Policy(ceiling=4000, max_turn_output_tokens=6500))
+    ran = run(sim, "sync", policy=Policy(model_max_output_tokens=4000, max_turn_output_tokens=6500))
     assert limits(sim) == [1000, 4000, 1500]
     assert ran.told.outcome is Outcome.HEALED
 
 
 def test_an_attempt_that_could_not_say_more_than_the_first_is_not_begun(sim: Simulator) -> None:
     sim.script([used(1000), used(4000), Said([Text("two.")])])
-    ran = run(sim, "sync", policy=Policy(ceiling=4000, max_turn_output_tokens=5999))
+    ran = run(sim, "sync", policy=Policy(model_max_output_tokens=4000, max_turn_output_tokens=5999))
     assert limits(sim) == [1000, 4000]
     assert ran.told.reason == "max_turn_output_tokens spent"
 
@@ -178,7 +178,7 @@ def test_a_refused_first_limit_counts_as_an_attempt(most: int, sent: int) -> Non
 
 
 def test_no_attempt_begins_after_max_turn_seconds() -> None:
-    policy = Policy(max_turn_seconds=100, ceiling=CEILING)
+    policy = Policy(max_turn_seconds=100, model_max_output_tokens=CEILING)
     spent = spend(repeat("cut"), policy, seconds=40)
     assert spent.begun == [0, 40, 80]
     assert (spent.told.outcome, spent.told.reason) == (
@@ -188,34 +188,34 @@ def test_no_attempt_begins_after_max_turn_seconds() -> None:
 
 
 def test_no_wait_outlasts_max_turn_seconds() -> None:
-    policy = Policy(max_turn_seconds=100, ceiling=CEILING)
+    policy = Policy(max_turn_seconds=100, model_max_output_tokens=CEILING)
     spent = spend(repeat("cut", "429 later"), policy, seconds=20)
     # 20 s + 20 s, a wait of 50 s, 20 s: another wait would end too late.
     assert (spent.begun, spent.waits) == ([0, 20, 90], [50])
 
 
 def test_a_callers_timeout_bounds_a_call_that_is_not_streamed() -> None:
-    policy = Policy(ceiling=CEILING)
+    policy = Policy(model_max_output_tokens=CEILING)
     spent = spend(repeat("cut"), policy, stream=False, seconds=40, timeout=100)
     assert spent.begun == [0, 40, 80]
     assert spent.told.reason == "the caller's timeout is spent"
 
 
 def test_a_callers_timeout_bounds_its_waits() -> None:
-    policy = Policy(ceiling=CEILING)
+    policy = Policy(model_max_output_tokens=CEILING)
     spent = spend(repeat("cut", "429 later"), policy, stream=False, seconds=20, timeout=100)
     assert (spent.begun, spent.waits) == ([0, 20, 90], [50])
 
 
 @pytest.mark.parametrize(("stream", "timeout"), [(True, 100.0), (False, 600.0), (False, None)])
 def test_a_timeout_that_nobody_chose_bounds_nothing(stream: bool, timeout: float | None) -> None:
-    policy = Policy(ceiling=CEILING)
+    policy = Policy(model_max_output_tokens=CEILING)
     spent = spend(repeat("cut"), policy, stream=stream, seconds=250, timeout=timeout)
     assert len(spent.begun) == (4 if stream else 5)
 
 
 def test_max_attempts_counts_whatever_is_sent() -> None:
-    policy = Policy(max_attempts=4, ceiling=CEILING, max_retries=10)
+    policy = Policy(max_attempts=4, model_max_output_tokens=CEILING, max_retries=10)
     spent = spend(repeat("cut", "429"), policy)
     assert len(spent.begun) == 4
     assert spent.told.outcome is Outcome.PARTIAL

@@ -75,7 +75,7 @@ SCRIPTS: dict[str, tuple[Policy, list[Reply]]] = {
         ],
     ),
     "a call that stays cut": (
-        Policy(ceiling=LIMIT),
+        Policy(model_max_output_tokens=LIMIT),
         [Reply([Text(HALF), ToolCall("save", ARGUMENTS, cut=300)], stop="max_tokens", deltas=60)],
     ),
     "a drop": (CALM, []),
@@ -237,7 +237,7 @@ def test_a_bug_about_a_limit_we_raised_never_costs_the_callers_answer(
 ) -> None:
     with Simulator(HALF, Scenario(ceiling=ceiling)) as sim, Way(kind) as way:
         bare = way.bare(sim.url)
-        raised = Policy(initial_limit="ceiling", ceiling=50_000)
+        raised = Policy(initial_limit="ceiling", model_max_output_tokens=50_000)
 
         def once(number: int) -> int:
             sim.reset()

@@ -147,7 +147,7 @@ def test_a_healed_history_can_be_cut_and_healed() -> None:
 
 
 def test_quiet_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
-    for policy, lines in ((Policy(), 1), (Policy(quiet=True), 0)):
+    for policy, lines in ((Policy(), 1), (Policy(log_repairs=False), 0)):
         caplog.clear()
         with Simulator(answer="Yes.") as sim, caplog.at_level(logging.WARNING, "continuation"):
             run(sim, "sync", policy=policy, messages=KILLED, tools=TOOLS)

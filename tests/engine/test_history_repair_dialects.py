@@ -159,7 +159,7 @@ def test_vector_103_auto_resume_says_one_short_thing_for_the_user(dialect: str) 
 
 @EVERY
 def test_quiet_is_quiet(dialect: str, caplog: pytest.LogCaptureFixture) -> None:
-    for policy, lines in ((Policy(), 1), (Policy(quiet=True), 0)):
+    for policy, lines in ((Policy(), 1), (Policy(log_repairs=False), 0)):
         caplog.clear()
         with Simulator(answer="Yes.") as sim, caplog.at_level(logging.WARNING, "continuation"):
             ran = send(sim, dialect, history(dialect, KILLED), policy=policy)

@@ -92,7 +92,7 @@ def test_nothing_is_live_in_an_answer_that_is_not_streamed(kind: str) -> None:
     half = {"type": "tool_use", "id": "toolu_1", "name": "Write", "input": {"path": "a"}}
     body = {**opening()["message"], "content": [half], "stop_reason": "max_tokens"}
     body["usage"] = {"input_tokens": 10, "output_tokens": 1000}
-    policy = changed(Policy(ceiling=1000), {kind: "live"})
+    policy = changed(Policy(model_max_output_tokens=1000), {kind: "live"})
     raw = json.dumps(body).encode()
     driven = ask(in_turn((200, JSON, [raw], None)), policy, stream=False)
     message = Message.model_validate_json(b"".join(driven.pieces))
@@ -124,7 +124,7 @@ def test_a_half_call_of_chat_is_not_live_in_an_answer_that_is_not_streamed() -> 
     usage = {"prompt_tokens": 10, "completion_tokens": 1000, "total_tokens": 1010}
     head = {"id": "c1", "object": "chat.completion", "created": 7, "model": "m"}
     raw = json.dumps({**head, "choices": [choice], "usage": usage}).encode()
-    policy = Policy(ceiling=1000, stream_tool_calls="live")
+    policy = Policy(model_max_output_tokens=1000, stream_tool_calls="live")
     provider = in_turn((200, JSON, [raw], None))
     driven = drive_chat.chat(provider, drive_chat.asking(stream=None), policy)
     told = json.loads(b"".join(driven.pieces))["choices"][0]["message"]
@@ -191,7 +191,7 @@ def test_half_of_a_long_echo_is_no_text() -> None:
     assert choose_anchor(before) != before[20:]
     first = streamed(text_block(0, [before]), stop="max_tokens", tokens=1000)
     again = sse([opening(), *text_block(0, [before[20:50]])[:2]])
-    policy = Policy(ceiling=1000, backoff_seconds=0, max_drop_recoveries=0)
+    policy = Policy(model_max_output_tokens=1000, backoff_seconds=0, max_drop_recoveries=0)
     driven = ask(
         in_turn((200, STREAM, [first], None), (200, STREAM, [again], BrokenError())), policy
     )
@@ -230,6 +230,6 @@ def test_what_was_cut_and_not_counted_is_taken_for_all_that_its_limit_allowed() 
         chunks = [drive_chat.OPENING, *drive_chat.texts(TOLD), *drive_chat.closing("length")]
         return 200, STREAM, [drive_chat.sse(chunks)], None
 
-    policy = Policy(backoff_seconds=0, ceiling=9000, max_turn_output_tokens=5000)
+    policy = Policy(backoff_seconds=0, model_max_output_tokens=9000, max_turn_output_tokens=5000)
     drive_chat.chat(provider, drive_chat.asking(1000), policy)
     assert limits == [1000, 4000]

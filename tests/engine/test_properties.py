@@ -118,7 +118,7 @@ def request(limit: int, **changes: Any) -> dict[str, Any]:
 
 def policy(ceiling: int, **changes: Any) -> Policy:
     return Policy(
-        ceiling=ceiling,
+        model_max_output_tokens=ceiling,
         leave_limits_below=0,
         backoff_seconds=0,
         verify_stop_reason=False,

@@ -288,7 +288,7 @@ def test_configuration_goes_before_lessons_before_the_endpoint_before_the_table(
         assert asked_for(sim, Policy(models_endpoint=False)) == [1000, 128_000, 50_000]
         assert asked_for(sim, kept) == [1000, "GET", 50_000]
         assert asked_for(sim, kept) == [1000, 50_000], "learned: no need to ask"
-        assert asked_for(sim, replace(kept, ceiling=3000)) == [1000, 3000]
+        assert asked_for(sim, replace(kept, model_max_output_tokens=3000)) == [1000, 3000]
 
 
 # --- the command --------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def test_limits_tells_what_the_configuration_says(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = path.with_name("continuation.toml")
-    config.write_text('[models."claude-*"]\nceiling = 5000\nprefill = false\n')
+    config.write_text('[models."claude-*"]\nmodel_max_output_tokens = 5000\nprefill = false\n')
     rows = told(capsys, OLD)
     source = 'continuation.toml [models."claude-*"]'
     assert rows["ceiling"] == ("5,000", source)

@@ -18,7 +18,7 @@ MODEL, LIMIT = "claude-opus-5", 1000
 BEFORE = "A captain of the line wrote his log by lamplight, and then the quick brown fo"
 ECHO, REST = "and then the quick brown fo", "x jumps over the lazy dog."
 WHOLE = BEFORE + REST
-FAST = Policy(backoff_seconds=0.0, models_endpoint=False, ceiling=LIMIT)
+FAST = Policy(backoff_seconds=0.0, models_endpoint=False, model_max_output_tokens=LIMIT)
 Json = dict[str, Any]
 
 

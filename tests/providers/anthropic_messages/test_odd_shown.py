@@ -46,7 +46,7 @@ def test_a_search_that_was_cut_is_not_left_without_its_result(streamed: bool, ag
 
 
 def test_a_search_before_text_that_was_shown_is_not_told_again_behind_it() -> None:
-    policy = replace(FAST, ceiling=4 * LIMIT)
+    policy = replace(FAST, model_max_output_tokens=4 * LIMIT)
     blocks = search(), result(), text("I found it. ")
     whole = said(*blocks, write(), stop="tool_use")
     told = ask(cut(*blocks, half(write())), whole, policy=policy)
@@ -85,7 +85,7 @@ def test_an_echo_of_a_text_behind_which_it_thought_is_not_shown() -> None:
 
 @pytest.mark.parametrize("streamed", [True, False])
 def test_thinking_that_used_up_the_limit_is_no_whole_answer(streamed: bool) -> None:
-    policy = replace(FAST, ceiling=4 * LIMIT)
+    policy = replace(FAST, model_max_output_tokens=4 * LIMIT)
     lie = thought("I think", "")
     body = Answer(message(lie, tokens=LIMIT))
     first = cut(lie, stop="end_turn") if streamed else body
@@ -94,7 +94,7 @@ def test_thinking_that_used_up_the_limit_is_no_whole_answer(streamed: bool) -> N
 
 
 def test_thinking_that_a_refusal_cut_is_not_left_unsigned() -> None:
-    policy = replace(FAST, ceiling=4 * LIMIT)
+    policy = replace(FAST, model_max_output_tokens=4 * LIMIT)
     refused = said(thought("I th", ""), stop="refusal")
     told = ask(cut(thought("I think", "")), refused, policy=policy)
     assert told.message.stop_reason == "refusal"

@@ -172,7 +172,7 @@ def test_a_content_type_means_the_same_in_any_case() -> None:
         Shouting() as server,
         openai.OpenAI(base_url=f"{server.url}/v1", api_key="k", max_retries=0) as bare,
     ):
-        client = continuation.wrap(bare, config=Policy(ceiling=2000))
+        client = continuation.wrap(bare, config=Policy(model_max_output_tokens=2000))
         answer = client.chat.completions.create(model="m", max_tokens=1000, messages=GO)
         assert answer.choices[0].message.content == "One, two."
 

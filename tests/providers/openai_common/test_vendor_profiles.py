@@ -80,7 +80,7 @@ CASES = {
 }
 each = pytest.mark.parametrize("vendor", CASES)
 hows = pytest.mark.parametrize("how", ["sync", "sync-stream"])
-AT_THE_CEILING = Policy(ceiling=300, backoff_seconds=0)
+AT_THE_CEILING = Policy(model_max_output_tokens=300, backoff_seconds=0)
 
 
 def test_every_profile_has_a_case() -> None:
