@@ -1,9 +1,10 @@
-"""JSON as every dialect reads and writes it."""
+"""JSON as everybody here reads and writes it: decoding, encoding, values of unknown shape."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any, TypeGuard, cast
 
 import jiter
 
@@ -57,6 +58,12 @@ def partial(text: str) -> object:
         return parsed(text) or {}
 
 
+# --- values of unknown shape ---------------------------------------------------------------------
+#
+# JSON that somebody else wrote may hold anything anywhere. Each of these returns the value where it
+# has the shape that is asked for, and an empty one of that shape otherwise.
+
+
 def as_json(value: object) -> Json:
     """Return `value` if it is a JSON object, else an empty one."""
     return cast("Json", value) if isinstance(value, dict) else {}
@@ -73,5 +80,30 @@ def as_text(value: object) -> str:
 
 
 def as_int(value: object) -> int | None:
-    """Return `value` if it is a whole number, else `None`."""
+    """Return `value` if it is a whole number, else `None`; `True` is no number in JSON."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def mapping(value: object) -> dict[str, Any]:
+    """Return what `as_json` does, for code that reads deep into it without naming types."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def objects(value: object) -> list[dict[str, Any]]:
+    """Return the objects of a JSON array, without what else stands in it."""
+    return [item for item in as_list(value) if isinstance(item, dict)]
+
+
+def is_map(value: object) -> TypeGuard[Mapping[str, Any]]:
+    """Whether a value is a JSON object, as decoded or as a caller's own kind of mapping."""
+    return type(value) is dict or isinstance(value, Mapping)  # the first is much faster
+
+
+def is_list(value: object) -> TypeGuard[list[Any]]:
+    """Whether a value is a JSON array."""
+    return isinstance(value, list)
+
+
+def as_map(value: object) -> Mapping[str, Any]:
+    """Return `value` if it is a JSON object or any mapping, else an empty one."""
+    return value if is_map(value) else {}

@@ -1,4 +1,4 @@
-"""Output items of a Responses answer: which are calls, and what of one may be sent again."""
+"""Output items of a Responses answer: what of one may be sent again, how it is written."""
 
 from __future__ import annotations
 
@@ -9,24 +9,15 @@ from typing import Final
 from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block
 from continuation.types import Json
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, parsed
+from continuation.wire.responses_items import CALLS, is_call
 
 REFUSAL: Final = "refusal"
 PARTS: Final = frozenset({TEXT, REFUSAL})
 """Blocks that are a part of a message item; every other block is an item."""
 REASONING: Final = "thinking"
 
-TYPED: Final = {"function_call": "arguments", "custom_tool_call": "input"}
+TYPED: Final = {kind: call.text for kind, call in CALLS.items() if call.text}
 """Calls whose arguments come as text, and the field that holds it."""
-_CALLS: Final = frozenset(
-    {
-        *TYPED,
-        "local_shell_call",
-        "shell_call",
-        "apply_patch_call",
-        "computer_call",
-        "mcp_approval_request",
-    }
-)
 SERVER_ITEMS: Final = frozenset(
     {
         "web_search_call",
@@ -48,13 +39,6 @@ _PREFIXES: Final = {
 }
 """Kinds of items that are known by what they hold, so that they may have any id."""
 _RESENT: Final = PARTS | THINKING | {"web_search_call"}
-
-
-def is_call(item: Json) -> bool:
-    """Whether the caller has to run or approve it."""
-    kind = item.get("type")
-    client = item.get("execution") == "client"
-    return kind in _CALLS or (kind == "tool_search_call" and client)
 
 
 def kind_of(item: Json) -> str:
