@@ -29,15 +29,19 @@ from continuation.types import (
 Feed = Callable[[bytes], bytes]
 """Takes the next bytes of an attempt's body, returns what may be shown now; raises `Enough`."""
 
-Settle = Callable[[AttemptResult], bool]
-"""Asks the engine whether an answer that has just ended may go out as it came."""
-
 
 class MessageBuilder(Protocol):
     """One model turn as the caller gets it, built from one attempt after another."""
 
-    def first(self, head: Head, replay: ReplayBuffer, settle: Settle) -> Feed:
+    def first(self, head: Head, replay: ReplayBuffer) -> Feed:
         """Begin to read the caller's own attempt; the shell appends its bytes to `replay`."""
+        ...
+
+    def glance(self, error: BaseException | None = None) -> AttemptResult | None:
+        """The bytes of the caller's own attempt have ended, or failed with `error`.
+
+        Say how it ended, if its labels alone tell; `None`: it has to be read, which `end` does.
+        """
         ...
 
     def begin(self, resume: Resume, head: Head) -> Feed:
@@ -236,6 +240,5 @@ __all__ = [
     "MessageBuilder",
     "Mode",
     "ProviderRequest",
-    "Settle",
     "Usage",
 ]

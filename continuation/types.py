@@ -179,6 +179,21 @@ class ReplayBuffer:
     """While it is there: a chunk it accepts is text that may go out as it came, unseen."""
     due: bool = False
     """All that is unsent may go out, and is too long for one piece: see `pieces`."""
+    last: bytes = b""
+    """What the format writes behind the last event of a stream, if anything."""
+
+    def rest(self, shown: bytes) -> bytes:
+        """Give `shown` and all that is unsent. Too long for one piece, it stays, `due`."""
+        if not shown and len(self.raw) - self.sent > PIECE:
+            self.due = True
+            return b""
+        start, self.sent = self.sent, len(self.raw)
+        return shown + bytes(memoryview(self.raw)[start:])
+
+    def complete(self) -> None:
+        """The connection broke off behind a whole answer: add what it may not have brought."""
+        if not self.raw.rstrip().endswith(self.last.rstrip()):
+            self.raw += self.last
 
     def pieces(self) -> Iterator[bytes]:
         """Give what is unsent in pieces; each leaves the tape, or two of it would be in memory."""
@@ -298,8 +313,13 @@ class StreamError(Exception):
 
 
 class Enough(Exception):  # noqa: N818  (a signal, not a failure)
-    """Raised by a reader's `feed`: the attempt is over, stop reading. `show` may still be shown."""
+    """Raised by a reader's `feed`: the attempt is over. `show` may still be shown.
 
-    def __init__(self, show: bytes = b"") -> None:
+    `result` is there when the caller's own attempt said by itself how it ended: then the engine is
+    asked, before anything else is read, whether the rest of the body goes out as it comes.
+    """
+
+    def __init__(self, show: bytes = b"", result: AttemptResult | None = None) -> None:
         super().__init__()
         self.show = show
+        self.result = result

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Segment
 from continuation.answer.wire_codec import WireCodec
-from continuation.dialect import Settle
 from continuation.policy import Policy
-from continuation.types import PIECE, AttemptResult, Enough, Json, ReplayBuffer, Stop
+from continuation.types import AttemptResult, Enough, Json, ReplayBuffer, Stop
 from continuation.wire import sse as _sse
 from continuation.wire.json_values import as_json, as_text
 
@@ -80,18 +79,15 @@ class Gate:
 class FirstStream:
     """The caller's own attempt as server-sent events."""
 
-    def __init__(self, form: WireCodec, replay: ReplayBuffer, gate: Gate, settle: Settle) -> None:
+    def __init__(self, form: WireCodec, replay: ReplayBuffer, gate: Gate) -> None:
         self._form = form
         self._reader = form.reader()
         self._fast_path = form.fast_path()
         self._blank = self._fast_path.blank
         self._replay = replay
         self._gate = gate
-        self._settle = settle
         self._seen = 0
         self._sketch = Segment()
-        self.settled: AttemptResult | None = None
-        """How the answer ended, once it may go out as it came; all further bytes pass."""
 
     def feed(self, chunk: bytes) -> bytes:
         """Return what of the tape may be shown now; `chunk` is already on it."""
@@ -114,8 +110,6 @@ class FirstStream:
 
     def _feed(self, chunk: bytes) -> bytes:
         raw = self._replay.raw
-        if self.settled is not None:
-            return self._show(len(raw), chunk)
         end = len(raw)
         if not raw.endswith(self._blank):
             # Only in what is new: the event that ends an answer can be as long as the answer.
@@ -164,20 +158,20 @@ class FirstStream:
                 # No content, and it keeps the caller's connection alive.
                 shown += bytes(self._replay.raw[start : frame.end])
             if "message_stop" in kinds:
-                return shown + self._end(shown)
+                raise Enough(shown, self._result())
             if "error" in kinds:
                 raise Enough(shown)
         return shown
 
-    def finish(self) -> None:
-        """The bytes have ended: settle an answer that has said why it ends, and now is known to."""
+    def glance(self) -> AttemptResult | None:
+        """The bytes have ended: say how an answer ended that gave a reason, and now is known to."""
         sketch = self._sketch
-        if self.settled or sketch.error or sketch.reason is None:
-            return
+        if sketch.error or sketch.reason is None:
+            return None
         if self._replay.flows is None and self._replay.raw[self._seen :].strip():
-            return
-        if any(event.get("type") == "message_stop" for event in self._reader.eof()):
-            self._settles()
+            return None
+        ended = any(event.get("type") == "message_stop" for event in self._reader.eof())
+        return self._result() if ended else None
 
     def frames(self) -> list[_sse.Frame]:
         """Return all events that have come, the last one too if it lacks only its blank line."""
@@ -189,20 +183,11 @@ class FirstStream:
         else:
             self._sketch.add(event)
 
-    def _end(self, shown: bytes) -> bytes:
-        if not self._settles():
-            raise Enough(shown)
-        replay = self._replay
-        if not shown and len(replay.raw) - replay.sent > PIECE:
-            replay.due = True
-            return b""
-        return self._show(len(replay.raw), b"")
-
-    def _settles(self) -> bool:
-        """The answer has ended: whether it may go out as it came."""
+    def _result(self) -> AttemptResult:
+        """Say how the answer ended, of what was looked at."""
         form, sketch = self._form, self._sketch
         stop = form.stop_of(sketch.reason, closed=True)
-        quick = AttemptResult(
+        return AttemptResult(
             stop=Stop.END if stop is Stop.PAUSED else stop,
             raw=sketch.reason,
             id=form.identity(sketch.message),
@@ -210,6 +195,3 @@ class FirstStream:
             call=form.quick_calls(self._replay.raw, sketch),
             text=True,
         )
-        if self._settle(quick):
-            self.settled = quick
-        return self.settled is not None

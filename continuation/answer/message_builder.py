@@ -19,7 +19,7 @@ from continuation.answer.first_stream import FirstStream, Gate
 from continuation.answer.rest import show_rest
 from continuation.answer.standing import call_state, carried, stream_error, unknown_block, waiting
 from continuation.answer.wire_codec import WireCodec
-from continuation.dialect import Feed, Settle
+from continuation.dialect import Feed
 from continuation.policy import Policy
 from continuation.seams.seam import Verdict
 from continuation.types import AttemptResult, Close, Head, Json, Mode, ReplayBuffer, Resume, Stop
@@ -39,7 +39,6 @@ class MessageBuilder:
         self._set_out(unary=False)
         self._earlier = self._segment, self._showing
         self._before = 0
-        self._settle: Settle = _never
         self._usage: Json = {}
         self._lasting: Json = {}
         self._stop: str | None = None
@@ -50,14 +49,14 @@ class MessageBuilder:
 
     # --- reading ---------------------------------------------------------------------------
 
-    def first(self, head: Head, replay: ReplayBuffer, settle: Settle) -> Feed:
+    def first(self, head: Head, replay: ReplayBuffer) -> Feed:
         """Begin to read the caller's own attempt; the shell appends its bytes to `replay`."""
         self._replay = replay
         self._open(streamed=head.streamed)
         if head.streamed:
-            self._first = FirstStream(self._form, replay, Gate(self._policy), settle)
+            replay.last = self._form.last
+            self._first = FirstStream(self._form, replay, Gate(self._policy))
             return self._first.feed
-        self._settle = settle
         return _wait
 
     def _open(self, *, streamed: bool) -> None:
@@ -113,14 +112,19 @@ class MessageBuilder:
         """Return bytes that became ready for the caller when an attempt ended."""
         return self._sink.take()
 
+    def glance(self, error: BaseException | None = None) -> AttemptResult | None:
+        """Say how the caller's own attempt ended, if its labels alone tell."""
+        if self._first is not None:
+            return self._first.glance()
+        return self._form.quick_body(self._replay.raw) if error is None else None
+
     def end(self, error: BaseException | None = None) -> AttemptResult:
         """The attempt's bytes have ended: say how it stands."""
         if self._resume.mode is Mode.FIRST:
-            quick = self._end_first(error)
-            # Both lead back to the turn: a cycle would keep the answer's bytes in memory.
-            self._first, self._settle = None, _never
-            if quick is not None:
-                return quick
+            unread = self._end_first(error)
+            self._first = None
+            if unread is not None:
+                return unread
         else:
             self._end_later(error)
         stop = self._ending
@@ -174,12 +178,6 @@ class MessageBuilder:
         """Read the caller's own attempt; an ending is all there is to say of it."""
         if self._first is None:
             return self._end_body(error)
-        self._first.finish()
-        raw = self._replay.raw
-        if self._first.settled is not None:
-            if error is not None and not raw.rstrip().endswith(self._form.last.rstrip()):
-                raw += self._form.last
-            return self._first.settled
         self._sink.muted = True
         frames = self._first.frames()
         self._reading.again(frames, self._replay.sent, ended=error is None)
@@ -193,12 +191,8 @@ class MessageBuilder:
     def _end_body(self, error: BaseException | None) -> AttemptResult | None:
         if error is not None:
             return AttemptResult(stop=Stop.DROPPED, opened=False, error=error)
-        raw = self._replay.raw
-        quick = self._form.quick_body(raw)
-        if quick is not None and self._settle(quick):
-            return quick
         try:
-            self._replay_body(raw)
+            self._replay_body(self._replay.raw)
         except ValueError:  # not JSON at all: nothing of ours
             return AttemptResult(stop=Stop.END, opened=False)
         return None
@@ -344,7 +338,3 @@ class MessageBuilder:
 def _wait(chunk: bytes) -> bytes:
     """Hold a JSON body until it is whole."""
     return b""
-
-
-def _never(ending: AttemptResult) -> bool:
-    return False

@@ -11,9 +11,18 @@ from typing import Any, cast
 import httpx2
 
 from continuation.dialect import Feed
-from continuation.engine.commands import Attach, Command, Emit, Raise, Reply, Send, StreamBody
+from continuation.engine.commands import (
+    Attach,
+    Command,
+    Emit,
+    PassRest,
+    Raise,
+    Reply,
+    Send,
+    StreamBody,
+)
 from continuation.engine.turn import Turn
-from continuation.types import Enough, Head, Outcome, Outgoing
+from continuation.types import AttemptResult, Enough, Head, Outcome, Outgoing
 
 logger = logging.getLogger("continuation")
 
@@ -44,6 +53,8 @@ class Session:
         self._turn = turn
         self._script = turn.run()
         self._reply: Reply = None
+        # What the engine has asked for already, when an answer ended within its body.
+        self._asked: Command | None = None
         self._request = request
         # As they are now: auth and hooks put theirs in anew, on each attempt.
         self._headers, self._jar = _unsent(request, jar)
@@ -69,8 +80,9 @@ class Session:
             self._left = self._closed
             return None
         reply, self._reply = self._reply, None
+        asked, self._asked = self._asked, None
         try:
-            command = self._script.send(reply)
+            command = asked or self._script.send(reply)
         except StopIteration:
             return None
         except Exception as bug:
@@ -100,26 +112,41 @@ class Session:
 
         def take(chunk: bytes) -> bytes:
             nonlocal feed, raw
+            shown = b""
             try:
-                if raw is not None:
-                    raw += chunk
-                    if (flows := replay.flows) is not None and flows(chunk):
-                        replay.sent = len(raw)
-                        return chunk
-                shown = feed(chunk)
-            except Enough as enough:
-                self._over = True
-                shown = enough.show
+                try:
+                    if raw is not None:
+                        raw += chunk
+                        if (flows := replay.flows) is not None and flows(chunk):
+                            replay.sent = len(raw)
+                            return chunk
+                    shown = feed(chunk)
+                except Enough as enough:
+                    shown = enough.show
+                    self._over = enough.result is None or not self._may_pass(enough.result)
+                    if not self._over:
+                        replay.flows, shown = _anything, replay.rest(shown)
             except Exception as bug:
                 # The caller's own attempt goes on as it comes; of a later one we know no more.
                 self._over = raw is None
                 feed, raw = _as_it_came, None
-                return self._break(bug)
+                return shown + self._break(bug)
             if shown and raw is None:
                 self._closing = replay.closing
             return shown
 
         return take
+
+    def _may_pass(self, result: AttemptResult) -> bool:
+        """Tell the engine how an answer ended whose body is still open; whether the rest passes."""
+        try:
+            command = self._script.send(result)
+        except StopIteration:  # closed meanwhile
+            return False
+        if isinstance(command, PassRest):
+            return True
+        self._asked = command
+        return False
 
     def _fail(self, error: Exception) -> None:
         """Note that a response broke off; what a close brought about goes to who reads on."""
@@ -243,6 +270,10 @@ class Session:
 
 def _as_it_came(chunk: bytes) -> bytes:
     return chunk
+
+
+def _anything(chunk: bytes) -> bool:
+    return True
 
 
 def _unsent(

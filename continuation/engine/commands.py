@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from continuation.dialect import Feed
-from continuation.types import Head, Outgoing, ReplayBuffer
+from continuation.types import AttemptResult, Head, Outgoing, ReplayBuffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,23 @@ class Read:
 class StreamBody:
     """Pass the live response's bytes through `feed`, show what it returns.
 
-    Reply: `None` at the end of the bytes or at `Enough`, else the exception they ended with.
+    Reply: `None` at the end of the bytes or at `Enough`, else the exception they ended with; or, of
+    an `Enough` that says how the answer ended, that result. Then the body is still open: it is read
+    on if `PassRest` is the next command, and closed before any other.
     """
 
     feed: Feed
     replay: ReplayBuffer | None = None
     """Where the shell notes the bytes first; only for the caller's own attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassRest:
+    """The first answer is whole: what is held of it goes out, and the rest of its body, unseen.
+
+    It is read to its end, so that its connection can be used again. Reply: `None`, or the exception
+    that the bytes ended with.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +78,8 @@ class Raise:
     error: BaseException
 
 
-Command: TypeAlias = Send | Read | StreamBody | Emit | Wait | Attach | PassThrough | Raise
-Reply: TypeAlias = "Head | bytes | BaseException | None"
+Command: TypeAlias = (
+    Send | Read | StreamBody | PassRest | Emit | Wait | Attach | PassThrough | Raise
+)
+Reply: TypeAlias = "Head | bytes | AttemptResult | BaseException | None"
 Script: TypeAlias = Generator[Command, Reply, None]

@@ -34,6 +34,7 @@ from continuation.engine.commands import (
     Attach,
     Command,
     Emit,
+    PassRest,
     PassThrough,
     Raise,
     Reply,
@@ -95,7 +96,6 @@ class Turn:
         self._call: ProviderRequest
         self._answer: MessageBuilder
         self._mode = Mode.FIRST
-        self._settled = False
         self._broke: BaseException | None = None
         """What ended the caller's own attempt, if that broke off."""
         self._adopt("")
@@ -145,10 +145,19 @@ class Turn:
             yield PassThrough()
             return
         yield Attach()
-        error = yield StreamBody(self._answer.first(head, self.replay, self._settle), self.replay)
-        self._broke = error if isinstance(error, BaseException) else None
+        reply = yield StreamBody(self._answer.first(head, self.replay), self.replay)
+        error = reply if isinstance(reply, BaseException) else None
+        quick = reply if isinstance(reply, AttemptResult) else self._answer.glance(error)
+        if quick is not None and self._accepted(quick):
+            if reply is quick:
+                reply = yield PassRest()
+            if isinstance(reply, BaseException):
+                self.replay.complete()
+            yield from map(Emit, self.replay.pieces())
+            return
+        self._broke = error
         ending = self._ended(error)
-        while not self._settled:
+        while True:
             yield Emit(self._answer.take())
             if ending.stop is Stop.LENGTH:
                 yield from self._attempts.ask_ceiling(self._call)
@@ -158,7 +167,6 @@ class Turn:
                 yield from self._close(decision, decision.outcome, ending)
                 return
             ending = yield from self._go_on(decision.action, ending)
-        yield from map(Emit, self.replay.pieces())
 
     def _open_first(self) -> Generator[Command, Reply, Head | None]:
         """Send the caller's request; `None` when its answer is to be handed over as it is."""
@@ -192,11 +200,10 @@ class Turn:
         self.recorder.finish(Outcome.UNTOUCHED, reason)
         return None
 
-    def _settle(self, ending: AttemptResult) -> bool:
+    def _accepted(self, ending: AttemptResult) -> bool:
         """Whether the first answer may go out as it came; then the report is written now."""
         if evidence.suspect(ending, self._doubted) or not evidence.passes(ending):
             return False
-        self._settled = True
         self._attempts.record(ending)
         decision = decide(Situation(stop=ending.stop, text=ending.text, call=ending.call))
         self.recorder.rows.append(decision.row)
@@ -209,11 +216,9 @@ class Turn:
         """The limit at which a normal end deserves a look."""
         return self._budget.limit if self._policy.verify_stop_reason else None
 
-    def _ended(self, error: Reply) -> AttemptResult:
+    def _ended(self, error: BaseException | None) -> AttemptResult:
         """Take in how the attempt's bytes ended."""
-        ending = self._answer.end(error if isinstance(error, BaseException) else None)
-        if self._settled:
-            return ending
+        ending = self._answer.end(error)
         ending = evidence.judged(
             ending, self._answer, self._doubted, structured=self._call.structured
         )
@@ -403,7 +408,7 @@ class Turn:
         joins = resume(opened.way)
         self._mode, self._answer, self._budget.limit = joins.mode, answer, opened.limit
         error = yield StreamBody(self._timed(answer.begin(joins, opened.head)))
-        return self._ended(error)
+        return self._ended(error if isinstance(error, BaseException) else None)
 
     def _timed(self, feed: Feed) -> Feed:
         """Stop reading once the caller's time is up."""

@@ -10,8 +10,7 @@ import re
 
 from continuation.answer.first_stream import FirstStream, Gate
 from continuation.answer.wire_codec import WireCodec
-from continuation.dialect import Settle
-from continuation.types import Enough, ReplayBuffer
+from continuation.types import AttemptResult, Enough, ReplayBuffer
 from continuation.wire.sse import Frame
 
 _OPENING = re.compile(rb"\s*\[")
@@ -68,13 +67,11 @@ class Elements:
 class FirstArray(FirstStream):
     """The caller's own attempt as an array."""
 
-    def __init__(self, form: WireCodec, replay: ReplayBuffer, gate: Gate, settle: Settle) -> None:
-        super().__init__(form, replay, gate, settle)
+    def __init__(self, form: WireCodec, replay: ReplayBuffer, gate: Gate) -> None:
+        super().__init__(form, replay, gate)
         self._elements = Elements(replay.raw)
 
     def _feed(self, chunk: bytes) -> bytes:
-        if self.settled is not None:
-            return self._show(len(self._replay.raw), chunk)
         try:
             shown = self._read(self._elements.more())
         except Enough as enough:
@@ -83,10 +80,9 @@ class FirstArray(FirstStream):
             self._seen = len(self._replay.raw)
         return shown
 
-    def finish(self) -> None:
+    def glance(self) -> AttemptResult | None:
         """Without its last bracket the array is no JSON: such an end has to be written."""
-        if self._elements.closed:
-            super().finish()
+        return super().glance() if self._elements.closed else None
 
     def frames(self) -> list[Frame]:
         """Return all elements that have come."""

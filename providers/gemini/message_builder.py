@@ -5,7 +5,7 @@ from __future__ import annotations
 from continuation.answer.blocks import THINKING, TOOL_CALL
 from continuation.answer.first_stream import Gate
 from continuation.answer.message_builder import MessageBuilder
-from continuation.dialect import Feed, Settle
+from continuation.dialect import Feed
 from continuation.policy import Policy
 from continuation.providers.gemini.array import FirstArray, is_array
 from continuation.providers.gemini.format import GeminiForm
@@ -27,23 +27,23 @@ class GeminiMessageBuilder(MessageBuilder):
         """Characters of the segment that earlier hops said."""
         self._beside: list[Json] = []
 
-    def first(self, head: Head, replay: ReplayBuffer, settle: Settle) -> Feed:
-        feed = super().first(head, replay, settle)
+    def first(self, head: Head, replay: ReplayBuffer) -> Feed:
+        feed = super().first(head, replay)
         if head.streamed:
             return feed
 
         def look(chunk: bytes) -> bytes:
             if self._first is None and is_array(replay.raw):
-                self._begin_array(replay, settle)
+                self._begin_array(replay)
             return feed(chunk) if self._first is None else self._first.feed(chunk)
 
         return look
 
-    def _begin_array(self, replay: ReplayBuffer, settle: Settle) -> None:
+    def _begin_array(self, replay: ReplayBuffer) -> None:
         """What comes is no body to wait for: its elements flow like events."""
         self._gemini.array = True
         self._open(streamed=True)
-        self._first = FirstArray(self._form, replay, Gate(self._policy), settle)
+        self._first = FirstArray(self._form, replay, Gate(self._policy))
 
     def begin(self, resume: Resume, head: Head) -> Feed:
         hops = resume.mode is Mode.NATIVE_CONTINUATION

@@ -63,7 +63,7 @@ def drive(wire: Wire, attempts: Sequence[Sequence[bytes]], *, streamed: bool) ->
             reply = STREAM if streamed or len(driven.seconds) > 1 else JSON
             begun = time.thread_time()
         elif isinstance(command, StreamBody):
-            _relay(command, chunks, driven.shown)
+            reply = _relay(command, chunks, driven.shown)
         elif isinstance(command, Emit):
             driven.shown.append(command.data)
     driven.seconds = [*driven.seconds[1:], time.thread_time() - begun]
@@ -78,7 +78,7 @@ def _next(script: Script, reply: Reply) -> Command | None:
         return None
 
 
-def _relay(relay: StreamBody, chunks: Sequence[bytes], shown: list[bytes]) -> None:
+def _relay(relay: StreamBody, chunks: Sequence[bytes], shown: list[bytes]) -> Reply:
     feed, raw = relay.feed, relay.replay.raw if relay.replay is not None else None
     try:
         for chunk in chunks:
@@ -87,3 +87,5 @@ def _relay(relay: StreamBody, chunks: Sequence[bytes], shown: list[bytes]) -> No
             shown.append(feed(chunk))
     except Enough as enough:
         shown.append(enough.show)
+        return enough.result
+    return None

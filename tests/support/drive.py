@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from continuation import Event, Policy, Report
 from continuation.engine.commands import (
     Emit,
+    PassRest,
     PassThrough,
     Raise,
     Read,
@@ -102,6 +103,7 @@ def drive(
     script = turn.run()
     reply: Reply = None
     live: Answered = (0, {}, [], None)
+    body = iter(live[2])
     while True:
         try:
             command = script.send(reply)
@@ -109,20 +111,21 @@ def drive(
             break
         reply = None
         if isinstance(command, Send):
-            body = request if command.outgoing is None else _body(command.outgoing.body)
-            driven.requests.append(body)
-            live = provider(body) if body else (404, {}, [], None)
-            reply = Head(live[0], live[1])
+            sent = request if command.outgoing is None else _body(command.outgoing.body)
+            driven.requests.append(sent)
+            live = provider(sent) if sent else (404, {}, [], None)
+            body, reply = iter(live[2]), Head(live[0], live[1])
         elif isinstance(command, Read):
             reply = b"".join(live[2])
         elif isinstance(command, StreamBody):
-            reply = _relay(command, live, driven)
+            reply = _relay(command, body, driven, live[3])
+        elif isinstance(command, (PassRest, PassThrough)):
+            driven.pieces += [*turn.replay.pieces(), *body]
+            reply = live[3]
         elif isinstance(command, Emit):
             driven.pieces.append(command.data)
         elif isinstance(command, Wait):
             driven.waits.append(command.seconds)
-        elif isinstance(command, PassThrough):
-            driven.pieces += live[2]
         elif isinstance(command, Raise):
             driven.error = command.error
             break
@@ -134,16 +137,18 @@ def _body(raw: bytes) -> dict[str, Any]:
     return json.loads(raw) if raw else {}
 
 
-def _relay(relay: StreamBody, live: Answered, driven: Driven) -> Reply:
-    for chunk in live[2]:
+def _relay(
+    relay: StreamBody, body: Iterator[bytes], driven: Driven, error: Exception | None
+) -> Reply:
+    for chunk in body:
         if relay.replay is not None:
             relay.replay.raw += chunk
         try:
             driven.pieces.append(relay.feed(chunk))
         except Enough as enough:
             driven.pieces.append(enough.show)
-            return None
-    return live[3]
+            return enough.result
+    return error
 
 
 # --- a provider in small ------------------------------------------------------------------------

@@ -88,8 +88,8 @@ def _relay(relay: StreamBody, live: Answered) -> Reply:
             relay.replay.raw += chunk
         try:
             relay.feed(chunk)
-        except Enough:
-            return None
+        except Enough as enough:
+            return enough.result
     return live[3]
 
 
