@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from support.chains_helpers import items, said
+from support.examples import examples
 from support.notation import Json
 
 from continuation.chains import ChainLost, Chains, MemoryStore, SqliteStore, Store
@@ -227,9 +228,8 @@ def _without(line: str, calls: set[str]) -> str:
 
 
 _FEW = settings(
-    max_examples=30,
+    max_examples=examples(30),
     stateful_step_count=15,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
 TestConversation = Conversation.TestCase

@@ -9,6 +9,7 @@ import anthropic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.rig import FAST, HOWS, NEW, How, ask, limits, run
 from support.spending import ERRORS, LIMIT, repeat, spend
 
@@ -48,7 +49,7 @@ POLICIES = st.builds(
     stream=st.booleans(),
     seconds=st.floats(0, 300),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 def test_no_policy_and_no_provider_makes_a_turn_pass_its_bounds(
     policy: Policy, moves: Sequence[str], stream: bool, seconds: float
 ) -> None:
@@ -62,7 +63,7 @@ def test_no_policy_and_no_provider_makes_a_turn_pass_its_bounds(
 
 
 @given(moves=st.lists(st.sampled_from(MOVES), min_size=1, max_size=30), stream=st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 def test_the_defaults_are_bounded_as_the_page_on_tuning_says(
     moves: Sequence[str], stream: bool
 ) -> None:

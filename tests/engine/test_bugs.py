@@ -80,8 +80,8 @@ SCRIPTS: dict[str, tuple[Policy, list[Reply]]] = {
     ),
     "a drop": (CALM, []),
 }
-MOST = 50
-"""More calls than these are sampled."""
+MOST = pytest.mark.parametrize("most", [5, pytest.param(50, marks=pytest.mark.slow)])
+"""Of a turn's calls as many are sampled, from all over it."""
 
 
 class BugError(Exception):
@@ -150,16 +150,17 @@ def assert_sound(message: Message, script: list[Reply]) -> None:
             assert message.stop_reason == "max_tokens"
 
 
-def sampled(total: int) -> list[int]:
+def sampled(total: int, most: int) -> list[int]:
     """Return some calls from all over a turn, and the last ones, where all has been said."""
-    return sorted({*range(1, total + 1, max(1, total // MOST)), *range(total - 5, total + 1)})
+    return sorted({*range(1, total + 1, max(1, total // most)), *range(total - 5, total + 1)})
 
 
 @both
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("name", SCRIPTS)
+@MOST
 def test_a_bug_at_any_call_costs_the_healing_and_no_more(
-    kind: Any, streamed: bool, name: str
+    kind: Any, streamed: bool, name: str, most: int
 ) -> None:
     policy, script = SCRIPTS[name]
     if name == "a drop" and not streamed:
@@ -188,7 +189,7 @@ def test_a_bug_at_any_call_costs_the_healing_and_no_more(
 
         total = len(once(0))
         assert total > 20
-        for number in sampled(total):
+        for number in sampled(total, most):
             try:
                 called = once(number)
             except BaseException as error:
@@ -232,8 +233,9 @@ def test_a_bug_after_a_request_that_failed_sends_no_second_one(kind: Any) -> Non
 
 @both
 @pytest.mark.parametrize("ceiling", [50_000, 5_000], ids=["taken", "refused"])
+@MOST
 def test_a_bug_about_a_limit_we_raised_never_costs_the_callers_answer(
-    kind: Any, ceiling: int
+    kind: Any, ceiling: int, most: int
 ) -> None:
     with Simulator(HALF, Scenario(ceiling=ceiling)) as sim, Way(kind) as way:
         bare = way.bare(sim.url)
@@ -248,5 +250,5 @@ def test_a_bug_about_a_limit_we_raised_never_costs_the_callers_answer(
             assert [post.status for post in sim.posts].count(200) == 1
             return len(called)
 
-        for number in sampled(once(0)):
+        for number in sampled(once(0), most):
             once(number)

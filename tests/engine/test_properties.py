@@ -22,6 +22,7 @@ from support.drive import (
     sse,
     text_block,
 )
+from support.examples import examples
 
 from continuation import Policy
 from continuation.prompts import looks_like_recovery_prompt
@@ -146,7 +147,7 @@ texts = st.one_of(
     piece=st.integers(1, 9),
     obeys=st.booleans(),
 )
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250))
 @example(
     text="aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
     limit=9,
@@ -194,7 +195,7 @@ def test_what_was_streamed_is_the_final_text_and_a_prefix_of_the_truth(
     recoveries=st.integers(0, 4),
     obeys=st.booleans(),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 def test_a_whole_answer_is_the_streamed_one(
     text: str, limit: int, raised: int, recoveries: int, obeys: bool
 ) -> None:
@@ -224,7 +225,7 @@ def test_a_whole_answer_is_the_streamed_one(
     stream=st.booleans(),
     kept=st.sampled_from(["explain", "drop", "retry_smaller"]),
 )
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250))
 def test_a_cut_call_is_never_presented_as_a_whole_one(
     text: str,
     content: str,

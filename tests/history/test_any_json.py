@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.damage import FIELDS
+from support.examples import examples
 from support.notation import DIALECTS, Json
 
 from continuation.history import RepairPolicy, repair, unanswered_tool_calls, validate
@@ -54,20 +55,17 @@ _BODIES = st.lists(_shaped() | _JSON, max_size=6)
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("strict", [False, True])
-def test_any_list_of_json_is_repaired(dialect: str, strict: bool) -> None:
-    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(_BODIES)
-    def check(messages: list[Any]) -> None:
-        body = {FIELDS[dialect]: messages}
-        before = json.dumps(body)
-        policy = RepairPolicy(strict=strict, live=not strict)
-        repaired = repair(body, dialect, policy=policy)
-        assert json.dumps(body) == before
-        assert validate(repaired.body, dialect, strict=strict, live=not strict) == []
-        assert repair(repaired.body, dialect, policy=policy).body is repaired.body
-        unanswered_tool_calls(body, dialect)
-
-    check()
+@settings(max_examples=examples(150), suppress_health_check=list(HealthCheck))
+@given(messages=_BODIES)
+def test_any_list_of_json_is_repaired(dialect: str, strict: bool, messages: list[Any]) -> None:
+    body = {FIELDS[dialect]: messages}
+    before = json.dumps(body)
+    policy = RepairPolicy(strict=strict, live=not strict)
+    repaired = repair(body, dialect, policy=policy)
+    assert json.dumps(body) == before
+    assert validate(repaired.body, dialect, strict=strict, live=not strict) == []
+    assert repair(repaired.body, dialect, policy=policy).body is repaired.body
+    unanswered_tool_calls(body, dialect)
 
 
 @given(_BODIES, st.dictionaries(_KEYS, _JSON, max_size=2))

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.damage import broken, lines, sure_results, texts
+from support.examples import examples
 from support.notation import DIALECTS, Json, write
 
 from continuation.history import RepairPolicy, api, repair, validate
 
-_MANY = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_MANY = settings(max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow])
 _POLICIES = st.builds(
     RepairPolicy,
     strict=st.booleans(),
@@ -144,6 +145,7 @@ def test_whatever_the_request_says_besides_a_repair_ends_valid(
     assert not texts(body, dialect) - texts(dict(repaired.body), dialect)
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("damaged", [False, True])
 def test_what_a_glance_calls_clean_the_full_check_calls_clean(
     damaged: bool,
@@ -163,4 +165,4 @@ def test_what_a_glance_calls_clean_the_full_check_calls_clean(
             assert list(api._check(api._read(grammar, body, context))) == []
 
     compare()
-    assert clean > 20
+    assert clean > (20 if examples(200) >= 200 else 0)

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from continuation.seams.seam import Seam, SeamKind, Verdict, choose_anchor, is_loop, join
 
@@ -49,7 +50,6 @@ def stream(before: str, after: str, cuts: list[int], **options: object) -> tuple
 
 
 @given(st.text(max_size=200), st.integers(0, 200))
-@settings(deadline=None)
 def test_an_exact_continuation_is_a_concatenation_for_any_text_and_cut(text: str, at: int) -> None:
     at = min(at, len(text))
     before, after = text[:at], text[at:]
@@ -63,7 +63,7 @@ def test_an_exact_continuation_is_a_concatenation_for_any_text_and_cut(text: str
     st.integers(1, 900),
     st.sampled_from([None, 0, 5, 40, 180]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 def test_an_exact_continuation_of_real_text_is_a_concatenation(
     text: str, at: int, size: int | None
 ) -> None:
@@ -86,7 +86,7 @@ UNITS = st.one_of(
 
 
 @given(UNITS, st.integers(2, 60), st.integers(0, 1500))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 def test_a_periodic_text_loses_nothing_wherever_it_is_cut(unit: str, times: int, at: int) -> None:
     text = unit * times
     at = min(at, len(text))
@@ -122,7 +122,7 @@ def test_a_periodic_text_loses_nothing_wherever_it_is_cut(unit: str, times: int,
     st.lists(st.integers(0, 3000), max_size=12),
     st.booleans(),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 def test_a_stream_gives_what_the_whole_gives_for_every_chunking(
     before: str, parts: list[str], cuts: list[int], asked: bool
 ) -> None:

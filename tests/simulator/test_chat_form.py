@@ -20,6 +20,7 @@ from support.chat_helpers import (
     refused,
     said,
 )
+from support.examples import examples
 
 from continuation.simulator import Scenario, Simulator
 from continuation.simulator.openai_chat.vendors import VENDORS
@@ -286,7 +287,7 @@ def line() -> Iterator[httpx2.Client]:
         yield client
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     vendor=st.sampled_from(sorted(VENDORS)),
     model=st.sampled_from([MODEL, REASONING, "deepseek-reasoner", "someones-own"]),

@@ -13,6 +13,7 @@ from google.genai import errors, types
 from google.oauth2.credentials import Credentials
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from continuation.limits import ModelLimits
 from continuation.simulator import Raw, Reply, Scenario, Simulator, Text, Thinking, ToolCall
@@ -947,7 +948,7 @@ SETTINGS = st.dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     path=st.sampled_from(["/v1/models", "/v1beta1/publishers/google/models"]),
     name=st.sampled_from([MODEL, OLD, LONG, "someones-own"]),

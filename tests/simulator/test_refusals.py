@@ -9,6 +9,7 @@ import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.simulator_helpers import (
     ANSWER,
     BINDING,
@@ -138,7 +139,7 @@ TURNS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     model=st.sampled_from([MODEL, OLD, BINDING, "someones-own"]),
     turns=st.lists(TURNS, max_size=3),

@@ -13,6 +13,7 @@ import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.simulator_helpers import (
     ANSWER,
     GO,
@@ -171,7 +172,7 @@ def test_the_window_ends_an_answer_for_its_own_reason() -> None:
     assert message.usage.input_tokens + message.usage.output_tokens == 100
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(
     answer=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=300),
     limit=st.integers(20, 60),

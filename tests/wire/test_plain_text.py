@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from continuation.answer.wire_codec import Reader
 from continuation.providers.gemini.reader import GeminiReader
@@ -284,19 +285,19 @@ def _chat_reader() -> Reader:
 
 
 @given(streams(chat))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 def test_chat_chunks_are_told_as_they_would_have_been(frames: list[Frame]) -> None:
     check(_chat_reader, frames)
 
 
 @given(streams(usually(responses, announced)))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 def test_responses_events_are_told_as_they_would_have_been(frames: list[Frame]) -> None:
     check(lambda: ResponsesReader({"f"}), frames)
 
 
 @given(streams(gemini))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 def test_gemini_chunks_are_told_as_they_would_have_been(frames: list[Frame]) -> None:
     check(lambda: GeminiReader(64), frames)
 

@@ -20,6 +20,7 @@ from support.drive import (
     sse,
     text_block,
 )
+from support.examples import examples
 
 from continuation.wire import sse as _sse
 
@@ -122,7 +123,7 @@ def test_pings_are_never_held() -> None:
 
 
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=6))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_frames_do_not_depend_on_the_split(raw: bytes, cuts: list[int]) -> None:
     raw = raw.replace(b"\x00", b"\n").replace(b"\x01", b"\r")
     buffer, seen, found = bytearray(), 0, list[tuple[str, bytes]]()

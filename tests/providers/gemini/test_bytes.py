@@ -25,6 +25,7 @@ from support.drive_gemini import (
     sse,
     text,
 )
+from support.examples import examples
 
 from continuation.policy import Policy
 from continuation.types import Outcome
@@ -92,7 +93,7 @@ CHUNKS = st.lists(
 
 
 @given(CHUNKS, st.lists(st.integers(0, 2000), max_size=5), st.sampled_from(ENDS))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 def test_nothing_of_an_uncut_stream_is_changed_or_lost(
     chunks: list[Chunk], cuts: list[int], newline: str
 ) -> None:
@@ -104,7 +105,7 @@ def test_nothing_of_an_uncut_stream_is_changed_or_lost(
 
 
 @given(CHUNKS, st.lists(st.integers(0, 2000), max_size=4))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 def test_of_a_cut_stream_every_split_shows_the_same(chunks: list[Chunk], cuts: list[int]) -> None:
     raw, rest = sse([*chunks, CUT]), sse(CALL_WHOLE)
     attempts = [[rest], [rest], [rest], [rest]]

@@ -22,6 +22,7 @@ from support.drive_chat import (
     sse,
     texts,
 )
+from support.examples import examples
 
 from continuation import Policy
 from continuation.prompts import looks_like_recovery_prompt
@@ -132,7 +133,7 @@ breaks = st.dictionaries(st.integers(1, 4), st.integers(120, 2500), max_size=3)
     inline=st.booleans(),
     counted=st.booleans(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 def test_what_was_streamed_is_the_final_text_and_a_prefix_of_the_truth(
     text: str,
     limit: int,
@@ -180,7 +181,7 @@ def test_what_was_streamed_is_the_final_text_and_a_prefix_of_the_truth(
     raised=st.integers(0, 80),
     recoveries=st.integers(0, 4),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 def test_a_whole_answer_is_the_streamed_one(
     text: str, limit: int, raised: int, recoveries: int
 ) -> None:
@@ -211,7 +212,7 @@ def test_a_whole_answer_is_the_streamed_one(
     stream=st.booleans(),
     kept=st.sampled_from(["explain", "drop", "retry_smaller"]),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 def test_a_cut_call_is_never_presented_as_a_whole_one(
     text: str,
     contents: list[str],

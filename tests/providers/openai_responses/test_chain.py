@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.canned import Answer, Canned
+from support.examples import examples
 from support.rig_responses import FAST, GO, MODEL, posts
 
 import continuation
@@ -387,8 +388,7 @@ def script(kind: str, number: int) -> tuple[list[Reply], int]:
 
 @given(steps=STEPS, chained=st.booleans())
 @settings(
-    max_examples=25,
-    deadline=None,
+    max_examples=examples(25),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_any_interleaving_gives_requests_that_the_server_accepts(
