@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.metadata import entry_points
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from continuation.dialect import Dialect
+if TYPE_CHECKING:
+    from continuation.dialect import Dialect
 
 BUILT_IN = {
     "anthropic": "continuation.providers.anthropic_messages",
@@ -23,6 +24,8 @@ GROUP = "continuation.providers"
 @cache
 def dialects() -> tuple[Dialect, ...]:
     """Return all dialects: built-in ones first, then those of the entry-point group."""
+    from importlib.metadata import entry_points  # slow to import, and `config` imports this module
+
     found = {name: importlib.import_module(path).DIALECT for name, path in BUILT_IN.items()}
     for point in entry_points(group=GROUP):
         if point.name not in found:
@@ -32,3 +35,12 @@ def dialects() -> tuple[Dialect, ...]:
                 error.add_note(f"while loading the dialect {point.name!r} of {point.value!r}")
                 raise
     return tuple(cast("Dialect", dialect) for dialect in found.values())
+
+
+def server_mistakes(settings: Mapping[str, object]) -> Iterator[ValueError]:
+    """Yield what is wrong with the settings of a `[vendors.NAME]` table, key by key.
+
+    Those who read them say so; they are imported by name, once there is such a table.
+    """
+    readers = importlib.import_module("continuation.providers.openai_common.vendors")
+    return cast("Iterator[ValueError]", readers.mistakes(settings))

@@ -38,7 +38,6 @@ ROOMS: dict[str, set[str]] = {
 }
 DEBTS = {
     "continuation.attach.google_chats": "joins parts by Gemini's own rules",
-    "continuation.config.vendors": "asks the vendors' reader about a table",
 }
 SDKS = {"anthropic", "openai", "google"}
 TRANSPORT = {"httpx2", "anyio"}

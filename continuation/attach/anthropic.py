@@ -7,22 +7,13 @@ from typing import Any
 
 import httpx2
 
-from continuation.attach.common import (
-    ClientT,
-    Healing,
-    Unsupported,
-    check_version,
-    classes,
-    copied,
-    owner_of,
-)
+from continuation.attach.common import ClientT, Healing, Unsupported, check_client, owner_of
 
 PACKAGE = "anthropic"
 SUPPORTED = (
     "anthropic.Anthropic, AsyncAnthropic, AnthropicVertex, AsyncAnthropicVertex, "
     "AnthropicFoundry, AsyncAnthropicFoundry (anthropic >= 2)"
 )
-_OLDEST = 2
 # These sign or rewrite each request after the SDK has built it, over its body or for one attempt
 # only; a later attempt of ours would go out unsigned or wrongly signed.
 _REFUSED = {
@@ -38,26 +29,14 @@ _CREDENTIALS = {"api_key", "auth_token", "credentials", "config", "profile"}
 
 def attach(client: ClientT, healing: Healing) -> ClientT:
     """Return a copy whose answers come back whole; raise `Unsupported` if there cannot be one."""
-    check_version(PACKAGE, _OLDEST)
-    _refuse(client)
-    inner = getattr(client, "_client", None)
-    if healing.settled(inner):
-        return client
-    wrapped = copied(client, healing.client(inner))
-    if getattr(wrapped, "credentials", None) is not None:
+    check_client(client, PACKAGE, 2, {"Anthropic", "AnthropicVertex"}, _REFUSED)
+    if owner_of(client, "_prepare_request") not in _HARMLESS:
+        message = "it prepares requests in a way of its own, as one that signs them does"
+        raise Unsupported(message)
+    wrapped = healing.copy(client)
+    if wrapped is not client and getattr(wrapped, "credentials", None) is not None:
         _lend(wrapped)
     return wrapped
-
-
-def _refuse(client: object) -> None:
-    names = {name.removeprefix("Async") for name in classes(client, PACKAGE)}
-    why = next((why for name, why in _REFUSED.items() if name in names), None)
-    if why is None and not names & {"Anthropic", "AnthropicVertex"}:
-        why = "it is no client"
-    if why is None and owner_of(client, "_prepare_request") not in _HARMLESS:
-        why = "it prepares requests in a way of its own, as one that signs them does"
-    if why is not None:
-        raise Unsupported(why)
 
 
 def _lend(wrapped: Any) -> None:

@@ -1,27 +1,18 @@
-"""Where we hook in: HTTP clients of ours, and SDK clients around them. `wrap.py` is the door."""
+"""Where we hook in: HTTP clients of ours, and SDK clients around them. `doors.py` is the door."""
 
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import httpx2
 
-from continuation.attach import (
-    anthropic as _attach_anthropic,
-)
-from continuation.attach import (
-    google as _attach_google,
-)
-from continuation.attach import (
-    openai as _attach_openai,
-)
+from continuation.attach import anthropic, google, openai
 from continuation.attach.common import ClientT, Healing, Unsupported, classes, name_of
-from continuation.attach.http import AsyncHealingClient, HealingClient
-from continuation.config import Source
-from continuation.reports.report import OnEvent
 
-_FAMILIES = (_attach_anthropic, _attach_openai, _attach_google)
+HttpT = TypeVar("HttpT", httpx2.Client, httpx2.AsyncClient)
+
+_FAMILIES = (anthropic, openai, google)
 SUPPORTED = "; ".join(family.SUPPORTED for family in _FAMILIES)
 # What the SDKs give the HTTP clients they make themselves.
 _DEFAULTS: dict[str, Any] = {
@@ -31,59 +22,30 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def wrap(
-    client: ClientT,
-    *,
-    config: Source = None,
-    on_event: OnEvent | None = None,
-) -> ClientT:
-    """Return an SDK client that sends through HTTP clients of ours; see `wrap.wrap`."""
+def wrapped(client: ClientT, healing: Healing) -> ClientT:
+    """Return an SDK client that sends through HTTP clients of ours; see `doors.wrap`."""
     try:
         for family in _FAMILIES:
             if classes(client, family.PACKAGE):
-                wrapped: ClientT = family.attach(client, Healing(config, on_event))
-                return wrapped
+                served: ClientT = family.attach(client, healing)
+                return served
         raise Unsupported(_stranger(client))
     except Unsupported as reason:
         message = f"cannot wrap {_described(client)}: {reason}; supported: {SUPPORTED}"
         raise TypeError(message) from reason.__cause__
 
 
-def http_client(
-    client: httpx2.Client | None = None,
-    *,
-    config: Source = None,
-    on_event: OnEvent | None = None,
-) -> httpx2.Client:
-    """Return an HTTP client of ours; see `wrap.http_client`."""
-    _check_http(client, httpx2.Client)
-    healing = Healing(config, on_event)
+def standing_for(client: HttpT | None, kind: type[HttpT], healing: Healing) -> HttpT:
+    """Return an HTTP client of ours; see `doors.http_client`."""
     if client is None:
-        return HealingClient(httpx2.Client(**_DEFAULTS), healing.engine, owned=True)
-    return client if healing.settled(client) else cast("httpx2.Client", healing.client(client))
-
-
-def async_http_client(
-    client: httpx2.AsyncClient | None = None,
-    *,
-    config: Source = None,
-    on_event: OnEvent | None = None,
-) -> httpx2.AsyncClient:
-    """Return an asynchronous HTTP client of ours; see `wrap.async_http_client`."""
-    _check_http(client, httpx2.AsyncClient)
-    healing = Healing(config, on_event)
-    if client is None:
-        return AsyncHealingClient(httpx2.AsyncClient(**_DEFAULTS), healing.engine, owned=True)
-    return client if healing.settled(client) else cast("httpx2.AsyncClient", healing.client(client))
-
-
-def _check_http(client: object, wanted: type) -> None:
-    if client is not None and not isinstance(client, wanted):
+        return cast("HttpT", healing.client(kind(**_DEFAULTS), owned=True))
+    if not isinstance(client, kind):  # pyright: ignore[reportUnnecessaryIsInstance]
         message = (
-            f"client must be an httpx2.{wanted.__name__}, not {name_of(client)}; "
+            f"client must be an httpx2.{kind.__name__}, not {name_of(client)}; "
             "for the client of an SDK there is continuation.wrap"
         )
         raise TypeError(message)
+    return client if healing.settled(client) else cast("HttpT", healing.client(client))
 
 
 def _described(client: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from functools import cached_property
 from time import monotonic
 from typing import Any, TypeVar, cast
@@ -12,8 +13,8 @@ import httpx2
 
 from continuation.attach.http import AsyncHealingClient, HealingClient
 from continuation.config import Source, load
-from continuation.config.vendors import checked
 from continuation.engine.engine import Engine
+from continuation.policy import PolicyKeys, shown
 from continuation.registry import dialects
 from continuation.reports.report import OnEvent
 
@@ -27,19 +28,29 @@ class Unsupported(Exception):  # noqa: N818 - its text is the reason, in words f
 class Healing:
     """Makes HTTP clients of ours, all with one engine: that of one call of `wrap`."""
 
-    def __init__(self, config: Source, on_event: OnEvent | None) -> None:
+    def __init__(self, config: Source, on_event: OnEvent | None, keys: PolicyKeys) -> None:
+        if on_event is not None and not callable(on_event):  # or each event would log it, too late
+            message = (
+                f"on_event = {shown('on_event', on_event)}: must be callable with one event, "
+                "as print is"
+            )
+            raise TypeError(message)
         self._config = config
         self._on_event = on_event
+        self._keys = keys
 
     @cached_property
     def engine(self) -> Engine:
         """Made when first wanted: what is refused, or ours already, needs none."""
-        return Engine(dialects(), checked(load(self._config)), self._on_event, monotonic)
+        config = load(self._config)
+        if self._keys:
+            config = config.but("the keywords given in the program", **self._keys)
+        return Engine(dialects(), config, self._on_event, monotonic)
 
     def settled(self, client: object) -> bool:
         """Whether a client is one of ours already and nothing new is asked of it."""
-        ours = isinstance(client, (HealingClient, AsyncHealingClient))
-        return ours and self._config is None and self._on_event is None
+        nothing_new = self._config is None and self._on_event is None and not self._keys
+        return nothing_new and isinstance(client, (HealingClient, AsyncHealingClient))
 
     def client(self, client: Any, *, owned: bool = False) -> HealingClient | AsyncHealingClient:
         """Return one of ours that stands for `client`, never for another one of ours.
@@ -53,6 +64,53 @@ class Healing:
         if isinstance(client, httpx2.AsyncClient):
             return AsyncHealingClient(client, self.engine, owned=owned)
         message = f"it sends through {name_of(client)}, not through an httpx2 client"
+        raise Unsupported(message)
+
+    def copy(self, client: ClientT) -> ClientT:
+        """Copy a client of `anthropic` or `openai`, with one of ours as its HTTP client.
+
+        Raises `Unsupported` when that cannot be done.
+        """
+        inner = getattr(client, "_client", None)
+        if self.settled(inner):
+            return client
+        ours = self.client(inner)
+        options: dict[str, Any] = {}
+        if getattr(client, "_strict_response_validation", False):  # the SDKs' `copy` forgets it
+            options["_extra_kwargs"] = {"_strict_response_validation": True}
+        try:
+            wrapped: ClientT = cast("Any", client).copy(http_client=ours, **options)
+        except Exception as error:
+            message = f"it cannot be copied ({error})"
+            raise Unsupported(message) from error
+        if getattr(wrapped, "_client", None) is not ours or type(wrapped) is not type(client):
+            message = "its copy does not take another HTTP client"
+            raise Unsupported(message)
+        return wrapped
+
+
+# --- which client it is -------------------------------------------------------------------------
+
+
+def check_client(
+    client: object, package: str, oldest: int, served: set[str], refused: Mapping[str, str]
+) -> None:
+    """Raise `Unsupported` for a client that is not of a class we serve, or of too old an SDK.
+
+    `oldest`: the first major version we know. `refused`: reasons, by the name of the class. Class
+    names are without the `Async` before them.
+    """
+    version = str(getattr(sys.modules.get(package), "__version__", ""))
+    major = re.match(r"\d+", version)
+    if major is None or int(major[0]) < oldest:
+        message = f"{package} {version or 'of no version'} is too old"
+        raise Unsupported(message)
+    names = {name.removeprefix("Async") for name in classes(client, package)}
+    for name, why in refused.items():
+        if name in names:
+            raise Unsupported(why)
+    if not names & served:
+        message = "it is no client"
         raise Unsupported(message)
 
 
@@ -77,28 +135,3 @@ def owner_of(client: object, method: str) -> str:
     """Return the module of the class that a client has a method from; `""`: it has none."""
     bases = type(client).__mro__
     return next((base.__module__ for base in bases if method in vars(base)), "")
-
-
-def check_version(package: str, oldest: int) -> None:
-    """Raise `Unsupported` unless the installed SDK is of this major version or a later one."""
-    version = str(getattr(sys.modules.get(package), "__version__", ""))
-    major = re.match(r"\d+", version)
-    if major is None or int(major[0]) < oldest:
-        message = f"{package} {version or 'of no version'} is too old"
-        raise Unsupported(message)
-
-
-def copied(client: ClientT, inner: HealingClient | AsyncHealingClient) -> ClientT:
-    """Copy an SDK client with our HTTP client in it; `Unsupported` when that cannot be done."""
-    options: dict[str, Any] = {}
-    if getattr(client, "_strict_response_validation", False):  # which the SDKs' `copy` forgets
-        options["_extra_kwargs"] = {"_strict_response_validation": True}
-    try:
-        wrapped = cast("Any", client).copy(http_client=inner, **options)
-    except Exception as error:
-        message = f"it cannot be copied ({error})"
-        raise Unsupported(message) from error
-    if getattr(wrapped, "_client", None) is not inner or type(wrapped) is not type(client):
-        message = "its copy does not take another HTTP client"
-        raise Unsupported(message)
-    return wrapped

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from continuation.policy import shown
-
 if TYPE_CHECKING:
+    from typing import Unpack
+
     import httpx2
 
     from continuation.config import Source
+    from continuation.policy import PolicyKeys
     from continuation.reports.report import OnEvent
 
 ClientT = TypeVar("ClientT")
@@ -24,6 +25,7 @@ def wrap(
     *,
     config: Source = None,
     on_event: OnEvent | None = None,
+    **keys: Unpack[PolicyKeys],
 ) -> ClientT:
     """Return a client like `client` whose cut answers are made whole.
 
@@ -39,22 +41,23 @@ def wrap(
     aiohttp but through the SDK's own HTTP client, where a timeout still bounds a call from
     beginning to end. Closing works as before.
 
-    Wrapping a wrapped client gives it the new `config` and `on_event`, or returns it as it is when
-    there are none. WebSockets (realtime, live) do not use the HTTP client and pass by.
+    Wrapping a wrapped client gives it the new `config`, `on_event` and keys, or returns it as it is
+    when there are none. WebSockets (realtime, live) do not use the HTTP client and pass by.
 
     `config`: a `Policy`, the path of a TOML file (see `continuation.config`), or a `Config` from
     that module; without one the file that CONTINUATION_CONFIG names, or else the defaults.
     `on_event`: called with each event of a turn as it happens: `Truncated`, `Escalating`,
     `Recovering`, `Retrying`, `Repairing`, and `Finished` with the report.
+    `keys`: keys of `Policy`, as in `wrap(client, max_recoveries=2)`; they go before the `config`.
 
     Raises `TypeError` for a client that is not supported, naming those that are, and for an
-    `on_event` that cannot be called; what `Policy` raises for a bad `config`; `OSError` when its
-    file cannot be read.
+    `on_event` that cannot be called; `ValueError` or `TypeError` for a key or a `config` that
+    cannot be, naming key, value and what is possible; `OSError` when its file cannot be read.
     """
-    from continuation.attach import clients as attach
+    from continuation.attach.clients import wrapped
+    from continuation.attach.common import Healing
 
-    _check_listener(on_event)
-    return attach.wrap(client, config=config, on_event=on_event)
+    return wrapped(client, Healing(config, on_event, keys))
 
 
 def http_client(
@@ -62,6 +65,7 @@ def http_client(
     *,
     config: Source = None,
     on_event: OnEvent | None = None,
+    **keys: Unpack[PolicyKeys],
 ) -> httpx2.Client:
     """Return an HTTP client for frameworks that take one rather than an SDK client.
 
@@ -72,12 +76,14 @@ def http_client(
     For google-genai it is the `httpx_client` of its `HttpOptions`.
 
     Raises `TypeError` when `client` is not an `httpx2.Client`, and what `wrap` raises for a bad
-    `config` or `on_event`.
+    `config`, `on_event` or key.
     """
-    from continuation.attach import clients as attach
+    import httpx2
 
-    _check_listener(on_event)
-    return attach.http_client(client, config=config, on_event=on_event)
+    from continuation.attach.clients import standing_for
+    from continuation.attach.common import Healing
+
+    return standing_for(client, httpx2.Client, Healing(config, on_event, keys))
 
 
 def async_http_client(
@@ -85,23 +91,16 @@ def async_http_client(
     *,
     config: Source = None,
     on_event: OnEvent | None = None,
+    **keys: Unpack[PolicyKeys],
 ) -> httpx2.AsyncClient:
     """Return the asynchronous twin of `http_client`.
 
     Its connections belong to the event loop in which they were opened; for one loop after another
     give it a client with `httpx2.Limits(max_keepalive_connections=0)`.
     """
-    from continuation.attach import clients as attach
+    import httpx2
 
-    _check_listener(on_event)
-    return attach.async_http_client(client, config=config, on_event=on_event)
+    from continuation.attach.clients import standing_for
+    from continuation.attach.common import Healing
 
-
-def _check_listener(on_event: object) -> None:
-    """Say at once what would otherwise be logged at every event, long after."""
-    if on_event is not None and not callable(on_event):
-        message = (
-            f"on_event = {shown('on_event', on_event)}: must be callable with one event, "
-            "as print is"
-        )
-        raise TypeError(message)
+    return standing_for(client, httpx2.AsyncClient, Healing(config, on_event, keys))

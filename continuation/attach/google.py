@@ -22,7 +22,7 @@ from continuation.attach.common import (
     ClientT,
     Healing,
     Unsupported,
-    check_version,
+    check_client,
     classes,
     name_of,
     owner_of,
@@ -32,7 +32,6 @@ from continuation.attach.total_timeout import TotalTimeout
 
 PACKAGE = "google.genai"
 SUPPORTED = "google.genai.Client (google-genai >= 3)"
-_OLDEST = 3
 _PLACES = ("_httpx_client", "_async_httpx_client", "_http_options", "_use_aiohttp")
 """What we need of the inner client."""
 _SENDING = ("_request", "_async_request", "_request_once", "_async_request_once")
@@ -46,13 +45,14 @@ def attach(client: ClientT, healing: Healing) -> ClientT:
 
     Raises `Unsupported`, and changes nothing, if they would not see each of its requests.
     """
-    check_version(PACKAGE, _OLDEST)
-    api = _inner(client)
+    if "AsyncClient" in classes(client, PACKAGE):
+        message = "wrap the Client it belongs to; that one's `aio` is then wrapped as well"
+        raise Unsupported(message)
+    check_client(client, PACKAGE, 3, {"Client"}, {})
+    api: Any = getattr(client, "_api_client", None)
     if why := _reason(api):
         raise Unsupported(why)
     aiohttp = api._use_aiohttp()
-    if aiohttp and (why := _reason_in_aiohttp(api._http_options)):
-        raise Unsupported(why)
     sync, other = _ours(api, healing, aiohttp=aiohttp)
     _lead(client, "client", api._httpx_client, sync)
     _lead(getattr(client, "aio", None), "async_client", api._async_httpx_client, other)
@@ -63,25 +63,10 @@ def attach(client: ClientT, healing: Healing) -> ClientT:
     return client
 
 
-def _inner(client: object) -> Any:
-    """Return the inner API client, with all that we need of it."""
-    names = classes(client, PACKAGE)
-    if "AsyncClient" in names:
-        message = "wrap the Client it belongs to; that one's `aio` is then wrapped as well"
-        raise Unsupported(message)
-    api = getattr(client, "_api_client", None)
-    if "Client" not in names or api is None:
-        message = "it is no client"
-        raise Unsupported(message)
-    missing = [place for place in _PLACES if not hasattr(api, place)]
-    if missing:
-        message = f"its inner client has no {missing[0]}, where we hook in"
-        raise Unsupported(message)
-    return api
-
-
 def _reason(api: Any) -> str | None:
     """Return why requests of this inner client are not ours to see, if so."""
+    if missing := [place for place in _PLACES if not hasattr(api, place)]:
+        return f"its inner client has no {missing[0]}, where we hook in"
     if any(owner_of(api, name) != f"{PACKAGE}._api_client" for name in _SENDING):
         return f"its {name_of(api)} records, replays or sends in a way of its own"
     if any(getattr(api, name, _never)() for name in _MTLS):
@@ -93,7 +78,7 @@ def _reason(api: Any) -> str | None:
     for place, kind in wanted.items():
         if not isinstance(given := getattr(api, place), kind):
             return f"it sends through {name_of(given)}, not through an httpx2.{kind.__name__}"
-    return None
+    return _reason_in_aiohttp(api._http_options) if api._use_aiohttp() else None
 
 
 def _reason_in_aiohttp(options: Any) -> str | None:
@@ -120,17 +105,14 @@ def _ours(api: Any, healing: Healing, *, aiohttp: bool) -> tuple[Any, Any]:
         sync = healing.client(sync, owned=options.httpx_client is None)
     if not healing.settled(other):
         if aiohttp:
-            _widen(other)
+            # As many connections as the SDK allows aiohttp: no limit, unless one is given. These
+            # settings are what each event loop's own client is made of.
+            settings: Any = getattr(other, "_client_kwargs", None)
+            if settings is not None:
+                settings.setdefault("limits", httpx2.Limits())
             other = TotalTimeout(other)
         other = healing.client(other, owned=options.httpx_async_client is None)
     return sync, other
-
-
-def _widen(client: Any) -> None:
-    """Allow as many connections as the SDK allows aiohttp: no limit, unless one is given."""
-    settings: Any = getattr(client, "_client_kwargs", None)
-    if settings is not None:  # what each event loop's own client is made of
-        settings.setdefault("limits", httpx2.Limits())
 
 
 def _lead(owner: object, place: str, before: object, after: object) -> None:

@@ -12,7 +12,6 @@ from continuation.cli.exits import CommandError, Exit, reason
 from continuation.cli.screen import screen
 from continuation.cli.words import plural
 from continuation.config import ENVIRONMENT, FILE_NAME, Config, examine, load
-from continuation.config.vendors import checked, vendor_mistakes
 
 if TYPE_CHECKING:
     from continuation.cli.exits import Commands
@@ -61,7 +60,7 @@ def in_force(named: str | Path | None) -> Config:
     """
     path, who = place(named)
     try:
-        config = checked(load(path)) if path is not None else Config()
+        config = load(path) if path is not None else Config()
     except (OSError, ValueError) as error:
         message = f"--config {reason(error)}" if named is not None else unreadable(error, who)
         raise CommandError(message, Exit.USAGE) from error
@@ -75,12 +74,6 @@ def unreadable(error: Exception, who: str) -> str:
     return f"{reason(error)} ({who})" if isinstance(error, OSError) else reason(error)
 
 
-def read_all(path: Path) -> tuple[Config, list[Exception]]:
-    """Read a file; return what can be understood of it, and every mistake, the vendors' too."""
-    config, mistakes = examine(path)
-    return config, [*mistakes, *vendor_mistakes(config)]
-
-
 # --- the commands -------------------------------------------------------------------------------
 
 
@@ -90,7 +83,7 @@ def _check(arguments: argparse.Namespace) -> int:
         message = f"there is no {FILE_NAME} here and {ENVIRONMENT} is not set: name a FILE"
         raise CommandError(message, Exit.USAGE)
     try:
-        config, mistakes = read_all(path)
+        config, mistakes = examine(path)
     except OSError as error:
         raise CommandError(unreadable(error, who), Exit.USAGE) from error
     out = screen(sys.stdout)

@@ -14,12 +14,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import continuation
-from continuation.cli.config import place, read_all, unreadable
+from continuation.cli.config import place, unreadable
 from continuation.cli.exits import Exit
 from continuation.cli.formats import Ask, Ear, End, Format, offered
 from continuation.cli.screen import screen
 from continuation.cli.words import plural
-from continuation.config import Config
+from continuation.config import Config, examine
 
 if TYPE_CHECKING:
     from continuation.cli.exits import Commands
@@ -127,7 +127,7 @@ def _configuration(named: str | None) -> tuple[Config, list[Finding]]:
     if path is None:
         return Config(), [Finding("ok", "configuration", "no file; the built-in defaults hold")]
     try:
-        config, mistakes = read_all(path)
+        config, mistakes = examine(path)
     except OSError as error:
         return Config(), [Finding("FAIL", "configuration", unreadable(error, who))]
     keys = sum(len(layer.values) for layer in config.layers)

@@ -29,6 +29,7 @@ from continuation.policy import (
     shown,
     unaliased,
 )
+from continuation.registry import server_mistakes
 
 ENVIRONMENT = "CONTINUATION_CONFIG"
 """The environment variable that may name the file."""
@@ -89,8 +90,6 @@ class Vendor:
     base_url: tuple[str, ...]
     """Globs over `host[:port]/path`, without the scheme; a glob also holds for all below it."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    source: str = field(default="", compare=False)
-    """Where it was said: file and table."""
 
     def covers(self, url: str) -> int:
         """Return how specifically it speaks of a URL: characters of the glob, 0 for not at all."""
@@ -164,6 +163,10 @@ def load(source: Source) -> Config:
     if source is None:
         return _from_environment()
     if isinstance(source, Config):
+        for vendor in source.vendors:  # made by a program; those of a file were checked
+            for error in server_mistakes(vendor.settings):
+                message = f"[vendors.{vendor.name}] {error}"
+                raise ConfigError(message)
         return source
     if isinstance(source, Policy):
         return _from_policy(source)
@@ -235,11 +238,14 @@ class _Reader:
             place = f"[models.{_quoted(glob)}]"
             self._try(place, _check_glob, glob, values)
             layers.append(self._layer(place, _as_table(values), glob))
-        vendors = [
-            self._try(f"[vendors.{name}]", _vendor, name, values, f"{self._path}: [vendors.{name}]")
-            for name, values in _table(document, "vendors").items()
-        ]
-        return Config(tuple(layers), tuple(filter(None, vendors)))
+        vendors: list[Vendor] = []
+        for name, values in _table(document, "vendors").items():
+            place = f"[vendors.{name}]"
+            if vendor := self._try(place, _vendor, name, values):
+                wrong = [*server_mistakes(vendor.settings)]
+                self.mistakes += (ConfigError(f"{self._path}: {place} {error}") for error in wrong)
+                vendors += [] if wrong else [vendor]
+        return Config(tuple(layers), tuple(vendors))
 
     def _layer(self, place: str, values: Mapping[str, Any], glob: str | None) -> Layer:
         good: dict[str, Any] = {}
@@ -311,8 +317,8 @@ _SETTING = re.compile(r"[a-z][a-z0-9_]*")
 _PATTERN = re.compile(r"(?=.*[A-Za-z0-9])[^\s?#]+")
 
 
-def _vendor(name: str, values: object, source: str) -> Vendor:
-    """Check the shape of a vendor's table; what its settings mean, the dialects know."""
+def _vendor(name: str, values: object) -> Vendor:
+    """Check the shape of a vendor's table; what its settings mean, `server_mistakes` knows."""
     if not _NAME.fullmatch(name):
         message = "the name must be of letters, digits, '_', '.' and '-'"
         raise ValueError(message)
@@ -327,7 +333,7 @@ def _vendor(name: str, values: object, source: str) -> Vendor:
         instead = f" (not {near!r})" if near else ""
         message = f'base_url is missing{instead}: say which servers, as in "api.example.com/v1"'
         raise ValueError(message)
-    return Vendor(name, tuple(_patterns(settings.pop("base_url"))), settings, source)
+    return Vendor(name, tuple(_patterns(settings.pop("base_url"))), settings)
 
 
 def _check_setting(key: str, value: object) -> None:

@@ -16,7 +16,11 @@ from typing import TYPE_CHECKING, Any
 from continuation.policy import CLIENT_KEYS, check, read_value, shown, unaliased
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     import httpx2
+
+    from continuation.policy import CallKeys
 
 HEADER = "x-continuation"
 """`off`, `on`, or `key=value, key=value`; a text with a comma in it is written "in quotes"."""
@@ -28,7 +32,7 @@ _current: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
 
 
 @contextlib.contextmanager
-def override(**keys: Any) -> Generator[None]:
+def override(**keys: Unpack[CallKeys]) -> Generator[None]:
     """Let other policies hold for the requests sent inside the block.
 
     `keys`: any key of `Policy` but `learned_file` and `chain_store`, which hold for a client.
@@ -39,7 +43,7 @@ def override(**keys: Any) -> Generator[None]:
     Raises `ValueError` or `TypeError` naming key, value and what is possible.
     """
     _check(keys)
-    token = _current.set({**_current.get(), **unaliased(keys)})
+    token = _current.set({**_current.get(), **unaliased({**keys})})
     try:
         yield
     finally:

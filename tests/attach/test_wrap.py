@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import time
 import types
+from collections.abc import Callable
 from typing import Any
 
 import anthropic
@@ -441,3 +442,61 @@ def test_a_listener_that_cannot_be_called_is_an_error_at_once() -> None:
     for door in (continuation.http_client, continuation.async_http_client):
         with pytest.raises(TypeError, match="on_event = 'print': must be callable"):
             door(on_event="print")  # type: ignore[arg-type]
+
+
+# --- policies as keywords -----------------------------------------------------------------------
+
+
+@both
+def test_a_policy_may_be_said_in_keywords(kind: Any) -> None:
+    with Simulator(LONG) as sim, Way(kind) as way:
+        bare = way.bare(sim.url)
+        client = continuation.wrap(bare, escalate=False, max_recoveries=0)
+        assert len(create(way, client)) < len(LONG)
+        assert len(sim.posts) == 1
+        # Wrapping again with keywords alone is something new, as with a config.
+        assert create(way, continuation.wrap(client, max_recoveries=1)) == LONG
+
+
+@both
+def test_keywords_go_before_the_config_and_the_rest_of_it_stays(kind: Any) -> None:
+    config = Policy(max_recoveries=0, escalate=False, model_max_output_tokens=2_000)
+    with Simulator(LONG) as sim, Way(kind) as way:
+        client = continuation.wrap(way.bare(sim.url), config=config, escalate=True)
+        create(way, client)
+        assert asked(sim) == [LIMIT, 2_000]
+
+
+def test_an_http_client_takes_keywords_too() -> None:
+    body = ask(model="claude-opus-5")
+    headers = {"x-api-key": "k", "anthropic-version": "2023-06-01"}
+    with Simulator(LONG) as sim:
+        with continuation.http_client(enabled=False) as client:
+            client.post(f"{sim.url}/v1/messages", json=body, headers=headers)
+        assert len(sim.posts) == 1
+        with continuation.http_client(client, max_recoveries=0, initial_limit="ceiling") as other:
+            assert other is not client
+
+
+@pytest.mark.parametrize(
+    ("keys", "kind", "said"),
+    [
+        ({"max_recoverys": 2}, ValueError, "did you mean 'max_recoveries'?"),
+        ({"max_recoveries": 11}, ValueError, "max_recoveries = 11: must be from 0 to 10"),
+        ({"max_recoveries": "2"}, TypeError, "max_recoveries = '2': must be int, from 0 to 10"),
+        ({"ceiling": 9}, ValueError, "'ceiling' is 'model_max_output_tokens' now"),
+    ],
+)
+def test_a_keyword_that_cannot_be_is_told_with_value_and_remedy(
+    keys: dict[str, Any], kind: type[Exception], said: str
+) -> None:
+    with anthropic.Anthropic(api_key="key") as client:
+        doors: list[Callable[[], object]] = [
+            lambda: continuation.wrap(client, **keys),
+            lambda: continuation.http_client(**keys),
+            lambda: continuation.async_http_client(**keys),
+        ]
+        for door in doors:
+            with pytest.raises(kind) as caught:
+                door()
+            assert said in str(caught.value)

@@ -147,7 +147,7 @@ WRONG = [
     ("defaults = 3\n", ["defaults = 3", "table"]),
     ("models = []\n", ["models = []", "table"]),
     ("[defaults\n", ["not valid TOML", "line 1"]),
-    ('[vendors.x]\nprefix = "a"\n', ["[vendors.x]", "base_url is missing"]),
+    ('[vendors.x]\nprefill = "bare"\n', ["[vendors.x]", "base_url is missing"]),
     ('[vendors.x]\nbase_urls = "a"\n', ["base_url is missing", "'base_urls'"]),
     ("[vendors.x]\nbase_url = 3\n", ["base_url = 3", "text"]),
     ("[vendors.x]\nbase_url = []\n", ["base_url = ''"]),
@@ -227,8 +227,8 @@ def test_vendors_are_found_by_the_longest_pattern(tmp_path: Path) -> None:
     config = load(
         write(
             tmp_path,
-            '[vendors.mine]\nbase_url = ["https://LLM.example.com/v1", "10.0.0.*"]\nprefix = "p"\n'
-            '[vendors.other]\nbase_url = "*.example.com"\n[vendors.other.errors]\nrate = ["a"]\n',
+            '[vendors.mine]\nbase_url = ["https://LLM.example.com/v1", "10.0.0.*"]\nlike = "vllm"\n'
+            '[vendors.other]\nbase_url = "*.example.com"\n[vendors.other.ceilings]\n"a*" = 9\n',
         )
     )
     names = {
@@ -243,8 +243,8 @@ def test_vendors_are_found_by_the_longest_pattern(tmp_path: Path) -> None:
     found = {url: vendor.name if (vendor := config.vendor(url)) else None for url in names}
     assert found == names
     assert [vendor.settings for vendor in config.vendors] == [
-        {"prefix": "p"},
-        {"errors": {"rate": ["a"]}},
+        {"like": "vllm"},
+        {"ceilings": {"a*": 9}},
     ]
 
 
