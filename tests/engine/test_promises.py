@@ -21,6 +21,7 @@ from support.drive import (
     sse,
     text_block,
 )
+from support.examples import places
 
 from continuation import Policy
 from continuation.policy import changed
@@ -61,10 +62,11 @@ def said_before(request: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("model", [PREFILLS, PROMPTED])
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_a_stream_may_break_off_at_any_byte(model: str, newline: str) -> None:
+@places
+def test_a_stream_may_break_off_at_any_byte(model: str, newline: str, step: int) -> None:
     events = [opening(), *text_block(0, [TOLD[:13], TOLD[13:]]), *closing("end_turn", 12)]
     raw = sse(events, newline)
-    for place in range(len(raw)):
+    for place in range(0, len(raw), step):
         if raw[place : place + 1].isalnum() and raw[place - 1 : place].isalnum():
             continue  # in a word all places are alike
         requests = list[dict[str, Any]]()

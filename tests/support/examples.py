@@ -1,8 +1,14 @@
-"""How many examples a property test tries."""
+"""How much a test tries in the fast part of the tests, and how much in the slow one."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
+
+places = pytest.mark.parametrize(
+    "step", [13, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"]
+)
+"""Where a stream is split or breaks off: at some places of it, or, slowly, at each byte."""
 
 
 def examples(full: int) -> int:

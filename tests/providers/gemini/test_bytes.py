@@ -25,7 +25,7 @@ from support.drive_gemini import (
     sse,
     text,
 )
-from support.examples import examples
+from support.examples import examples, places
 
 from continuation.policy import Policy
 from continuation.types import Outcome
@@ -50,15 +50,16 @@ def seen(driven: Driven) -> tuple[str, list[str], list[Any]]:
 
 @pytest.mark.parametrize("newline", ENDS)
 @pytest.mark.parametrize(("first", "second"), [(TEXT_CUT, TEXT_REST), (CALL_CUT, CALL_WHOLE)])
+@places
 def test_every_split_in_two_gives_the_same(
-    first: list[Chunk], second: list[Chunk], newline: str
+    first: list[Chunk], second: list[Chunk], newline: str, step: int
 ) -> None:
     one, two = sse(first, newline), sse(second, newline)
     expected = seen(ask([[one], [two]]))
     assert expected[1] == ["STOP"]
-    for cut in range(1, len(one), 11):
+    for cut in range(1, len(one), step):
         assert seen(ask([split(one, [cut]), [two]])) == expected
-    for cut in range(2, len(two), 11):
+    for cut in range(1, len(two), step):
         assert seen(ask([[one], split(two, [cut])])) == expected
 
 

@@ -23,6 +23,7 @@ from support.drive_chat import (
     sse,
     texts,
 )
+from support.examples import places
 
 from continuation import Policy
 from continuation.providers.openai_chat.fast_path import ChatSkim
@@ -57,17 +58,17 @@ def served(first: list[bytes], second: list[bytes], request: Any = COUNTED) -> D
 @pytest.mark.parametrize("spaced", [False, True], ids=["compact", "spaced"])
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 @pytest.mark.parametrize("scene", SCENES)
+@places
 def test_every_split_in_two_of_either_attempt_gives_the_same(
-    scene: str, newline: str, spaced: bool
+    scene: str, newline: str, spaced: bool, step: int
 ) -> None:
     first, second = (sse(told, newline, spaced=spaced) for told in SCENES[scene])
     whole = served([first], [second])
     expected = gist(whole)
     assert completed(whole).choices[0].message.content == expected[0]
-    closely = scene in {"text", "call"} and not spaced
-    for cut in range(1, len(first), 1 if closely else 7):
+    for cut in range(1, len(first), step):
         assert gist(served(split(first, [cut]), [second])) == expected
-    for cut in range(1, len(second), 1 if closely and newline == "\n" else 7):
+    for cut in range(1, len(second), step):
         assert gist(served([first], split(second, [cut]))) == expected
 
 

@@ -12,6 +12,7 @@ from openai._models import construct_type
 from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import ResponseStreamEvent
 from support.drive import JSON, STREAM, Answered, Driven, drive, split, sse
+from support.examples import places
 
 from continuation import Policy
 
@@ -144,10 +145,12 @@ def without_ids(response: Any) -> Any:
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("scene", SCENES)
-def test_every_split_in_two_of_either_attempt_gives_the_same(scene: str, newline: str) -> None:
+@places
+def test_every_split_in_two_of_either_attempt_gives_the_same(
+    scene: str, newline: str, step: int
+) -> None:
     first, second = (sse(events, newline) for events in SCENES[scene])
     expected = without_ids(served([first], [second]).joined(accumulated))
-    step = 1 if (scene, newline) == ("text", "\n") else 9
     for cut in range(1, len(first), step):
         assert ended(served(split(first, [cut]), [second])) == expected
     for cut in range(1, len(second), step):
