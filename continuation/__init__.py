@@ -3,7 +3,13 @@
 client = continuation.wrap(anthropic.Anthropic())
 """
 
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+# The link `continuation/providers` is a mere file in a checkout on a system without links; then
+# `providers` is looked for beside this folder, where it is. See design/decisions/0060.
+if not Path(__path__[0], "providers").is_dir():
+    __path__.append(str(Path(__path__[0]).parent))
 
 from continuation.attach.doors import async_http_client, http_client, wrap
 from continuation.config.overrides import override

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -132,16 +132,23 @@ class Policy:
         for item in fields(self):
             _check(item.name, getattr(self, item.name))
 
-    if not TYPE_CHECKING:  # the fields are the signature; this says more of what is none of them
 
-        def __new__(cls, **values: object) -> Policy:
-            """Name what an unknown key is called, or the nearest one."""
-            try:
-                for key, value in values.items():
-                    known_key(key, value, KEYS)
-            except ValueError as error:
-                raise TypeError(str(error)) from None
-            return object.__new__(cls)
+def _naming_unknown_keys(init: Callable[..., None]) -> Callable[..., None]:
+    """Let `Policy(...)` name what an unknown key is called, or the nearest one, as files do."""
+
+    @wraps(init)
+    def checked(self: Policy, **values: object) -> None:
+        try:
+            for key, value in values.items():
+                known_key(key, value, KEYS)
+        except ValueError as error:
+            raise TypeError(str(error)) from None
+        init(self, **values)
+
+    return checked
+
+
+Policy.__init__ = _naming_unknown_keys(Policy.__init__)  # type: ignore[method-assign]
 
 
 class CallKeys(TypedDict, total=False):

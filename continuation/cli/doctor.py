@@ -31,8 +31,8 @@ five answers of a simulated provider in each wire format. Needs no key and no ne
 1: something is wrong; "note" is not wrong."""
 Mark: TypeAlias = Literal["ok", "note", "FAIL"]
 _STYLES: dict[Mark, str] = {"ok": "green", "note": "yellow", "FAIL": "bold red"}
-_NEEDED = ("httpx2", "jiter", "tiktoken", "rich")
-_OPTIONAL = ("anthropic", "openai", "google-genai", "opentelemetry-api")
+_NEEDED = ("httpx2", "jiter", "tiktoken")
+_OPTIONAL = ("anthropic", "openai", "google-genai", "rich", "opentelemetry-api")
 _KEY = {"api_key": "doctor"}
 _CLIENTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("anthropic", "Anthropic", _KEY),

@@ -32,8 +32,11 @@ class Screen(Protocol):
 
 
 def screen(stream: TextIO) -> Screen:
-    """Return the screen for a stream."""
-    return _Fancy(stream) if is_fancy(stream) else _Plain(stream)
+    """Return the screen for a stream; without rich, an extra of ours, all of them are plain."""
+    if is_fancy(stream):
+        with contextlib.suppress(ImportError):
+            return _Fancy(stream)
+    return _Plain(stream)
 
 
 def is_fancy(stream: TextIO) -> bool:

@@ -111,6 +111,18 @@ def test_wrong_usage_ends_with_2(arguments: list[str]) -> None:
 # -- demo ----------------------------------------------------------------------------------------
 
 
+def test_without_rich_a_terminal_gets_plain_text(
+    answer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [*sys.modules, "rich", "rich.console"]:
+        if name.split(".")[0] == "rich":
+            monkeypatch.setitem(sys.modules, name, None)
+    status, seen = Terminal(monkeypatch, "stdout").run("demo", "--file", str(answer))
+    assert status == Exit.WHOLE
+    assert "identical" in seen
+    assert ESCAPE not in seen
+
+
 def test_the_default_file_of_the_demo_is_long() -> None:
     assert len(default_file().read_text(encoding="utf-8")) > 200_000
 

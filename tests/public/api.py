@@ -1,0 +1,92 @@
+"""The public API as type checkers see it: read by mypy and pyright, never run.
+
+`.ci/run` has both check a copy of it outside the checkout, against the wheel and against an
+editable install. A `type: ignore` that is not needed is an error, so each of them is a test too.
+"""
+
+# pyright: strict, reportUnnecessaryTypeIgnoreComment=true
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, assert_type
+
+import anthropic
+import httpx2
+import openai
+from google import genai
+
+import continuation
+from continuation import Policy, Report
+from continuation.testing import Rehearsal, set_testing, simulate
+
+
+class Mine(anthropic.Anthropic):
+    """A client of somebody's own."""
+
+
+def wrap_returns_the_type_it_was_given(mine: Mine, azure: openai.AsyncAzureOpenAI) -> None:
+    assert_type(continuation.wrap(anthropic.Anthropic()), anthropic.Anthropic)
+    assert_type(continuation.wrap(anthropic.AsyncAnthropic()), anthropic.AsyncAnthropic)
+    assert_type(continuation.wrap(openai.OpenAI()), openai.OpenAI)
+    assert_type(continuation.wrap(genai.Client()), genai.Client)
+    assert_type(continuation.wrap(azure, config="c.toml", on_event=print), openai.AsyncAzureOpenAI)
+    assert_type(continuation.wrap(mine, max_recoveries=2, usage="billed"), Mine)
+
+
+def policies_are_typed_wherever_they_are_said(client: anthropic.Anthropic) -> None:
+    Policy(max_recoveries=2, truncated_tool_call="retry_smaller", learned_file="~/x.json")
+    Policy(max_recoverys=2)  # type: ignore[call-arg]
+    Policy(usage="all")  # type: ignore[arg-type]
+    continuation.wrap(client, truncated_tool_call="drop", backoff_seconds=0, chain_store="off")
+    continuation.wrap(client, max_recoverys=2)  # type: ignore[call-arg]
+    continuation.wrap(client, max_recoveries="2")  # type: ignore[arg-type]
+    continuation.wrap(client, config=3)  # type: ignore[arg-type]
+    continuation.wrap(client, on_event=lambda: None)  # type: ignore[arg-type, misc]
+    with continuation.override(max_recoveries=0, quiet_mode=True, session_recovery=False):
+        pass
+    with continuation.override(learned_file="x"):  # type: ignore[call-arg]
+        pass
+
+
+def http_clients_are_those_of_httpx2(sync: httpx2.Client, other: httpx2.AsyncClient) -> None:
+    assert_type(continuation.http_client(), httpx2.Client)
+    assert_type(continuation.http_client(sync, enabled=False), httpx2.Client)
+    assert_type(continuation.async_http_client(other, prefill=False), httpx2.AsyncClient)
+    continuation.http_client(other)  # type: ignore[arg-type]
+
+
+def hear(event: continuation.Event) -> None:
+    if isinstance(event, continuation.Truncated):
+        assert_type(event.limit, int | None)
+    if isinstance(event, continuation.Finished):
+        assert_type(event.report, Report)
+
+
+def what_is_told_of_a_turn(message: object) -> None:
+    listener: Callable[[continuation.Event], object] = hear
+    continuation.wrap(anthropic.Anthropic(), on_event=listener)
+    assert_type(continuation.last_report(), Report | None)
+    assert_type(continuation.report(message), Report | None)
+    with continuation.watch() as turns:
+        assert_type(list(turns), list[Report])
+    [report] = turns
+    assert_type(report.outcome, continuation.Outcome)
+    assert_type(report.reason, str | None)
+    assert_type(report.attempts, tuple[continuation.Attempt, ...])
+    assert_type(report.billed, continuation.Usage)
+    assert_type(report.billed.output, int | None)
+
+
+def histories(body: Mapping[str, Any]) -> None:
+    repaired = continuation.repair(body)
+    assert_type(repaired, continuation.Repaired)
+    violations = continuation.validate(body)
+    assert_type(violations, list[continuation.Violation])
+    continuation.reapir(body)  # type: ignore[attr-defined]
+
+
+def rehearsals() -> None:
+    with set_testing(), simulate("cut-call", answer="text") as rehearsal:
+        assert_type(rehearsal, Rehearsal)
+        assert_type(rehearsal.url, str)
