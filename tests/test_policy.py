@@ -17,7 +17,8 @@ from typing import Annotated, Any, get_origin, get_type_hints
 import anthropic
 import pytest
 from support.drive import STREAM, Answered, call_block, closing, drive, opening, sse, text_block
-from support.rig import FAST, OLD, How, ask, body_of, limits, run
+from support.sdks.messages import OLD, ask, limits, run
+from support.sdks.turn import FAST, How, body_of
 from support.spending import repeat, spend
 
 import continuation

@@ -11,7 +11,7 @@ from typing import Any
 
 import anthropic
 import pytest
-from support.rig import NEW, ask
+from support.sdks.messages import NEW, ask
 
 import continuation
 from continuation import Policy, Retrying

@@ -14,7 +14,7 @@ import pydantic
 import pytest
 from anthropic import beta_async_tool, beta_tool
 from support.loopback import Relay, vertex
-from support.rig import quietly
+from support.sdks.turn import quietly
 from support.shells import LIMIT, LONG, Way, ask, asked, both, create, gone, stream, text_of, told
 
 import continuation

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.rig import NEW, ask, limits
+from support.sdks.messages import NEW, ask, limits
 
 import continuation
 from continuation import Policy

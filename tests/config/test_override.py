@@ -13,8 +13,9 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.rig import HOWS, NEW, How, ask, limits
-from support.rig import run as run_turn
+from support.sdks.messages import NEW, ask, limits
+from support.sdks.messages import run as run_turn
+from support.sdks.turn import HOWS, How
 from support.shells import both
 
 import continuation

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
-from support.rig import FAST, HOWS, NEW, How, ask, limits, run
+from support.sdks.messages import NEW, ask, limits, run
+from support.sdks.turn import FAST, HOWS, How
 from support.spending import ERRORS, LIMIT, repeat, spend
 
 import continuation

@@ -7,7 +7,8 @@ from typing import Any
 
 import anthropic
 import pytest
-from support.rig import HOWS, NEW, How, body_of, run
+from support.sdks.messages import NEW, run
+from support.sdks.turn import HOWS, How, body_of
 
 from continuation import Policy
 from continuation.history import validate

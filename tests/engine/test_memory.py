@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import anthropic
 import pytest
 from pydantic import BaseModel
-from support.rig import FAST, HOWS, NEW, OLD, How, ask, body_of, limits, run
+from support.sdks.messages import NEW, OLD, ask, limits, run
+from support.sdks.turn import FAST, HOWS, How, body_of
 
 import continuation
 from continuation import Policy

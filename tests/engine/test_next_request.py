@@ -6,7 +6,8 @@ from typing import Any
 
 import anthropic
 import pytest
-from support.rig import FAST, NEW, OLD
+from support.sdks.messages import NEW, OLD
+from support.sdks.turn import FAST
 
 import continuation
 from continuation import Policy

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.rig import FAST, How, Ran, body_of, limits, run
+from support.sdks.messages import Ran, limits, run
+from support.sdks.turn import FAST, How, body_of
 
 from continuation import Policy
 from continuation.prompts import looks_like_recovery_prompt

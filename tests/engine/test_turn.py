@@ -8,7 +8,8 @@ from typing import Any
 
 import anthropic
 import pytest
-from support.rig import FAST, HOWS, NEW, OLD, How, body_of, limits, run
+from support.sdks.messages import NEW, OLD, limits, run
+from support.sdks.turn import FAST, HOWS, How, body_of
 
 from continuation import Policy
 from continuation.prompts import looks_like_recovery_prompt
@@ -219,7 +220,7 @@ def test_a_regenerated_text_that_differs_gives_only_its_calls(sim: Simulator, ho
     )
     ran = run(sim, how)
     assert ran.text == ("I write it now. " if streamed(how) else "Let me write.")
-    assert ran.said.content[-1].input == WRITE  # type: ignore[union-attr]
+    assert ran.said.content[-1].input == WRITE
 
 
 def test_several_calls_come_from_one_answer_only(sim: Simulator, how: How) -> None:
@@ -237,7 +238,7 @@ def test_several_calls_come_from_one_answer_only(sim: Simulator, how: How) -> No
     )
     ran = run(sim, how)
     assert ran.blocks == ["text", "tool_use", "tool_use"]
-    assert [b.input for b in ran.said.content[1:]] == [read, WRITE]  # type: ignore[union-attr]
+    assert [b.input for b in ran.said.content[1:]] == [read, WRITE]
 
 
 @pytest.mark.parametrize(
@@ -297,7 +298,7 @@ def test_guidance_asks_for_smaller_pieces(sim: Simulator, how: How) -> None:
     )
     ran = run(sim, how, policy=Policy(truncated_tool_call="retry_smaller"), max_tokens=128_000)
     assert ran.blocks == ["text", "text", "tool_use"]
-    assert ran.said.content[-1].input == small  # type: ignore[union-attr]
+    assert ran.said.content[-1].input == small
     assert "Write" in body_of(sim.posts[1])["messages"][-1]["content"][-1]["text"]
     assert len(sim.posts) == 2
 
@@ -332,7 +333,7 @@ def test_signed_thinking_before_the_cut_stays_byte_for_byte(sim: Simulator, how:
     sim.script([cut(signed, Text("One, ")), end(Thinking("More.", "eA=="), Text("two."))])
     ran = run(sim, how, max_tokens=128_000)
     assert ran.blocks == ["thinking", "text"]
-    assert ran.said.content[0].signature == "c2lnbmF0dXJl"  # type: ignore[union-attr]
+    assert ran.said.content[0].signature == "c2lnbmF0dXJl"
     assert ran.text == "One, two."
 
 
@@ -549,7 +550,7 @@ def test_a_call_cut_by_a_drop_is_asked_for_again(sim: Simulator, how: How) -> No
     sim.script([end(*reply, stop="tool_use", deltas=6, drop=9), end(*reply, stop="tool_use")])
     ran = run(sim, how)
     assert ran.text == "I write. "
-    assert ran.said.content[-1].input == WRITE  # type: ignore[union-attr]
+    assert ran.said.content[-1].input == WRITE
     assert limits(sim) == [1000, 1000]
 
 
@@ -599,7 +600,7 @@ def test_a_label_that_lies_about_a_call_is_seen_through(sim: Simulator, how: How
         ]
     )
     ran = run(sim, how)
-    assert ran.said.content[-1].input == WRITE  # type: ignore[union-attr]
+    assert ran.said.content[-1].input == WRITE
 
 
 def test_a_label_that_lies_about_text_is_seen_through(sim: Simulator, how: How) -> None:

@@ -15,7 +15,8 @@ import anthropic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.rig import NEW, OLD, ask, limits, quietly
+from support.sdks.messages import NEW, OLD, ask, limits
+from support.sdks.turn import quietly
 
 import continuation
 from continuation import Policy

@@ -12,7 +12,8 @@ from typing import Any
 import anthropic
 import openai
 import pytest
-from support.rig import FAST, HOWS, NEW, OLD, How, ask, run
+from support.sdks.messages import NEW, OLD, ask, run
+from support.sdks.turn import FAST, HOWS, How
 
 import continuation
 from continuation import Finished, Report

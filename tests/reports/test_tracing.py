@@ -13,7 +13,8 @@ import pytest
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode, TraceFlags
-from support.rig import FAST, HOWS, How, ask, run
+from support.sdks.messages import ask, run
+from support.sdks.turn import FAST, HOWS, How
 
 import continuation
 from continuation import Policy

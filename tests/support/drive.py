@@ -1,7 +1,8 @@
-"""Drives a turn without sockets: a few lines of shell over a scripted provider."""
+"""Drives a turn without sockets: a few lines of shell over a scripted provider, in any format."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +15,8 @@ from pydantic import TypeAdapter
 
 from continuation import Event, Policy, Report
 from continuation.engine.commands import (
+    Attach,
+    Command,
     Emit,
     PassRest,
     PassThrough,
@@ -25,11 +28,12 @@ from continuation.engine.commands import (
     Wait,
 )
 from continuation.engine.engine import Engine
+from continuation.engine.turn import Turn
 from continuation.registry import dialects
-from continuation.types import Enough, Head, Request
+from continuation.types import Enough, Head, Outgoing, Request
 
 Answered = tuple[int, dict[str, str], Sequence[bytes], Exception | None]
-"""Status, headers, the body as it arrives, and what it breaks off with."""
+"""Status, headers, the body as it arrives, and what it breaks off with; 0: only that came."""
 
 Provider = Callable[[dict[str, Any]], Answered]
 T = TypeVar("T")
@@ -91,64 +95,94 @@ def drive(
     *,
     path: str = "/v1/messages",
     server: Mapping[str, object] | None = None,
+    timeout: float | None = None,
+    clock: Clock | None = None,
 ) -> Driven:
     """Run a turn to its end; the path says which dialect's, `server` is its configuration."""
+    clock = clock or Clock(tick=0.001)
     driven = Driven()
-    clock = itertools.count().__next__
-    engine = Engine(dialects(), policy or Policy(), driven.events.append, lambda: clock() / 1000)
+    engine = Engine(dialects(), policy or Policy(), driven.events.append, clock)
     dialect = engine.claims("POST", path)
     assert dialect is not None
     asked = Request("host", path, {}, json.dumps(request).encode(), server or {})
-    turn = engine.begin(dialect, asked, None)
-    script = turn.run()
-    reply: Reply = None
-    live: Answered = (0, {}, [], None)
-    body = iter(live[2])
-    while True:
-        try:
-            command = script.send(reply)
-        except StopIteration:
-            break
-        reply = None
-        if isinstance(command, Send):
-            sent = request if command.outgoing is None else _body(command.outgoing.body)
-            driven.requests.append(sent)
-            live = provider(sent) if sent else (404, {}, [], None)
-            body, reply = iter(live[2]), Head(live[0], live[1])
-        elif isinstance(command, Read):
-            reply = b"".join(live[2])
-        elif isinstance(command, StreamBody):
-            reply = _relay(command, body, driven, live[3])
-        elif isinstance(command, (PassRest, PassThrough)):
-            driven.pieces += [*turn.replay.pieces(), *body]
-            reply = live[3]
-        elif isinstance(command, Emit):
-            driven.pieces.append(command.data)
-        elif isinstance(command, Wait):
-            driven.waits.append(command.seconds)
-        elif isinstance(command, Raise):
-            driven.error = command.error
-            break
+    turn = engine.begin(dialect, asked, timeout)
+    shell = _Shell(provider, request, turn, driven, clock)
+    script, reply = turn.run(), None
+    with contextlib.suppress(StopIteration):
+        while driven.error is None:
+            reply = shell.perform(script.send(reply))
     driven.report = turn.recorder.finished
     return driven
 
 
-def _body(raw: bytes) -> dict[str, Any]:
-    return json.loads(raw) if raw else {}
+@dataclass
+class Clock:
+    """Seconds that pass by a tick at each look, and by waits."""
+
+    tick: float = 0.0
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        self.now += self.tick
+        return self.now
 
 
-def _relay(
-    relay: StreamBody, body: Iterator[bytes], driven: Driven, error: Exception | None
-) -> Reply:
-    for chunk in body:
-        if relay.replay is not None:
-            relay.replay.raw += chunk
-        try:
-            driven.pieces.append(relay.feed(chunk))
-        except Enough as enough:
-            driven.pieces.append(enough.show)
-            return enough.result
-    return error
+@dataclass
+class _Shell:
+    """Does what the engine asks for, as the clients of `attach/` do it over sockets."""
+
+    provider: Provider
+    request: dict[str, Any]
+    turn: Turn
+    driven: Driven
+    clock: Clock
+    live: Answered = (0, {}, [], None)
+    body: Iterator[bytes] = field(default_factory=lambda: iter(()))
+
+    def perform(self, command: Command) -> Reply:
+        match command:
+            case Send():
+                return self.send(command.outgoing)
+            case Read():
+                return b"".join(self.live[2])
+            case StreamBody():
+                return self.relay(command)
+            case PassRest():
+                self.driven.pieces[-1] += b"".join(self.turn.replay.pieces())
+                self.driven.pieces += self.body
+                return self.live[3]
+            case PassThrough():
+                self.driven.pieces += [*self.turn.replay.pieces(), *self.body]
+            case Emit():
+                self.driven.pieces.append(command.data)
+            case Wait():
+                self.driven.waits.append(command.seconds)
+                self.clock.now += command.seconds
+            case Raise():
+                self.driven.error = command.error
+            case Attach():
+                pass
+        return None
+
+    def send(self, outgoing: Outgoing | None) -> Reply:
+        sent = self.request
+        if outgoing is not None:
+            sent = json.loads(outgoing.body) if outgoing.body else {}
+        self.driven.requests.append(sent)
+        self.live = self.provider(sent) if sent else (404, {}, [], None)
+        self.body = iter(self.live[2])
+        return Head(self.live[0], self.live[1]) if self.live[0] else self.live[3]
+
+    def relay(self, command: StreamBody) -> Reply:
+        for chunk in self.body:
+            if command.replay is not None:
+                command.replay.raw += chunk
+            try:
+                self.driven.pieces.append(command.feed(chunk))
+            except Enough as enough:
+                self.driven.pieces.append(enough.show)
+                return enough.result
+        return self.live[3]
 
 
 # --- a provider in small ------------------------------------------------------------------------

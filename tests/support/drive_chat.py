@@ -10,7 +10,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from continuation import Policy
 from support.drive import Driven, Provider, drive
-from support.rig_chat import whole
+from support.sdks.chat import whole
 
 MODEL = "gpt-4o"
 Chunk = dict[str, Any]

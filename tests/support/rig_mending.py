@@ -17,7 +17,7 @@ import continuation
 from continuation import Event, Finished, Policy, Report
 from continuation.simulator import Simulator
 from support.notation import write
-from support.rig import FAST, body_of
+from support.sdks.turn import FAST, body_of
 
 DIALECTS = ("anthropic", "openai-chat", "openai-responses", "gemini")
 MODELS = {

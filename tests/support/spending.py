@@ -1,4 +1,4 @@
-"""A shell with a clock that only calls and waits move, and a provider that means no good."""
+"""What a turn spends of calls, tokens and time on a provider that means no good."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from continuation import Policy, Report
-from continuation.engine.commands import PassThrough, Raise, Read, Reply, Send, StreamBody, Wait
-from continuation.engine.engine import Engine
-from continuation.registry import dialects
-from continuation.types import Enough, Head, Request
-from support.drive import JSON, STREAM, Answered, call_block, closing, opening, sse, text_block
-from support.rig import ask
+from support.drive import (
+    JSON,
+    STREAM,
+    Answered,
+    Clock,
+    call_block,
+    closing,
+    drive,
+    opening,
+    sse,
+    text_block,
+)
+from support.sdks.messages import ask
 
 LIMIT = 1000
 
@@ -44,53 +51,17 @@ def spend(
     timeout: float | None = None,
 ) -> Spent:
     """Run a turn; each call takes `seconds` of a clock that only calls and waits move."""
-    spent, clock = Spent(), [0.0]
-    engine = Engine(dialects(), policy, None, lambda: clock[0])
-    dialect = engine.claims("POST", "/v1/messages")
-    assert dialect is not None
-    body = ask(max_tokens=limit, stream=stream, model="claude-haiku-4-5")
-    turn = engine.begin(
-        dialect, Request("h", "/v1/messages", {}, json.dumps(body).encode()), timeout
-    )
-    script = turn.run()
-    reply: Reply = None
-    live: Answered = (0, {}, [], None)
-    while True:
-        try:
-            command = script.send(reply)
-        except StopIteration:
-            break
-        reply = None
-        if isinstance(command, Send):
-            raw = command.outgoing.body if command.outgoing is not None else json.dumps(body)
-            live = _answer(json.loads(raw), moves, spent, clock[0]) if raw else _NONE
-            clock[0] += seconds
-            reply = Head(live[0], live[1]) if live[0] else ConnectionError()
-        elif isinstance(command, Read):
-            reply = b"".join(live[2])
-        elif isinstance(command, StreamBody):
-            reply = _relay(command, live)
-        elif isinstance(command, Wait):
-            spent.waits.append(command.seconds)
-            clock[0] += command.seconds
-        elif isinstance(command, (PassThrough, Raise)):
-            break
-    spent.report = turn.recorder.finished
+    spent, clock = Spent(), Clock()
+
+    def provider(body: dict[str, Any]) -> Answered:
+        answered = _answer(body, moves, spent, clock.now)
+        clock.now += seconds
+        return answered
+
+    asked = ask(max_tokens=limit, stream=stream, model="claude-haiku-4-5")
+    driven = drive(provider, asked, policy, timeout=timeout, clock=clock)
+    spent.waits, spent.report = driven.waits, driven.report
     return spent
-
-
-_NONE: Answered = (404, {}, [], None)
-
-
-def _relay(relay: StreamBody, live: Answered) -> Reply:
-    for chunk in live[2]:
-        if relay.replay is not None:
-            relay.replay.raw += chunk
-        try:
-            relay.feed(chunk)
-        except Enough as enough:
-            return enough.result
-    return live[3]
 
 
 def _answer(body: dict[str, Any], moves: Iterator[str], spent: Spent, now: float) -> Answered:
@@ -102,7 +73,7 @@ def _answer(body: dict[str, Any], moves: Iterator[str], spent: Spent, now: float
         error = {"type": "error", "error": {"type": "e", "message": message}}
         return status, {**JSON, **headers}, [json.dumps(error).encode()], None
     if move == "lost":
-        return 0, {}, [], None
+        return 0, {}, [], ConnectionError()
     spent.generated += body["max_tokens"]
     blocks = _blocks(move, len(spent.begun))
     if not body.get("stream"):

@@ -89,10 +89,11 @@ def test_byte_by_byte_and_with_comments(scene: str) -> None:
         assert served(*singles).message == expected
 
 
-def test_an_uncut_stream_passes_byte_for_byte() -> None:
+@places
+def test_an_uncut_stream_passes_byte_for_byte(step: int) -> None:
     for newline, scene in itertools.product(["\n", "\r\n", "\r"], ["whole"]):
         raw = sse(SCENES[scene][0], newline)
-        for cut in range(1, len(raw), 7):
+        for cut in range(1, len(raw), step):
             assert b"".join(served(split(raw, [cut]), []).pieces) == raw
 
 

@@ -65,9 +65,10 @@ def test_every_split_in_two_gives_the_same(
 
 @pytest.mark.parametrize("newline", ENDS)
 @pytest.mark.parametrize("chunks", [TEXT_REST, CALL_WHOLE, THOUGHT])
-def test_an_uncut_stream_passes_byte_for_byte(chunks: list[Chunk], newline: str) -> None:
+@places
+def test_an_uncut_stream_passes_byte_for_byte(chunks: list[Chunk], newline: str, step: int) -> None:
     raw = sse(chunks, newline)
-    for cut in range(1, len(raw), 13):
+    for cut in range(1, len(raw), step):
         assert b"".join(ask([split(raw, [cut])]).pieces) == raw
     singles = [raw[i : i + 1] for i in range(len(raw))]
     assert b"".join(ask([singles]).pieces) == raw

@@ -15,20 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.drive import JSON
 from support.drive_gemini import SIGNATURE, Chunk, ask, call, chunk, parts, reasons, said, sse, text
-from support.rig_gemini import (
-    CEILING,
-    DOORS,
-    FAST,
-    HOWS,
-    LONG,
-    NEW,
-    OLD,
-    Door,
-    How,
-    connect,
-    limits,
-    run,
-)
+from support.sdks.gemini import CEILING, DOORS, LONG, NEW, OLD, Door, connect, limits, run
+from support.sdks.turn import FAST, HOWS, How
 
 import continuation
 from continuation import Policy

@@ -11,7 +11,8 @@ from google import genai
 from google.genai import types
 from support.canned import Answer, Asked, Canned
 from support.drive_gemini import FAST, SIGNATURE, call, chunk, text
-from support.rig_gemini import ASKED, CEILING, HOWS, NEW, How, connect, run
+from support.sdks.gemini import ASKED, CEILING, NEW, connect, run
+from support.sdks.turn import HOWS, How
 
 import continuation
 from continuation.simulator import Scenario, Simulator

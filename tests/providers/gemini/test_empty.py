@@ -6,19 +6,8 @@ Today's SDK forgets what the user asked when such an answer comes in a chat.
 from __future__ import annotations
 
 import pytest
-from support.rig_gemini import (
-    CEILING,
-    DOORS,
-    HOWS,
-    LONG,
-    NEW,
-    Door,
-    How,
-    connect,
-    limits,
-    run,
-    speakers,
-)
+from support.sdks.gemini import CEILING, DOORS, LONG, NEW, Door, connect, limits, run, speakers
+from support.sdks.turn import HOWS, How
 
 import continuation
 from continuation.simulator import Scenario, Simulator

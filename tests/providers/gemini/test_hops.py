@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from google import genai
 from google.genai import types
-from support.rig_gemini import FAST, HOWS, LONG, How, body_of, connect, limits, run
+from support.sdks.gemini import LONG, connect, limits, run
+from support.sdks.turn import FAST, HOWS, How, body_of
 from support.telling import telling
 
 import continuation

@@ -7,22 +7,8 @@ from typing import Any
 
 import pytest
 from google.genai import errors
-from support.rig_gemini import (
-    CEILING,
-    DOORS,
-    FAST,
-    HOWS,
-    LONG,
-    NEW,
-    OLD,
-    Door,
-    How,
-    Ran,
-    body_of,
-    limits,
-    run,
-    speakers,
-)
+from support.sdks.gemini import CEILING, DOORS, LONG, NEW, OLD, Door, Ran, limits, run, speakers
+from support.sdks.turn import FAST, HOWS, How, body_of
 
 from continuation import Policy
 from continuation.prompts import looks_like_recovery_prompt

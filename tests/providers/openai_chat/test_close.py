@@ -9,7 +9,7 @@ from typing import Any
 
 import openai
 import pytest
-from support.rig_chat import ask, cut, end, playing, written
+from support.sdks.chat import ask, cut, end, playing, written
 from support.shells import LONG, gone
 
 import continuation

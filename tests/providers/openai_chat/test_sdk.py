@@ -9,8 +9,8 @@ from typing import Any
 import openai
 import pydantic
 import pytest
-from support.rig import body_of
-from support.rig_chat import CEILING, LIMIT, MODEL, TOOL, cut, end, limits, playing, written
+from support.sdks.chat import CEILING, LIMIT, MODEL, TOOL, cut, end, limits, playing, written
+from support.sdks.turn import body_of
 from support.shells import Way, both
 
 import continuation

@@ -10,8 +10,8 @@ from typing import Any
 import openai
 import pytest
 from support.canned import Answer, Canned
-from support.rig import FAST
-from support.rig_chat import playing, whole
+from support.sdks.chat import playing, whole
+from support.sdks.turn import FAST
 
 import continuation
 from continuation.cli import main

@@ -84,9 +84,10 @@ def test_byte_by_byte_and_with_comments(scene: str) -> None:
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("spaced", [False, True])
-def test_an_uncut_stream_passes_byte_for_byte(newline: str, spaced: bool) -> None:
+@places
+def test_an_uncut_stream_passes_byte_for_byte(newline: str, spaced: bool, step: int) -> None:
     raw = sse(SCENES["whole"][0], newline, spaced=spaced)
-    for cut in range(1, len(raw), 7):
+    for cut in range(1, len(raw), step):
         assert b"".join(served(split(raw, [cut]), []).pieces) == raw
 
 

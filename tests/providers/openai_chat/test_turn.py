@@ -7,8 +7,8 @@ from typing import Any
 
 import openai
 import pytest
-from support.rig import FAST, HOWS, How, body_of
-from support.rig_chat import CEILING, LIMIT, WRITE, cut, dumps, end, limits, plays, run, written
+from support.sdks.chat import CEILING, LIMIT, WRITE, cut, dumps, end, limits, plays, run, written
+from support.sdks.turn import FAST, HOWS, How, body_of
 
 from continuation import Policy, Retrying
 from continuation.prompts import looks_like_recovery_prompt

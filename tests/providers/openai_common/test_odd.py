@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 from support.canned import Answer, Asked, Canned, Rule
-from support.rig_chat import playing, whole
+from support.sdks.chat import playing, whole
 
 import continuation
 from continuation import Policy, Report

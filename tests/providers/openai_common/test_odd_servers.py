@@ -13,7 +13,7 @@ from google import genai
 from google.genai import types
 from support.canned import Answer, Asked, Canned
 from support.local import Handler, Local
-from support.rig import FAST
+from support.sdks.turn import FAST
 
 import continuation
 from continuation import Policy

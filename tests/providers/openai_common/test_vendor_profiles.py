@@ -9,8 +9,7 @@ from typing import Any
 import openai
 import pytest
 from support.chat_helpers import ANSWER
-from support.rig import FAST, How, body_of
-from support.rig_chat import (
+from support.sdks.chat import (
     CEILING,
     TOOL,
     Ran,
@@ -24,7 +23,8 @@ from support.rig_chat import (
     run,
     written,
 )
-from support.rig_chat import WRITE as WRITTEN
+from support.sdks.chat import WRITE as WRITTEN
+from support.sdks.turn import FAST, How, body_of
 
 import continuation
 from continuation import Policy

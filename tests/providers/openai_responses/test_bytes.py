@@ -167,10 +167,11 @@ def test_what_was_streamed_is_what_the_response_says() -> None:
     assert final["output"][0]["content"][0]["text"] == "The quick brown fox jumps 文字 🙂."
 
 
-def test_an_uncut_stream_passes_byte_for_byte() -> None:
+@places
+def test_an_uncut_stream_passes_byte_for_byte(step: int) -> None:
     for newline in ["\n", "\r\n", "\r"]:
         raw = sse(SCENES["whole"][0], newline)
-        for cut in range(1, len(raw), 7):
+        for cut in range(1, len(raw), step):
             assert b"".join(served(split(raw, [cut]), []).pieces) == raw
 
 

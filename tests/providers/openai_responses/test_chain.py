@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.canned import Answer, Canned
 from support.examples import examples
-from support.rig_responses import FAST, GO, MODEL, posts
+from support.sdks.responses import GO, MODEL, posts
+from support.sdks.turn import FAST
 
 import continuation
 from continuation import Policy

@@ -11,7 +11,8 @@ from typing import Any
 import openai
 import pytest
 from pydantic import BaseModel
-from support.rig_responses import FAST, GO, MODEL
+from support.sdks.responses import GO, MODEL
+from support.sdks.turn import FAST
 
 import continuation
 from continuation.simulator import Reply, Simulator, Text, Thinking, ToolCall

@@ -7,7 +7,8 @@ from typing import Any
 
 import openai
 import pytest
-from support.rig_responses import CITY, FAST, GO, HOWS, How, limits, posts, run
+from support.sdks.responses import CITY, GO, limits, posts, run
+from support.sdks.turn import FAST, HOWS, How
 
 from continuation import Policy
 from continuation.prompts import looks_like_recovery_prompt

@@ -1,22 +1,20 @@
-"""Runs one Chat turn through the real SDK, in each of the four ways; tells what became of it."""
+"""Runs one turn of Chat Completions through the SDK of OpenAI."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import openai
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-import continuation
-from continuation import Event, Policy, Report
+from continuation import Policy
 from continuation.config import Config, Vendor, load
 from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall
-from support.rig import FAST, How, body_of
+from support.sdks.turn import FAST, How, Turn, body_of, play
 
 MODEL = "gpt-4o"
 CEILING = 16_384
@@ -33,25 +31,27 @@ TOOL: dict[str, Any] = {
 
 
 @dataclass
-class Ran:
-    """One turn as its caller saw it."""
+class Ran(Turn):
+    """A turn of Chat Completions."""
 
-    completion: ChatCompletion | None = None
-    report: Report | None = None
-    error: Exception | None = None
-    chunks: list[ChatCompletionChunk] = field(default_factory=list[ChatCompletionChunk])
-    events: list[Event] = field(default_factory=list[Event])
+    prefix: str = "/v1"
+
+    def connect(self, url: str, *, asynchronous: bool) -> Any:
+        make: Any = openai.AsyncOpenAI if asynchronous else openai.OpenAI
+        return make(base_url=url + self.prefix, api_key="k", max_retries=0)
+
+    def create(self, client: Any, request: dict[str, Any]) -> Any:
+        return client.chat.completions.create(**request)
+
+    def stream(self, client: Any, request: dict[str, Any]) -> Any:
+        return client.chat.completions.create(**request, stream=True)
+
+    def ended(self, stream: Any) -> Any:
+        return whole(self.pieces)
 
     @property
-    def told(self) -> Report:
-        assert self.report is not None
-        return self.report
-
-    @property
-    def said(self) -> ChatCompletion:
-        assert self.error is None, self.error
-        assert self.completion is not None
-        return self.completion
+    def chunks(self) -> list[ChatCompletionChunk]:
+        return self.pieces
 
     @property
     def message(self) -> Any:
@@ -63,12 +63,28 @@ class Ran:
 
     @property
     def finish(self) -> str | None:
-        return self.said.choices[0].finish_reason
+        reason: str | None = self.said.choices[0].finish_reason
+        return reason
 
     @property
     def calls(self) -> list[str]:
         """The arguments of each call."""
         return [call.function.arguments for call in self.message.tool_calls or []]
+
+    @property
+    def tool_calls(self) -> list[tuple[str, Any]]:
+        made = [call.function for call in self.message.tool_calls or []]
+        return [(function.name, json.loads(function.arguments)) for function in made]
+
+    def following(self, request: dict[str, Any]) -> dict[str, Any]:
+        said = self.message.model_dump(exclude_none=True, exclude={"parsed"})
+        results = [
+            {"role": "tool", "tool_call_id": call["id"], "content": "ok"}
+            for call in said.get("tool_calls", [])
+        ]
+        filled = [said] if said.get("content") or results else []
+        asked = results or [{"role": "user", "content": "And then?"}]
+        return {**request, "messages": [*request["messages"], *filled, *asked]}
 
     @property
     def streamed(self) -> str:
@@ -113,47 +129,7 @@ def run(
     **changes: Any,
 ) -> Ran:
     """Run one turn against the simulator."""
-    request, ran = ask(**changes), Ran()
-    config = playing(policy, like)
-    options: dict[str, Any] = {"base_url": sim.url + prefix, "api_key": "k", "max_retries": 0}
-    if how.startswith("async"):
-        asyncio.run(_async(ran, how, config, options, request))
-    else:
-        _sync(ran, how, config, options, request)
-    return ran
-
-
-def _sync(ran: Ran, how: How, config: Config, options: Any, request: dict[str, Any]) -> None:
-    with openai.OpenAI(**options) as bare:
-        client = continuation.wrap(bare, config=config, on_event=ran.events.append)
-        try:
-            if how == "sync":
-                ran.completion = client.chat.completions.create(**request)
-                return
-            with client.chat.completions.create(**request, stream=True) as stream:
-                ran.chunks.extend(stream)
-            ran.completion = whole(ran.chunks)
-        except Exception as error:
-            ran.error = error
-        finally:
-            ran.report = continuation.last_report()  # here: a task has a context of its own
-
-
-async def _async(ran: Ran, how: How, config: Config, options: Any, request: Any) -> None:
-    async with openai.AsyncOpenAI(**options) as bare:
-        client = continuation.wrap(bare, config=config, on_event=ran.events.append)
-        try:
-            if how == "async":
-                ran.completion = await client.chat.completions.create(**request)
-                return
-            async with await client.chat.completions.create(**request, stream=True) as stream:
-                async for chunk in stream:
-                    ran.chunks.append(chunk)
-            ran.completion = whole(ran.chunks)
-        except Exception as error:
-            ran.error = error
-        finally:
-            ran.report = continuation.last_report()  # here: a task has a context of its own
+    return play(Ran(prefix=prefix), how, sim, ask(**changes), playing(policy, like))
 
 
 def limits(sim: Simulator) -> list[int | None]:

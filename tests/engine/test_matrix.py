@@ -1,0 +1,585 @@
+"""Every row of the decision table, in every wire format, in each of the four ways to ask.
+
+A scene is a scripted provider in which a row decides, and what must hold of the turn then. A row's
+scenes and the reasons why it has none add up to rows x formats x ways: a test counts them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from support.sdks import chat, gemini, messages, responses
+from support.sdks.turn import FAST, HOWS, How, Turn, play
+
+from continuation import Policy
+from continuation.engine.table import ROWS
+from continuation.simulator import (
+    Block,
+    Raw,
+    Reply,
+    Scenario,
+    Simulator,
+    Text,
+    Thinking,
+    ToolCall,
+)
+from continuation.types import Outcome
+
+FORMATS = ("anthropic-messages", "openai-chat", "openai-responses", "gemini")
+STREAMS = frozenset(how for how in HOWS if how.endswith("stream"))
+BODIES = frozenset(HOWS) - STREAMS
+ANYHOW = frozenset(HOWS)
+
+# --- how each SDK is asked ----------------------------------------------------------------------
+
+SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
+MAKES: Mapping[str, Callable[[], Turn]] = {
+    "anthropic-messages": messages.Ran,
+    "openai-chat": chat.Ran,
+    "openai-responses": responses.Ran,
+    "gemini": gemini.Ran,
+}
+CEILINGS = dict(zip(FORMATS, (128_000, chat.CEILING, 128_000, gemini.CEILING), strict=True))
+LIMIT = 1000
+WRITE_TOOL: Mapping[str, list[Any]] = {
+    "anthropic-messages": [{"name": "Write", "input_schema": SCHEMA}],
+    "openai-chat": [{"type": "function", "function": {"name": "Write", "parameters": SCHEMA}}],
+    "openai-responses": [{"type": "function", "name": "Write", "parameters": SCHEMA}],
+    "gemini": [{"function_declarations": [{"name": "Write"}]}],
+}
+STRUCTURED: Mapping[str, Mapping[str, Any]] = {
+    "anthropic-messages": {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
+    "openai-chat": {
+        "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
+    },
+    "openai-responses": {
+        "text": {"format": {"type": "json_schema", "name": "x", "schema": SCHEMA}}
+    },
+    "gemini": {"response_mime_type": "application/json"},
+}
+FORCED: Mapping[str, Any] = {
+    "anthropic-messages": {"type": "tool", "name": "Write"},
+    "openai-chat": "required",
+    "openai-responses": "required",
+}
+
+
+def request(dialect: str, limit: int, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a request with the tool Write, in the words of a format's SDK."""
+    tools = {"tools": WRITE_TOOL[dialect]}
+    match dialect:
+        case "anthropic-messages":
+            return {**messages.ask(max_tokens=limit), **tools, **more}
+        case "openai-chat":
+            return {**chat.ask(max_tokens=limit), **tools, **more}
+        case "openai-responses":
+            return {**responses.ask(max_output_tokens=limit), **tools, **more}
+        case _:
+            settings = {"max_output_tokens": limit, **tools, **more}
+            model = settings.pop("model", gemini.NEW)
+            return {"model": model, "contents": gemini.ASKED, "config": settings}
+
+
+# --- scenes -------------------------------------------------------------------------------------
+
+WRITE = {"path": "a.txt", "content": "hello world, this is the whole file"}
+WHOLE, HALF = ToolCall("Write", WRITE), ToolCall("Write", WRITE, cut=20)
+CALLED = [("Write", WRITE)]
+FOX = Text("The quick brown fo")
+SIGNED = Thinking("I think.")
+EATEN = Thinking("Hm " * 50, signature=None)
+LINES = "".join(f"{n}. A line of an answer, with a number in it, {n * 7}.\n" for n in range(40))
+LONGER = "".join(f"{n}. A line of an answer, with a number in it, {n * 7}.\n" for n in range(140))
+NOTE = "[The call to `Write` was cut"
+"""How the note begins that stands for a call which stayed cut."""
+
+
+def cut(*blocks: Block, **more: Any) -> Reply:
+    return Reply(blocks, stop="max_tokens", **more)
+
+
+def end(*blocks: Block, stop: str = "end_turn", **more: Any) -> Reply:
+    return Reply(blocks, stop=stop, **more)
+
+
+def calling(*blocks: Block, **more: Any) -> Reply:
+    return Reply(blocks, stop="tool_use", **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A provider in which a row decides, and what must hold of the turn."""
+
+    row: str
+    script: Sequence[Reply] = ()
+    answer: str | None = None
+    """What the model recites when there is no script."""
+    provider: Scenario = field(default_factory=Scenario)
+    policy: Policy = FAST
+    at_ceiling: bool = False
+    """Whether the caller asks for all that the model can write."""
+    more: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What else the request says, in the words of the format's SDK."""
+    formats: Sequence[str] = FORMATS
+    ways: frozenset[How] = ANYHOW
+
+    outcome: Outcome
+    text: str = ""
+    exactly: bool = True
+    """Whether `text` is all of the text; otherwise it only begins so."""
+    calls: Sequence[tuple[str, Any]] = ()
+    posts: int = 1
+    fails: bool = False
+    """Whether the caller gets an error, as without us."""
+
+
+def by_format(each: Mapping[str, Any], scene: Callable[[Any], dict[str, Any]]) -> list[Scene]:
+    """Return scenes that differ by format."""
+    return [Scene(formats=[dialect], **scene(value)) for dialect, value in each.items()]
+
+
+SEVERAL_CALLS = (FOX, WHOLE, replace(WHOLE, id="call_b"))
+IN_A_CALL = {"anthropic-messages": 9, "openai-chat": 7, "openai-responses": 12, "gemini": 4}
+"""Events after which a stream of `SEVERAL_CALLS` is in its calls, by six characters each."""
+ONLY_CALLS = {"anthropic-messages": 4, "openai-chat": 4, "openai-responses": 4, "gemini": 1}
+"""Events after which a stream of two calls is in its first one, or behind it."""
+THINKS: Mapping[str, Mapping[str, Any]] = {
+    "anthropic-messages": {"thinking": {"type": "adaptive"}},
+    "openai-chat": {},
+    "openai-responses": {},
+    "gemini": {"thinking_config": {"include_thoughts": True}},
+}
+UNKNOWN: Mapping[str, Mapping[str, Any]] = {
+    "anthropic-messages": {"type": "hologram", "a": 1},
+    "openai-responses": {"type": "hologram", "id": "h"},
+    "gemini": {"hologram": {}},
+}
+HOPS: dict[str, Any] = {"formats": ["gemini"], "more": {"model": gemini.LONG}}
+
+SCENES: list[Scene] = [
+    Scene(
+        row="a recovery failed for good",
+        script=[cut(SIGNED, FOX), *[Reply(status=400)] * 3],
+        at_ceiling=True,
+        outcome=Outcome.PARTIAL,
+        text=FOX.text,
+        posts=2,
+    ),
+    Scene(
+        row="a recovery was refused",
+        script=[cut(SIGNED, FOX), end(stop="refusal")],
+        at_ceiling=True,
+        outcome=Outcome.PARTIAL,
+        text=FOX.text,
+        posts=2,
+    ),
+    Scene(
+        row="the text repeats itself",
+        script=[cut(Text("The same line again.\n" * 2000))],
+        at_ceiling=True,
+        outcome=Outcome.STALLED,
+        text="The same line again.\n" * 2000,
+    ),
+    Scene(
+        row="a recovery was empty",
+        script=[cut(FOX), end()],
+        at_ceiling=True,
+        outcome=Outcome.PARTIAL,
+        text=FOX.text,
+        posts=2,
+    ),
+    Scene(
+        row="ended normally after a later attempt",
+        script=[cut(SIGNED, FOX), end(Text("x jumps."))],
+        at_ceiling=True,
+        outcome=Outcome.HEALED,
+        text="The quick brown fox jumps.",
+        posts=2,
+    ),
+    Scene(
+        row="ended normally",
+        script=[calling(SIGNED, FOX, WHOLE)],
+        outcome=Outcome.COMPLETE,
+        text=FOX.text,
+        calls=CALLED,
+    ),
+    *(
+        Scene(
+            row="the context window is full" + (", a call was cut" if call else ""),
+            script=[end(FOX, *call, stop="model_context_window_exceeded", **more)],
+            provider=provider,
+            formats=[dialect],
+            outcome=Outcome.TRUNCATED,
+            text=f"{FOX.text}\n\n{NOTE}" if call else FOX.text,
+            exactly=not call,
+        )
+        for call in ((), (HALF,))
+        for dialect, provider, more in (
+            ("anthropic-messages", Scenario(), {}),
+            (
+                "openai-chat",
+                Scenario(vendor="zhipu"),
+                {"extra": {"finish_reason": "model_context_window_exceeded"}},
+            ),
+        )
+    ),
+    Scene(
+        row="dropped before the first event",
+        script=[end(FOX, drop=0)],
+        outcome=Outcome.FAILED,
+        fails=True,
+    ),
+    *by_format(
+        THINKS,
+        lambda more: {
+            "row": "dropped, nothing in hand, none left",
+            "script": [end(Thinking("Hm " * 10), FOX, deltas=6, drop=1)] * 4,
+            "more": more,
+            "ways": STREAMS,
+            "outcome": Outcome.FAILED,
+            "posts": 4,
+            "fails": True,
+        },
+    ),
+    Scene(
+        row="a budget is spent, a call was cut",
+        script=[cut(FOX, HALF)],
+        policy=replace(FAST, max_turn_output_tokens=1),
+        outcome=Outcome.PARTIAL,
+        text=f"{FOX.text}\n\n{NOTE}",
+        exactly=False,
+    ),
+    Scene(
+        row="a budget is spent, a stream dropped",
+        answer=LINES,
+        provider=Scenario(drop={1: 8}),
+        policy=replace(FAST, max_turn_output_tokens=1),
+        ways=STREAMS,
+        outcome=Outcome.PARTIAL,
+        text=LINES[:40],
+        exactly=False,
+    ),
+    Scene(
+        row="a budget is spent",
+        script=[cut(SIGNED, FOX)],
+        policy=replace(FAST, max_turn_output_tokens=1),
+        outcome=Outcome.PARTIAL,
+        text=FOX.text,
+    ),
+    Scene(
+        row="dropped behind a checkpoint",
+        answer=LINES,
+        provider=Scenario(deltas=40, checkpoint=3, drop={1: 6}),
+        ways=STREAMS,
+        outcome=Outcome.HEALED,
+        text=LINES,
+        posts=2,
+        **HOPS,
+    ),
+    *by_format(
+        ONLY_CALLS,
+        lambda drop: {
+            "row": "dropped, nothing shown, no text to go on from",
+            "script": [
+                calling(WHOLE, replace(WHOLE, id="call_b"), deltas=6, drop=drop),
+                calling(WHOLE),
+            ],
+            "ways": STREAMS,
+            "outcome": Outcome.HEALED,
+            "calls": CALLED,
+            "posts": 2,
+        },
+    ),
+    *by_format(
+        IN_A_CALL,
+        lambda drop: {
+            "row": "dropped, text shown, then a call",
+            "script": [calling(*SEVERAL_CALLS, deltas=6, drop=drop), calling(FOX, WHOLE)],
+            "ways": STREAMS,
+            "outcome": Outcome.HEALED,
+            "text": FOX.text,
+            "calls": CALLED,
+            "posts": 2,
+        },
+    ),
+    Scene(
+        row="dropped, visible text, no call",
+        answer=LINES,
+        provider=Scenario(drop={1: 8}),
+        ways=STREAMS,
+        outcome=Outcome.HEALED,
+        text=LINES,
+        posts=2,
+    ),
+    *by_format(
+        IN_A_CALL,
+        lambda drop: {
+            "row": "dropped, a call stays cut",
+            # Gemini's calls come whole, those apart that the model itself breaks off.
+            "script": [calling(FOX, replace(HALF, cut=34), WHOLE, deltas=6, drop=drop)],
+            "policy": replace(FAST, max_drop_recoveries=0),
+            "ways": STREAMS,
+            "outcome": Outcome.PARTIAL,
+            "text": f"{FOX.text}\n\n{NOTE}",
+            "exactly": False,
+        },
+    ),
+    Scene(
+        row="dropped for good",
+        answer=LINES,
+        provider=Scenario(drop={1: 8}),
+        policy=replace(FAST, max_drop_recoveries=0),
+        ways=STREAMS,
+        outcome=Outcome.PARTIAL,
+        text=LINES[:40],
+        exactly=False,
+    ),
+    Scene(
+        row="a hop ended with a token",
+        answer=LONGER,
+        provider=Scenario(hop=400),
+        outcome=Outcome.HEALED,
+        text=LONGER,
+        posts=5,
+        **HOPS,
+    ),
+    Scene(
+        row="a hop ended without a new token",
+        script=[
+            cut(Text("One fine day, ")),
+            Reply([Text("all was")], stop="CONTINUATION"),
+            Reply(status=400),
+        ],
+        outcome=Outcome.PARTIAL,
+        text="One fine day, all was",
+        posts=3,
+        **HOPS,
+    ),
+    Scene(
+        row="cut, the provider gave a token",
+        answer=LONGER,
+        outcome=Outcome.HEALED,
+        text=LONGER,
+        posts=2,
+        **HOPS,
+    ),
+    Scene(
+        row="cut below the ceiling, nothing shown",
+        script=[cut(EATEN), calling(SIGNED, FOX, WHOLE)],
+        outcome=Outcome.HEALED,
+        text=FOX.text,
+        calls=CALLED,
+        posts=2,
+    ),
+    Scene(
+        row="cut below the ceiling, text shown, then a call",
+        script=[cut(SIGNED, FOX, HALF), calling(SIGNED, FOX, WHOLE)],
+        ways=STREAMS,
+        outcome=Outcome.HEALED,
+        text=FOX.text,
+        calls=CALLED,
+        posts=2,
+    ),
+    Scene(
+        row="cut below the ceiling, text shown",
+        script=[cut(SIGNED, FOX), calling(Text("x jumps."), WHOLE)],
+        ways=STREAMS,
+        outcome=Outcome.HEALED,
+        text="The quick brown fox jumps.",
+        calls=CALLED,
+        posts=2,
+    ),
+    Scene(
+        row="cut at the ceiling, a call cut, guidance asked for",
+        script=[cut(FOX, HALF), calling(Text("In pieces."), WHOLE)],
+        policy=replace(FAST, truncated_tool_call="retry_smaller"),
+        at_ceiling=True,
+        outcome=Outcome.HEALED,
+        text=f"{FOX.text}In pieces.",
+        calls=CALLED,
+        posts=2,
+    ),
+    Scene(
+        row="cut at the ceiling, a call cut",
+        script=[cut(SIGNED, FOX, HALF)],
+        at_ceiling=True,
+        outcome=Outcome.TRUNCATED,
+        text=f"{FOX.text}\n\n{NOTE}",
+        exactly=False,
+    ),
+    *(
+        Scene(
+            row="cut at the ceiling, calls whole",
+            script=[cut(*blocks)],
+            at_ceiling=True,
+            formats=formats,
+            ways=ways,
+            outcome=Outcome.TRUNCATED,
+            text=FOX.text,
+            calls=CALLED,
+        )
+        for blocks, formats, ways in (
+            ((FOX, WHOLE), FORMATS[:2], STREAMS),
+            ((WHOLE, FOX), FORMATS[2:], ANYHOW),  # what stands behind a call proves it whole
+        )
+    ),
+    *by_format(
+        UNKNOWN,
+        lambda block: {
+            "row": "cut at the ceiling, the turn cannot be gone on from",
+            "script": [cut(FOX, Raw(block))],
+            "at_ceiling": True,
+            "outcome": Outcome.TRUNCATED,
+            "text": FOX.text,
+        },
+    ),
+    *by_format(
+        THINKS,
+        lambda more: {
+            "row": "cut at the ceiling, no visible text, less thinking asked for",
+            "script": [cut(EATEN), end(FOX)],
+            "policy": replace(FAST, less_thinking=True),
+            "at_ceiling": True,
+            "more": more,
+            "outcome": Outcome.HEALED,
+            "text": FOX.text,
+            "posts": 2,
+        },
+    ),
+    Scene(
+        row="cut at the ceiling, no visible text",
+        script=[cut(EATEN)],
+        at_ceiling=True,
+        outcome=Outcome.TRUNCATED,
+    ),
+    *(
+        Scene(
+            row="cut at the ceiling, structured output",
+            script=[cut(Text('{"path": "a'))],
+            at_ceiling=True,
+            more=more,
+            policy=replace(FAST, forced_tool_choice="heal"),
+            formats=[dialect],
+            ways=ways,
+            outcome=Outcome.TRUNCATED,
+            text='{"path": "a',
+        )
+        for dialect in FORMATS
+        for more, ways in (
+            (STRUCTURED[dialect], ANYHOW if dialect == "gemini" else STREAMS),
+            # Of a body nothing was shown: only what cannot be lifted stands in the way.
+            ({"tool_choice": FORCED.get(dialect)}, BODIES if dialect in FORCED else frozenset()),
+        )
+    ),
+    Scene(
+        row="cut at the ceiling, visible text",
+        script=[cut(SIGNED, FOX), calling(Text("x jumps."), WHOLE)],
+        at_ceiling=True,
+        outcome=Outcome.HEALED,
+        text="The quick brown fox jumps.",
+        calls=CALLED,
+        posts=2,
+    ),
+    Scene(
+        row="cut, all recoveries used",
+        script=[cut(SIGNED, FOX)],
+        policy=replace(FAST, max_recoveries=0),
+        at_ceiling=True,
+        outcome=Outcome.TRUNCATED,
+        text=FOX.text,
+    ),
+]
+
+# --- cells without a scene ----------------------------------------------------------------------
+
+Cell = tuple[str, str, How]
+WHOLE_OR_ERROR = "a JSON body is whole, or its break is the caller's error: nothing is in hand"
+NOTHING_SHOWN = "of a JSON body nothing is shown before its end: it is asked for again as a whole"
+ONLY_GEMINI = "only Gemini gives tokens and answers in hops"
+NO_SUCH_STOP = "the format has no stop reason of its own for a full context window"
+
+
+def _without(
+    row: str, why: str, formats: Sequence[str] = FORMATS, ways: frozenset[How] = ANYHOW
+) -> dict[Cell, str]:
+    return dict.fromkeys(((row, dialect, how) for dialect in formats for how in ways), why)
+
+
+REASONS: Mapping[Cell, str] = {
+    **_without("dropped, nothing in hand, none left", WHOLE_OR_ERROR, ways=BODIES),
+    **_without("a budget is spent, a stream dropped", WHOLE_OR_ERROR, ways=BODIES),
+    **_without("dropped behind a checkpoint", ONLY_GEMINI, FORMATS[:3]),
+    **_without("dropped behind a checkpoint", WHOLE_OR_ERROR, ["gemini"], BODIES),
+    **_without("dropped, nothing shown, no text to go on from", WHOLE_OR_ERROR, ways=BODIES),
+    **_without("dropped, text shown, then a call", WHOLE_OR_ERROR, ways=BODIES),
+    **_without("dropped, visible text, no call", WHOLE_OR_ERROR, ways=BODIES),
+    **_without("dropped, a call stays cut", WHOLE_OR_ERROR, ways=BODIES),
+    **_without("dropped for good", WHOLE_OR_ERROR, ways=BODIES),
+    **_without("a hop ended with a token", ONLY_GEMINI, FORMATS[:3]),
+    **_without("a hop ended without a new token", ONLY_GEMINI, FORMATS[:3]),
+    **_without("cut, the provider gave a token", ONLY_GEMINI, FORMATS[:3]),
+    **_without("the context window is full", NO_SUCH_STOP, FORMATS[2:]),
+    **_without("the context window is full, a call was cut", NO_SUCH_STOP, FORMATS[2:]),
+    **_without("cut below the ceiling, text shown, then a call", NOTHING_SHOWN, ways=BODIES),
+    **_without("cut below the ceiling, text shown", NOTHING_SHOWN, ways=BODIES),
+    **_without(
+        "cut at the ceiling, calls whole",
+        "in a body of these formats nothing stands behind the last call: it may be the cut one",
+        FORMATS[:2],
+        BODIES,
+    ),
+    **_without(
+        "cut at the ceiling, the turn cannot be gone on from",
+        "a message of Chat has no blocks, and so none of an unknown type",
+        ["openai-chat"],
+    ),
+}
+
+CASES = [
+    pytest.param(scene, dialect, how, id=f"{scene.row}-{dialect}-{how}")
+    for scene in SCENES
+    for dialect in FORMATS
+    if dialect in scene.formats
+    for how in HOWS
+    if how in scene.ways
+]
+
+
+def test_scenes_and_reasons_are_rows_times_formats_times_ways() -> None:
+    played = [(s.row, d, h) for s in SCENES for d in s.formats for h in s.ways]
+    assert len(played) == len(set(played)), "a cell is played twice"
+    assert set(played) & set(REASONS) == set(), "a cell is played, and has a reason not to be"
+    every = set(itertools.product((row.name for row in ROWS), FORMATS, HOWS))
+    assert set(played) | set(REASONS) == every
+
+
+@pytest.mark.parametrize(("scene", "dialect", "how"), CASES)
+def test_the_row_decides_and_the_caller_gets_what_it_says(
+    scene: Scene, dialect: str, how: How
+) -> None:
+    asked = request(dialect, CEILINGS[dialect] if scene.at_ceiling else LIMIT, scene.more)
+    config: Any = scene.policy
+    if dialect == "openai-chat":
+        config = chat.playing(scene.policy, like=scene.provider.vendor)
+    with Simulator(scene.answer, scene.provider) as simulator:
+        simulator.script(scene.script)
+        ran = play(MAKES[dialect](), how, simulator, asked, config)
+        assert scene.row in ran.told.rows
+        assert ran.told.outcome is scene.outcome
+        assert len(simulator.posts) == scene.posts
+        if scene.fails:
+            assert ran.error is not None
+            return
+        assert ran.text == scene.text if scene.exactly else ran.text.startswith(scene.text)
+        assert ran.tool_calls == list(scene.calls)
+        simulator.reset()
+        simulator.script([end(Text("Next."))])
+        after = play(
+            MAKES[dialect](), "sync", simulator, ran.following(asked), Policy(enabled=False)
+        )
+        assert after.text == "Next."
+        assert [post.status for post in simulator.posts] == [200]

@@ -1,0 +1,153 @@
+"""What the drivers share: the four ways to ask, and the two loops that ask.
+
+A driver is a subclass of `Turn`. It says how its SDK's client is made, how an answer is asked for
+at once or as a stream, and reads what came; whether that is awaited is told here, once for all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+import continuation
+from continuation import Event, Policy, Report
+from continuation.config import Config
+from continuation.simulator import Recorded, Simulator
+
+How = Literal["sync", "sync-stream", "async", "async-stream"]
+HOWS: tuple[How, ...] = ("sync", "sync-stream", "async", "async-stream")
+
+FAST = Policy(backoff_seconds=0.0)
+"""The defaults, without the waiting."""
+
+T = TypeVar("T", bound="Turn")
+
+
+@dataclass
+class Turn(ABC):
+    """One turn as its caller saw it."""
+
+    answer: Any = None
+    pieces: list[Any] = field(default_factory=list[Any])
+    """What a stream gave."""
+    events: list[Event] = field(default_factory=list[Event])
+    report: Report | None = None
+    error: Exception | None = None
+
+    # --- what a driver says of its SDK -----------------------------------------------------------
+
+    @abstractmethod
+    def connect(self, url: str, *, asynchronous: bool) -> Any:
+        """Make a bare client of the SDK, which sends each request once."""
+
+    @abstractmethod
+    def create(self, client: Any, request: dict[str, Any]) -> Any:
+        """Ask for the answer as a whole."""
+
+    @abstractmethod
+    def stream(self, client: Any, request: dict[str, Any]) -> Any:
+        """Ask for the answer as a stream."""
+
+    def ended(self, stream: Any) -> Any:
+        """Return the answer that a stream amounts to, now that it is over."""
+        return stream
+
+    # --- what came -------------------------------------------------------------------------------
+
+    @property
+    def told(self) -> Report:
+        assert self.report is not None
+        return self.report
+
+    @property
+    def said(self) -> Any:
+        """The answer; there was no error."""
+        assert self.error is None, self.error
+        assert self.answer is not None
+        return self.answer
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """All visible text."""
+
+    @property
+    @abstractmethod
+    def tool_calls(self) -> list[tuple[str, Any]]:
+        """The name and the arguments of each call, as a program would read them."""
+
+    @abstractmethod
+    def following(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the request that an agent sends next: this answer, and results or a question."""
+
+
+def play(
+    ran: T, how: How, sim: Simulator | str, request: dict[str, Any], config: Policy | Config = FAST
+) -> T:
+    """Run one turn through a wrapped client; `ran` says of which SDK, and takes it in."""
+    url = sim if isinstance(sim, str) else sim.url
+    bare = ran.connect(url, asynchronous=how.startswith("async"))
+    client = continuation.wrap(bare, config=config, on_event=ran.events.append)
+    with quietly():
+        if how.startswith("async"):
+            asyncio.run(_async(ran, bare, client, request, streamed=how.endswith("stream")))
+        else:
+            _sync(ran, bare, client, request, streamed=how.endswith("stream"))
+    return ran
+
+
+def _sync(ran: Turn, bare: Any, client: Any, request: dict[str, Any], *, streamed: bool) -> None:
+    with bare:
+        try:
+            if not streamed:
+                ran.answer = ran.create(client, request)
+                return
+            opened = ran.stream(client, request)
+            with opened if hasattr(opened, "__enter__") else contextlib.nullcontext(opened) as each:
+                for piece in each:
+                    ran.pieces.append(piece)
+                ran.answer = ran.ended(each)
+        except Exception as error:
+            ran.error = error
+        finally:
+            ran.report = continuation.last_report()
+
+
+async def _async(
+    ran: Turn, bare: Any, client: Any, request: dict[str, Any], *, streamed: bool
+) -> None:
+    async with getattr(bare, "aio", bare):
+        try:
+            if not streamed:
+                ran.answer = await ran.create(getattr(client, "aio", client), request)
+                return
+            opened = ran.stream(getattr(client, "aio", client), request)
+            if hasattr(opened, "__await__"):
+                opened = await opened
+            managed = hasattr(opened, "__aenter__")
+            async with opened if managed else contextlib.nullcontext(opened) as each:
+                async for piece in each:
+                    ran.pieces.append(piece)
+                ran.answer = ran.ended(each)
+        except Exception as error:
+            ran.error = error
+        finally:
+            ran.report = continuation.last_report()  # here: a task has a context of its own
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Old models make the SDK warn; that is not what we test."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+def body_of(post: Recorded) -> dict[str, Any]:
+    assert post.body is not None
+    return dict(post.body)
