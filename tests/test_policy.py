@@ -454,7 +454,7 @@ def test_an_old_name_is_answered_with_the_new_one(
     ways: list[Callable[[], object]] = [
         lambda: Policy(**{key: value}),  # type: ignore[arg-type]
         lambda: check({key: value}),
-        lambda: continuation.override(**{key: value}).__enter__(),
+        lambda: continuation.override(**{key: value}).__enter__(),  # type: ignore[arg-type]
         lambda: parse(f"{key}={value if isinstance(value, str) else json.dumps(value)}"),
         lambda: path.write_text(f"[defaults]\n{key} = {json.dumps(value)}\n") and load(path),
         lambda: path.write_text(f'[models."m*"]\n{key} = {json.dumps(value)}\n') and load(path),

@@ -124,7 +124,7 @@ def test_a_forced_call_that_was_cut_is_escalated(
     )
     ran = run(sim, how, policy=HEAL, **{**FORCED, "tool_choice": choice})
     assert (ran.blocks, ran.said.stop_reason) == (["tool_use"], "tool_use")
-    assert ran.said.content[0].input == WRITE  # type: ignore[union-attr]
+    assert ran.said.content[0].input == WRITE
     assert ran.told.outcome is Outcome.HEALED
     assert limits(sim) == [1000, 128_000]
     assert prompts(sim) == []
@@ -161,7 +161,7 @@ def test_a_stream_that_drops_where_a_call_is_forced_is_asked_for_again(
     whole = (Text("I could. "), ToolCall("Write", WRITE))
     sim.script([end(*whole, stop="tool_use", drop=6), end(*whole, stop="tool_use")])
     ran = run(sim, how, policy=HEAL, **FORCED)
-    assert ran.said.content[-1].input == WRITE  # type: ignore[union-attr]
+    assert ran.said.content[-1].input == WRITE
     assert (ran.text, ran.told.outcome) == ("I could. ", Outcome.HEALED)
     assert prompts(sim) == []
 
@@ -205,7 +205,7 @@ def test_shown_text_then_a_cut_call_is_escalated(sim: Simulator, how: How) -> No
     ran = run(sim, how)
     assert ran.text == "I write it now. Here:"
     assert ran.blocks == ["text", "tool_use"]
-    assert ran.said.content[-1].input == WRITE  # type: ignore[union-attr]
+    assert ran.said.content[-1].input == WRITE
     assert ran.said.stop_reason == "tool_use"
     assert limits(sim) == [1000, 128_000]
     assert prompts(sim) == []
