@@ -13,9 +13,9 @@ if not Path(__path__[0], "providers").is_dir():
 
 from continuation.attach.doors import async_http_client, http_client, wrap
 from continuation.config.overrides import override
+from continuation.ledger import Attempt
 from continuation.policy import Policy
 from continuation.reports.report import (
-    Attempt,
     Escalating,
     Event,
     Finished,

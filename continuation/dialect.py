@@ -14,7 +14,6 @@ from continuation.seams.seam import Verdict
 from continuation.types import (
     AttemptResult,
     ClassifiedError,
-    Close,
     Head,
     Json,
     Mode,
@@ -22,6 +21,7 @@ from continuation.types import (
     ReplayBuffer,
     Request,
     Resume,
+    StopWord,
     Usage,
     Way,
 )
@@ -68,8 +68,16 @@ class MessageBuilder(Protocol):
         """Return an answer that begins anew; this one stays as it is. Nothing may be shown."""
         ...
 
-    def finish(self, close: Close) -> bytes:
-        """End the turn: everything still held that is fit to be seen, and the terminal bytes."""
+    def release(self, *, whole: bool, cut_call: str | None) -> None:
+        """Show what is still held and fit to be seen, before the turn ends.
+
+        `whole`: the last attempt ended as it should. `cut_call`: the policy for a call that stays
+        cut; `None`: it is left out without a word.
+        """
+        ...
+
+    def finish(self, stop: StopWord, usage: Usage) -> bytes:
+        """End the turn: return the bytes not shown yet, with the stop reason and usage to tell."""
         ...
 
     def parses(self) -> bool:

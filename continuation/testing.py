@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from continuation.engine import backoff as retry
+from continuation.engine import attempts as retry
 from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall, tokens
 from continuation.simulator.faults import Attempts
 from continuation.simulator.model import PREFACE, Ask

@@ -128,7 +128,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """How an attempt ended, and what the turn holds after it."""
+    """What an attempt came to: how it ended, and what the turn holds after it."""
 
     stop: Stop
     raw: str | None = None
@@ -222,18 +222,15 @@ class Resume:
     """Characters of the head that may be held for the seam."""
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
-    """How the caller's answer is to end."""
+class StopWord(StrEnum):
+    """Which stop reason the caller gets at the end of an answer; each format has its words."""
 
-    synthetic: bool = False
-    """End with a synthetic STOP instead of the provider's own stop reason."""
-    truncated: bool = False
-    """End with the provider's word for "output limit", whatever the last attempt said."""
-    truncated_tool_call: str | None = None
-    """Policy for a call that stays cut."""
-    usage: Usage | None = None
-    """What to report as usage; `None`: leave the provider's."""
+    OWN = "own"
+    """The provider's own, of the last attempt."""
+    ENDED = "ended"
+    """The format's word for a normal end, or for calls where the answer holds one: synthetic."""
+    TRUNCATED = "truncated"
+    """The format's word for "output limit", whatever the last attempt said."""
 
 
 @dataclass(frozen=True, slots=True)

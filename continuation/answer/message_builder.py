@@ -22,7 +22,17 @@ from continuation.answer.wire_codec import WireCodec
 from continuation.dialect import Feed
 from continuation.policy import Policy
 from continuation.seams.seam import Verdict
-from continuation.types import AttemptResult, Close, Head, Json, Mode, ReplayBuffer, Resume, Stop
+from continuation.types import (
+    AttemptResult,
+    Head,
+    Json,
+    Mode,
+    ReplayBuffer,
+    Resume,
+    Stop,
+    StopWord,
+    Usage,
+)
 from continuation.wire.json_values import as_json, as_text, loads
 
 
@@ -315,24 +325,26 @@ class MessageBuilder:
         other._usage = self._usage
         return other
 
-    def finish(self, close: Close) -> bytes:
-        """End the turn: what is still held and fit to be seen, then the terminal bytes."""
+    def release(self, *, whole: bool, cut_call: str | None) -> None:
+        """Show what is still held and fit to be seen, and of a cut call what `cut_call` says.
+
+        `whole`: the last attempt ended as it should.
+        """
         self._showing.finish_text(ended=self._ending is Stop.END)
-        # Whatever the label of an answer whose last call counts as cut, it did not end there.
-        ended = self._ending is Stop.END and not (close.truncated or close.truncated_tool_call)
-        show_rest(self._showing, self._sink, close, ended=ended)
+        show_rest(self._showing, self._sink, cut_call, ended=whole)
+
+    def finish(self, stop: StopWord, usage: Usage) -> bytes:
+        """End the turn: return what is left to be shown, and the terminal bytes."""
         delta: Json = {**self._segment.delta, **self._lasting}
-        if close.synthetic:
+        if stop is StopWord.ENDED:
             calls = any(block.kind == TOOL_CALL for block in self._sink.blocks)
             delta["stop_reason"] = self._form.called if calls else self._form.ended
-        elif close.truncated or not (self._segment.reason or self._segment.stopped):
+        elif stop is StopWord.TRUNCATED:
             delta["stop_reason"] = self._form.truncated
-        if self.half_call and delta.get("stop_reason") in {self._form.called, self._form.ended}:
-            delta["stop_reason"] = self._form.truncated  # no loop may run it
         if delta.get("stop_reason") != self._segment.reason:
             delta.pop("stop_sequence", None)
         self._stop = as_text(delta.get("stop_reason")) or None
-        return self._sink.end(delta, self._form.write_usage(self._usage, close.usage))
+        return self._sink.end(delta, self._form.write_usage(self._usage, usage))
 
 
 def _wait(chunk: bytes) -> bytes:

@@ -6,14 +6,14 @@ import re
 import sys
 from collections.abc import Mapping
 from functools import cached_property
-from time import monotonic
+from time import monotonic, time
 from typing import Any, TypeVar, cast
 
 import httpx2
 
 from continuation.attach.http import AsyncHealingClient, HealingClient
 from continuation.config import Source, load
-from continuation.engine.engine import Engine
+from continuation.engine.turn import Engine
 from continuation.policy import PolicyKeys, shown
 from continuation.registry import dialects
 from continuation.reports.report import OnEvent
@@ -45,7 +45,7 @@ class Healing:
         config = load(self._config)
         if self._keys:
             config = config.but("the keywords given in the program", **self._keys)
-        return Engine(dialects(), config, self._on_event, monotonic)
+        return Engine(dialects(), config, self._on_event, monotonic, time)
 
     def settled(self, client: object) -> bool:
         """Whether a client is one of ours already and nothing new is asked of it."""

@@ -27,8 +27,7 @@ from continuation.attach.session import CLOSED, Session, head_of
 from continuation.config.overrides import checked
 from continuation.config.overrides import take as take_override
 from continuation.engine.commands import Command, Emit, Read, Reply, Send, StreamBody, Wait
-from continuation.engine.engine import Engine
-from continuation.engine.turn import Turn
+from continuation.engine.turn import Engine, Turn
 from continuation.types import Request
 
 logger = logging.getLogger("continuation")

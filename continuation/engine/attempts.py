@@ -1,40 +1,155 @@
-"""Sending one attempt until it is answered: retries, lessons, and the record of each call."""
+"""Sending a request until it is answered: the caller's own first, then each later attempt.
+
+The caller's own request goes out as it is, with a raised limit, or with a valid history; what is
+refused because of a change of ours is sent again as the caller made it. A later attempt is retried
+after errors that pass, and repeated with what a refusal taught.
+"""
 
 from __future__ import annotations
 
+import email.utils
 import random
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
-from continuation.dialect import ProviderRequest
-from continuation.engine.backoff import capped, pause
+from continuation.dialect import Dialect, ProviderRequest
 from continuation.engine.budget import Budget
 from continuation.engine.commands import Command, Read, Reply, Script, Send, Wait
+from continuation.engine.table import Action
+from continuation.ledger import Ledger
 from continuation.policy import Policy
-from continuation.reports.recent import request_id_in
-from continuation.reports.report import Attempt, Recorder, Retrying
-from continuation.types import (
-    AttemptResult,
-    ClassifiedError,
-    ErrorKind,
-    Head,
-    Mode,
-    Outgoing,
-    StreamError,
-    Way,
-)
+from continuation.reports.report import Recorder, Repair, Repairing, Retrying
+from continuation.types import ClassifiedError, ErrorKind, Head, Mode, Outgoing, Way
+
+if TYPE_CHECKING:
+    from continuation.engine.history_repair import RepairedRequest
 
 LESSONS = 2
 """How often one attempt may be repeated because its limit or its form was refused."""
-
+HISTORY_STATUSES = frozenset({400, 404, 422})
+"""What providers answer to a history they cannot take, or do not find."""
+LONGEST_BACKOFF = 8.0
+"""Seconds; what the SDKs use as well."""
 _LOOKUP_SECONDS = 5.0
 
 Build: TypeAlias = Callable[[int | None, Way], Outgoing]
 """Makes an attempt's request for a limit and a way; called again after a lesson."""
 
-Classify: TypeAlias = Callable[[Head, bytes], ClassifiedError]
-"""Says what an error answer means; the next request is built with what it teaches."""
+
+def send(
+    ledger: Ledger,
+    outgoing: Outgoing | None,
+    mode: Mode,
+    limit: int | None,
+    seconds: float | None = None,
+) -> Generator[Command, Reply, Reply]:
+    """Send one call, and note it in the ledger; `None`: the caller's own, byte for byte."""
+    ledger.begin(mode, limit)
+    reply = yield Send(outgoing, seconds)
+    if isinstance(reply, Head):
+        ledger.answered(reply)
+    return reply
+
+
+class FirstRequest:
+    """Sends the first request of a turn until it is answered."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        request: ProviderRequest,
+        policy: Policy,
+        recorder: Recorder,
+        budget: Callable[[], Budget],
+    ) -> None:
+        """Begin. `budget` makes the turn's budget: it is asked only when something goes wrong."""
+        self.request = request
+        """What was sent at last."""
+        self._dialect = dialect
+        self._policy = policy
+        self._recorder = recorder
+        self._ledger = recorder.ledger
+        self._budget = budget
+
+    def send(self, *, ours: bool, may_raise: bool) -> Generator[Command, Reply, Reply]:
+        """Send it. `ours`: its answer will be healed; `may_raise`: with a limit of ours."""
+        repaired = self._repaired_before()
+        raised = self._budget().raised_first() if may_raise and repaired is None else None
+        if repaired is not None:
+            reply = yield from self._send(self._adopt(repaired))
+        elif raised is not None:
+            reply = yield from self._raised(raised)
+        else:
+            reply = yield from self._send(None)
+        if isinstance(reply, Head) and reply.status in HISTORY_STATUSES:
+            reply = yield from self._refused(reply, ours=ours)
+        return reply
+
+    def _send(self, outgoing: Outgoing | None) -> Generator[Command, Reply, Reply]:
+        """Send it under the caller's own limit."""
+        seconds = self._budget().seconds_left if outgoing is not None else None
+        return send(self._ledger, outgoing, Mode.FIRST, self.request.limit, seconds)
+
+    def _repaired_before(self) -> RepairedRequest | None:
+        """Repair the request before it is sent, where its server or the policy wants that."""
+        rewritten = self.request.amended(self._policy)
+        if rewritten is None and self._policy.repair != "before_send":
+            return None
+        from continuation.engine import history_repair  # not needed until something is broken
+
+        if rewritten is not None:
+            return history_repair.rewritten(rewritten)
+        return history_repair.before_sending(self._dialect, self.request, self._policy)
+
+    def _raised(self, limit: int) -> Generator[Command, Reply, Reply]:
+        """Send it with a limit of ours; if that is refused, with the caller's own."""
+        budget, outgoing = self._budget(), self.request.first(limit)
+        reply = yield from send(self._ledger, outgoing, Mode.FIRST, limit, budget.seconds_left)
+        if not (isinstance(reply, Head) and reply.status in {400, 422, 429}):
+            return reply
+        body = yield Read()
+        error = self.request.refused(reply, body if isinstance(body, bytes) else b"")
+        self._ledger.record(error=error.error)
+        budget.learned.forget_raised(budget.key)
+        named = error.maximum if budget.learn(error, limit) else None
+        spare = self._ledger.sent == 1 and self._policy.max_attempts > 2
+        if named is not None and named > (self.request.limit or 0) and spare:
+            return (yield from self._raised(named))
+        return (yield from self._send(None))
+
+    def _refused(self, head: Head, *, ours: bool) -> Generator[Command, Reply, Reply]:
+        """A history the provider rejects is repaired and sent again, once."""
+        body = yield Read()
+        if not isinstance(body, bytes):
+            return body  # it broke off: that is the caller's error, and the head has no more to say
+        from continuation.engine import history_repair
+
+        repaired = history_repair.after_refusal(
+            self._dialect, self.request, head, body, self._policy
+        )
+        if repaired is not None:
+            self._ledger.record(error=f"{head.status} {repaired.code}")
+            return (yield from self._send(self._adopt(repaired)))
+        return (yield from self._limit_consumed(head, body)) if ours else head
+
+    def _limit_consumed(self, head: Head, body: bytes) -> Generator[Command, Reply, Reply]:
+        """An error that means "the limit was used up by thinking" is a cut answer: escalate."""
+        error = self.request.refused(head, body) if self._budget().below else None
+        if error is None or error.kind is not ErrorKind.LIMIT_CONSUMED:
+            return head
+        self._ledger.record(error=error.error)
+        self._recorder.rows.append("refused: the limit was spent without a word")
+        limit = self._budget().spend(Action.ESCALATE)
+        return (yield from self._raised(limit)) if limit is not None else head
+
+    def _adopt(self, repaired: RepairedRequest) -> Outgoing:
+        """From here on the caller's request is the one with the valid history."""
+        self.request = repaired.request
+        changes = [Repair(c.what, c.where, c.why) for c in repaired.changes]
+        self._recorder.repairs += changes
+        self._recorder.tell(Repairing(self._ledger.sent + 1, repaired.code, len(changes)))
+        return repaired.outgoing
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,144 +161,142 @@ class Opened:
     way: Way
 
 
-def _limited(reply: Reply, mode: Mode) -> bool:
-    """A rate limit that met an escalation: the raised limit may be its cause."""
-    again = mode in {Mode.REPLACE, Mode.APPEND_TAIL}
-    return again and isinstance(reply, Head) and reply.status == 429
-
-
 class Attempts:
-    """The upstream calls of one turn."""
+    """The later attempts of one turn."""
 
     def __init__(
         self,
         policy: Policy,
         budget: Budget,
         recorder: Recorder,
-        now: Callable[[], float],
+        wall: Callable[[], float] | None,
     ) -> None:
+        """Begin. `wall`: what time it is, for a `retry-after` that names a date."""
         self._policy = policy
         self._budget = budget
         self._recorder = recorder
-        self._now = now
-        self._mark = now()
-        self._mode = Mode.FIRST
-        self._limit: int | None = None
-        self._head: Head | None = None
-
-    def begin(self, mode: Mode, limit: int | None) -> None:
-        """An upstream call begins."""
-        self._budget.sent += 1
-        self._mark, self._mode, self._limit, self._head = self._now(), mode, limit, None
-        self._recorder.live = self._described()
-
-    def send(
-        self, outgoing: Outgoing | None, mode: Mode, limit: int | None
-    ) -> Generator[Command, Reply, Reply]:
-        """Send one call; note its head."""
-        self.begin(mode, limit)
-        reply = yield Send(outgoing, seconds=self._budget.left)
-        self._head = reply if isinstance(reply, Head) else None
-        self._recorder.live = self._described()
-        return reply
-
-    def record(self, ending: AttemptResult | None = None, error: str | None = None) -> None:
-        """The upstream call is over."""
-        if ending is not None and ending.error is not None:
-            told = isinstance(ending.error, StreamError)
-            error = str(ending.error) if told else type(ending.error).__name__
-        self._recorder.error = error or self._recorder.error
-        self._recorder.live = None
-        self._recorder.attempts.append(self._described(ending, error))
-
-    def _described(self, ending: AttemptResult | None = None, error: str | None = None) -> Attempt:
-        """Describe the call as far as it has come."""
-        headers = self._head.headers if self._head is not None else dict[str, str]()
-        now = self._now()
-        return Attempt(
-            number=self._budget.sent,
-            mode=self._mode,
-            limit=self._limit,
-            stop=ending.raw if ending else None,
-            usage=ending.usage if ending else None,
-            estimated=ending.estimated if ending else False,
-            request_id=request_id_in(headers),
-            answer_id=(ending.id or None) if ending else None,
-            seconds=now - self._mark,
-            error=error,
-            answered=self._head is not None and self._head.ok,
-            begun=self._mark - self._recorder.started,
-        )
-
-    def discard(self, start: int, end: int | None = None) -> None:
-        """Mark recorded calls whose answer is not in the turn."""
-        attempts = self._recorder.attempts
-        for i in range(len(attempts))[start:end]:
-            attempts[i] = replace(attempts[i], discarded=True)
+        self._ledger = recorder.ledger
+        self._wall = wall
 
     def open(
-        self, build: Build, classify: Classify, limit: int | None, mode: Mode, way: Way
+        self, request: ProviderRequest, build: Build, limit: int | None, mode: Mode, way: Way
     ) -> Generator[Command, Reply, Opened | None]:
-        """Send a later attempt, its retries and lessons included; `None`: it failed for good."""
-        tries, lessons = 0, LESSONS
+        """Send an attempt, its retries and lessons included; `None`: it failed for good."""
+        budget, tries, lessons = self._budget, 0, LESSONS
+        anew = mode in {Mode.REPLACE, Mode.APPEND_TAIL}
         while True:
-            reply = yield from self.send(build(limit, way), mode, limit)
-            if isinstance(reply, Head) and reply.ok:
+            outgoing = build(limit, way)
+            reply = yield from send(self._ledger, outgoing, mode, limit, budget.seconds_left)
+            if not isinstance(reply, Head):
+                error = ClassifiedError(ErrorKind.RETRYABLE, type(reply).__name__)
+            elif reply.ok:
                 return Opened(reply, limit, way)
-            refused = yield from _refused(reply, classify)
-            self.record(error=refused.error)
-            if self._budget.spent(self._recorder.draft()):
+            else:
+                body = yield Read()
+                error = request.refused(reply, body if isinstance(body, bytes) else b"")
+            self._ledger.record(error=error.error)
+            if budget.spent:
                 return None
-            if lessons and (quota := self._budget.quota(refused, limit)) is not None:
+            if lessons and (quota := budget.quota(error, limit)) is not None:
                 lessons -= 1  # no wait would make room for more
                 limit = quota
-            elif refused.kind is ErrorKind.RETRYABLE and tries < self._policy.max_retries:
-                tries += 1
-                if not (yield from self._wait(reply, refused, tries)):
+            elif error.kind is ErrorKind.RETRYABLE and tries < self._policy.max_retries:
+                seconds = self._pause(reply, tries, error.wait)
+                if seconds is None or seconds >= budget.patience:
                     return None
-            elif _limited(reply, mode) and (smaller := self._budget.step_down(limit)):
+                tries += 1
+                self._recorder.tell(Retrying(self._ledger.sent, error.error, seconds))
+                yield Wait(seconds)
+            # A rate limit that met an escalation: the raised limit may be its cause.
+            elif (
+                anew
+                and isinstance(reply, Head)
+                and reply.status == 429
+                and (smaller := budget.step_down(limit))
+            ):
                 limit = smaller
-            elif lessons and self._budget.learn(refused, limit):
+            elif lessons and budget.learn(error, limit):
                 lessons -= 1
-                way = Way.PROMPT if refused.kind is ErrorKind.PREFILL else way
-                limit = refused.maximum or limit
+                way = Way.PROMPT if error.kind is ErrorKind.PREFILL else way
+                limit = error.maximum or limit
             else:
                 return None
 
-    def ask_ceiling(self, call: ProviderRequest) -> Script:
+    def ask_ceiling(self, request: ProviderRequest) -> Script:
         """Ask the provider for the model's ceiling, once per model and only after a cut."""
+        budget = self._budget
         wanted = self._policy.models_endpoint and self._policy.escalate
-        outgoing = call.lookup() if wanted and not self._budget.ceiling_known else None
-        if outgoing is None or self._budget.spent(self._recorder.draft()):
+        outgoing = request.lookup() if wanted and not budget.known_ceiling else None
+        if outgoing is None or budget.spent or not budget.learned.ask_once(budget.key):
             return
-        if not self._budget.ask_once():
-            return
-        reply = yield Send(outgoing, seconds=min(_LOOKUP_SECONDS, self._budget.patience))
+        reply = yield Send(outgoing, seconds=min(_LOOKUP_SECONDS, budget.patience))
         if isinstance(reply, Head):
             body = yield Read()
-            ceiling = call.looked_up(body) if reply.ok and isinstance(body, bytes) else None
+            ceiling = request.looked_up(body) if reply.ok and isinstance(body, bytes) else None
             if ceiling is not None:
-                self._budget.learn_ceiling(ceiling)
+                budget.learn_ceiling(ceiling, "models endpoint")
 
-    def rest(self, tries: int) -> Script:
+    def rest(self) -> Script:
         """Wait before a request is sent again whose answer ended in an error of the server's."""
-        seconds = pause(None, max(0, tries - 1), self._policy, random.random())
+        tries = self._policy.max_drop_recoveries - self._budget.drops
+        seconds = self._pause(None, max(0, tries - 1), None)
         if seconds:
-            yield Wait(max(0.0, min(capped(seconds), self._budget.patience)))
+            yield Wait(max(0.0, min(seconds, self._budget.patience)))
 
-    def _wait(
-        self, reply: Reply, refused: ClassifiedError, tries: int
-    ) -> Generator[Command, Reply, bool]:
-        seconds = pause(reply, tries - 1, self._policy, random.random(), refused.wait)
-        if seconds is None or (seconds := capped(seconds)) >= self._budget.patience:
-            return False
-        self._recorder.tell(Retrying(self._budget.sent, refused.error, seconds))
-        yield Wait(seconds)
-        return True
+    def _pause(self, reply: Reply, tries: int, told: float | None) -> float | None:
+        headers = reply.headers if isinstance(reply, Head) else dict[str, str]()
+        wall = self._wall() if self._wall is not None else None
+        seconds = pause(headers, tries, self._policy, random.random(), told, wall)
+        return seconds if seconds is None or _longest is None else min(seconds, _longest)
 
 
-def _refused(reply: Reply, classify: Classify) -> Generator[Command, Reply, ClassifiedError]:
-    if not isinstance(reply, Head):
-        return ClassifiedError(ErrorKind.RETRYABLE, type(reply).__name__)
-    body = yield Read()
-    return classify(reply, body if isinstance(body, bytes) else b"")
+# --- how long to wait -----------------------------------------------------------------------------
+
+_longest: float | None = None
+
+
+def cap_waits(seconds: float | None) -> float | None:
+    """Let no wait be longer than this, in the whole process; return what held before."""
+    global _longest
+    before, _longest = _longest, seconds
+    return before
+
+
+def pause(
+    headers: Mapping[str, str],
+    tries: int,
+    policy: Policy,
+    chance: float,
+    told: float | None = None,
+    wall: float | None = None,
+) -> float | None:
+    """Return the seconds to wait before try `tries + 1`, or `None`: do not try again.
+
+    The server's `retry-after-ms` or `retry-after` is obeyed up to `max_wait_seconds`, and so is
+    what its body `told`; a longer one, or `x-should-retry: false`, means that trying again is
+    pointless. `chance` (0..1) is the jitter: it takes up to a quarter off.
+    """
+    if headers.get("x-should-retry") == "false":
+        return None
+    asked = retry_after(headers, wall)
+    asked = told if asked is None else asked
+    if asked is not None:
+        return asked if asked <= policy.max_wait_seconds else None
+    return min(policy.backoff_seconds * 2.0**tries, LONGEST_BACKOFF) * (1 - 0.25 * chance)
+
+
+def retry_after(headers: Mapping[str, str], wall: float | None = None) -> float | None:
+    """Return the seconds that `retry-after-ms`, or `retry-after` (seconds or a date), asks for.
+
+    `wall`: the time in seconds since 1970; without it a date says nothing.
+    """
+    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            return max(0.0, float(headers[name]) * scale)
+        except (KeyError, ValueError):
+            continue
+    try:
+        parsed = email.utils.parsedate_tz(headers.get("retry-after"))
+        return max(0.0, email.utils.mktime_tz(parsed) - wall) if parsed and wall else None
+    except (ValueError, OverflowError):  # a date that no calendar has
+        return None

@@ -1,6 +1,6 @@
-"""What the end of an attempt is worth, whatever its label says.
+"""What the label of an attempt is worth.
 
-`decide.py` takes an ending at its word; here it is seen to that the word is good. Labels lie both
+The table takes a result at its word; here it is seen to that the word is good. Labels lie both
 ways: servers call a cut answer finished (`stop` with every token of the limit used, arguments
 that do not parse), and a connection may break behind an answer that had arrived.
 """
@@ -14,52 +14,45 @@ from continuation.seams.seam import is_loop
 from continuation.types import AttemptResult, Stop, ToolCallState
 
 
-def passes(ending: AttemptResult) -> bool:
-    """Whether nothing but its label could speak against a first answer, and it does not."""
-    cut = ending.stop in {Stop.LENGTH, Stop.DROPPED} or ending.call is ToolCallState.CUT
-    half = ending.stop is Stop.WINDOW and ending.call is not ToolCallState.NONE
-    return not (cut or half)
-
-
-def suspect(ending: AttemptResult, limit: int | None) -> bool:
-    """Whether an answer that is called finished used up its whole limit."""
-    output = ending.usage.output if ending.usage else None
-    used_up = output is not None and limit is not None and output >= limit
-    return used_up and ending.stop is Stop.END
+def used_up(result: AttemptResult, limit: int | None) -> bool:
+    """Whether an attempt used its whole limit; `limit` is `None` where labels are to be trusted."""
+    output = result.usage.output if result.usage else None
+    return output is not None and limit is not None and output >= limit
 
 
 def judged(
-    ending: AttemptResult, answer: MessageBuilder, limit: int | None, *, structured: bool
+    result: AttemptResult, answer: MessageBuilder, limit: int | None, *, structured: bool
 ) -> AttemptResult:
-    """Return an ending under the label it deserves, after a look at what the answer holds.
+    """Return a result under the label it deserves, after a look at what the answer holds.
 
     `limit`: the one that was sent; `None` where the label alone is to count.
     """
-    if ending.stop is Stop.END and _cut_call(ending, limit):
-        ending = replace(ending, stop=Stop.LENGTH, call=ToolCallState.CUT)
-    elif suspect(ending, limit) and _stops_short(ending, answer, structured=structured):
-        ending = replace(ending, stop=Stop.LENGTH)
-    if ending.stop is Stop.LENGTH and not ending.stalled:
-        ending = replace(ending, stalled=is_loop(answer.open_text))
-    return ending
+    if result.stop is Stop.END:
+        if _cut_call(result, limit):
+            result = replace(result, stop=Stop.LENGTH, call=ToolCallState.CUT)
+        elif used_up(result, limit) and _stops_short(result, answer, structured=structured):
+            result = replace(result, stop=Stop.LENGTH)
+    if result.stop is Stop.LENGTH and not result.stalled:
+        result = replace(result, stalled=is_loop(answer.open_text))
+    return result
 
 
-def _cut_call(ending: AttemptResult, limit: int | None) -> bool:
+def _cut_call(result: AttemptResult, limit: int | None) -> bool:
     """Whether the last call was cut: its arguments show it, or hide it at exactly the limit.
 
     Beyond the limit is no evidence here: some servers count thinking that the limit does not.
     """
-    if ending.call is not ToolCallState.WHOLE or ending.args_verified:
-        return ending.call is ToolCallState.CUT
-    return limit is not None and ending.usage is not None and ending.usage.output == limit
+    if result.call is not ToolCallState.WHOLE or result.args_verified:
+        return result.call is ToolCallState.CUT
+    return limit is not None and result.usage is not None and result.usage.output == limit
 
 
-def _stops_short(ending: AttemptResult, answer: MessageBuilder, *, structured: bool) -> bool:
+def _stops_short(result: AttemptResult, answer: MessageBuilder, *, structured: bool) -> bool:
     """Whether text that used up its limit ends where no text ends."""
-    if ending.call is not ToolCallState.NONE:
+    if result.call is not ToolCallState.NONE:
         return False
     text = answer.open_text
-    if not (text or ending.text or ending.not_resumable):
+    if not (text or result.text or result.not_resumable):
         return True  # all of it went into thinking
     half = structured and bool(text) and not answer.parses()
     return half or text[-1:].isalnum()
@@ -86,8 +79,8 @@ def follows(new: AttemptResult) -> bool:
 def restored(held: AttemptResult, new: AttemptResult | None, *, resendable: bool) -> AttemptResult:
     """Return how the turn stands when an attempt that was to better it did not.
 
-    `new` is how that attempt ended, `None` if it failed for good; `resendable`: one more drop can
-    be made good.
+    `new` is what that attempt came to, `None` if it failed for good; `resendable`: one more drop
+    can be made good.
     """
     stop = held.stop
     if new is not None and new.stop in {Stop.DROPPED, Stop.LENGTH}:

@@ -14,90 +14,98 @@ from continuation.policy import Policy
 from continuation.types import Head, Outgoing
 
 if TYPE_CHECKING:
-    from continuation.history import Change, Decision, OpenCall, Repaired, RepairPolicy
+    from continuation.history import Change, Decision, OpenCall, Repaired
     from continuation.policy import Ask
 
 logger = logging.getLogger("continuation")
 
-_left: WeakSet[ProviderRequest] = WeakSet()
+_left_alone: WeakSet[ProviderRequest] = WeakSet()
 """Requests whose history the policy's callable wanted left as it is: it is not asked again."""
-
-STATUSES = frozenset({400, 404, 422})
-"""What providers answer to a history they cannot take, or do not find."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mended:
-    """The caller's request with a valid history."""
+class RepairedRequest:
+    """The caller's request as its provider takes it."""
 
-    call: ProviderRequest
+    request: ProviderRequest
     outgoing: Outgoing
     changes: tuple[Change, ...]
     code: str
     """What was wrong, as `continuation.history.validate` names it."""
 
 
+def rewritten(request: ProviderRequest) -> RepairedRequest:
+    """Return a request that its format has rewritten for the server; no message has changed."""
+    return RepairedRequest(request, request.outgoing({}), (), "amended")
+
+
 def after_refusal(
-    dialect: Dialect, call: ProviderRequest, head: Head, answer: bytes, policy: Policy
-) -> Mended | None:
+    dialect: Dialect, request: ProviderRequest, head: Head, answer: bytes, policy: Policy
+) -> RepairedRequest | None:
     """Repair a request that was refused for its history; `None` when that is not why, or no help.
 
     Never for a request that was valid: what is changed is what the error speaks of.
     """
-    if (amended := call.amended(policy, head, answer)) is not None:
-        return _amended(amended)
-    if dialect.history is None or head.status not in STATUSES or policy.repair == "off":
+    if (amended := request.amended(policy, head, answer)) is not None:
+        return rewritten(amended)
+    if dialect.history is None or policy.repair == "off":
         return None
     from continuation import history  # not needed until a history is broken
 
     error = history.classify(head.status, answer)
-    if error is None or call in _left:
+    if error is None or request in _left_alone:
         return None
-    repair = partial(history.repair_refused, call.body, error, dialect.history, model=call.model)
-    return _mended(call, _unless_left(call, repair, policy), error.code, policy)
+    repair = partial(
+        history.repair_refused, request.body, error, dialect.history, model=request.model
+    )
+    return _repaired(request, repair, policy, error.code)
 
 
-def before_sending(dialect: Dialect, call: ProviderRequest, policy: Policy) -> Mended | None:
+def before_sending(
+    dialect: Dialect, request: ProviderRequest, policy: Policy
+) -> RepairedRequest | None:
     """Repair a request before it is sent; `None` when it is valid."""
-    if (amended := call.amended(policy)) is not None:
-        return _amended(amended)
-    if dialect.history is None or policy.repair != "before_send":
+    if dialect.history is None:
         return None
     from continuation import history
 
-    repair = partial(history.repair, call.body, dialect.history, model=call.model)
-    repaired = _unless_left(call, repair, policy)
-    code = repaired.changes[0].why if repaired.changes else ""
-    return _mended(call, repaired, code, policy)
+    repair = partial(history.repair, request.body, dialect.history, model=request.model)
+    return _repaired(request, repair, policy)
 
 
-def _amended(call: ProviderRequest) -> Mended:
-    return Mended(call, call.outgoing({}), (), "amended")
+def _repaired(
+    request: ProviderRequest,
+    repair: Callable[..., Repaired],
+    policy: Policy,
+    code: str | None = None,
+) -> RepairedRequest | None:
+    """Repair, unless the policy's callable wants a new session rather than this one repaired."""
+    from continuation.history import NewSessionWanted, RepairPolicy
 
-
-def _unless_left(
-    call: ProviderRequest, repair: Callable[..., Repaired], policy: Policy
-) -> Repaired:
-    """Repair, unless the policy's callable wants a new session rather than this one mended."""
-    from continuation.history import NewSessionWanted, Repaired
-
+    # Not `live`: whoever ran the open calls of a request on its way out has given up on them.
+    if callable(policy.unanswered_tool_calls):
+        ask = _Once(policy.unanswered_tool_calls)
+        rules = RepairPolicy(unanswered_tool_calls="ask", ask=ask, live=False)
+    else:
+        rules = RepairPolicy(unanswered_tool_calls=policy.unanswered_tool_calls, live=False)
     try:
-        return repair(policy=_policy(policy))
+        repaired = repair(policy=rules)
     except NewSessionWanted as wanted:
         logger.debug("the history is left as it is: %s", wanted)
-        _left.add(call)
-        return Repaired(call.body)
-
-
-def _policy(policy: Policy) -> RepairPolicy:
-    """What holds for a request on its way out: whoever ran its open calls has given up on them."""
-    from continuation.history import RepairPolicy
-
-    if callable(policy.unanswered_tool_calls):
-        return RepairPolicy(
-            unanswered_tool_calls="ask", ask=_Once(policy.unanswered_tool_calls), live=False
-        )
-    return RepairPolicy(unanswered_tool_calls=policy.unanswered_tool_calls, live=False)
+        _left_alone.add(request)
+        return None
+    changes = repaired.changes
+    if not changes:
+        return None
+    code = code or changes[0].why
+    closed = repaired.origins is not None and repaired.origins[-1:] == (-1,)
+    body: Mapping[str, Any] = repaired.body
+    fixed = request.mended(body, policy.resume_text if policy.auto_resume and closed else None)
+    if policy.log_repairs:
+        logger.warning("the history was repaired (%s): %d changes", code, len(changes))
+    for change in changes:
+        logger.debug("%s at %s: %s", change.what, change.where, change.why)
+    return RepairedRequest(fixed, fixed.outgoing(repaired.headers), changes, code)
 
 
 class _Once:
@@ -105,27 +113,10 @@ class _Once:
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
-        self._said: dict[tuple[str, ...], Decision | Mapping[str, Decision]] = {}
+        self._answers: dict[tuple[str, ...], Decision | Mapping[str, Decision]] = {}
 
     def __call__(self, calls: tuple[OpenCall, ...]) -> Decision | Mapping[str, Decision]:
         key = tuple(call.path for call in calls)
-        if key not in self._said:
-            self._said[key] = self._ask(calls)
-        return self._said[key]
-
-
-def _mended(call: ProviderRequest, repaired: Repaired, code: str, policy: Policy) -> Mended | None:
-    if not repaired.changes:
-        return None
-    body: Mapping[str, Any] = repaired.body
-    closed = repaired.origins is not None and repaired.origins[-1:] == (-1,)
-    fixed = call.mended(body, policy.resume_text if policy.auto_resume and closed else None)
-    _tell(repaired, code, policy)
-    return Mended(fixed, fixed.outgoing(repaired.headers), repaired.changes, code)
-
-
-def _tell(repaired: Repaired, code: str, policy: Policy) -> None:
-    if policy.log_repairs:
-        logger.warning("the history was repaired (%s): %d changes", code, len(repaired.changes))
-    for change in repaired.changes:
-        logger.debug("%s at %s: %s", change.what, change.where, change.why)
+        if key not in self._answers:
+            self._answers[key] = self._ask(calls)
+        return self._answers[key]

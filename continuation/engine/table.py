@@ -1,21 +1,68 @@
-"""What happens when: the decision table, row by row. The first row that fits wins.
+"""What happens when: three tables, and one rule. The first row that fits wins.
 
-Everything the engine decides after an attempt is decided here, by a pure function of a
-`Situation`. `design/decision-table.md` shows the same rows in prose; a test holds the two together.
+`OPENINGS` says what becomes of a request and the head of its answer, `ROWS` what happens after an
+attempt has ended, `ENDINGS` how the caller's answer ends. A row's condition is data: the name of a
+fact, and the value it must have. Facts are the fields of the values below (`Opening`, `Situation`
+with its `AttemptResult`, `Closing`); a condition that names no fact raises `KeyError`. Every table
+is total: its last row has no condition, or stands behind rows that leave nothing out.
+
+Nothing else in the engine decides. `evidence.py` finds out whether a label can be trusted,
+`budget.py` what is left to spend; both only state facts. `design/decision-table.md` is drawn from
+here by `scripts/draw_tables.py`, and a test holds the two together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any, TypeAlias, TypeVar
 
-from continuation.types import Outcome, Stop, ToolCallState
+from continuation.types import AttemptResult, Outcome, Stop, StopWord, ToolCallState
+
+When: TypeAlias = Mapping[str, Any]
+"""Facts by name, and what each must be.
+
+`True` and `False` ask whether there is anything at all (a reason, a limit, a flag); a frozenset
+asks for one of its members; anything else asks for itself.
+"""
+
+
+RowT = TypeVar("RowT", "Row", "Ending")
+
+
+def first_fit(rows: Sequence[RowT], *parts: Any) -> tuple[RowT, dict[str, Any]]:
+    """Return the first row that fits the facts, which are all fields of `parts`, and the facts."""
+    facts = {name: getattr(part, name) for part in parts for name in part.__slots__}
+    for row in rows:
+        if _fits(facts, row.when):
+            if not row.either:
+                return row, facts
+            for alternative in row.either:
+                if _fits(facts, alternative):
+                    return row, facts
+    raise LookupError(facts)
+
+
+def _fits(facts: Mapping[str, Any], when: When) -> bool:
+    for name, wanted in when.items():
+        value = facts[name]
+        if isinstance(wanted, bool):
+            value = bool(value)
+        if value not in wanted if isinstance(wanted, frozenset) else value != wanted:
+            return False
+    return True
 
 
 class Action(StrEnum):
     """What the engine does next."""
 
+    PASS_ON = "pass_on"
+    """Hand the answer over as it is; the turn is none of ours."""
+    READ = "read"
+    """Read the answer: it is ours to heal."""
+    LOOK = "look"
+    """Read the answer event by event; its labels alone do not settle it."""
     FINISH = "finish"
     """End the turn with the provider's own stop reason."""
     STOP = "stop"
@@ -33,6 +80,7 @@ class Action(StrEnum):
     RESEND_BEHIND = "resend_behind"
     """The same request again after a drop; only what follows, or only its calls."""
     RECOVER = "recover"
+    """The model is asked to go on from the text there is."""
     RESUME = "resume"
     """A recovery after a dropped stream, on its own budget."""
     TOKEN = "token"
@@ -45,32 +93,115 @@ class Action(StrEnum):
     """One more attempt without the cut call, asking for smaller pieces."""
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of `OPENINGS` or `ROWS`."""
+
+    name: str
+    action: Action
+    outcome: Outcome | None = None
+    """What becomes of the turn; `None`: it goes on."""
+    reason: str | None = None
+    """Why it is not whole, for the report; `{name}` stands for a fact."""
+    when: When = field(kw_only=True)
+    either: tuple[When, ...] = field(default=(), kw_only=True)
+    """Alternatives, one of which must fit as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A row that won, with its reason spelled out for the report."""
+
+    row: str
+    action: Action
+    outcome: Outcome | None = None
+    reason: str | None = None
+
+
+# --- is the turn ours? --------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What is known of the caller's request and, once it has come, of the head of its answer."""
+
+    unreadable: str | None = None
+    """Why the request could not be read, if it could not."""
+    reserved: str | None = None
+    """Why its format says that it is not ours, if it is not."""
+    enabled: bool = True
+    limit: int | None = None
+    leave_limits_below: int = 0
+    small: bool = False
+    """Its limit is below `leave_limits_below`: a budget, not an oversight."""
+    failed: bool = False
+    """No head came, but an exception."""
+    ok: bool = True
+    status: int = 200
+    repaired: bool = False
+    """The history was repaired before it was sent at last."""
+    kind: str = ""
+    """The answer's content type."""
+    known_kind: bool = True
+    """That is JSON or an event stream."""
+
+
+# fmt: off
+OPENINGS: tuple[Row, ...] = (
+    Row("no answer came", Action.RAISE, Outcome.FAILED, "the request failed",
+        when={"failed": True}),
+    Row("an error answer to a repaired request", Action.PASS_ON, Outcome.FAILED,
+        "status {status} after the history was repaired",
+        when={"ok": False, "repaired": True}),
+    Row("an error answer", Action.PASS_ON, Outcome.FAILED, "status {status}",
+        when={"ok": False}),
+    Row("the request cannot be read", Action.PASS_ON, Outcome.UNTOUCHED, "{unreadable}",
+        when={"unreadable": True}),
+    Row("the request is of a kind we leave alone", Action.PASS_ON, Outcome.UNTOUCHED, "{reserved}",
+        when={"reserved": True}),
+    Row("switched off", Action.PASS_ON, Outcome.UNTOUCHED, "switched off by policy",
+        when={"enabled": False}),
+    Row("the limit is small", Action.PASS_ON, Outcome.UNTOUCHED,
+        "limit {limit} is below leave_limits_below {leave_limits_below}",
+        when={"small": True}),
+    Row("the answer is of another type", Action.PASS_ON, Outcome.UNTOUCHED,
+        "the answer is of type {kind!r}",
+        when={"known_kind": False}),
+    Row("ours to heal", Action.READ,
+        when={}),
+)
+# fmt: on
+
+
+def decide_opening(opening: Opening) -> Decision:
+    """Say whether a turn is ours. Asked before the request goes out, and when its answer begins."""
+    return _decision(*first_fit(OPENINGS, opening))
+
+
+# --- what happens after an attempt --------------------
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """All that a decision may depend on."""
+    """All that a decision may depend on: what an attempt came to, and what is left to be done."""
 
-    stop: Stop
-    text: bool = False
-    call: ToolCallState = ToolCallState.NONE
-    shown: bool = False
+    result: AttemptResult
+    """What the attempt came to. Its fields are facts like those below."""
+    looked: bool = True
+    """The answer was read event by event; `False`: only its labels are known."""
+    used_up: bool = False
+    """It used its whole limit, and the policy `verify_stop_reason` says what that makes of it."""
     structured: bool = False
     liftable: bool = False
     """The constraint on structured output can be lifted for a recovery, and the whole checked."""
     below: bool = False
     """The limit can still be raised by a fifth or more, and was not raised yet."""
-    token: bool = False
-    """The provider gave a new continuation token, and nothing has come behind it."""
     raisable: bool = True
     """The limit can still be raised, by however little."""
     recovering: bool = False
     """The attempt that ended went on from a partial."""
     later: bool = False
     """It was not the first attempt."""
-    opened: bool = True
-    """At least one event of the attempt arrived."""
-    made_progress: bool = True
-    stalled: bool = False
-    not_resumable: str | None = None
     failed: bool = False
     """The attempt failed for good, its retries included."""
     spent: str | None = None
@@ -85,259 +216,215 @@ class Situation:
     """Policy asks for one guided attempt, and it was not made yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One row of the table."""
+NONE, WHOLE, CUT = ToolCallState.NONE, ToolCallState.WHOLE, ToolCallState.CUT
+CALLS = frozenset({WHOLE, CUT})
+ENDED = frozenset({Stop.END, Stop.REFUSED})
+LEFT_OFF = frozenset({Stop.LENGTH, Stop.DROPPED})
+NOT_DROPPED = frozenset(Stop) - {Stop.DROPPED}
 
-    name: str
-    fits: Callable[[Situation], bool]
-    action: Action
-    outcome: Outcome | None = None
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """A row that won, with the outcome and reason spelled out for the report."""
-
-    row: str
-    action: Action
-    outcome: Outcome | None = None
-    reason: str | None = None
-
-
-def _cut(s: Situation) -> bool:
-    return s.stop is Stop.LENGTH
-
-
-def _dropped(s: Situation) -> bool:
-    return s.stop is Stop.DROPPED
-
-
-def _has_call(s: Situation) -> bool:
-    return s.call is not ToolCallState.NONE
-
-
-ROWS: tuple[Row, ...] = (
-    Row(
-        "a recovery failed for good",
-        lambda s: s.failed and s.recovering,
-        Action.STOP,
-        Outcome.PARTIAL,
-        "recovery failed",
-    ),
-    Row(
-        "a recovery was refused",
-        lambda s: s.recovering and s.stop is Stop.REFUSED,
-        Action.STOP,
-        Outcome.PARTIAL,
-        "recovery refused",
-    ),
-    Row(
-        "the text repeats itself",
-        lambda s: s.stalled,
-        Action.STOP,
-        Outcome.STALLED,
-        "the model only repeated what it had written",
-    ),
-    Row(
-        "a recovery was empty",
-        lambda s: s.recovering and not s.made_progress and not _dropped(s),
-        Action.STOP,
-        Outcome.PARTIAL,
-        "recovery was empty",
-    ),
-    Row(
-        "ended normally after a later attempt",
-        lambda s: s.stop in {Stop.END, Stop.REFUSED} and s.later,
-        Action.FINISH,
-        Outcome.HEALED,
-    ),
-    Row(
-        "ended normally",
-        lambda s: s.stop in {Stop.END, Stop.REFUSED},
-        Action.FINISH,
-        Outcome.COMPLETE,
-    ),
-    Row(
-        "the context window is full, a call was cut",
-        lambda s: s.stop is Stop.WINDOW and s.call is ToolCallState.CUT,
-        Action.CUT_CALL,
-        Outcome.TRUNCATED,
-        "context window full",
-    ),
-    Row(
-        "the context window is full",
-        lambda s: s.stop is Stop.WINDOW,
-        Action.FINISH,
-        Outcome.TRUNCATED,
-        "context window full",
-    ),
-    # --- dropped streams, nothing in hand: an error must stay an error -----------------------
-    Row(
-        "dropped before the first event",
-        lambda s: _dropped(s) and not s.later and not s.opened,
-        Action.RAISE,
-        Outcome.FAILED,
-        "no answer came",
-    ),
-    Row(
-        "dropped, nothing in hand, none left",
-        lambda s: _dropped(s) and not (s.text or s.shown or _has_call(s)) and _no_drops(s),
-        Action.RAISE,
-        Outcome.FAILED,
-        "stream dropped",
-    ),
-    Row(
-        "a budget is spent, a call was cut",
-        lambda s: s.spent is not None and s.call is ToolCallState.CUT,
-        Action.CUT_CALL,
-        Outcome.PARTIAL,
-    ),
-    Row(
-        "a budget is spent, a stream dropped",
-        lambda s: s.spent is not None and _dropped(s),
-        Action.STOP,
-        Outcome.PARTIAL,
-    ),
-    Row("a budget is spent", lambda s: s.spent is not None, Action.FINISH, Outcome.PARTIAL),
-    Row(
-        "dropped behind a checkpoint",
-        lambda s: _dropped(s) and s.drops and s.token,
-        Action.CHECKPOINT,
-    ),
-    Row(
-        "dropped, nothing shown, no text to go on from",
-        lambda s: _dropped(s) and s.drops and not s.shown and _must_repeat(s),
-        Action.RESEND,
-    ),
-    Row(
-        "dropped, text shown, then a call",
-        lambda s: _dropped(s) and s.drops and s.shown and _must_repeat(s),
-        Action.RESEND_BEHIND,
-    ),
-    Row(
-        "dropped, visible text, no call",
-        lambda s: _dropped(s) and s.drops and s.not_resumable is None,
-        Action.RESUME,
-    ),
-    Row(
-        "dropped, a call stays cut",
-        lambda s: _dropped(s) and s.call is ToolCallState.CUT,
-        Action.CUT_CALL,
-        Outcome.PARTIAL,
-        "stream dropped",
-    ),
-    Row("dropped for good", _dropped, Action.STOP, Outcome.PARTIAL, "stream dropped"),
-    # --- within a provider's own hops ------------------------------------------------------
-    Row("a hop ended with a token", lambda s: s.stop is Stop.PAUSED and s.token, Action.TOKEN),
-    Row(
-        "a hop ended without a new token",
-        lambda s: s.stop is Stop.PAUSED,
-        Action.FINISH,
-        Outcome.PARTIAL,
-        "the provider's continuation made no progress",
-    ),
-    # --- at the output limit -----------------------------------------------------------------
-    Row(
-        "cut, the provider gave a token",
-        lambda s: _cut(s) and s.token and s.raisable,
-        Action.TOKEN,
-    ),
-    Row(
-        "cut below the ceiling, nothing shown",
-        lambda s: _cut(s) and s.below and not s.shown and not s.recovering,
-        Action.ESCALATE,
-    ),
-    Row(
-        "cut below the ceiling, text shown, then a call",
-        lambda s: _cut(s) and s.below and s.shown and (_has_call(s) or not s.text),
-        Action.ESCALATE_BEHIND,
-    ),
-    Row(
-        "cut below the ceiling, text shown",
-        lambda s: _cut(s) and s.below and s.recoveries and _can_recover(s),
-        Action.RECOVER,
-    ),
-    Row(
-        "cut at the ceiling, a call cut, guidance asked for",
-        lambda s: _cut(s) and s.call is ToolCallState.CUT and s.retry_smaller and _can_lift(s),
-        Action.RETRY_SMALLER,
-    ),
-    Row(
-        "cut at the ceiling, a call cut",
-        lambda s: _cut(s) and s.call is ToolCallState.CUT,
-        Action.CUT_CALL,
-        Outcome.TRUNCATED,
-        "a function call was cut at the ceiling",
-    ),
-    Row(
-        "cut at the ceiling, calls whole",
-        lambda s: _cut(s) and s.call is ToolCallState.WHOLE,
-        Action.FINISH,
-        Outcome.TRUNCATED,
-        "cut at the ceiling after a function call",
-    ),
-    Row(
-        "cut at the ceiling, the turn cannot be gone on from",
-        lambda s: _cut(s) and s.not_resumable is not None,
-        Action.FINISH,
-        Outcome.TRUNCATED,
-    ),
-    Row(
-        "cut at the ceiling, no visible text, less thinking asked for",
-        lambda s: _cut(s) and not s.text and not s.shown and s.think_less,
-        Action.THINK_LESS,
-    ),
-    Row(
-        "cut at the ceiling, no visible text",
-        lambda s: _cut(s) and not s.text,
-        Action.FINISH,
-        Outcome.TRUNCATED,
-        "thinking used the whole limit: no visible text",
-    ),
-    Row(
-        "cut at the ceiling, structured output",
-        lambda s: _cut(s) and s.structured and (s.shown or not s.liftable),
-        Action.FINISH,
-        Outcome.TRUNCATED,
-        "structured output, or the rest of an earlier answer, cannot be gone on with",
-    ),
-    Row(
-        "cut at the ceiling, visible text",
-        lambda s: _cut(s) and s.recoveries,
-        Action.RECOVER,
-    ),
-    Row(
-        "cut, all recoveries used",
-        _cut,
-        Action.FINISH,
-        Outcome.TRUNCATED,
-        "all recoveries used",
-    ),
+MUST_REPEAT: tuple[When, ...] = (
+    {"text": False},
+    {"structured": True},
+    {"call": CALLS, "recovering": False},
 )
+"""Only text can be gone on from; anything else has to be asked for again."""
+MAY_GO_ON: tuple[When, ...] = ({"structured": False}, {"liftable": True})
+"""A recovery is written as free text."""
 
-
-def _no_drops(s: Situation) -> bool:
-    return not s.drops or s.spent is not None
-
-
-def _must_repeat(s: Situation) -> bool:
-    """Only text can be gone on from; anything else has to be asked for again."""
-    return not s.text or s.structured or (_has_call(s) and not s.recovering)
-
-
-def _can_recover(s: Situation) -> bool:
-    return s.text and not _has_call(s) and s.not_resumable is None and _can_lift(s)
-
-
-def _can_lift(s: Situation) -> bool:
-    return s.liftable or not s.structured
+# fmt: off
+ROWS: tuple[Row, ...] = (
+    Row("known by its labels only, and they do not settle it", Action.LOOK,
+        when={"looked": False},
+        either=({"stop": LEFT_OFF}, {"call": CUT}, {"stop": Stop.WINDOW, "call": CALLS},
+                {"stop": Stop.END, "used_up": True})),
+    # --- later attempts that brought nothing --------------------
+    Row("a recovery failed for good", Action.STOP, Outcome.PARTIAL, "recovery failed",
+        when={"failed": True, "recovering": True}),
+    Row("a recovery was refused", Action.STOP, Outcome.PARTIAL, "recovery refused",
+        when={"recovering": True, "stop": Stop.REFUSED}),
+    Row("the text repeats itself", Action.STOP, Outcome.STALLED,
+        "the model only repeated what it had written",
+        when={"stalled": True}),
+    Row("a recovery was empty", Action.STOP, Outcome.PARTIAL, "recovery was empty",
+        when={"recovering": True, "made_progress": False, "stop": NOT_DROPPED}),
+    # --- answers that are whole --------------------
+    Row("ended normally after a later attempt", Action.FINISH, Outcome.HEALED,
+        when={"stop": ENDED, "later": True}),
+    Row("ended normally", Action.FINISH, Outcome.COMPLETE,
+        when={"stop": ENDED}),
+    Row("the context window is full, a call was cut", Action.CUT_CALL, Outcome.TRUNCATED,
+        "context window full",
+        when={"stop": Stop.WINDOW, "call": CUT}),
+    Row("the context window is full", Action.FINISH, Outcome.TRUNCATED, "context window full",
+        when={"stop": Stop.WINDOW}),
+    # --- dropped streams; with nothing in hand an error must stay an error --------------------
+    Row("dropped before the first event", Action.RAISE, Outcome.FAILED, "no answer came",
+        when={"stop": Stop.DROPPED, "later": False, "opened": False}),
+    Row("dropped, nothing in hand, none left", Action.RAISE, Outcome.FAILED, "stream dropped",
+        when={"stop": Stop.DROPPED, "text": False, "shown": False, "call": NONE},
+        either=({"drops": False}, {"spent": True})),
+    Row("a budget is spent, a call was cut", Action.CUT_CALL, Outcome.PARTIAL, "{spent}",
+        when={"spent": True, "call": CUT}),
+    Row("a budget is spent, a stream dropped", Action.STOP, Outcome.PARTIAL, "{spent}",
+        when={"spent": True, "stop": Stop.DROPPED}),
+    Row("a budget is spent", Action.FINISH, Outcome.PARTIAL, "{spent}",
+        when={"spent": True}),
+    Row("dropped behind a checkpoint", Action.CHECKPOINT,
+        when={"stop": Stop.DROPPED, "drops": True, "token": True}),
+    Row("dropped, nothing shown, no text to go on from", Action.RESEND,
+        when={"stop": Stop.DROPPED, "drops": True, "shown": False}, either=MUST_REPEAT),
+    Row("dropped, text shown, then a call", Action.RESEND_BEHIND,
+        when={"stop": Stop.DROPPED, "drops": True, "shown": True}, either=MUST_REPEAT),
+    Row("dropped, visible text, no call", Action.RESUME,
+        when={"stop": Stop.DROPPED, "drops": True, "not_resumable": False}),
+    Row("dropped, a call stays cut", Action.CUT_CALL, Outcome.PARTIAL, "stream dropped",
+        when={"stop": Stop.DROPPED, "call": CUT}),
+    Row("dropped for good", Action.STOP, Outcome.PARTIAL, "stream dropped",
+        when={"stop": Stop.DROPPED}),
+    # --- within a provider's own hops --------------------
+    Row("a hop ended with a token", Action.TOKEN,
+        when={"stop": Stop.PAUSED, "token": True}),
+    Row("a hop ended without a new token", Action.FINISH, Outcome.PARTIAL,
+        "the provider's continuation made no progress",
+        when={"stop": Stop.PAUSED}),
+    # --- at the output limit --------------------
+    Row("cut, the provider gave a token", Action.TOKEN,
+        when={"stop": Stop.LENGTH, "token": True, "raisable": True}),
+    Row("cut below the ceiling, nothing shown", Action.ESCALATE,
+        when={"stop": Stop.LENGTH, "below": True, "shown": False, "recovering": False}),
+    Row("cut below the ceiling, text shown, then a call", Action.ESCALATE_BEHIND,
+        when={"stop": Stop.LENGTH, "below": True, "shown": True},
+        either=({"call": CALLS}, {"text": False})),
+    Row("cut below the ceiling, text shown", Action.RECOVER,
+        when={"stop": Stop.LENGTH, "below": True, "recoveries": True, "text": True, "call": NONE,
+              "not_resumable": False}, either=MAY_GO_ON),
+    Row("cut at the ceiling, a call cut, guidance asked for", Action.RETRY_SMALLER,
+        when={"stop": Stop.LENGTH, "call": CUT, "retry_smaller": True}, either=MAY_GO_ON),
+    Row("cut at the ceiling, a call cut", Action.CUT_CALL, Outcome.TRUNCATED,
+        "a function call was cut at the ceiling",
+        when={"stop": Stop.LENGTH, "call": CUT}),
+    Row("cut at the ceiling, calls whole", Action.FINISH, Outcome.TRUNCATED,
+        "cut at the ceiling after a function call",
+        when={"stop": Stop.LENGTH, "call": WHOLE}),
+    Row("cut at the ceiling, the turn cannot be gone on from", Action.FINISH, Outcome.TRUNCATED,
+        "{not_resumable}",
+        when={"stop": Stop.LENGTH, "not_resumable": True}),
+    Row("cut at the ceiling, no visible text, less thinking asked for", Action.THINK_LESS,
+        when={"stop": Stop.LENGTH, "text": False, "shown": False, "think_less": True}),
+    Row("cut at the ceiling, no visible text", Action.FINISH, Outcome.TRUNCATED,
+        "thinking used the whole limit: no visible text",
+        when={"stop": Stop.LENGTH, "text": False}),
+    Row("cut at the ceiling, structured output", Action.FINISH, Outcome.TRUNCATED,
+        "structured output, or the rest of an earlier answer, cannot be gone on with",
+        when={"stop": Stop.LENGTH, "structured": True},
+        either=({"shown": True}, {"liftable": False})),
+    Row("cut at the ceiling, visible text", Action.RECOVER,
+        when={"stop": Stop.LENGTH, "recoveries": True}),
+    Row("cut, all recoveries used", Action.FINISH, Outcome.TRUNCATED, "all recoveries used",
+        when={"stop": Stop.LENGTH}),
+)
+# fmt: on
 
 
 def decide(situation: Situation) -> Decision:
     """Return what the first fitting row says. Total: every situation has a row."""
-    row = next(row for row in ROWS if row.fits(situation))
-    told = row.outcome not in {None, Outcome.COMPLETE, Outcome.HEALED}
-    reason = row.reason or situation.spent or situation.not_resumable if told else None
+    return _decision(*first_fit(ROWS, situation.result, situation))
+
+
+def _decision(row: Row, facts: Mapping[str, Any]) -> Decision:
+    reason = row.reason.format_map(facts) if row.reason is not None else None
     return Decision(row.name, row.action, row.outcome, reason)
+
+
+# --- how the caller's answer ends --------------------
+
+
+class Held(StrEnum):
+    """What becomes of what the caller has not seen yet when the turn ends."""
+
+    ALL = "all"
+    """All of it goes out, if the last attempt ended as it should."""
+    FIT = "fit"
+    """What is whole goes out; a cut call is left out without a word."""
+    BY_POLICY = "by policy"
+    """What is whole goes out, and the cut call as the policy `truncated_tool_call` says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closing:
+    """What an ending may depend on besides the situation it was decided in."""
+
+    action: Action
+    outcome: Outcome
+    half_call: bool = False
+    """The caller has been shown a call, by policy, that nothing made whole."""
+    half_document: bool = False
+    """Structured output was put together from several attempts, and is not whole JSON."""
+    on_failure: str = "stop"
+    truncated_tool_call: str = "explain"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """One row of `ENDINGS`."""
+
+    name: str
+    stop: StopWord | None
+    """The stop reason the caller gets; `None`: the first answer goes out byte for byte."""
+    held: Held = Held.ALL
+    outcome: Outcome | None = None
+    """What the report says; `None`: what was decided."""
+    reason: str | None = None
+    when: When = field(kw_only=True)
+    either: tuple[When, ...] = field(default=(), kw_only=True)
+
+
+HALF_CALL = "a function call that was shown as it came stays half"
+FIRST_ANSWER: When = {
+    "action": Action.FINISH,
+    "later": False,
+    "closed": True,
+    "stop": frozenset({Stop.END, Stop.REFUSED, Stop.WINDOW}),
+}
+
+# fmt: off
+ENDINGS: tuple[Ending, ...] = (
+    Ending("the first answer could not be read", None, outcome=Outcome.UNTOUCHED,
+        reason="the answer could not be read",
+        when={**FIRST_ANSWER, "opened": False}),
+    # A filter that breaks into a call is left to the last row: half a call does not go out.
+    Ending("the first answer is whole", None,
+        when=FIRST_ANSWER,
+        either=({"stop": frozenset({Stop.END, Stop.WINDOW})}, {"call": frozenset({NONE, WHOLE})},
+                {"truncated_tool_call": "keep"})),
+    Ending("a call was cut by a full window", StopWord.OWN, Held.BY_POLICY,
+        when={"action": Action.CUT_CALL, "stop": Stop.WINDOW}),
+    Ending("a call was cut", StopWord.TRUNCATED, Held.BY_POLICY,
+        when={"action": Action.CUT_CALL}),
+    # Half a document, or half a call, is never given out as a whole one.
+    Ending("stopped, and a synthetic end would be wrong or unwanted", StopWord.TRUNCATED, Held.FIT,
+        when={"action": Action.STOP},
+        either=({"structured": True}, {"half_call": True}, {"on_failure": "truncated"})),
+    Ending("stopped", StopWord.ENDED,
+        when={"action": Action.STOP}),
+    Ending("the joined text is not whole JSON", StopWord.TRUNCATED, Held.FIT, Outcome.TRUNCATED,
+        "the joined text is not whole JSON",
+        when={"half_document": True}),
+    # No loop may run a half call, whatever the last attempt said.
+    Ending("half a call is out", StopWord.TRUNCATED, Held.ALL, Outcome.TRUNCATED, HALF_CALL,
+        when={"half_call": True, "stop": Stop.END}),
+    Ending("half a call is out, refused", StopWord.OWN, Held.ALL, Outcome.TRUNCATED, HALF_CALL,
+        when={"half_call": True, "outcome": Outcome.HEALED}),
+    Ending("cut", StopWord.TRUNCATED, Held.FIT,
+        when={"stop": Stop.LENGTH}),
+    Ending("no reason ever came", StopWord.TRUNCATED, Held.FIT,
+        when={"raw": False, "closed": False}),
+    Ending("ended", StopWord.OWN,
+        when={}),
+)
+# fmt: on
+
+
+def ending(closing: Closing, situation: Situation) -> Ending:
+    """Return how the caller's answer ends. Total, like `decide`."""
+    return first_fit(ENDINGS, situation.result, situation, closing)[0]

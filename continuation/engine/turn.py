@@ -2,11 +2,11 @@
 
 Theory of operation
 -------------------
-`Turn.run()` is a generator. It yields commands (send this, relay that response's bytes through
-this function, show these bytes, wait) and is sent what came of them. A shell of a few lines
-performs them; `http.py` has the two there are. The generator is the only place that knows the
-order of things, `decide.py` the only place that knows what to do next, and a dialect the only
-place that knows what bytes mean.
+`Turn.run()` is a generator. It yields commands (send this, pass that response's bytes through this
+function, show these bytes, wait) and is sent what came of them. A shell of a few lines performs
+them; `attach/http.py` has the two there are. The generator is the only place that knows the order
+of things, the tables in `table.py` the only place that knows what to do next and how an answer
+ends, and a dialect the only place that knows what bytes mean.
 
 Two rules shape the code:
 
@@ -14,6 +14,9 @@ Two rules shape the code:
   an answer that is to replace an unshown one is built beside it (`fork`) until it has succeeded.
 * Once an answer is in hand nothing may raise, our own bugs included: an SDK would run the whole
   paid turn again. The shell keeps a `ReplayBuffer` for that; nothing here relies on it.
+
+Most answers are whole. Of them only the labels are looked at; the budget, and what sends later
+attempts, are made when an answer turns out to be cut.
 
 Bounds: at most 1 + 1 + `max_recoveries` attempts that the model answers, plus
 `max_drop_recoveries` after drops, and one each with less thinking and with guidance, where policy
@@ -23,12 +26,16 @@ passes but a provider's own hops (`budget.HOPS`) and the look-up of a ceiling, m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
+from continuation.config import Config, load
+from continuation.config.overrides import current
 from continuation.dialect import Dialect, Feed, MessageBuilder, ProviderRequest
 from continuation.engine import evidence
-from continuation.engine.attempts import Attempts, Build
+from continuation.engine.attempts import Attempts, FirstRequest, send
 from continuation.engine.budget import Budget
 from continuation.engine.commands import (
     Attach,
@@ -41,14 +48,24 @@ from continuation.engine.commands import (
     Script,
     StreamBody,
 )
-from continuation.engine.ending import as_it_came, as_shown, closing
-from continuation.engine.first_request import Opening
-from continuation.engine.table import Action, Decision, Situation, decide
+from continuation.engine.table import (
+    Action,
+    Closing,
+    Decision,
+    Held,
+    Opening,
+    Situation,
+    decide,
+    decide_opening,
+    ending,
+)
+from continuation.ledger import Ledger
 from continuation.limits import Learned
 from continuation.limits.tokens import estimate
-from continuation.policy import Policy
+from continuation.policy import Policy, changed, file_of
 from continuation.prompts import Cause, cut_call_guidance, recovery_prompt
-from continuation.reports.report import Escalating, Recorder, Recovering, Truncated
+from continuation.reports.report import Escalating, OnEvent, Recorder, Recovering, Truncated
+from continuation.reports.tracing import begin as trace
 from continuation.seams.seam import choose_anchor
 from continuation.types import (
     AttemptResult,
@@ -60,13 +77,12 @@ from continuation.types import (
     Request,
     Resume,
     Stop,
+    StopWord,
     StreamError,
     Untouched,
     Usage,
     Way,
 )
-
-_AGAIN = "resend"
 
 
 class Failed(Exception):  # noqa: N818  (a value that says why an attempt failed for good)
@@ -79,192 +95,190 @@ class Turn:
     def __init__(
         self,
         dialect: Dialect,
+        asked: Request,
+        timeout: float | None,
         policies: Callable[[str], Policy],
         learned: Learned,
         recorder: Recorder,
-        now: Callable[[], float],
+        wall: Callable[[], float] | None,
     ) -> None:
-        """Begin. `policies` says what holds for a model; it is asked when the model is known."""
+        """Read the caller's request. `policies` says what holds for a model, once it is known."""
         self.replay = ReplayBuffer()
         self.recorder = recorder
+        self._ledger = recorder.ledger
         self._dialect = dialect
-        self._policies = policies
+        self._timeout = timeout
         self._learned = learned
-        self._now = now
-        self._untouched: str | None = "the request could not be read"
-        self._readable = False
-        self._call: ProviderRequest
-        self._answer: MessageBuilder
+        self._wall = wall
         self._mode = Mode.FIRST
         self._broke: BaseException | None = None
         """What ended the caller's own attempt, if that broke off."""
-        self._adopt("")
-
-    @property
-    def policy(self) -> Policy:
-        """What holds for this turn."""
-        return self._policy
-
-    def _adopt(self, model: str) -> None:
-        """Take the policies that hold for a model."""
-        policy = self._policy = self._policies(model)
-        self._budget = Budget(policy, self._dialect, self._learned, self._now)
-        self.recorder.learned = self._budget.lessons
-        self._attempts = Attempts(policy, self._budget, self.recorder, self._now)
-
-    # --- the caller's request ----------------------------------------------------------------
-
-    def read(self, request: Request, timeout: float | None) -> None:
-        """Read the caller's request; afterwards the turn knows whether it is ours to heal."""
+        self._request: ProviderRequest
+        self._answer: MessageBuilder
         try:
-            call = self._call = self._dialect.call(request)
+            request = self._request = dialect.call(asked)
         except Untouched as reason:
-            self._untouched = str(reason)
+            self.policy = policies("")
+            self._opening = Opening(unreadable=str(reason))
             return
-        self._readable = True
-        self.recorder.model = call.model
-        self._adopt(call.model)
-        key = (request.host, self._learned.digest(request.credential), call.model)
-        self._budget.read(call, key, timeout)
-        self._untouched = call.untouched(self._policy) or self._unwanted(call.limit)
-        self._answer = call.answer(self._policy)
+        self.policy = policies(request.model)
+        """What holds for this turn."""
+        self._key = (asked.host, learned.digest(asked.credential), request.model)
+        smallest = self.policy.leave_limits_below
+        self._opening = Opening(
+            reserved=request.untouched(self.policy),
+            enabled=self.policy.enabled,
+            limit=request.limit,
+            leave_limits_below=smallest,
+            small=request.limit is not None and request.limit < smallest,
+        )
+        recorder.model = request.model
+        self._ledger.limit = request.limit
 
-    def _unwanted(self, limit: int | None) -> str | None:
-        if not self._policy.enabled:
-            return "switched off by policy"
-        if limit is None or limit >= self._policy.leave_limits_below:
-            return None
-        return f"limit {limit} is below leave_limits_below {self._policy.leave_limits_below}"
+    @cached_property
+    def _budget(self) -> Budget:
+        return Budget(
+            self.policy,
+            self._dialect,
+            self._request,
+            self._ledger,
+            self._learned,
+            self._key,
+            self._timeout,
+        )
+
+    @cached_property
+    def _attempts(self) -> Attempts:
+        return Attempts(self.policy, self._budget, self.recorder, self._wall)
 
     # --- the life of a turn --------------------------------------------------------------------
 
     def run(self) -> Script:
         """Yield what is to be done, be sent what came of it, until the turn is over."""
-        head = yield from self._open_first()
+        head = yield from self._open()
         if head is None:
-            yield PassThrough()
             return
         yield Attach()
+        self._answer = self._request.answer(self.policy)
         reply = yield StreamBody(self._answer.first(head, self.replay), self.replay)
         error = reply if isinstance(reply, BaseException) else None
-        quick = reply if isinstance(reply, AttemptResult) else self._answer.glance(error)
-        if quick is not None and self._accepted(quick):
-            if reply is quick:
+        labels = reply if isinstance(reply, AttemptResult) else self._answer.glance(error)
+        if labels is not None and self._settled_by(labels):
+            if reply is labels:
                 reply = yield PassRest()
             if isinstance(reply, BaseException):
                 self.replay.complete()
             yield from map(Emit, self.replay.pieces())
             return
         self._broke = error
-        ending = self._ended(error)
+        result = self._ended(error)
         while True:
             yield Emit(self._answer.take())
-            if ending.stop is Stop.LENGTH:
-                yield from self._attempts.ask_ceiling(self._call)
-            decision = decide(self._situation(ending))
+            if result.stop is Stop.LENGTH:
+                yield from self._attempts.ask_ceiling(self._request)
+            situation = self._situation(result)
+            decision = decide(situation)
             self.recorder.rows.append(decision.row)
             if decision.outcome is not None:
-                yield from self._close(decision, decision.outcome, ending)
+                yield from self._close(decision, decision.outcome, situation)
                 return
-            ending = yield from self._go_on(decision.action, ending)
+            result = yield from self._go_on(decision.action, result)
 
-    def _open_first(self) -> Generator[Command, Reply, Head | None]:
-        """Send the caller's request; `None` when its answer is to be handed over as it is."""
-        if self._readable:
-            opening = Opening(
-                self._dialect, self._call, self._policy, self._budget, self._attempts, self.recorder
-            )
-            reply = yield from opening.send(ours=self._untouched is None)
-            self._call = opening.call
+    def _open(self) -> Generator[Command, Reply, Head | None]:
+        """Send the caller's request; `None` when the turn is none of ours, or failed."""
+        opening = self._opening
+        ours = decide_opening(opening).action is Action.READ
+        if opening.unreadable is not None:
+            reply = yield from send(self._ledger, None, Mode.FIRST, None)
         else:
-            reply = yield from self._attempts.send(None, Mode.FIRST, None)
+            first = FirstRequest(
+                self._dialect, self._request, self.policy, self.recorder, lambda: self._budget
+            )
+            reply = yield from first.send(ours=ours, may_raise=ours and self._may_raise())
+            self._request = first.request
+        error = None
+        if isinstance(reply, Head):
+            known = "json" in reply.kind or reply.streamed
+            opening = replace(
+                opening,
+                ok=reply.ok,
+                status=reply.status,
+                repaired=bool(self.recorder.repairs),
+                kind=reply.kind,
+                known_kind=known,
+            )
+            error = None if reply.ok else str(reply.status)
+        else:
+            opening = replace(opening, failed=True)
+            error = type(reply).__name__
+        decision = decide_opening(opening)
+        if decision.outcome is None and isinstance(reply, Head):
+            return reply
+        self._ledger.record(error=error)
+        self.recorder.finish(decision.outcome or Outcome.UNTOUCHED, decision.reason)
         if isinstance(reply, BaseException):
-            self._attempts.record(error=type(reply).__name__)
-            self.recorder.finish(Outcome.FAILED, "the request failed")
             yield Raise(reply)
-        return self._ours(reply) if isinstance(reply, Head) else None
-
-    def _ours(self, head: Head) -> Head | None:
-        """Whether this answer can be healed; if not, the report is written now."""
-        if not head.ok:
-            self._attempts.record(error=str(head.status))
-            tried = " after the history was repaired" if self.recorder.repairs else ""
-            self.recorder.finish(Outcome.FAILED, f"status {head.status}{tried}")
-            return None
-        reason = self._untouched
-        if reason is None and not ("json" in head.kind or head.streamed):
-            reason = f"the answer is of type {head.kind!r}"
-        if reason is None:
-            return head
-        self._attempts.record()
-        self.recorder.finish(Outcome.UNTOUCHED, reason)
+        else:
+            yield PassThrough()
         return None
 
-    def _accepted(self, ending: AttemptResult) -> bool:
+    def _may_raise(self) -> bool:
+        """Whether policy or memory may want a higher limit than the caller's from the start."""
+        if self.policy.initial_limit == "ceiling":
+            return True
+        return self.policy.remember_limit and bool(self._learned.get_raised(self._key))
+
+    def _settled_by(self, labels: AttemptResult) -> bool:
         """Whether the first answer may go out as it came; then the report is written now."""
-        if evidence.suspect(ending, self._doubted) or not evidence.passes(ending):
+        used_up = evidence.used_up(labels, self._doubted)
+        decision = decide(Situation(result=labels, looked=False, used_up=used_up))
+        if decision.outcome is None:
             return False
-        self._attempts.record(ending)
-        decision = decide(Situation(stop=ending.stop, text=ending.text, call=ending.call))
+        self._ledger.record(labels)
         self.recorder.rows.append(decision.row)
-        outcome = decision.outcome or Outcome.COMPLETE
-        self.recorder.finish(outcome, decision.reason, stop=ending.raw)
+        self.recorder.finish(decision.outcome, decision.reason, stop=labels.raw)
         return True
 
     @property
     def _doubted(self) -> int | None:
         """The limit at which a normal end deserves a look."""
-        return self._budget.limit if self._policy.verify_stop_reason else None
+        return self._ledger.limit if self.policy.verify_stop_reason else None
 
     def _ended(self, error: BaseException | None) -> AttemptResult:
         """Take in how the attempt's bytes ended."""
-        ending = self._answer.end(error)
-        ending = evidence.judged(
-            ending, self._answer, self._doubted, structured=self._call.structured
-        )
-        if ending.unmetered_text:
-            ending = self._estimated(ending, ending.unmetered_text)
-        for at, verdict in self._answer.seams():
-            self.recorder.seam(self._budget.sent, at, verdict)
-        self._attempts.record(ending)
-        self._budget.paused += ending.stop is Stop.PAUSED
-        if ending.stop in {Stop.LENGTH, Stop.DROPPED}:
-            output = ending.usage.output if ending.usage else None
-            reason = ending.raw or "dropped"
-            self.recorder.tell(Truncated(self._budget.sent, reason, self._budget.limit, output))
-        return ending
+        answer, request = self._answer, self._request
+        result = answer.end(error)
+        result = evidence.judged(result, answer, self._doubted, structured=request.structured)
+        if result.unmetered_text:  # a stream that broke off gave no final count
+            usage = result.usage or Usage()
+            said = max(usage.output or 0, estimate(result.unmetered_text, request.model))
+            result = replace(result, usage=replace(usage, output=said), estimated=True)
+        for at, verdict in answer.seams():
+            self.recorder.seam(at, verdict)
+        self._ledger.record(result)
+        if result.stop in {Stop.LENGTH, Stop.DROPPED}:
+            output = result.usage.output if result.usage else None
+            reason = result.raw or "dropped"
+            self.recorder.tell(Truncated(self._ledger.sent, reason, self._ledger.limit, output))
+        return result
 
-    def _estimated(self, ending: AttemptResult, said: str) -> AttemptResult:
-        """A stream that broke off gave no final count: estimate it."""
-        usage = ending.usage or Usage()
-        output = max(usage.output or 0, estimate(said, self._call.model))
-        return replace(ending, usage=replace(usage, output=output), estimated=True)
-
-    def _situation(self, ending: AttemptResult) -> Situation:
-        draft = self.recorder.draft()
+    def _situation(self, result: AttemptResult) -> Situation:
+        budget, request = self._budget, self._request
         return Situation(
-            stop=ending.stop,
-            text=ending.text,
-            call=ending.call,
-            shown=ending.shown,
-            structured=self._call.structured,
-            liftable=self._call.liftable,
-            below=self._budget.below(draft),
-            token=ending.token,
-            raisable=self._budget.raisable(draft),
+            result=result,
+            structured=request.structured,
+            liftable=request.liftable,
+            below=budget.below,
+            raisable=budget.raisable,
             recovering=self._mode in {Mode.RECOVERY, Mode.NATIVE_CONTINUATION},
             later=self._mode is not Mode.FIRST,
-            opened=ending.opened,
-            made_progress=ending.made_progress,
-            stalled=ending.stalled,
-            not_resumable=ending.not_resumable,
-            failed=isinstance(ending.error, Failed),
-            spent=self._budget.spent(draft),
-            recoveries=self._budget.recoveries > 0,
-            drops=self._budget.drops > 0,
-            think_less=self._budget.may_calm and self._call.with_less_thinking() is not None,
-            retry_smaller=self._budget.may_retry_smaller
-            and ending.only_call
+            failed=isinstance(result.error, Failed),
+            spent=budget.spent,
+            recoveries=budget.recoveries > 0,
+            drops=budget.drops > 0,
+            think_less=budget.may_think_less and request.with_less_thinking() is not None,
+            retry_smaller=budget.may_retry_smaller
+            and result.only_call
             and not self._answer.half_call,
         )
 
@@ -273,151 +287,122 @@ class Turn:
     def _go_on(
         self, action: Action, held: AttemptResult
     ) -> Generator[Command, Reply, AttemptResult]:
-        limit = self._budget.spend(action, self.recorder.draft())
+        """Make the next attempt; if it comes to nothing, the turn stands at what was `held`."""
+        limit = self._budget.spend(action)
         if held.stop is Stop.DROPPED and isinstance(held.error, StreamError):
-            yield from self._attempts.rest(self._policy.max_drop_recoveries - self._budget.drops)
+            yield from self._attempts.rest()
         if action is Action.THINK_LESS:
-            self._call = self._call.with_less_thinking() or self._call
+            self._request = self._request.with_less_thinking() or self._request
         if action in {Action.ESCALATE, Action.RESEND, Action.THINK_LESS}:
-            return (yield from self._replace(action, limit, held))
+            return (yield from self._ask_again(action, limit, held, replaces=True))
         if action in {Action.ESCALATE_BEHIND, Action.RESEND_BEHIND}:
-            return (yield from self._follow(action, limit, held))
+            return (yield from self._ask_again(action, limit, held, replaces=False))
         if action in {Action.TOKEN, Action.CHECKPOINT}:
             return (yield from self._hop(limit, held))
         return (yield from self._recover(action, limit, held))
 
-    def _replace(
-        self, action: Action, limit: int | None, held: AttemptResult
+    def _ask_again(
+        self, action: Action, limit: int | None, held: AttemptResult, *, replaces: bool
     ) -> Generator[Command, Reply, AttemptResult]:
-        """Ask the same again; what we hold stays until the new answer has succeeded."""
-        kept, mode, count = self._answer, self._mode, len(self.recorder.attempts)
-        self._tell_again(action, limit, replaces=True)
-        ending = yield from self._attempt(
-            lambda n, _: self._call.again(n), limit, lambda _: Resume(Mode.REPLACE), kept.fork()
-        )
-        if ending is not None and evidence.better(ending, held):
-            self._attempts.discard(0, count)
-            return ending
-        self._answer, self._mode = kept, mode
-        self._attempts.discard(count)
-        return self._back(action, held, ending)
+        """Send the same request again.
 
-    def _follow(
-        self, action: Action, limit: int | None, held: AttemptResult
-    ) -> Generator[Command, Reply, AttemptResult]:
-        """Ask the same again; of its answer only what follows the shown text, or only calls."""
-        mode, count = self._mode, len(self.recorder.attempts)
-        self._tell_again(action, limit, replaces=False)
-        ending = yield from self._attempt(
-            lambda n, _: self._call.again(n),
-            limit,
-            lambda _: Resume(Mode.APPEND_TAIL),
-            self._answer,
-        )
-        if ending is not None and evidence.follows(ending):
-            self._attempts.discard(0, count)
-            return ending
-        if ending is not None:
-            self._answer.revert()
-        self._mode = mode
-        if ending is None or ending.length <= held.length:  # else the caller has text of it
-            self._attempts.discard(count)
-        return self._back(action, held, ending)
-
-    def _back(
-        self, action: Action, held: AttemptResult, ending: AttemptResult | None
-    ) -> AttemptResult:
-        """Return to what we held: the attempt that was to better it did not."""
-        if ending is None and action in {Action.RESEND, Action.RESEND_BEHIND}:
-            self._budget.give_up_drops()
-        resendable = self._budget.drops > 0 and not self._budget.spent(self.recorder.draft())
-        return evidence.restored(held, ending, resendable=resendable)
-
-    def _tell_again(self, action: Action, limit: int | None, *, replaces: bool) -> None:
-        number = self._budget.sent + 1
+        `replaces`: the new answer takes the place of what we hold, which stays until it has
+        succeeded. Else only what follows the shown text is taken of it, or only its calls.
+        """
+        kept, kept_mode, count = self._answer, self._mode, len(self._ledger.attempts)
+        number = self._ledger.sent + 1
         if action in {Action.ESCALATE, Action.ESCALATE_BEHIND} and limit is not None:
             self.recorder.tell(Escalating(number, limit, replaces))
         else:
-            self.recorder.tell(Recovering(number, limit, _AGAIN, replaces))
+            self.recorder.tell(Recovering(number, limit, "resend", replaces))
+        answer, resume = kept, Resume(Mode.APPEND_TAIL)
+        if replaces:
+            answer, resume = kept.fork(), Resume(Mode.REPLACE)
+        opened = yield from self._attempts.open(
+            self._request, lambda n, _: self._request.again(n), limit, resume.mode, Way.PROMPT
+        )
+        new = None
+        if opened is not None:
+            new = yield from self._read(answer, resume, opened.head)
+            if evidence.better(new, held) if replaces else evidence.follows(new):
+                self._ledger.discard(0, count)
+                return new
+            if not replaces:
+                kept.revert()
+        self._answer, self._mode = kept, kept_mode
+        if replaces or new is None or new.length <= held.length:  # else the caller has text of it
+            self._ledger.discard(count)
+        budget = self._budget
+        if new is None and action in {Action.RESEND, Action.RESEND_BEHIND}:
+            budget.drops = 0  # it failed for good: another one would, too
+        return evidence.restored(held, new, resendable=budget.drops > 0 and not budget.spent)
 
     def _recover(
         self, action: Action, limit: int | None, held: AttemptResult
     ) -> Generator[Command, Reply, AttemptResult]:
         """Ask the model to go on from what we have."""
-        answer = self._answer
+        answer, request, budget = self._answer, self._request, self._budget
         answer.settle()
         before = answer.open_text
-        way = Way.RETRY_SMALLER if action is Action.RETRY_SMALLER else self._way()
         anchor = choose_anchor(before)
-        prompt = self._prompt(action, before, anchor)
-        self.recorder.tell(Recovering(self._budget.sent + 1, limit, str(way)))
-
-        def resume(now: Way) -> Resume:
-            hold = self._policy.seam_buffer_chars
-            if now is Way.PREFILL:
-                return Resume(Mode.RECOVERY, prefilled=self._call.prefilled(answer), hold=hold)
-            glue = now is not Way.RETRY_SMALLER
-            return Resume(Mode.RECOVERY, anchor, prompt=prompt, glue=glue, hold=hold)
-
-        ending = yield from self._attempt(
-            lambda n, now: self._call.resume(answer, now, prompt, n), limit, resume, answer, way
+        if action is Action.RETRY_SMALLER:
+            way, prompt = Way.RETRY_SMALLER, cut_call_guidance(answer.cut_name, answer.cut_length)
+        else:
+            prefills = self.policy.prefill and request.prefills(budget.table.prefill)
+            refused = not before.strip() or budget.learned.prefill_refused(self._key)
+            way = Way.PREFILL if prefills and not refused else Way.PROMPT
+            cause = Cause.DROP if action is Action.RESUME else Cause.LENGTH
+            prompt = recovery_prompt(before, anchor, cause, self.policy.recovery_prompt or None)
+        self.recorder.tell(Recovering(self._ledger.sent + 1, limit, str(way)))
+        opened = yield from self._attempts.open(
+            request,
+            lambda n, now: request.resume(answer, now, prompt, n),
+            limit,
+            Mode.RECOVERY,
+            way,
         )
-        if ending is not None or way is Way.RETRY_SMALLER:
-            return ending or held
-        self._mode = Mode.RECOVERY
-        return replace(held, error=Failed(self.recorder.error or "failed"))
+        if opened is None:
+            if way is Way.RETRY_SMALLER:
+                return held
+            self._mode = Mode.RECOVERY
+            return replace(held, error=Failed(self._ledger.error or "failed"))
+        hold = self.policy.seam_buffer_chars
+        resume = Resume(Mode.RECOVERY, prefilled=request.prefilled(answer), hold=hold)
+        if opened.way is not Way.PREFILL:
+            glue = opened.way is not Way.RETRY_SMALLER
+            resume = Resume(Mode.RECOVERY, anchor, prompt=prompt, glue=glue, hold=hold)
+        return (yield from self._read(answer, resume, opened.head))
 
     def _hop(
         self, limit: int | None, held: AttemptResult
     ) -> Generator[Command, Reply, AttemptResult]:
         """Go on by the provider's own token: no seam, and nothing is generated twice."""
-        answer = self._answer
-        self.recorder.tell(Recovering(self._budget.sent + 1, limit, "token"))
-        ending = yield from self._attempt(
-            lambda n, _: self._call.hop(answer, n),
-            limit,
-            lambda _: Resume(Mode.NATIVE_CONTINUATION),
-            answer,
+        answer, request, mode = self._answer, self._request, Mode.NATIVE_CONTINUATION
+        self.recorder.tell(Recovering(self._ledger.sent + 1, limit, "token"))
+        opened = yield from self._attempts.open(
+            request, lambda n, _: request.hop(answer, n), limit, mode, Way.PROMPT
         )
-        return ending or replace(held, token=False)
-
-    def _prompt(self, action: Action, before: str, anchor: str | None) -> str:
-        if action is Action.RETRY_SMALLER:
-            return cut_call_guidance(self._answer.cut_name, self._answer.cut_length)
-        cause = Cause.DROP if action is Action.RESUME else Cause.LENGTH
-        return recovery_prompt(before, anchor, cause, self._policy.recovery_prompt or None)
-
-    def _way(self) -> Way:
-        takes = self._policy.prefill and self._call.prefills(self._budget.table.prefill)
-        usable = takes and bool(self._answer.open_text.strip())
-        return Way.PREFILL if usable and not self._budget.prefill_refused() else Way.PROMPT
-
-    def _attempt(
-        self,
-        build: Build,
-        limit: int | None,
-        resume: Callable[[Way], Resume],
-        answer: MessageBuilder,
-        way: Way = Way.PROMPT,
-    ) -> Generator[Command, Reply, AttemptResult | None]:
-        """Send a later attempt and read its answer; `None` when it failed for good."""
-        mode = resume(way).mode
-        opened = yield from self._attempts.open(build, self._call.refused, limit, mode, way)
         if opened is None:
-            return None
-        joins = resume(opened.way)
-        self._mode, self._answer, self._budget.limit = joins.mode, answer, opened.limit
-        error = yield StreamBody(self._timed(answer.begin(joins, opened.head)))
+            return replace(held, token=False)
+        return (yield from self._read(answer, Resume(mode), opened.head))
+
+    def _read(
+        self, answer: MessageBuilder, resume: Resume, head: Head
+    ) -> Generator[Command, Reply, AttemptResult]:
+        """Read the answer to a later attempt."""
+        self._mode, self._answer = resume.mode, answer
+        error = yield StreamBody(self._timed(answer.begin(resume, head)))
         return self._ended(error if isinstance(error, BaseException) else None)
 
     def _timed(self, feed: Feed) -> Feed:
         """Stop reading once the caller's time is up."""
-        if self._budget.left is None:
+        budget = self._budget
+        if budget.seconds_left is None:
             return feed
 
         def timed(chunk: bytes) -> bytes:
             shown = feed(chunk)
-            if self._budget.late:
+            if budget.late:
                 raise Enough(shown)
             return shown
 
@@ -425,35 +410,101 @@ class Turn:
 
     # --- the end -------------------------------------------------------------------------------
 
-    def _close(self, decision: Decision, outcome: Outcome, ending: AttemptResult) -> Script:
+    def _close(self, decision: Decision, outcome: Outcome, situation: Situation) -> Script:
         """End the turn. The report is written before the last bytes leave."""
-        error = ending.error
+        result, answer, policy = situation.result, self._answer, self.policy
         if decision.action is Action.RAISE:
             self.recorder.finish(outcome, decision.reason)
             yield from map(Emit, self.replay.pieces())
-            # An error event of a later attempt is not on the tape: what broke the first is told.
-            told = self._broke if isinstance(error, StreamError) else error
-            if told is not None:
-                yield Raise(told)
-        elif as_it_came(decision, ending, self._mode, self._policy):
-            reason = decision.reason
-            if not ending.opened:
-                outcome, reason = Outcome.UNTOUCHED, "the answer could not be read"
-            self.recorder.finish(outcome, reason, stop=ending.raw)
+            # The buffer lacks an error event of a later attempt: what broke the first is raised.
+            error = self._broke if isinstance(result.error, StreamError) else result.error
+            if error is not None:
+                yield Raise(error)
+            return
+        joined = any(a.mode is Mode.RECOVERY and not a.discarded for a in self._ledger.attempts)
+        document = outcome is Outcome.HEALED and situation.structured and joined
+        closing = Closing(
+            action=decision.action,
+            outcome=outcome,
+            half_call=answer.half_call,
+            half_document=document and not answer.parses(),
+            on_failure=policy.on_failure,
+            truncated_tool_call=policy.truncated_tool_call,
+        )
+        end = ending(closing, situation)
+        if end.stop is None:
+            reason = end.reason or decision.reason
+            self.recorder.finish(end.outcome or outcome, reason, stop=result.raw)
             yield from map(Emit, self.replay.pieces())
-        else:
-            end = closing(
-                decision,
-                outcome,
-                ending,
-                self.recorder.draft(),
-                self._policy,
-                self._call,
-                self._answer,
-            )
-            data = self._answer.finish(end.close)
-            end = as_shown(end, self._answer)
-            self.recorder.finish(
-                end.outcome, end.reason, stop=self._answer.stop, synthetic=end.close.synthetic
-            )
-            yield Emit(data)
+            return
+        answer.release(
+            whole=end.held is Held.ALL and result.stop is Stop.END,
+            cut_call=policy.truncated_tool_call if end.held is Held.BY_POLICY else None,
+        )
+        # What went out just now may have made a call whole that the caller had half of.
+        end = ending(replace(closing, half_call=answer.half_call), situation)
+        usage = self._ledger.delivered if policy.usage == "turn" else self._ledger.billed
+        data = answer.finish(end.stop or StopWord.OWN, usage)
+        self.recorder.finish(
+            end.outcome or outcome,
+            end.reason or decision.reason,
+            stop=answer.stop,
+            synthetic=end.stop is StopWord.ENDED,
+        )
+        yield Emit(data)
+
+
+class Engine:
+    """What the turns of one client share: policy, what was learned, who listens."""
+
+    def __init__(
+        self,
+        dialects: tuple[Dialect, ...],
+        config: Config | Policy,
+        on_event: OnEvent | None,
+        now: Callable[[], float],
+        wall: Callable[[], float] | None = None,
+    ) -> None:
+        """Begin. `now` is a clock that never goes back; `wall` tells the seconds since 1970.
+
+        Without `wall` a `retry-after` that names a date is not understood.
+        """
+        self.config = load(config)
+        self.learned = Learned()
+        if kept := self.config.policy_for("").learned_file:
+            from continuation.limits.learned_file import Memory  # hardly anybody wants it
+
+            Memory(file_of(kept), self.learned).attach()
+        self._dialects = dialects
+        self._on_event = on_event
+        self._now = now
+        self._wall = wall
+
+    def claims(self, method: str, path: str) -> Dialect | None:
+        """Return the dialect that knows this request, if one does."""
+        return next((d for d in self._dialects if d.claims(method, path)), None)
+
+    def begin(
+        self,
+        dialect: Dialect,
+        request: Request,
+        timeout: float | None,
+        asked: Mapping[str, Any] | None = None,
+    ) -> Turn:
+        """Begin a turn. `timeout` is the caller's read timeout in seconds, if any.
+
+        `asked`: policies for this call only; `None`: what `override` says here.
+        """
+        overrides = current() if asked is None else asked
+        if vendor := self.config.vendor(request.host + request.path):
+            request = replace(request, server=vendor.settings)
+
+        def policies(model: str) -> Policy:
+            policy = self.config.policy_for(model)
+            return changed(policy, overrides) if overrides else policy
+
+        recorder = Recorder(dialect.name, self._on_event, Ledger(self._now))
+        turn = Turn(dialect, request, timeout, policies, self.learned, recorder, self._wall)
+        if spans := trace(turn.policy.tracing, request.headers):
+            recorder.then = spans.finish
+        return turn

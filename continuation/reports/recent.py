@@ -7,12 +7,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from continuation.ledger import request_id_in
+
 if TYPE_CHECKING:
     from continuation.reports.report import Report
 
 MOST = 1024
 """So many reports are kept; the oldest goes first."""
-_HEADERS = ("request-id", "x-request-id", "apim-request-id")
 _IDS = ("_request_id", "request_id")
 _RESPONSES = ("response", "http_response", "sdk_http_response", "_response")
 
@@ -24,11 +25,6 @@ _ANSWERS = ("message", "response")
 _reports: dict[str, Report] = {}
 _kept: deque[tuple[Sequence[str], Report]] = deque()
 _lock = threading.Lock()
-
-
-def request_id_in(headers: Mapping[str, str]) -> str | None:
-    """Return the request id that a provider's response headers tell; names are lower-case."""
-    return next((headers[name] for name in _HEADERS if headers.get(name)), None)
 
 
 def keep(ids: Sequence[str], report: Report) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import logging
-from collections.abc import Callable, Generator
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from continuation.ledger import Attempt, Ledger, Lesson, delivered, total
 from continuation.reports.recent import find, keep
 from continuation.types import Mode, Outcome, Usage
 
@@ -23,24 +24,28 @@ logger = logging.getLogger("continuation")
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """An attempt was cut. `reason` is the provider's word, or `"dropped"`."""
+    """An attempt was cut."""
 
     attempt: int
+    """The attempt's number, from 1."""
     reason: str | None
+    """The provider's word for it, or `"dropped"`: the stream broke off."""
     limit: int | None
+    """The output limit it was sent with, in tokens; `None`: none was set."""
     output_tokens: int | None
+    """What it brought, by the provider's count or our estimate; `None`: not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Escalating:
-    """The same request is sent again with a raised limit.
-
-    `replaces`: what follows takes the place of everything so far (nothing was shown).
-    """
+    """The same request is sent again with a raised limit."""
 
     attempt: int
+    """The number of the attempt that begins."""
     limit: int
+    """The raised output limit, in tokens."""
     replaces: bool
+    """What follows takes the place of everything so far: nothing was shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +53,27 @@ class Recovering:
     """The model is asked to go on; what follows continues what was shown."""
 
     attempt: int
+    """The number of the attempt that begins."""
     limit: int | None
+    """Its output limit, in tokens; `None`: none is set."""
     way: str
-    """`prefill`, `prompt`, `guide`, `resend` or `token`."""
+    """`prefill`, `prompt`, `retry_smaller`, `resend` or `token`."""
     replaces: bool = False
+    """What follows takes the place of everything so far: nothing was shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """A later attempt was turned away and is tried again after `seconds`."""
+    """A later attempt was turned away and is tried again."""
 
     attempt: int
+    """The number of the attempt that was turned away."""
     error: str
+    """A status and the error's type, or an exception's name."""
     seconds: float
+    """How long is waited first."""
     replaces: bool = False
+    """Always `False`: nothing that was shown changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +81,11 @@ class Repairing:
     """The history was made valid; the request is sent (again) with it."""
 
     attempt: int
+    """The number of the attempt that begins."""
     code: str
     """What was wrong, as `continuation.history.validate` names it."""
     changes: int
+    """How many changes were made; the report's `repairs` lists them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,39 +93,11 @@ class Finished:
     """The turn has ended; told before its last bytes reach the caller."""
 
     report: Report
+    """What became of it."""
 
 
 Event: TypeAlias = Truncated | Escalating | Recovering | Retrying | Repairing | Finished
 OnEvent: TypeAlias = Callable[[Event], object]
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One upstream call."""
-
-    number: int
-    mode: Mode
-    """How it joined the turn: `first`, `replace`, `append_tail`, `recovery` or
-    `native_continuation`."""
-    limit: int | None
-    """The output limit it was sent with, in tokens; `None`: none was set."""
-    stop: str | None
-    """The provider's own stop reason; `None` when it never said one."""
-    usage: Usage | None
-    request_id: str | None
-    seconds: float
-    error: str | None = None
-    """Why it failed, if it did: a status or an exception's name."""
-    discarded: bool = False
-    """Its answer is not in the turn (it was billed all the same)."""
-    estimated: bool = False
-    """`usage` is our estimate: the provider gave no count."""
-    answered: bool = False
-    """The provider began to answer it with 2xx, so that it was billed."""
-    begun: float = 0.0
-    """Seconds since the turn began."""
-    answer_id: str | None = None
-    """The id in the answer itself (`msg_...`, `chatcmpl-...`, `resp_...`), where it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,30 +109,27 @@ class Seam:
     at: int
     """Characters of visible text before the seam."""
     kind: str
+    """How the texts met, in the words of `continuation.seams`."""
     dropped: int
+    """Characters of the later attempt's head that said again what was there, and were left out."""
     taken_back: int
+    """Characters of held text before the seam that were left out."""
     inserted: int
+    """Characters, such as a space or a line break, that were put between the two."""
     confidence: float
-
-
-@dataclass(frozen=True, slots=True)
-class Lesson:
-    """What was learned of a model's limits in this turn; later turns of the client know it."""
-
-    kind: str
-    """`ceiling` or `raised`, in tokens; `prefill`, 0: refused."""
-    value: int
-    source: str
-    """`refusal`, `models endpoint` or `escalation`."""
+    """How sure the finding is, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """One change to a history: what was done, where (a path), and why (a rule's code)."""
+    """One change to a history."""
 
     what: str
+    """What was done, such as `inserted`."""
     where: str
+    """The place in the request, as a path (`messages[3]`)."""
     why: str
+    """The rule it broke, as `continuation.history.validate` names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,67 +137,51 @@ class Report:
     """What became of one turn. `as_dict()` is JSON-able."""
 
     outcome: Outcome
+    """`complete`, `healed`, `partial`, `truncated`, `stalled`, `untouched` or `failed`."""
     reason: str | None
     """Why it is not `complete` or `healed`; for the eye, not for code."""
     dialect: str
+    """The wire format: `anthropic`, `openai-chat`, `openai-responses`, `gemini` or another one."""
     model: str | None
+    """The model's name as the request had it; `None`: it could not be read."""
     stop: str | None
     """The stop reason the caller got."""
     synthetic: bool
     """That stop reason is ours, not the provider's."""
     attempts: tuple[Attempt, ...]
+    """The upstream calls, in the order they were sent."""
     seams: tuple[Seam, ...]
+    """Where the texts of two attempts meet, from the first to the last."""
     error: str | None
     """What the last failed attempt failed with."""
     seconds: float
+    """How long the turn took, from the caller's request to the end of the answer."""
     rows: tuple[str, ...] = ()
     """The rows of the decision table that were taken, in order."""
     learned: tuple[Lesson, ...] = ()
+    """What later turns of this client know of the model's limits from now on."""
     repairs: tuple[Repair, ...] = ()
     """What was changed in the request's history so that the provider takes it."""
 
     @property
     def turn(self) -> Usage:
         """What the turn would have cost uncut: the first prompt, and all output delivered."""
-        kept = [a.usage for a in self.attempts if a.usage and not a.discarded]
-        first = next((a.usage for a in self.attempts if a.usage), Usage())
-        return Usage(
-            input=first.input,
-            cached=first.cached,
-            cache_write=first.cache_write,
-            output=_sum([usage.output for usage in kept]),
-            thinking=_sum([usage.thinking for usage in kept]),
-        )
+        return delivered(self.attempts)
 
     @property
     def billed(self) -> Usage:
         """All tokens of all attempts, discarded ones too."""
-        return _total([a.usage for a in self.attempts if a.usage])
+        return total(self.attempts)
 
     @property
     def discarded(self) -> Usage:
         """The part of `billed` whose answers are not in the turn."""
-        return _total([a.usage for a in self.attempts if a.usage and a.discarded])
+        return total(a for a in self.attempts if a.discarded)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain JSON values, all usages included."""
         usages = {"turn": self.turn, "billed": self.billed, "discarded": self.discarded}
         return {**asdict(self), **{name: asdict(usage) for name, usage in usages.items()}}
-
-
-def _total(usages: list[Usage]) -> Usage:
-    return Usage(
-        input=_sum([usage.input for usage in usages]),
-        cached=_sum([usage.cached for usage in usages]),
-        cache_write=_sum([usage.cache_write for usage in usages]),
-        output=_sum([usage.output for usage in usages]),
-        thinking=_sum([usage.thinking for usage in usages]),
-    )
-
-
-def _sum(counts: list[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
 
 
 _last: contextvars.ContextVar[Report | None] = contextvars.ContextVar(
@@ -260,45 +227,38 @@ def watch() -> Generator[list[Report]]:
             _watching.reset(token)
 
 
-@dataclass(slots=True)
 class Recorder:
-    """Collects what a turn does, and tells those who listen."""
+    """Collects what a turn does, tells those who listen, and writes the report at its end."""
 
-    dialect: str
-    on_event: OnEvent | None
-    now: Callable[[], float]
-    started: float = 0.0
-    attempts: list[Attempt] = field(default_factory=list[Attempt])
-    seams: list[Seam] = field(default_factory=list[Seam])
-    repairs: list[Repair] = field(default_factory=list[Repair])
-    rows: list[str] = field(default_factory=list[str])
-    learned: list[Lesson] = field(default_factory=list[Lesson])
-    live: Attempt | None = None
-    """The upstream call that is under way, as far as it is known."""
-    model: str | None = None
-    error: str | None = None
-    finished: Report | None = None
-    watching: tuple[list[Report], ...] = ()
-    then: Callable[[Report], object] | None = None
-    """Who else gets the report (`tracing.py`)."""
-
-    def __post_init__(self) -> None:
-        self.started = self.now()
-        self.watching = _watching.get()
+    def __init__(self, dialect: str, on_event: OnEvent | None, ledger: Ledger) -> None:
+        """Begin, with the turn."""
+        self.ledger = ledger
+        self.rows: list[str] = []
+        self.repairs: list[Repair] = []
+        self.model: str | None = None
+        self.finished: Report | None = None
+        """The report, once it is written."""
+        self.then: Callable[[Report], object] | None = None
+        """Who else gets the report (`tracing.py`)."""
+        self._dialect = dialect
+        self._on_event = on_event
+        self._seams: list[Seam] = []
+        self._watching = _watching.get()
 
     def tell(self, event: Event) -> None:
         """Hand an event to the listener. A listener that raises is logged, and no more."""
-        if self.on_event is None:
+        if self._on_event is None:
             return
         try:
-            self.on_event(event)
+            self._on_event(event)
         except Exception:
             logger.exception("on_event raised; the turn goes on")
 
-    def seam(self, attempt: int, at: int, verdict: Verdict) -> None:
-        self.seams.append(
+    def seam(self, at: int, verdict: Verdict) -> None:
+        """Note the seam of the last attempt; `at`: characters before it."""
+        self._seams.append(
             Seam(
-                attempt=attempt,
+                attempt=self.ledger.sent,
                 at=at,
                 kind=str(verdict.kind),
                 dropped=verdict.dropped,
@@ -306,24 +266,6 @@ class Recorder:
                 inserted=verdict.inserted,
                 confidence=verdict.confidence,
             )
-        )
-
-    def draft(self) -> Report:
-        """Return the report as it would stand now."""
-        return Report(
-            outcome=Outcome.PARTIAL,
-            reason=None,
-            dialect=self.dialect,
-            model=self.model,
-            stop=None,
-            synthetic=False,
-            attempts=tuple(self.attempts),
-            seams=tuple(self.seams),
-            error=self.error,
-            seconds=self.now() - self.started,
-            rows=tuple(self.rows),
-            repairs=tuple(self.repairs),
-            learned=tuple(self.learned),
         )
 
     def finish(
@@ -337,30 +279,44 @@ class Recorder:
         """Write the report, make it this context's last one, and tell. The first call counts."""
         if self.finished is not None:
             return self.finished
-        if self.live is not None:
-            took = self.now() - self.started - self.live.begun
-            self.attempts.append(replace(self.live, seconds=took))
-        report = self.finished = replace(
-            self.draft(),
+        ledger = self.ledger
+        ledger.record()  # the call that is under way, if the caller has left
+        report = self.finished = Report(
             outcome=outcome,
             reason=reason,
+            dialect=self._dialect,
+            model=self.model,
             stop=stop,
             synthetic=synthetic,
+            attempts=tuple(ledger.attempts),
+            seams=tuple(self._seams),
+            error=ledger.error,
+            seconds=ledger.seconds,
+            rows=tuple(self.rows),
+            repairs=tuple(self.repairs),
+            learned=tuple(ledger.lessons),
         )
         _last.set(report)
-        self._keep(report)
-        self.tell(Finished(report))
-        return report
-
-    def _keep(self, report: Report) -> None:
-        """Let those find it who look for it."""
-        for turns in self.watching:
+        for turns in self._watching:
             turns.append(report)
         if self.then is not None:
             try:
                 self.then(report)
             except Exception:
                 logger.exception("the spans could not be made; the turn goes on")
-        first = (a.request_id for a in reversed(self.attempts) if a.mode is Mode.FIRST)
-        ids = {next(filter(None, first), None), *(a.answer_id for a in self.attempts)}
-        keep([found for found in ids if found], report)
+        keep(_ids(report.attempts), report)
+        self.tell(Finished(report))
+        return report
+
+
+def _ids(attempts: Sequence[Attempt]) -> list[str]:
+    """Return the ids by which the caller may know a turn.
+
+    Of the requests' it is the last one of the first mode: the response the caller holds has it.
+    """
+    ids = {attempt.answer_id for attempt in attempts}
+    for attempt in reversed(attempts):
+        if attempt.mode is Mode.FIRST and attempt.request_id:
+            ids.add(attempt.request_id)
+            break
+    return [found for found in ids if found]

@@ -20,7 +20,8 @@ from continuation.types import Outcome
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
-    from continuation.reports.report import Attempt, Report
+    from continuation.ledger import Attempt
+    from continuation.reports.report import Report
 
 logger = logging.getLogger("continuation")
 

@@ -11,7 +11,7 @@ from continuation.providers.gemini.array import FirstArray, is_array
 from continuation.providers.gemini.format import GeminiForm
 from continuation.providers.gemini.metadata import moved, shift
 from continuation.providers.gemini.parts import joined, part_of
-from continuation.types import Close, Head, Json, Mode, ReplayBuffer, Resume
+from continuation.types import Head, Json, Mode, ReplayBuffer, Resume, StopWord, Usage
 from continuation.wire.json_values import as_json, as_list, loads
 
 
@@ -51,13 +51,13 @@ class GeminiMessageBuilder(MessageBuilder):
         self._hopped = len(self._segment.text) if hops else 0
         return super().begin(resume, head)
 
-    def finish(self, close: Close) -> bytes:
+    def finish(self, stop: StopWord, usage: Usage) -> bytes:
         delta = self._segment.delta
         if self._mixed or delta.get("token") == self._token:
             delta.pop("token", None)
         if self._beside:
             delta["beside"] = self._beside
-        return super().finish(close)
+        return super().finish(stop, usage)
 
     def _replay_body(self, raw: bytes | bytearray) -> None:
         chunks = as_list(loads(raw))

@@ -11,8 +11,7 @@ from support.drive import STREAM, closing, opening, sse, text_block
 
 from continuation import Policy
 from continuation.engine.commands import Command, Emit, PassRest, Script, Send, StreamBody
-from continuation.engine.engine import Engine
-from continuation.engine.turn import Turn
+from continuation.engine.turn import Engine, Turn
 from continuation.registry import dialects
 from continuation.types import Enough, Head, Request
 

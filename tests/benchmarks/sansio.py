@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from wires import Wire
 
 from continuation.engine.commands import Command, Emit, Reply, Script, Send, StreamBody
-from continuation.engine.engine import Engine
-from continuation.engine.turn import Turn
+from continuation.engine.turn import Engine, Turn
 from continuation.policy import Policy
 from continuation.registry import dialects
 from continuation.reports.report import Report

@@ -10,6 +10,7 @@ import pytest
 
 from continuation.dialect import MessageBuilder
 from continuation.engine import evidence
+from continuation.engine.table import Action, Situation, decide
 from continuation.types import AttemptResult, Stop, ToolCallState, Usage
 
 
@@ -25,7 +26,7 @@ class Holds:
 
 
 def judged(
-    ending: AttemptResult,
+    result: AttemptResult,
     text: str = "",
     *,
     limit: int | None = 100,
@@ -33,7 +34,12 @@ def judged(
     parses: bool = False,
 ) -> AttemptResult:
     holds = cast("MessageBuilder", Holds(text, parses=parses))
-    return evidence.judged(ending, holds, limit, structured=structured)
+    return evidence.judged(result, holds, limit, structured=structured)
+
+
+def goes_out_unread(result: AttemptResult) -> bool:
+    """Whether a first answer is let through on the word of its labels."""
+    return decide(Situation(result=result, looked=False)).action is not Action.LOOK
 
 
 @pytest.mark.parametrize(
@@ -54,7 +60,7 @@ def judged(
 def test_only_a_whole_first_answer_passes_unseen(
     stop: Stop, call: ToolCallState, passes: bool
 ) -> None:
-    assert evidence.passes(AttemptResult(stop=stop, call=call)) is passes
+    assert goes_out_unread(AttemptResult(stop=stop, call=call)) is passes
 
 
 @pytest.mark.parametrize(
@@ -72,12 +78,14 @@ def test_only_a_whole_first_answer_passes_unseen(
 def test_a_finished_answer_that_used_its_whole_limit_is_suspect(
     stop: Stop, output: int | None, limit: int | None, suspect: bool
 ) -> None:
-    ending = AttemptResult(stop=stop, usage=Usage(output=output))
-    assert evidence.suspect(ending, limit) is suspect
+    result = AttemptResult(stop=stop, usage=Usage(output=output))
+    used_up = evidence.used_up(result, limit)
+    read = decide(Situation(result=result, looked=False, used_up=used_up)).action is Action.LOOK
+    assert read is (suspect or stop is Stop.LENGTH)
 
 
 def test_without_usage_nothing_is_suspect() -> None:
-    assert not evidence.suspect(AttemptResult(stop=Stop.END), 100)
+    assert not evidence.used_up(AttemptResult(stop=Stop.END), 100)
 
 
 END = AttemptResult(stop=Stop.END, text=True, usage=Usage(output=99))
@@ -88,7 +96,7 @@ PARSED: dict[str, Any] = {"call": ToolCallState.WHOLE, "args_verified": False}
 
 
 @pytest.mark.parametrize(
-    ("ending", "text", "how", "stop"),
+    ("result", "text", "how", "stop"),
     [
         pytest.param(FULL, "and the", {}, Stop.LENGTH, id="within a sentence"),
         pytest.param(OVER, "und die Straß", {}, Stop.LENGTH, id="within a word"),
@@ -117,9 +125,9 @@ PARSED: dict[str, Any] = {"call": ToolCallState.WHOLE, "args_verified": False}
     ],
 )
 def test_a_label_holds_until_the_answer_speaks_against_it(
-    ending: AttemptResult, text: str, how: dict[str, Any], stop: Stop
+    result: AttemptResult, text: str, how: dict[str, Any], stop: Stop
 ) -> None:
-    assert judged(ending, text, **how).stop is stop
+    assert judged(result, text, **how).stop is stop
 
 
 def test_a_cut_answer_that_goes_round_in_circles_is_stalled() -> None:
@@ -184,6 +192,6 @@ def test_a_drop_makes_no_failure_of_an_answer_that_had_arrived(
 
 @pytest.mark.parametrize(("stop", "call"), [*itertools.product(Stop, ToolCallState)])
 def test_what_passes_unseen_keeps_its_label(stop: Stop, call: ToolCallState) -> None:
-    ending = AttemptResult(stop=stop, call=call)
-    if evidence.passes(ending):
-        assert judged(ending, "and the").stop is stop
+    result = AttemptResult(stop=stop, call=call)
+    if goes_out_unread(result):
+        assert judged(result, "and the").stop is stop

@@ -3,15 +3,48 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from typing import Any
 
+import draw_tables
 import pytest
 
-from continuation.engine.table import ROWS, Action, Situation, decide
-from continuation.types import Outcome, Stop, ToolCallState
+from continuation.engine.table import (
+    ENDINGS,
+    OPENINGS,
+    ROWS,
+    Action,
+    Closing,
+    Ending,
+    Held,
+    Opening,
+    Row,
+    Situation,
+    decide,
+    decide_opening,
+    ending,
+    first_fit,
+)
+from continuation.types import AttemptResult, Outcome, Stop, StopWord, ToolCallState
+
+RESULT = frozenset(AttemptResult.__slots__)
+
+
+def situation(**facts: Any) -> Situation:
+    """Return a situation, its attempt's result told among the other facts."""
+    result = AttemptResult(**{name: fact for name, fact in facts.items() if name in RESULT})
+    rest = {name: fact for name, fact in facts.items() if name not in RESULT}
+    return Situation(result=result, **rest)
+
+
+# --- what happens after an attempt ----------------------------------------------------------------
 
 CASES: list[tuple[str, dict[str, Any], Action, Outcome | None]] = [
+    (
+        "known by its labels only, and they do not settle it",
+        {"stop": Stop.END, "used_up": True, "looked": False},
+        Action.LOOK,
+        None,
+    ),
     (
         "a recovery failed for good",
         {"stop": Stop.LENGTH, "recovering": True, "failed": True, "text": True},
@@ -205,11 +238,9 @@ CASES: list[tuple[str, dict[str, Any], Action, Outcome | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("row", "situation", "action", "outcome"), CASES, ids=lambda c: str(c))
-def test_each_row(
-    row: str, situation: dict[str, Any], action: Action, outcome: Outcome | None
-) -> None:
-    decision = decide(Situation(**situation))
+@pytest.mark.parametrize(("row", "facts", "action", "outcome"), CASES, ids=lambda c: str(c))
+def test_each_row(row: str, facts: dict[str, Any], action: Action, outcome: Outcome | None) -> None:
+    decision = decide(situation(**facts))
     assert (decision.row, decision.action, decision.outcome) == (row, action, outcome)
 
 
@@ -230,8 +261,9 @@ def test_every_situation_has_a_row_and_every_ending_a_reason() -> None:
     )
     for stop, call in itertools.product(Stop, ToolCallState):
         for values in itertools.product((False, True), repeat=len(flags)):
-            chosen = dict(zip(flags, values, strict=True))
-            decision = decide(Situation(stop=stop, call=call, **chosen))  # type: ignore[arg-type]
+            decision = decide(
+                situation(stop=stop, call=call, **dict(zip(flags, values, strict=True)))
+            )
             whole = decision.outcome in {None, Outcome.COMPLETE, Outcome.HEALED}
             assert whole or decision.reason
 
@@ -239,34 +271,252 @@ def test_every_situation_has_a_row_and_every_ending_a_reason() -> None:
 def test_a_call_is_never_answered_with_a_recovery_turn() -> None:
     for call in (ToolCallState.WHOLE, ToolCallState.CUT):
         for shown, below in itertools.product((False, True), repeat=2):
-            situation = Situation(stop=Stop.LENGTH, text=True, call=call, shown=shown, below=below)
-            assert decide(situation).action is not Action.RECOVER
+            facts = situation(stop=Stop.LENGTH, text=True, call=call, shown=shown, below=below)
+            assert decide(facts).action is not Action.RECOVER
 
 
-def test_where_a_call_is_forced_nothing_is_sent_but_the_same_again() -> None:
-    flags = ("text", "shown", "below", "recovering", "later", "retry_smaller", "drops")
+def test_what_cannot_be_lifted_is_only_asked_for_again() -> None:
+    flags = ("text", "shown", "below", "later", "drops")
     again = {Action.ESCALATE, Action.ESCALATE_BEHIND, Action.RESEND, Action.RESEND_BEHIND}
     over = {Action.FINISH, Action.STOP, Action.CUT_CALL, Action.RAISE}
     for stop, call in itertools.product(set(Stop) - {Stop.PAUSED}, ToolCallState):
         for values in itertools.product((False, True), repeat=len(flags)):
             chosen = dict(zip(flags, values, strict=True))
-            situation = Situation(stop=stop, call=call, structured=True, **chosen)  # type: ignore[arg-type]
-            assert decide(situation).action in again | over
-
-
-def test_the_document_shows_the_table_row_by_row() -> None:
-    page = Path(__file__).parents[2] / "design" / "decision-table.md"
-    text = page.read_text(encoding="utf-8")
-    shown = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
-    assert [row for row in shown if row in {r.name for r in ROWS}] == [r.name for r in ROWS]
+            assert decide(situation(stop=stop, call=call, structured=True, **chosen)).action in (
+                again | over
+            )
 
 
 @pytest.mark.parametrize("later", [False, True])
 def test_an_answer_that_is_whole_needs_no_reason(later: bool) -> None:
-    whole = Situation(
+    whole = situation(
         stop=Stop.END, text=True, later=later, not_resumable="an odd block", spent="tokens"
     )
     assert decide(whole).reason is None
-    assert (
-        decide(Situation(stop=Stop.LENGTH, not_resumable="an odd block")).reason == "an odd block"
-    )
+    cut = situation(stop=Stop.LENGTH, not_resumable="an odd block")
+    assert decide(cut).reason == "an odd block"
+
+
+def test_a_condition_on_no_fact_at_all_is_a_mistake_that_shows() -> None:
+    rows = (Row("misspelt", Action.FINISH, when={"stopp": Stop.END}),)
+    with pytest.raises(KeyError, match="stopp"):
+        first_fit(rows, AttemptResult(stop=Stop.END))
+    with pytest.raises(LookupError):
+        first_fit((), AttemptResult(stop=Stop.END))
+
+
+# --- is the turn ours? ----------------------------------------------------------------------------
+
+OPENING_CASES: list[tuple[str, dict[str, Any], Action, Outcome | None, str | None]] = [
+    ("no answer came", {"failed": True}, Action.RAISE, Outcome.FAILED, "the request failed"),
+    (
+        "an error answer to a repaired request",
+        {"ok": False, "status": 400, "repaired": True},
+        Action.PASS_ON,
+        Outcome.FAILED,
+        "status 400 after the history was repaired",
+    ),
+    (
+        "an error answer",
+        {"ok": False, "status": 529, "enabled": False},
+        Action.PASS_ON,
+        Outcome.FAILED,
+        "status 529",
+    ),
+    (
+        "the request cannot be read",
+        {"unreadable": "no JSON"},
+        Action.PASS_ON,
+        Outcome.UNTOUCHED,
+        "no JSON",
+    ),
+    (
+        "the request is of a kind we leave alone",
+        {"reserved": "a forced call", "small": True},
+        Action.PASS_ON,
+        Outcome.UNTOUCHED,
+        "a forced call",
+    ),
+    (
+        "switched off",
+        {"enabled": False, "small": True},
+        Action.PASS_ON,
+        Outcome.UNTOUCHED,
+        "switched off by policy",
+    ),
+    (
+        "the limit is small",
+        {"small": True, "limit": 100, "leave_limits_below": 256},
+        Action.PASS_ON,
+        Outcome.UNTOUCHED,
+        "limit 100 is below leave_limits_below 256",
+    ),
+    (
+        "the answer is of another type",
+        {"known_kind": False, "kind": "text/html"},
+        Action.PASS_ON,
+        Outcome.UNTOUCHED,
+        "the answer is of type 'text/html'",
+    ),
+    ("ours to heal", {}, Action.READ, None, None),
+]
+
+
+@pytest.mark.parametrize(("row", "facts", "action", "outcome", "reason"), OPENING_CASES)
+def test_each_opening(
+    row: str, facts: dict[str, Any], action: Action, outcome: Outcome | None, reason: str | None
+) -> None:
+    decision = decide_opening(Opening(**facts))
+    assert (decision.row, decision.action) == (row, action)
+    assert (decision.outcome, decision.reason) == (outcome, reason)
+
+
+def test_every_opening_has_a_case_in_its_order() -> None:
+    assert [row.name for row in OPENINGS] == [case[0] for case in OPENING_CASES]
+
+
+# --- how an answer ends ---------------------------------------------------------------------------
+
+HEALED: dict[str, Any] = {"action": Action.FINISH, "outcome": Outcome.HEALED}
+COMPLETE: dict[str, Any] = {"action": Action.FINISH, "outcome": Outcome.COMPLETE}
+CUT: dict[str, Any] = {"action": Action.FINISH, "outcome": Outcome.TRUNCATED}
+STOPPED: dict[str, Any] = {"action": Action.STOP, "outcome": Outcome.PARTIAL}
+CUT_CALL: dict[str, Any] = {"action": Action.CUT_CALL, "outcome": Outcome.TRUNCATED}
+AS_IT_CAME: tuple[StopWord | None, Held] = (None, Held.ALL)
+
+ENDING_CASES: list[
+    tuple[str, dict[str, Any], dict[str, Any], tuple[StopWord | None, Held], Outcome | None]
+] = [
+    (
+        "the first answer could not be read",
+        COMPLETE,
+        {"stop": Stop.END, "opened": False},
+        AS_IT_CAME,
+        Outcome.UNTOUCHED,
+    ),
+    ("the first answer is whole", COMPLETE, {"stop": Stop.END}, AS_IT_CAME, None),
+    (
+        "a call was cut by a full window",
+        CUT_CALL,
+        {"stop": Stop.WINDOW, "call": ToolCallState.CUT},
+        (StopWord.OWN, Held.BY_POLICY),
+        None,
+    ),
+    (
+        "a call was cut",
+        CUT_CALL,
+        {"stop": Stop.LENGTH, "call": ToolCallState.CUT},
+        (StopWord.TRUNCATED, Held.BY_POLICY),
+        None,
+    ),
+    (
+        "stopped, and a synthetic end would be wrong or unwanted",
+        {**STOPPED, "half_call": True},
+        {"stop": Stop.DROPPED},
+        (StopWord.TRUNCATED, Held.FIT),
+        None,
+    ),
+    ("stopped", STOPPED, {"stop": Stop.DROPPED}, (StopWord.ENDED, Held.ALL), None),
+    (
+        "the joined text is not whole JSON",
+        {**HEALED, "half_document": True},
+        {"stop": Stop.END, "later": True, "structured": True},
+        (StopWord.TRUNCATED, Held.FIT),
+        Outcome.TRUNCATED,
+    ),
+    (
+        "half a call is out",
+        {**HEALED, "half_call": True},
+        {"stop": Stop.END, "later": True},
+        (StopWord.TRUNCATED, Held.ALL),
+        Outcome.TRUNCATED,
+    ),
+    (
+        "half a call is out, refused",
+        {**HEALED, "half_call": True},
+        {"stop": Stop.REFUSED, "later": True},
+        (StopWord.OWN, Held.ALL),
+        Outcome.TRUNCATED,
+    ),
+    ("cut", CUT, {"stop": Stop.LENGTH}, (StopWord.TRUNCATED, Held.FIT), None),
+    (
+        "no reason ever came",
+        {**CUT, "outcome": Outcome.PARTIAL},
+        {"stop": Stop.PAUSED, "raw": None, "closed": False},
+        (StopWord.TRUNCATED, Held.FIT),
+        None,
+    ),
+    (
+        "ended",
+        HEALED,
+        {"stop": Stop.END, "raw": "end_turn", "later": True},
+        (StopWord.OWN, Held.ALL),
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "closing", "facts", "end", "outcome"), ENDING_CASES)
+def test_each_ending(
+    row: str,
+    closing: dict[str, Any],
+    facts: dict[str, Any],
+    end: tuple[StopWord | None, Held],
+    outcome: Outcome | None,
+) -> None:
+    found = ending(Closing(**closing), situation(**facts))
+    assert (found.name, (found.stop, found.held), found.outcome) == (row, end, outcome)
+
+
+def test_every_ending_has_a_case_in_its_order() -> None:
+    assert [row.name for row in ENDINGS] == [case[0] for case in ENDING_CASES]
+
+
+@pytest.mark.parametrize("reason", ["structured", "half_call", "on_failure"])
+def test_a_synthetic_end_never_stands_behind_half_a_document_or_half_a_call(reason: str) -> None:
+    more: dict[str, Any] = {
+        "half_call": {"half_call": True},
+        "on_failure": {"on_failure": "truncated"},
+    }
+    closing = Closing(**STOPPED, **more.get(reason, {}))
+    found = ending(closing, situation(stop=Stop.DROPPED, structured=reason == "structured"))
+    assert found.stop is StopWord.TRUNCATED
+
+
+@pytest.mark.parametrize("policy", ["explain", "drop", "keep", "retry_smaller"])
+def test_half_a_call_that_a_filter_cut_is_kept_only_by_policy(policy: str) -> None:
+    refused = situation(stop=Stop.REFUSED, call=ToolCallState.CUT, raw="refusal")
+    found = ending(Closing(**COMPLETE, truncated_tool_call=policy), refused)
+    assert (found.stop is None) is (policy == "keep")
+
+
+def test_every_decision_that_ends_a_turn_has_an_ending() -> None:
+    """Whatever the table decides, and whatever the answer holds."""
+    flags = ("later", "closed", "structured", "half_call", "half_document")
+    over = [row for row in ROWS if row.outcome is not None and row.action is not Action.RAISE]
+    for row, stop, call in itertools.product(over, Stop, ToolCallState):
+        for values in itertools.product((False, True), repeat=len(flags)):
+            later, closed, structured, half_call, half_document = values
+            assert row.outcome is not None
+            found = ending(
+                Closing(
+                    action=row.action,
+                    outcome=row.outcome,
+                    half_call=half_call,
+                    half_document=half_document,
+                ),
+                situation(stop=stop, call=call, later=later, closed=closed, structured=structured),
+            )
+            runnable = found.stop in {StopWord.OWN, StopWord.ENDED} and stop is Stop.END
+            assert not (runnable and half_call and later)
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def test_the_page_shows_the_tables() -> None:
+    page = draw_tables.PAGE.read_text(encoding="utf-8")
+    assert draw_tables.with_drawings(page) == page, "run: python scripts/draw_tables.py --write"
+    rows: list[Row | Ending] = [*OPENINGS, *ROWS, *ENDINGS]
+    for row in rows:
+        assert f"| {row.name} | {draw_tables.condition(row)} |" in page

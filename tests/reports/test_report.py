@@ -17,8 +17,8 @@ from support.sdks.turn import FAST, HOWS, How
 
 import continuation
 from continuation import Finished, Report
+from continuation.ledger import Lesson
 from continuation.reports import recent
-from continuation.reports.report import Lesson
 from continuation.simulator import Reply, Simulator, Text, Thinking, ToolCall
 from continuation.testing import simulate
 from continuation.types import Mode, Outcome

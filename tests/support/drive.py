@@ -27,8 +27,7 @@ from continuation.engine.commands import (
     StreamBody,
     Wait,
 )
-from continuation.engine.engine import Engine
-from continuation.engine.turn import Turn
+from continuation.engine.turn import Engine, Turn
 from continuation.registry import dialects
 from continuation.types import Enough, Head, Outgoing, Request
 

@@ -17,7 +17,7 @@ from support.sdks.turn import FAST
 
 import continuation
 from continuation import Policy
-from continuation.engine.backoff import retry_after
+from continuation.engine.attempts import retry_after
 from continuation.types import Outcome
 from continuation.wire.error_body import label_of
 
@@ -181,7 +181,7 @@ def test_a_content_type_means_the_same_in_any_case() -> None:
     "date", ["Fri, 31 Dec 99999 23:59:59 GMT", "Fri, 99 Foo 2026 99:99:99", "-", "soon"]
 )
 def test_a_date_that_no_calendar_has_asks_for_nothing(date: str) -> None:
-    assert retry_after({"retry-after": date}) is None
+    assert retry_after({"retry-after": date}, wall=1_700_000_000.0) is None
 
 
 def test_a_refusal_of_something_else_switches_no_usage_off() -> None:

@@ -1,0 +1,182 @@
+"""What a turn has spent: its upstream calls, their tokens, its time, and what it learned.
+
+The engine writes the ledger, call by call. The budget reads it to say what is left, and the report
+is made of it when the turn has ended. It never holds message text, keys, or headers other than a
+request id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from continuation.types import AttemptResult, Head, Mode, Stop, StreamError, Usage
+
+_REQUEST_IDS = ("request-id", "x-request-id", "apim-request-id")
+
+
+def request_id_in(headers: Mapping[str, str]) -> str | None:
+    """Return the request id that a provider's response headers tell; names are lower-case."""
+    for name in _REQUEST_IDS:
+        if headers.get(name):
+            return headers[name]
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One upstream call."""
+
+    number: int
+    """Its place among the calls of the turn, from 1."""
+    mode: Mode
+    """How it joined the turn: `first`, `replace`, `append_tail`, `recovery` or
+    `native_continuation`."""
+    limit: int | None
+    """The output limit it was sent with, in tokens; `None`: none was set."""
+    stop: str | None
+    """The provider's own stop reason; `None` when it never said one."""
+    usage: Usage | None
+    """Its tokens, as the provider counted them or as we estimate; `None`: it was not answered."""
+    request_id: str | None
+    """The id in the response's headers (`request-id`, `x-request-id`, `apim-request-id`)."""
+    seconds: float
+    """How long it took, from sending the request to the end of the answer."""
+    error: str | None = None
+    """Why it failed, if it did: a status or an exception's name."""
+    discarded: bool = False
+    """Its answer is not in the turn (it was billed all the same)."""
+    estimated: bool = False
+    """`usage` is our estimate: the provider gave no count."""
+    answered: bool = False
+    """The provider began to answer it with 2xx, so that it was billed."""
+    begun: float = 0.0
+    """Seconds since the turn began."""
+    answer_id: str | None = None
+    """The id in the answer itself (`msg_...`, `chatcmpl-...`, `resp_...`), where it was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What was learned of a model's limits in this turn; later turns of the client know it."""
+
+    kind: str
+    """`ceiling`: the model's largest output limit; `raised`: the limit that later turns begin with;
+    `prefill`: a trailing assistant message is refused."""
+    value: int
+    """A limit in tokens; 0 for `prefill`."""
+    source: str
+    """`refusal`, `models endpoint` or `escalation`."""
+
+
+class Ledger:
+    """The accounts of one turn."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        """Open it. `now` is a clock in seconds that never goes back."""
+        self.attempts: list[Attempt] = []
+        """The calls that are over, in the order they were sent."""
+        self.live: Attempt | None = None
+        """The call that is under way, as far as it is known."""
+        self.sent = 0
+        """How many calls were begun."""
+        self.paused = 0
+        """How many of them the provider paused, within their limit and not at its end."""
+        self.limit: int | None = None
+        """The output limit of the last call that was answered; before that, the caller's own."""
+        self.lessons: list[Lesson] = []
+        self.error: str | None = None
+        """What the last call that failed did fail with."""
+        self._now = now
+        self._started = now()
+
+    @property
+    def seconds(self) -> float:
+        """How long the turn has taken so far."""
+        return self._now() - self._started
+
+    # --- one call after another ------------------------------------------------------------------
+
+    def begin(self, mode: Mode, limit: int | None) -> None:
+        """A call is sent."""
+        self.sent += 1
+        self.live = Attempt(self.sent, mode, limit, None, None, None, 0.0, begun=self.seconds)
+
+    def answered(self, head: Head) -> None:
+        """The head of its answer is there."""
+        if self.live is not None:
+            request_id = request_id_in(head.headers)
+            self.live = replace(self.live, request_id=request_id, answered=head.ok)
+            self.limit = self.live.limit if head.ok else self.limit
+
+    def record(self, result: AttemptResult | None = None, error: str | None = None) -> None:
+        """The call under way is over: it came to `result`, or it failed with `error`."""
+        if self.live is None:
+            return
+        attempt = replace(self.live, seconds=self.seconds - self.live.begun)
+        if result is not None:
+            if result.error is not None:
+                named = isinstance(result.error, StreamError)
+                error = str(result.error) if named else type(result.error).__name__
+            attempt = replace(
+                attempt,
+                stop=result.raw,
+                usage=result.usage,
+                estimated=result.estimated,
+                answer_id=result.id or None,
+            )
+            self.paused += result.stop is Stop.PAUSED
+        self.live = None
+        self.error = error or self.error
+        self.attempts.append(replace(attempt, error=error))
+
+    def discard(self, start: int, end: int | None = None) -> None:
+        """Mark calls whose answers are not in the turn."""
+        self.attempts[start:end] = [replace(a, discarded=True) for a in self.attempts[start:end]]
+
+    # --- sums ------------------------------------------------------------------------------------
+
+    @property
+    def delivered(self) -> Usage:
+        """The turn so far as if it were one uncut answer."""
+        return delivered(self.attempts)
+
+    @property
+    def billed(self) -> Usage:
+        """All tokens of all calls."""
+        return total(self.attempts)
+
+    def most_billed(self, ceiling: int, hop_ceiling: int | None) -> int:
+        """Return how many output tokens the turn has been billed at the most.
+
+        Where the provider gave no final count, all that the limit allowed counts, but not more
+        than one request can bring (`hop_ceiling`, where the limit is no bound for one request).
+        """
+        billed = 0
+        for attempt in self.attempts:
+            if not attempt.answered:
+                continue
+            counted = attempt.usage if attempt.stop is not None and not attempt.estimated else None
+            if counted is not None and counted.output is not None:
+                billed += counted.output
+            else:
+                most = attempt.limit or ceiling
+                billed += most if hop_ceiling is None else min(most, hop_ceiling)
+        return billed
+
+
+def delivered(attempts: Sequence[Attempt]) -> Usage:
+    """Return what a turn would have cost uncut: the first prompt, and all output delivered."""
+    first = next((a.usage for a in attempts if a.usage), Usage())
+    kept = total(a for a in attempts if not a.discarded)
+    return replace(first, output=kept.output, thinking=kept.thinking)
+
+
+def total(attempts: Iterable[Attempt]) -> Usage:
+    """Return the sum of all usages; a count that no attempt has stays `None`."""
+    sums: dict[str, int] = {}
+    for attempt in attempts:
+        for name in Usage.__slots__ if attempt.usage else ():
+            if (count := getattr(attempt.usage, name)) is not None:
+                sums[name] = sums.get(name, 0) + count
+    return Usage(**sums)

@@ -1,0 +1,115 @@
+"""Draw the engine's tables, from the tables themselves.
+
+    python scripts/draw_tables.py            # print the drawing
+    python scripts/draw_tables.py --write    # put it into design/decision-table.md
+
+`tests/engine/test_table.py` fails when the page shows other tables than the engine has.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from continuation.engine import table
+from continuation.engine.table import ENDINGS, OPENINGS, ROWS, Ending, Row, When
+
+PAGE = Path(__file__).resolve().parents[1] / "design" / "decision-table.md"
+BEGIN, END = "<!-- drawn by scripts/draw_tables.py: {} -->", "<!-- end of the drawing -->"
+
+
+def condition(row: Row | Ending) -> str:
+    """Say when a row fits."""
+    said = [_all_of(row.when)] if row.when else []
+    if row.either:
+        said.append(f"({' or '.join(map(_all_of, row.either))})")
+    return " and ".join(said) or "otherwise"
+
+
+def _all_of(when: When) -> str:
+    return ", ".join(_fact(name, wanted) for name, wanted in when.items())
+
+
+def _fact(name: str, wanted: Any) -> str:
+    if isinstance(wanted, bool):
+        return f"`{name}`" if wanted else f"not `{name}`"
+    if isinstance(wanted, frozenset):
+        return f"`{name}` {' / '.join(sorted(map(str, wanted)))}"
+    return f"`{name}` {wanted}"
+
+
+def decisions(rows: Iterable[Row]) -> Iterator[str]:
+    """Draw `OPENINGS` or `ROWS`, line by line."""
+    yield "| row | when | then | outcome | reason |"
+    yield "|---|---|---|---|---|"
+    for row in rows:
+        outcome, reason = row.outcome or "", row.reason or ""
+        yield f"| {row.name} | {condition(row)} | `{row.action}` | {outcome} | {reason} |"
+
+
+def endings() -> Iterator[str]:
+    """Draw `ENDINGS`, line by line."""
+    yield "| row | when | stop reason | what is held | outcome |"
+    yield "|---|---|---|---|---|"
+    for row in ENDINGS:
+        stop, held = row.stop or "as it came", row.held if row.stop else "as it came"
+        yield f"| {row.name} | {condition(row)} | {stop} | {held} | {row.outcome or ''} |"
+
+
+def words(*kinds: type) -> Iterator[str]:
+    """Draw what the members of these enumerations, or the fields of these facts, mean."""
+    yield "| word | means |"
+    yield "|---|---|"
+    for kind in kinds:
+        body = ast.parse(inspect.getsource(kind)).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for this, following in zip(body.body, body.body[1:], strict=False):
+            documented = isinstance(following, ast.Expr) and isinstance(
+                following.value, ast.Constant
+            )
+            if documented and isinstance(this, ast.Assign):
+                word = ast.literal_eval(this.value)
+            elif documented and isinstance(this, ast.AnnAssign):
+                word = ast.unparse(this.target)
+            else:
+                continue
+            said = " ".join(str(ast.literal_eval(following.value)).split())  # type: ignore[attr-defined]
+            yield f"| `{word}` | {said} |"
+
+
+def drawings() -> dict[str, str]:
+    """Return each drawing by the name it has in the page."""
+    drawn = {
+        "openings": decisions(OPENINGS),
+        "rows": decisions(ROWS),
+        "endings": endings(),
+        "actions": words(table.Action),
+        "facts": words(table.Opening, table.AttemptResult, table.Situation, table.Closing),
+        "ends": words(table.StopWord, table.Held),
+    }
+    return {name: "\n".join(lines) for name, lines in drawn.items()}
+
+
+def with_drawings(page: str) -> str:
+    """Return the page with every drawing in its place."""
+    for name, drawn in drawings().items():
+        begin = BEGIN.format(name)
+        pattern = f"{re.escape(begin)}.*?{re.escape(END)}"
+        found = re.subn(pattern, lambda _: f"{begin}\n\n{drawn}\n\n{END}", page, flags=re.DOTALL)  # noqa: B023
+        page, count = found
+        if count != 1:
+            message = f"the page has {count} places for {name!r}"
+            raise ValueError(message)
+    return page
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--write"]:
+        PAGE.write_text(with_drawings(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    else:
+        print(*drawings().values(), sep="\n\n")
