@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from continuation.history.openai.items import CALLS, OUTPUTS, kind_of
-from continuation.history.tree import as_list, as_map, blank, is_list, is_map, text_of
+from continuation.history.tree import blank, text_of
 from continuation.history.types import Body
+from continuation.wire.json_values import as_list, as_map, is_list, is_map
 
 __all__ = [
     "ChainLost",

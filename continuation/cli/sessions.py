@@ -137,7 +137,7 @@ def _headline(session: Session) -> str:
 
 
 def _length(session: Session) -> int:
-    from continuation.history.tree import as_list
+    from continuation.wire.json_values import as_list
 
     fields = ("messages", "contents", "input")
     return next((len(as_list(session.body[name])) for name in fields if name in session.body), 0)

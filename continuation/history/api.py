@@ -6,16 +6,16 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-from continuation.history import gemini, pairing, passes
-from continuation.history.anthropic import grammar as anthropic
+from continuation.history import pairing, passes
+from continuation.history.anthropic.grammar import AnthropicGrammar
 from continuation.history.classify import HistoryError, classify
 from continuation.history.detect import detect
+from continuation.history.gemini.grammar import GeminiGrammar
 from continuation.history.grammar import Grammar, History, Work
-from continuation.history.openai import chat as openai_chat
-from continuation.history.openai import responses as openai_responses
-from continuation.history.tree import Context
+from continuation.history.openai.chat import ChatGrammar
+from continuation.history.openai.responses import ResponsesGrammar
+from continuation.history.tree import HistoryContext
 from continuation.history.types import (
     Body,
     Change,
@@ -28,23 +28,15 @@ from continuation.history.types import (
 )
 from continuation.history.wordings import looks_like_recovery
 
-__all__ = ["Plan", "plan", "repair", "repair_refused", "unanswered_tool_calls", "validate"]
-
 _log = logging.getLogger(__name__)
 
 _GRAMMARS: dict[Dialect, Grammar] = {
     grammar.dialect: grammar
-    for grammar in (
-        anthropic.AnthropicGrammar(),
-        openai_chat.ChatGrammar(),
-        openai_responses.ResponsesGrammar(),
-        gemini.GeminiGrammar(),
-    )
+    for grammar in (AnthropicGrammar(), ChatGrammar(), ResponsesGrammar(), GeminiGrammar())
 }
 
-#: Each round of passes mends what it sees; what one pass did to another's ground shows in the next.
-#: Random damage (tests/history) needs three rounds at most.
 _ROUNDS = 8
+"""A bound for rounds of passes, of which random damage (tests/history) needs three at most."""
 
 
 def validate(
@@ -59,18 +51,18 @@ def validate(
 ) -> list[Violation]:
     """List where a history breaks its provider's rules, in no promised order; empty if it is valid.
 
-    `dialect` is "anthropic", "openai-chat", "openai-responses" or "gemini"; by default it is told
-    from the body's shape. Rules that depend on the model use `facts`, else what is known of `model`
+    `dialect` is "anthropic", "openai-chat", "openai-responses" or "gemini"; by default the body's
+    shape decides. Rules that depend on the model use `facts`, else what is known of `model`
     (default: the body's own); of an unknown model only what holds for all is asked. `strict` adds
     rules that only some servers of a dialect enforce. `live=False`: the body is about to be sent,
     so a trailing call without result is no longer one that may still be running.
 
-    Raises ValueError for a body whose dialect cannot be told and for an unknown dialect, TypeError
+    Raises ValueError for a body of no known shape and for an unknown dialect, TypeError
     for one that is no mapping.
     """
     grammar = _grammar(body, dialect)
     context = _context(body, grammar, model, facts, strict=strict, live=live, vendor=vendor)
-    if grammar.glance(body, context):
+    if grammar.fast_validate(body, context):
         return []
     return list(_check(_read(grammar, body, context)))
 
@@ -104,27 +96,24 @@ def repair_refused(
 ) -> Repaired:
     """Repair a body that a provider has just refused with `error`.
 
-    If the history shows the fault, that is mended as usual; if it does not (a signature looks like
+    If the history shows the fault, it is repaired as usual; if it does not (a signature looks like
     any other), what the error speaks of is taken out. The same object comes back when neither
     helps: then sending again is pointless. So it does when all that could be changed is what only
     some servers mind, and the error speaks of something else. Raises what `repair` raises.
     """
-    grammar = _grammar(body, dialect)
-    mended = repair(body, dialect, policy=error.policy(policy), model=model, facts=facts)
-    if any(_speaks_of(grammar, error, change.why) for change in mended.changes):
-        return mended
+    rules = _grammar(body, dialect).rules
+    shown = repair(body, dialect, policy=error.policy(policy), model=model, facts=facts)
+    for code in (change.why for change in shown.changes):
+        # Several rules may share an error text, so the one that was broken may have another name.
+        rule = rules.get(code)
+        meant = classify(400, rule.text) if rule is not None and rule.text else None
+        if error.code == code or (meant is not None and error.code == meant.code):
+            return shown
     forced = repair(body, dialect, policy=error.forced(policy), model=model, facts=facts)
-    if forced.changes != mended.changes:
+    if forced.changes != shown.changes:
         return forced
     broken = validate(body, dialect, model=model, facts=facts, live=False)
-    return mended if broken else Repaired(body)
-
-
-def _speaks_of(grammar: Grammar, error: HistoryError, code: str) -> bool:
-    """Whether an error is what a breach of this rule would cause; several rules share a text."""
-    rule = grammar.rules.get(code)
-    told = classify(400, rule.text) if rule is not None and rule.text else None
-    return code == error.code or (told is not None and told.code == error.code)
+    return shown if broken else Repaired(body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +121,7 @@ class Plan:
     """What a repair would do; nothing is done before `apply`."""
 
     body: Body
+    """The body as it was given."""
     _repaired: Repaired
 
     @property
@@ -141,7 +131,7 @@ class Plan:
 
     @property
     def left(self) -> tuple[Violation, ...]:
-        """What would still be wrong, because the policy refused to mend it."""
+        """What would still be wrong, because the policy refused its repair."""
         return self._repaired.left
 
     def apply(self) -> Repaired:
@@ -165,8 +155,9 @@ def plan(
     )
     prefill = policy.prefill if policy.prefill is not None else context.prefill
     context = replace(context, reasoning=policy.reasoning, prefill=prefill)
-    told_by_us = policy.is_recovery is looks_like_recovery or not policy.coalesce
-    if policy.thinking == "keep" and told_by_us and grammar.glance(body, context):
+    # What the quick look takes for a recovery prompt is what we know to be one, not a caller's own.
+    usual = policy.is_recovery is looks_like_recovery or not policy.coalesce
+    if policy.thinking == "keep" and usual and grammar.fast_validate(body, context):
         return Plan(body, Repaired(body))
     return Plan(body, _repair(grammar, body, context, policy))
 
@@ -177,46 +168,45 @@ def unanswered_tool_calls(body: Body, dialect: str | None = None) -> tuple[OpenC
     Raises what `validate` raises.
     """
     grammar = _grammar(body, dialect)
-    return pairing.unanswered_tool_calls(_read(grammar, body, Context()))
+    return pairing.unanswered_tool_calls(_read(grammar, body, HistoryContext()))
 
 
 # -- rounds --------------------------------------------------------------------------------------
 
 
-def _repair(grammar: Grammar, body: Body, context: Context, policy: RepairPolicy) -> Repaired:
+def _repair(
+    grammar: Grammar, body: Body, context: HistoryContext, policy: RepairPolicy
+) -> Repaired:
+    """Run the passes until there is nothing left to do, or nothing that the policy allows."""
     done = Repaired(body)
     for number in range(_ROUNDS):
-        work = _work(grammar, done.body, context, policy)
-        left = tuple(_check(work))
-        done = replace(done, left=left)
-        if not left and not _wanted(work, number):
+        work = Work(grammar, done.body, grammar.read(done.body, context), context, policy)
+        done = replace(done, left=tuple(_check(work)))
+        # What no provider objects to, and is wanted all the same.
+        wanted = policy.coalesce and passes.has_recovery(work)
+        wanted = wanted or (policy.thinking != "keep" and number == 0)
+        if not done.left and not wanted:
             return done
         passes.run(work)
         if not work.changes:
             return done
-        _explain(work.changes)
+        for change in work.changes if _log.isEnabledFor(logging.DEBUG) else ():
+            _log.debug("%s at %s: %s", change.what, change.where, change.why)
         done = _written(work, done)
         policy = replace(policy, thinking="keep")
     return replace(done, left=tuple(_check(_read(grammar, done.body, context))))
 
 
-def _wanted(work: Work, number: int) -> bool:
-    """Whether there is work to do although no provider would object."""
-    joins = work.policy.coalesce and passes.has_recovery(work)
-    return joins or (work.policy.thinking != "keep" and number == 0)
-
-
 def _written(work: Work, before: Repaired) -> Repaired:
     """The body after a round; messages nobody touched are the same objects."""
-    grammar = work.grammar
-    native = work.body[grammar.field]
-    elements: list[Any] = []
-    origins: list[int] = []
-    for message in work.messages:
-        made = grammar.written(message, native)
-        elements += [element for element, _ in made]
-        origins += [_origin(index, before.origins) for _, index in made]
-    body = {**work.body, grammar.field: elements, **work.settings}
+    grammar, earlier = work.grammar, before.origins
+    made = [
+        each
+        for message in work.messages
+        for each in grammar.written(message, work.body[grammar.field])
+    ]
+    origins = [index if earlier is None or index < 0 else earlier[index] for _, index in made]
+    body = {**work.body, grammar.field: [element for element, _ in made], **work.settings}
     for key in [key for key, value in work.settings.items() if value is None]:
         del body[key]
     return Repaired(
@@ -227,28 +217,12 @@ def _written(work: Work, before: Repaired) -> Repaired:
     )
 
 
-def _origin(index: int, earlier: tuple[int, ...] | None) -> int:
-    return index if earlier is None or index < 0 else earlier[index]
-
-
-def _explain(changes: list[Change]) -> None:
-    if _log.isEnabledFor(logging.DEBUG):
-        for change in changes:
-            _log.debug("%s at %s: %s", change.what, change.where, change.why)
-
-
-# -- reading -------------------------------------------------------------------------------------
-
-
-def _read(grammar: Grammar, body: Body, context: Context) -> History:
+def _read(grammar: Grammar, body: Body, context: HistoryContext) -> History:
     return History(grammar, body, grammar.read(body, context), context)
 
 
-def _work(grammar: Grammar, body: Body, context: Context, policy: RepairPolicy) -> Work:
-    return Work(grammar, body, grammar.read(body, context), context, policy)
-
-
 def _check(history: History) -> Iterator[Violation]:
+    """All that is wrong with a history, by the rules of all dialects and those of its own."""
     for message in history.messages:
         for fault in message.faults:
             yield history.violation(fault.code, message, fault)
@@ -257,12 +231,12 @@ def _check(history: History) -> Iterator[Violation]:
                 yield history.violation(fault.code, part, fault)
     yield from pairing.check(history)
     for n, message in enumerate(history.messages):
-        code = history.grammar.vacuous(message, last=n == len(history.messages) - 1)
+        code = history.grammar.empty_fault(message, last=n == len(history.messages) - 1)
         if code is not None:
             yield history.violation(code, message)
     for n in range(1, len(history.messages)):
         first, second = history.messages[n - 1 : n + 1]
-        if history.grammar.folds(first, second, history.context):
+        if history.grammar.must_merge(first, second, history.context):
             yield history.violation("roles_not_alternating", second)
     yield from history.grammar.check(history)
 
@@ -293,11 +267,11 @@ def _context(
     strict: bool,
     live: bool,
     vendor: str | None,
-) -> Context:
+) -> HistoryContext:
     named = model if model is not None else body.get("model")
     name = named if isinstance(named, str) else ""
     known = facts if facts is not None else _known(grammar.dialect, name)
-    return Context(
+    return HistoryContext(
         model=name,
         prefill=known.prefill if known else None,
         thinking=known.thinking if known else None,

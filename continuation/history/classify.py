@@ -14,10 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
-from continuation.history.tree import as_map
 from continuation.history.types import RepairPolicy
-
-__all__ = ["Family", "HistoryError", "classify", "message_of"]
+from continuation.wire.json_values import as_map
 
 Family: TypeAlias = Literal["thinking", "reasoning", "pairing", "order", "content", "anchor"]
 

@@ -6,10 +6,8 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from continuation.history.tree import as_list, as_map, is_list, word
 from continuation.history.types import Body, Dialect
-
-__all__ = ["detect"]
+from continuation.wire.json_values import as_list, as_map, as_text, is_list
 
 _ANTHROPIC_FIELDS: Final = frozenset(
     {
@@ -88,14 +86,14 @@ def _by_messages(messages: list[Any]) -> Dialect:
 
 
 def _told_by(message: Mapping[str, Any]) -> Dialect | None:
-    if word(message.get("role")) in ("tool", "developer", "function"):
+    if as_text(message.get("role")) in ("tool", "developer", "function"):
         return Dialect.OPENAI_CHAT
     if any(key in message for key in _CHAT_KEYS):
         return Dialect.OPENAI_CHAT
     content = message.get("content")
     if not is_list(content):
         return None
-    kinds = {word(as_map(block).get("type")) for block in as_list(content)}
+    kinds = {as_text(as_map(block).get("type")) for block in as_list(content)}
     if kinds & _ANTHROPIC_BLOCKS:
         return Dialect.ANTHROPIC
     return Dialect.OPENAI_CHAT if kinds & _CHAT_BLOCKS else None

@@ -1,7 +1,8 @@
 """What one provider accepts as a history: its words, its rules, and how they are read and written.
 
-A grammar is data and small functions for one wire format. The pairing of calls and results, the
-order of passes, the asking and noting of changes are written once, in `pairing` and `passes`.
+A grammar is data and small functions for one wire format, in a folder of its own. The pairing of
+calls and results, the order of passes, the asking and noting of changes are written once, in
+`pairing`, `arrange` and `passes`.
 """
 
 from __future__ import annotations
@@ -13,20 +14,17 @@ from typing import Any, ClassVar, TypeAlias
 
 from continuation.history.tree import (
     MADE_HERE,
-    Context,
     Fault,
+    HistoryContext,
     Kind,
     Message,
     Part,
-    as_map,
     text_of,
 )
 from continuation.history.types import Body, Change, Dialect, RepairPolicy, Violation
+from continuation.wire.json_values import as_list, as_map
 
-__all__ = ["Grammar", "History", "Rule", "Weld", "Work"]
-
-
-Weld: TypeAlias = Callable[[str, str], str]
+JoinTexts: TypeAlias = Callable[[str, str], str]
 """Makes one text of two that an old recovery prompt had parted."""
 
 
@@ -45,7 +43,11 @@ class History:
     grammar: Grammar
     body: Body
     messages: list[Message]
-    context: Context
+    context: HistoryContext
+
+    def parts(self, *kinds: Kind) -> list[Part]:
+        """All parts of these kinds, in order."""
+        return [part for message in self.messages for part in message.of(*kinds)]
 
     def violation(
         self, code: str, at: Message | Part | str, fault: Fault | None = None
@@ -81,6 +83,7 @@ class Work(History):
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
     """Fields of the body itself to set, or to delete if None."""
     headers: dict[str, str] = field(default_factory=dict[str, str])
+    """Request headers that the repaired body needs."""
 
     def may(self, what: str, at: Message | Part | str, why: str) -> bool:
         """Ask the policy for a change and note it; the caller makes it if the answer is yes."""
@@ -89,6 +92,44 @@ class Work(History):
         if allowed:
             self.changes.append(change)
         return allowed
+
+    def drop(self, what: str, codes: Mapping[Part, str]) -> list[Message]:
+        """Drop these parts, each for its rule, as far as the policy allows.
+
+        Returns the messages that lost one.
+        """
+        changed: list[Message] = []
+        for message in self.messages if codes else ():
+            kept = [
+                part
+                for part in message.parts
+                if part not in codes or not self.may(what, part, codes[part])
+            ]
+            if len(kept) < len(message.parts):
+                message.keep(kept)
+                changed.append(message)
+        return changed
+
+    def replace(self, what: str, why: str, new: Mapping[Part, Part]) -> None:
+        """Put other parts in place of these, as far as the policy allows."""
+        for message in self.messages if new else ():
+            if any(part in new for part in message.parts):
+                parts = [
+                    new[part] if part in new and self.may(what, part, why) else part
+                    for part in message.parts
+                ]
+                if parts != message.parts:
+                    message.keep(parts)
+
+    def begin_with_user(self) -> None:
+        """Put a message of the user before the first one."""
+        if self.may("add_first_user", self.messages[0], "first_not_user"):
+            self.messages.insert(0, self.grammar.text_message("user", self.policy.head_text))
+
+    def end_with_user(self, why: str) -> None:
+        """Put a message of the user behind the last one."""
+        if self.may("add_last_user", self.messages[-1], why):
+            self.messages.append(self.grammar.text_message("user", self.policy.continue_text))
 
 
 class Grammar(ABC):
@@ -101,7 +142,7 @@ class Grammar(ABC):
     adjacent: ClassVar[bool] = True
     """Results must directly follow their calls."""
     one_message: ClassVar[bool] = True
-    """All results of a message's calls stand in one message, at its head."""
+    """All results of a message's calls stand in one message, at its head; else each in its own."""
     ordered: ClassVar[bool] = False
     """Results stand in the order of their calls."""
     calls_last: ClassVar[bool] = False
@@ -109,13 +150,38 @@ class Grammar(ABC):
     keyed: ClassVar[bool] = True
     """Calls and results must carry ids."""
 
-    @abstractmethod
-    def read(self, body: Body, context: Context) -> list[Message]:
-        """Take the body's messages apart and note what is wrong with each part alone."""
+    # -- the quick look --------------------------------------------------------------------------
+
+    def fast_validate(self, body: Body, context: HistoryContext) -> bool:
+        """Whether the body is plainly valid; False only means: look closer.
+
+        Nearly every history is valid, and a repair that runs before each request must not cost
+        more than reading the body did. So common shapes are recognised in one tight loop, without
+        being taken apart; whatever else it meets, valid or not, is left to the full check. That
+        nothing is called valid here which the full check faults is a property of the tests.
+        """
+        messages = as_list(body.get(self.field))
+        if context.strict or not messages:
+            return False
+        try:
+            return self.plainly_valid(messages, body, context)
+        except (LookupError, TypeError, AttributeError, ValueError):  # another shape than expected
+            return False
 
     @abstractmethod
-    def write(self, message: Message) -> Any:
-        """The JSON of one touched message."""
+    def plainly_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:
+        """Whether common shapes, all valid, are all there is; may raise where they are not."""
+
+    # -- reading and writing ---------------------------------------------------------------------
+
+    def read(self, body: Body, context: HistoryContext) -> list[Message]:
+        """Take the body's messages apart and note what is wrong with each part alone."""
+        natives = as_list(body.get(self.field))
+        return [self.read_message(n, native) for n, native in enumerate(natives)]
+
+    @abstractmethod
+    def read_message(self, index: int, native: Any) -> Message:
+        """Take one message apart."""
 
     def written(self, message: Message, native: list[Any]) -> list[tuple[Any, int]]:
         """The elements of the body's list that a message becomes, with the index each came from."""
@@ -123,111 +189,113 @@ class Grammar(ABC):
             return [(self.write(message), message.index)]
         return [(native[message.index], message.index)]
 
-    @abstractmethod
-    def glance(self, body: Body, context: Context) -> bool:
-        """Whether the body is plainly clean; False only means: look closer."""
+    def write(self, message: Message) -> Any:
+        """The JSON of one touched message; not used where `written` is a dialect's own."""
+        raise NotImplementedError
 
     @abstractmethod
-    def check(self, history: History) -> Iterator[Violation]:
-        """Find what breaks this dialect's own rules, beside faults of parts and pairing."""
-
-    def mend(self, work: Work, message: Message, part: Part, fault: Fault) -> Iterable[Part]:
-        """What a part with this fault becomes, after the policy agreed; nothing drops it."""
-        del work, message, part, fault
-        return ()
-
-    def reshape(self, work: Work, message: Message, fault: Fault) -> Iterable[Message]:
-        """What a message with this fault becomes, after the policy agreed; nothing drops it."""
-        del work, message, fault
-        return ()
-
-    def prepare(self, work: Work) -> None:
-        """Passes of this dialect before calls and results are paired."""
-        del work
-
-    def finish(self, work: Work) -> None:
-        """Passes of this dialect once calls and results are paired."""
-        del work
-
-    @abstractmethod
-    def answer(self, call: Part, text: str) -> Part:
-        """A synthetic result of the call."""
-
-    @abstractmethod
-    def say(self, role: str, text: str) -> Message:
+    def text_message(self, role: str, text: str) -> Message:
         """A message of ours."""
+
+    @abstractmethod
+    def synthetic_result(self, call: Part, text: str) -> Part:
+        """A result of ours, for a call that has none."""
+
+    def result_messages(self, parts: list[Part]) -> list[Message]:
+        """Messages that hold these results, in this order."""
+        if self.one_message:
+            return [Message("user", parts, touched=True)]
+        return [Message("tool", [part], part.native, part.index, touched=True) for part in parts]
 
     @abstractmethod
     def with_id(self, part: Part, new: str) -> Part:
         """The call or result under another id."""
 
+    @abstractmethod
+    def arguments(self, call: Part) -> Any:
+        """The call's arguments as on the wire."""
+
     def result_text(self, result: Part) -> str:
         """The text of a result."""
         return text_of(as_map(result.native).get("content"))
 
-    def continued(self, part: Part) -> Part:
-        """A part of a recovery's answer once it stands in the turn it went on with."""
-        return part
+    # -- rules -----------------------------------------------------------------------------------
 
-    def results(self, parts: list[Part]) -> list[Message]:
-        """Messages that hold these results, in this order."""
-        return [Message("user", parts, touched=True)]
+    @abstractmethod
+    def check(self, history: History) -> Iterator[Violation]:
+        """Find what breaks this dialect's own rules, beside faults of parts and pairing."""
 
-    def joined(self, first: Part, second: Part, weld: Weld) -> Part | None:
-        """Two texts as one, or None if they must stay apart."""
-        del first, second, weld
-        return None
-
-    def vacuous(self, message: Message, *, last: bool) -> str | None:
+    def empty_fault(self, message: Message, *, last: bool) -> str | None:
         """The code of the rule that forbids a message which says nothing; None if it may stay."""
-        del last
         return "message_empty" if not message.parts and not message.faults else None
 
-    def folds(self, first: Message, second: Message, context: Context) -> bool:
+    def must_merge(self, first: Message, second: Message, context: HistoryContext) -> bool:
         """Whether two neighbouring messages must become one."""
-        del first, second, context
         return False
 
-    def folded(self, first: Message, second: Message) -> Message:
+    def merged(self, first: Message, second: Message) -> Message:
         """Two messages of one speaker as one."""
         keeper = first if first.native is not None else second
         parts = first.parts + second.parts
         return Message(first.role, parts, keeper.native, keeper.index, touched=True)
 
-    def unique_ids(self, context: Context) -> bool:
+    def unique_ids(self, context: HistoryContext) -> bool:
         """Whether a call id may be used once only in the whole history."""
-        del context
         return True
 
-    def id_fault(self, call: str, context: Context) -> str | None:
+    def id_fault(self, call: str, context: HistoryContext) -> str | None:
         """The code of the rule that this call id breaks by itself."""
-        del call, context
         return None
 
-    def mint(self, old: str, context: Context) -> str:
+    def new_id(self, old: str, context: HistoryContext) -> str:
         """A valid id to replace an invalid one; the same for the same `old`."""
-        del context
         return old
-
-    def answerable(self, call: Part) -> bool:
-        """Whether a result of the call can be made up; if not, the call is dropped."""
-        del call
-        return True
-
-    def orphan(self, messages: list[Message], at: int) -> str:
-        """The code of the rule that a result of no call breaks in the message at position `at`."""
-        del messages, at
-        return "tool_result_orphan"
 
     def same_call(self, first: Part, second: Part) -> bool:
         """Whether two calls of one message are one call written twice."""
         return bool(first.native == second.native)
 
-    def arguments(self, call: Part) -> Any:
-        """The call's arguments as on the wire."""
-        raise NotImplementedError
+    def orphan_code(self, messages: list[Message], at: int) -> str:
+        """The code of the rule that a result of no call breaks in the message at position `at`."""
+        return "tool_result_orphan"
 
-    def anchored(self, history: History) -> bool:
+    def calls_on_server(self, history: History) -> bool:
         """Whether results may answer calls that the server keeps."""
-        del history
         return False
+
+    # -- repair ----------------------------------------------------------------------------------
+
+    def convert(self, message: Message, fault: Fault) -> Iterable[Message]:
+        """What a message with this fault becomes, after the policy agreed; nothing drops it."""
+        made = [self.read_message(message.index, n) for n in self.converted(message.native)]
+        for each in made:
+            each.touched = True
+        return made
+
+    @abstractmethod
+    def converted(self, native: Any) -> list[Any]:
+        """A message that is not in this dialect's form as messages that are; [] drops it."""
+
+    def repaired_part(self, message: Message, part: Part, fault: Fault) -> Iterable[Part]:
+        """What a part with this fault becomes, after the policy agreed; nothing drops it."""
+        return ()
+
+    @abstractmethod
+    def prepare(self, work: Work) -> None:
+        """Passes of this dialect before calls and results are paired."""
+
+    @abstractmethod
+    def finish(self, work: Work) -> None:
+        """Passes of this dialect once calls and results are paired."""
+
+    def can_answer(self, call: Part) -> bool:
+        """Whether a result of the call can be made up; if not, the call is dropped."""
+        return True
+
+    def joined_text(self, first: Part, second: Part, join: JoinTexts) -> Part | None:
+        """Two texts as one, or None if they must stay apart."""
+        return None
+
+    def after_join(self, part: Part) -> Part:
+        """A part of a recovery's answer once it stands in the turn it went on with."""
+        return part

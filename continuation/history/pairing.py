@@ -21,19 +21,6 @@ from continuation.history.types import OpenCall, Violation
 if TYPE_CHECKING:
     from continuation.history.grammar import History
 
-__all__ = [
-    "Exchange",
-    "Pair",
-    "Pairing",
-    "check",
-    "findings",
-    "match",
-    "may_be_live",
-    "misplaced",
-    "open_call",
-    "unanswered_tool_calls",
-]
-
 
 @dataclass(slots=True, eq=False)
 class Pair:
@@ -46,7 +33,7 @@ class Pair:
     @property
     def best(self) -> tuple[int, Part] | None:
         """The result that counts: the first real one, else the first."""
-        real = (found for found in self.results if not found[1].stand_in)
+        real = (found for found in self.results if not found[1].synthetic)
         return next(real, self.results[0] if self.results else None)
 
 
@@ -65,80 +52,13 @@ class Pairing:
     exchanges: list[Exchange] = field(default_factory=list[Exchange])
     orphans: list[tuple[int, Part]] = field(default_factory=list[tuple[int, Part]])
 
-
-Finding: TypeAlias = "tuple[str, Message | Part, str]"
-"""Code, place and detail of something wrong."""
+    def unanswered(self) -> Iterator[tuple[Exchange, Pair]]:
+        """The calls without result, each with the exchange it is part of."""
+        for exchange in self.exchanges:
+            yield from ((exchange, pair) for pair in exchange.pairs if not pair.results)
 
 
 # -- matching ------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Matcher:
-    answered: set[str]
-    """Ids that some result names: such a call is not for a result without id to take."""
-    found: Pairing = field(default_factory=Pairing)
-    by_id: dict[str, tuple[int, list[Pair]]] = field(
-        default_factory=dict[str, tuple[int, list[Pair]]]
-    )
-    """The latest calls of each id (several only within one message), with their position."""
-    open: dict[tuple[bool, str], list[Exchange]] = field(
-        default_factory=dict[tuple[bool, str], list[Exchange]]
-    )
-    """Where to look for a call by name: the messages that have one, by (has an id, name)."""
-
-    def call(self, at: int, part: Part) -> None:
-        pair, exchanges = Pair(part), self.found.exchanges
-        if not exchanges or exchanges[-1].at != at:
-            exchanges.append(Exchange(at, []))
-        exchanges[-1].pairs.append(pair)
-        if part.id:
-            self._register(at, pair)
-        if part.id not in self.answered:
-            for name in {part.name, ""}:
-                stack = self.open.setdefault((bool(part.id), name), [])
-                if not stack or stack[-1] is not exchanges[-1]:
-                    stack.append(exchanges[-1])
-
-    def _register(self, at: int, pair: Pair) -> None:
-        earlier_at, earlier = self.by_id.get(pair.call.id, (at, []))
-        if earlier_at == at:
-            self.by_id[pair.call.id] = (at, [*earlier, pair])
-            return
-        for old in earlier:
-            old.call.superseded = not old.results
-        self.by_id[pair.call.id] = (at, [pair])
-
-    def result(self, at: int, part: Part) -> None:
-        pair = self._by_id(part) or self._by_name(part)
-        if pair is None:
-            self.found.orphans.append((at, part))
-        else:
-            pair.results.append((at, part))
-
-    def _by_id(self, part: Part) -> Pair | None:
-        _, pairs = self.by_id.get(part.id, (0, []))
-        waiting = (pair for pair in pairs if not pair.results)
-        return next(waiting, pairs[0] if pairs else None)
-
-    def _by_name(self, part: Part) -> Pair | None:
-        """Where one side has no id: the nearest message's first open call of the name."""
-        for has_id in (False,) if part.id else (False, True):
-            stack = self.open.get((has_id, part.name), [])
-            while stack:
-                if (pair := self._first_open(stack[-1], part, has_id=has_id)) is not None:
-                    return pair
-                stack.pop()
-        return None
-
-    def _first_open(self, exchange: Exchange, result: Part, *, has_id: bool) -> Pair | None:
-        for pair in exchange.pairs:
-            call = pair.call
-            named = not result.name or result.name == call.name
-            free = not pair.results and call.id not in self.answered
-            if named and free and bool(call.id) is has_id:
-                return pair
-        return None
 
 
 def match(messages: list[Message]) -> Pairing:
@@ -154,26 +74,84 @@ def match(messages: list[Message]) -> Pairing:
     return matcher.found
 
 
+@dataclass(slots=True)
+class _Matcher:
+    answered: set[str]
+    """Ids that some result names: such a call is not for a result without id to take."""
+    found: Pairing = field(default_factory=Pairing)
+    by_id: dict[str, tuple[int, list[Pair]]] = field(
+        default_factory=dict[str, tuple[int, list[Pair]]]
+    )
+    """The latest calls of each id (several only within one message), with their position."""
+    by_name: dict[tuple[bool, str], list[Exchange]] = field(
+        default_factory=dict[tuple[bool, str], list[Exchange]]
+    )
+    """Where to look for a call by name: the messages that have one, by (has an id, name)."""
+
+    def call(self, at: int, part: Part) -> None:
+        pair, exchanges = Pair(part), self.found.exchanges
+        if not exchanges or exchanges[-1].at != at:
+            exchanges.append(Exchange(at, []))
+        exchanges[-1].pairs.append(pair)
+        if part.id:
+            earlier_at, earlier = self.by_id.get(part.id, (at, []))
+            if earlier_at != at:
+                for old in earlier:
+                    old.call.superseded = not old.results
+                earlier = []
+            self.by_id[part.id] = (at, [*earlier, pair])
+        if part.id not in self.answered:
+            for name in {part.name, ""}:
+                stack = self.by_name.setdefault((bool(part.id), name), [])
+                if not stack or stack[-1] is not exchanges[-1]:
+                    stack.append(exchanges[-1])
+
+    def result(self, at: int, part: Part) -> None:
+        _, pairs = self.by_id.get(part.id, (0, []))
+        waiting = (pair for pair in pairs if not pair.results)
+        pair = next(waiting, pairs[0] if pairs else None) or self._nearest(part)
+        if pair is None:
+            self.found.orphans.append((at, part))
+        else:
+            pair.results.append((at, part))
+
+    def _nearest(self, result: Part) -> Pair | None:
+        """Where one side has no id: the nearest message's first open call of the name."""
+        for has_id in (False,) if result.id else (False, True):
+            stack = self.by_name.get((has_id, result.name), [])
+            while stack:
+                for pair in stack[-1].pairs:
+                    call = pair.call
+                    named = not result.name or result.name == call.name
+                    free = not pair.results and call.id not in self.answered
+                    if named and free and bool(call.id) is has_id:
+                        return pair
+                stack.pop()
+        return None
+
+
 # -- checking ------------------------------------------------------------------------------------
+
+Finding: TypeAlias = "tuple[str, Part, str]"
+"""Code, place and detail of something wrong."""
 
 
 def check(history: History) -> Iterator[Violation]:
     """Report what is wrong with calls and results."""
     pairing = match(history.messages)
-    if not history.grammar.anchored(history):
+    if not history.grammar.calls_on_server(history):
         for place, part in pairing.orphans:
-            yield history.violation(history.grammar.orphan(history.messages, place), part)
-    yield from _check_ids(history, pairing)
+            yield history.violation(history.grammar.orphan_code(history.messages, place), part)
+    if history.grammar.keyed:
+        yield from _check_ids(history, pairing)
     for exchange in pairing.exchanges:
         call = history.messages[exchange.at].index
-        for code, at, detail in findings(history, exchange):
-            yield history.violation(code, at, Fault(code, detail, call=call))
+        for code, part, detail in findings(history, exchange):
+            yield history.violation(code, part, Fault(code, detail, call=call))
 
 
 def _check_ids(history: History, pairing: Pairing) -> Iterator[Violation]:
     grammar, seen = history.grammar, set[str]()
-    if not grammar.keyed:
-        return
     unique = grammar.unique_ids(history.context)
     for exchange in pairing.exchanges:
         if not unique:
@@ -195,14 +173,13 @@ def findings(history: History, exchange: Exchange) -> Iterator[Finding]:
     if missing and not may_be_live(history, exchange):
         ids = ", ".join(pair.call.id or pair.call.name for pair in missing)
         yield from (("tool_result_missing", pair.call, ids) for pair in missing)
-    elif any(pair.call.cut for pair in missing):
+    else:
         yield from (("tool_result_missing", pair.call, "") for pair in missing if pair.call.cut)
     for pair in exchange.pairs:
         for _, part in pair.results:
             if pair.best is not None and part is not pair.best[1]:
                 yield ("tool_result_duplicate", part, "")
-    if history.grammar.adjacent:
-        yield from misplaced(history, exchange)
+    yield from misplaced(history, exchange)
 
 
 def may_be_live(history: History, exchange: Exchange) -> bool:
@@ -212,27 +189,41 @@ def may_be_live(history: History, exchange: Exchange) -> bool:
 
 def _trailing(history: History, exchange: Exchange) -> bool:
     """Whether nothing but this exchange's results follows its calls."""
-    own = {id(part) for pair in exchange.pairs for _, part in pair.results}
+    own = {part for pair in exchange.pairs for _, part in pair.results}
     behind = islice(history.messages, exchange.at + 1, None)
     calls = history.messages[exchange.at].parts
     last = max(n for n, part in enumerate(calls) if part.kind is Kind.CALL)
     spoke = any(part.kind is not Kind.THINKING and not part.blank for part in calls[last + 1 :])
     if spoke and history.grammar.calls_last:
         return False
-    return all(id(part) in own for message in behind for part in message.parts)
+    return all(part in own for message in behind for part in message.parts)
 
 
 def misplaced(history: History, exchange: Exchange) -> Iterator[Finding]:
     """Results that do not stand where the provider looks for them."""
+    grammar, messages = history.grammar, history.messages
+    if not grammar.adjacent:
+        return
     zone = _zone(history, exchange.at)
     best = [(pair, *pair.best) for pair in exchange.pairs if pair.best is not None]
     for pair, at, part in best:
         if at not in zone:
-            yield (_how_far(history, exchange.at, at), part, pair.call.id)
-        elif history.grammar.one_message and _behind_other(history.messages[at], part):
-            yield ("tool_result_not_first", part, pair.call.id)
-    if history.grammar.ordered and all(at in zone for _, at, _ in best):
-        yield from _disordered([part for _, _, part in best])
+            # Results of one message's calls, spread over the user's messages that follow it.
+            split = grammar.one_message and all(
+                message.role == "user" and message.has(Kind.RESULT)
+                for message in islice(messages, exchange.at + 1, at)
+            )
+            near = split and at > exchange.at
+            yield ("tool_results_split" if near else "tool_result_displaced", part, pair.call.id)
+        elif grammar.one_message:
+            ahead = messages[at].parts[: messages[at].parts.index(part)]
+            if any(other.kind is not Kind.RESULT for other in ahead):
+                yield ("tool_result_not_first", part, pair.call.id)
+    if grammar.ordered and all(at in zone for _, at, _ in best):
+        places = [(part.index, part.slot) for _, _, part in best]
+        if places != sorted(places):
+            first = next(n for n, place in enumerate(sorted(places)) if place != places[n])
+            yield ("tool_results_out_of_order", best[first][2], "")
 
 
 def _zone(history: History, at: int) -> range:
@@ -247,38 +238,13 @@ def _zone(history: History, at: int) -> range:
     return range(at + 1, stop)
 
 
-def _how_far(history: History, calls_at: int, at: int) -> str:
-    between = islice(history.messages, calls_at + 1, at)
-    split = history.grammar.one_message and all(
-        message.role == "user" and message.has(Kind.RESULT) for message in between
-    )
-    return "tool_results_split" if split and at > calls_at else "tool_result_displaced"
-
-
-def _behind_other(message: Message, part: Part) -> bool:
-    ahead = message.parts[: message.parts.index(part)]
-    return any(other.kind is not Kind.RESULT for other in ahead)
-
-
-def _disordered(wanted: list[Part]) -> Iterator[Finding]:
-    places = [(part.index, part.slot) for part in wanted]
-    if places != sorted(places):
-        first = next(n for n, place in enumerate(sorted(places)) if place != places[n])
-        yield ("tool_results_out_of_order", wanted[first], "")
-
-
 # -- open calls ----------------------------------------------------------------------------------
 
 
 def unanswered_tool_calls(history: History) -> tuple[OpenCall, ...]:
     """List the calls that have no result, trailing ones included."""
-    pairing = match(history.messages)
-    return tuple(
-        open_call(history, exchange, pair)
-        for exchange in pairing.exchanges
-        for pair in exchange.pairs
-        if not pair.results
-    )
+    found = match(history.messages).unanswered()
+    return tuple(open_call(history, exchange, pair) for exchange, pair in found)
 
 
 def open_call(history: History, exchange: Exchange, pair: Pair) -> OpenCall:

@@ -3,27 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Literal, TypeAlias, TypeGuard
+from typing import Any, Final, Literal, TypeAlias
 
-__all__ = [
-    "MADE_HERE",
-    "Context",
-    "Fault",
-    "Kind",
-    "Message",
-    "Part",
-    "Role",
-    "as_list",
-    "as_map",
-    "blank",
-    "is_list",
-    "is_map",
-    "text_of",
-    "word",
-]
+from continuation.wire.json_values import as_list, as_map
 
 MADE_HERE: Final = -1
 """Index of what a repair made."""
@@ -39,9 +23,9 @@ class Kind(Enum):
     THINKING = "thinking"
     CALL = "call"
     RESULT = "result"
-    ASIDE = "aside"
+    SERVER_CALL = "server call"
     """A call that the provider answers itself, inside the same turn."""
-    ASIDE_RESULT = "aside result"
+    SERVER_RESULT = "server result"
     OTHER = "other"
 
 
@@ -58,7 +42,7 @@ class Fault:
     """Fills `{call}`: index of the message that holds the call it is about."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # compared by identity, so that parts can be keys
 class Part:
     """A piece of a message."""
 
@@ -72,13 +56,14 @@ class Part:
     id: str = ""
     """Of a call, or of the call that a result answers; "" where the dialect gave none."""
     name: str = ""
+    """Of the tool; of other parts whatever their dialect tells them apart by."""
     text: str = ""
     """What a text part says."""
     signed: bool = False
     """Thinking that carries the provider's signature."""
     blank: bool = False
     """Text that says nothing."""
-    stand_in: bool = False
+    synthetic: bool = False
     """A result that somebody made up in place of the real one."""
     cut: bool = False
     """A call whose arguments were cut off: it never ran."""
@@ -89,13 +74,13 @@ class Part:
     @property
     def slot(self) -> int:
         """Its number within the message, 0 if it is all of it."""
-        numbers: list[str] = re.findall(r"\d+", self.place)
-        return int(numbers[0]) if numbers else 0
+        found = re.search(r"\d+", self.place)
+        return int(found[0]) if found else 0
 
 
 @dataclass(slots=True, eq=False)
 class Message:
-    """One speaker's say, with its parts in order."""
+    """What one side says at a time, with its parts in order."""
 
     role: Role
     parts: list[Part]
@@ -105,8 +90,8 @@ class Message:
     touched: bool = False
     """Its parts or its role are no longer those of `native`."""
     faults: tuple[Fault, ...] = ()
-    extra: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Fields to set (or, if None, to delete) when it is written."""
+    lacks_reasoning: bool = False
+    """The reasoning of its calls is gone; what follows from that is up to its dialect."""
 
     def has(self, *kinds: Kind) -> bool:
         """Whether it holds a part of one of these kinds."""
@@ -123,42 +108,24 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
-    """What is known beside the history itself."""
+class HistoryContext:
+    """What is known beside the history itself; None where nothing is."""
 
     model: str = ""
     prefill: bool | None = None
+    """Whether the assistant may have the last word."""
     thinking: str | None = None
+    """One of "none", "manual", "adaptive" and "always", as in `types.Facts`."""
     binding: bool = False
+    """Whether thinking is bound to the messages before it."""
     strict: bool = False
+    """Whether the rules that only some servers enforce count."""
     live: bool = True
+    """Whether a trailing call without result may still be running."""
     vendor: str = ""
+    """Whose server of a dialect it is, where that makes a difference."""
     reasoning: str = "auto"
-
-
-def is_map(value: object) -> TypeGuard[Mapping[str, Any]]:
-    """Whether a decoded JSON value is an object."""
-    return type(value) is dict or isinstance(value, Mapping)  # the first is much faster
-
-
-def is_list(value: object) -> TypeGuard[list[Any]]:
-    """Whether a decoded JSON value is an array."""
-    return isinstance(value, list)
-
-
-def as_map(value: object) -> Mapping[str, Any]:
-    """The value if it is a JSON object, else an empty one."""
-    return value if is_map(value) else {}
-
-
-def as_list(value: object) -> list[Any]:
-    """The value if it is a JSON array, else an empty one."""
-    return value if is_list(value) else []
-
-
-def word(value: object) -> str:
-    """The value if it is a string, else an empty one."""
-    return value if isinstance(value, str) else ""
+    """The policy's word on `reasoning_content`, as in `RepairPolicy`."""
 
 
 def blank(text: str) -> bool:

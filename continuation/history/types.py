@@ -17,19 +17,6 @@ from continuation.history.wordings import (
     looks_like_recovery,
 )
 
-__all__ = [
-    "Body",
-    "Change",
-    "Decision",
-    "Dialect",
-    "Facts",
-    "NewSessionWanted",
-    "OpenCall",
-    "RepairPolicy",
-    "Repaired",
-    "Violation",
-]
-
 Body: TypeAlias = Mapping[str, Any]
 """A request body, or the part of it that holds the conversation, as decoded JSON."""
 

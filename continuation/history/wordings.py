@@ -1,4 +1,4 @@
-"""Every sentence that a repair may put into a history, and how others' such sentences are told."""
+"""Every sentence that a repair may put into a history, and how those of others are recognised."""
 
 from __future__ import annotations
 
@@ -8,20 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from continuation.prompts import looks_like_recovery_prompt
-
-__all__ = [
-    "CONTINUE",
-    "HEAD",
-    "LATE",
-    "LOOP_CLOSED",
-    "REASONING",
-    "WORDINGS",
-    "Reason",
-    "looks_like_recovery",
-    "looks_synthetic",
-    "quoted_anchor",
-]
+from continuation.prompts import Cause, looks_like_recovery_prompt, recovery_prompt
 
 
 class Reason(StrEnum):
@@ -92,6 +79,14 @@ _RECOVERY_LEADS: Final = (
     "Output token limit hit. Resume directly",
     "The connection dropped mid-response. Resume directly",
 )
+
+LEAD: Final = 8
+"""Characters that tell nearly every text from a recovery prompt."""
+LEADS: Final = frozenset(
+    {recovery_prompt("", None, cause)[:LEAD] for cause in Cause}
+    | {lead[:LEAD] for lead in _RECOVERY_LEADS}
+)
+"""How recovery prompts begin; what begins so is looked at closely."""
 
 
 def looks_synthetic(text: str) -> bool:

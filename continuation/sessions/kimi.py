@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from continuation.history.tree import as_list, as_map, text_of
+from continuation.history.tree import text_of
 from continuation.history.types import Dialect
 from continuation.sessions.lines import Problem, Record
 from continuation.sessions.logs import Contents, Entry, Log, steady_uuid
+from continuation.wire.json_values import as_list, as_map
 
 __all__ = ["KimiCode"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from continuation.history.tree import as_map, is_map
+from continuation.wire.json_values import as_map, is_map
 
 __all__ = ["Problem", "Record", "read_lines"]
 

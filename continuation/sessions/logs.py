@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 from continuation.history.detect import detect
 from continuation.history.openai.items import CALLS, OUTPUTS
-from continuation.history.tree import as_list, as_map, is_map, word
 from continuation.history.types import Dialect
 from continuation.sessions.lines import Problem, Record
+from continuation.wire.json_values import as_list, as_map, as_text, is_map
 
 __all__ = ["ClaudeCode", "Codex", "Entry", "Log", "Plain", "QwenCode", "steady_uuid"]
 
@@ -99,7 +99,7 @@ def _is_message(value: Mapping[str, Any]) -> bool:
     role = value.get("role")
     if isinstance(role, str) and ("content" in value or "parts" in value or "tool_calls" in value):
         return not role.startswith("_")
-    kind = word(value.get("type"))
+    kind = as_text(value.get("type"))
     return kind in CALLS or kind in OUTPUTS or _is_reasoning(value)
 
 

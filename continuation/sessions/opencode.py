@@ -14,8 +14,9 @@ from typing import Any
 
 import jiter
 
-from continuation.history.tree import as_map, text_of
+from continuation.history.tree import text_of
 from continuation.sessions.lines import Problem
+from continuation.wire.json_values import as_map
 
 __all__ = ["Storage", "find_sessions"]
 

@@ -15,13 +15,13 @@ import jiter
 
 from continuation.history.api import repair, validate
 from continuation.history.detect import detect
-from continuation.history.tree import as_map, is_list, is_map
 from continuation.history.types import Dialect, Repaired, RepairPolicy, Violation
 from continuation.sessions.kimi import KimiCode
 from continuation.sessions.lines import Problem, Record, read_lines
 from continuation.sessions.logs import ClaudeCode, Codex, Entry, Log, Plain, QwenCode
 from continuation.sessions.opencode import Storage, find_sessions
 from continuation.sessions.rewrite import rewrite
+from continuation.wire.json_values import as_map, is_list, is_map
 
 __all__ = ["Session", "check", "load", "mend"]
 

@@ -8,7 +8,7 @@ import pytest
 from continuation.history import classify
 from continuation.history.anthropic.rules import RULES
 from continuation.history.classify import message_of
-from continuation.history.gemini import GeminiGrammar
+from continuation.history.gemini.rules import RULES as GEMINI
 from continuation.history.grammar import Rule
 from continuation.history.openai.rules import CHAT_RULES, RESPONSES_RULES
 
@@ -283,7 +283,7 @@ def test_only_refusals_of_the_request_are_looked_at(status: int) -> None:
 
 
 def _rules() -> list[tuple[str, Rule]]:
-    every = {**RULES, **CHAT_RULES, **RESPONSES_RULES, **GeminiGrammar.rules}
+    every = {**RULES, **CHAT_RULES, **RESPONSES_RULES, **GEMINI}
     own_text = [(code, rule) for code, rule in every.items() if rule.text]
     return sorted(own_text, key=lambda item: item[0])
 

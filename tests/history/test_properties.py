@@ -160,7 +160,7 @@ def test_what_a_glance_calls_clean_the_full_check_calls_clean(
         body = {**(broken_body if damaged else whole), **fields}
         grammar = api._grammar(body, dialect)
         context = api._context(body, grammar, None, None, strict=False, live=True, vendor=None)
-        if grammar.glance(body, context):
+        if grammar.fast_validate(body, context):
             clean += 1
             assert list(api._check(api._read(grammar, body, context))) == []
 

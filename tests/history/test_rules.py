@@ -10,7 +10,7 @@ from support.notation import Json, anthropic_block, chat_call, gemini_part, writ
 
 from continuation.history import RepairPolicy, repair, validate
 from continuation.history.anthropic.rules import RULES as ANTHROPIC
-from continuation.history.gemini import GeminiGrammar
+from continuation.history.gemini.rules import RULES as GEMINI
 from continuation.history.openai.rules import CHAT_RULES, RESPONSES_RULES
 
 
@@ -687,7 +687,7 @@ def test_a_rule_is_found_in_its_place_in_the_providers_words_and_mended(
         ("anthropic", ANTHROPIC),
         ("openai-chat", CHAT_RULES),
         ("openai-responses", RESPONSES_RULES),
-        ("gemini", GeminiGrammar.rules),
+        ("gemini", GEMINI),
     ],
 )
 def test_every_rule_has_a_case(dialect: str, rules: dict[str, Any]) -> None:

@@ -1,140 +1,118 @@
-"""The messages and blocks of an Anthropic history: read into parts, and mended one by one."""
+"""The messages and blocks of an Anthropic history: read into parts, and repaired one by one."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from continuation.history.anthropic import thinking
-from continuation.history.tree import (
-    Fault,
-    Kind,
-    Message,
-    Part,
-    Role,
-    as_list,
-    as_map,
-    blank,
-    is_list,
-    is_map,
-    text_of,
-    word,
-)
+from continuation.history.passes import side_fault
+from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, text_of
 from continuation.history.wordings import looks_synthetic
-
-__all__ = ["MENDERS", "ROLES", "blank_block", "read_message"]
+from continuation.wire.json_values import as_list, as_map, as_text, is_map
 
 ROLES: Final[Mapping[str, Role]] = {"user": "user", "assistant": "assistant", "system": "system"}
+ID: Final = re.compile(r"[a-zA-Z0-9_-]+\Z")
+SIGNATURE: Final = re.compile(r"[A-Za-z0-9+/_=-]+\Z")
+#: Google's stand-in for a lost signature, and how OpenAI's encrypted reasoning begins.
+FOREIGN_SIGNATURES: Final = (
+    "skip_thought_signature_validator",
+    "context_engineering_is_the_way",
+    "gAAAA",
+)
+_FOREIGN_BLOCKS: Final = frozenset(
+    {"input_text", "output_text", "refusal", "image_url", "reasoning"}
+)
+"""Blocks of other dialects, for certain; what we merely do not know may be new, and stays."""
+
+
+# -- reading -------------------------------------------------------------------------------------
 
 
 def read_message(index: int, native: Any) -> Message:
     """Take one message apart and note what is wrong with it and with each block alone."""
     given = as_map(native)
-    role, content = word(given.get("role")), given.get("content")
-    faults: list[Fault] = []
+    role, content = as_text(given.get("role")), given.get("content")
+    message = Message(ROLES.get(role, "user"), [], native, index)
     if not is_map(native):
-        faults.append(Fault("message_invalid"))
+        message.faults = (Fault("message_invalid"),)
     elif role not in ROLES or "tool_calls" in given:
-        faults.append(Fault("role_invalid"))
-    message = Message(ROLES.get(role, "user"), [], native, index, faults=tuple(faults))
+        message.faults = (Fault("role_invalid"),)
     if isinstance(content, str):
-        message.parts = [_text(content, content, index, ".content", whole=True)]
+        whole = Part(Kind.TEXT, content, index, ".content", text=content)
+        _note_blank(whole, "message_empty")
+        message.parts = [whole]
     else:
-        message.parts = [_part(index, n, block) for n, block in enumerate(as_list(content))]
-    if message.role == "system":
-        return message
-    for part in message.parts:
-        part.faults += _side_fault(message.role, part)
+        blocks = enumerate(as_list(content))
+        message.parts = [_read_block(block, index, f".content[{n}]") for n, block in blocks]
+    for part in message.parts if message.role != "system" else ():
+        part.faults += side_fault(message.role, part)
+        if message.role == "user" and part.kind is Kind.THINKING:
+            part.faults += (Fault("thinking_in_user"),)
     return message
 
 
-def _side_fault(role: Role, part: Part) -> tuple[Fault, ...]:
-    if role == "user" and part.kind is Kind.CALL:
-        return (Fault("tool_use_in_user"),)
-    if role == "user" and part.kind is Kind.THINKING:
-        return (Fault("thinking_in_user"),)
-    if role == "assistant" and part.kind is Kind.RESULT:
-        return (Fault("tool_result_in_assistant"),)
-    return ()
+def _note_blank(part: Part, empty: str) -> None:
+    part.blank = blank(part.text)
+    if part.blank:
+        part.faults = (Fault("text_blank" if part.text else empty),)
 
 
-def _text(text: str, native: Any, index: int, place: str, *, whole: bool = False) -> Part:
-    code = ("message_empty" if whole else "text_empty") if not text else "text_blank"
-    faults = (Fault(code),) if blank(text) else ()
-    return Part(Kind.TEXT, native, index, place, text=text, blank=bool(faults), faults=faults)
-
-
-def _part(index: int, n: int, block: Any) -> Part:
-    place = f".content[{n}]"
-    if not is_map(block):
-        return Part(Kind.OTHER, block, index, place, faults=(Fault("block_invalid"),))
+def _read_block(block: Any, index: int, place: str) -> Part:
     given = as_map(block)
-    kind = given.get("type")
-    reader = _READERS.get(kind) if isinstance(kind, str) else None
-    if reader is not None:
-        return reader(given, index, place)
-    if isinstance(kind, str) and kind.endswith("_tool_result"):
-        return Part(Kind.ASIDE_RESULT, block, index, place, id=word(given.get("tool_use_id")))
-    faults = () if isinstance(kind, str) and kind not in _FOREIGN else (Fault("block_invalid"),)
-    return Part(Kind.OTHER, block, index, place, faults=faults)
+    kind, text = given.get("type"), given.get("text")
+    part = Part(Kind.OTHER, block, index, place)
+    match kind:
+        case "text" if isinstance(text, str):
+            part.kind, part.text = Kind.TEXT, text
+            _note_blank(part, "text_empty")
+        case "thinking" | "redacted_thinking":
+            fault = _thinking_fault(given)
+            part.kind, part.name, part.signed = Kind.THINKING, str(kind), fault is None
+            part.faults = (Fault(fault),) if fault else ()
+        case "tool_use":
+            _read_call(part, given)
+        case "tool_result":
+            content = given.get("content")
+            part.kind, part.id = Kind.RESULT, as_text(given.get("tool_use_id"))
+            part.synthetic = looks_synthetic(text_of(content))
+            if any(blank_block(inner) for inner in as_list(content)):
+                part.faults = (Fault("result_text_empty"),)
+        case "server_tool_use" | "mcp_tool_use":
+            part.kind, part.id = Kind.SERVER_CALL, as_text(given.get("id"))
+            part.name = as_text(given.get("name"))
+        case str() if kind.endswith("_tool_result"):
+            part.kind, part.id = Kind.SERVER_RESULT, as_text(given.get("tool_use_id"))
+        case str() if kind != "text" and kind not in _FOREIGN_BLOCKS:
+            pass
+        case _:
+            part.faults = (Fault("block_invalid"),)
+    return part
 
 
-_FOREIGN: Final = frozenset({"input_text", "output_text", "refusal", "image_url", "reasoning"})
-"""Blocks of other dialects, for certain; what we merely do not know may be new, and stays."""
+def _read_call(part: Part, given: Mapping[str, Any]) -> None:
+    value = given.get("input")
+    part.kind, part.id = Kind.CALL, as_text(given.get("id"))
+    part.name = as_text(given.get("name"))
+    if not is_map(value):
+        part.cut = isinstance(value, str) and _parsed_object(value) is None
+        part.faults = (Fault("tool_input_invalid"),)
 
 
-def _read_text(block: Mapping[str, Any], index: int, place: str) -> Part:
-    text = block.get("text")
-    if not isinstance(text, str):
-        return Part(Kind.OTHER, block, index, place, faults=(Fault("block_invalid"),))
-    return _text(text, block, index, place)
-
-
-def _read_call(block: Mapping[str, Any], index: int, place: str) -> Part:
-    value, call = block.get("input"), word(block.get("id"))
-    bad = not is_map(value)
-    return Part(
-        Kind.CALL,
-        block,
-        index,
-        place,
-        id=call,
-        name=word(block.get("name")),
-        cut=bad and isinstance(value, str) and _parsed(value) is None,
-        faults=(Fault("tool_input_invalid"),) if bad else (),
-    )
-
-
-def _read_result(block: Mapping[str, Any], index: int, place: str) -> Part:
-    content = block.get("content")
-    bad = is_list(content) and any(blank_block(inner) for inner in as_list(content))
-    return Part(
-        Kind.RESULT,
-        block,
-        index,
-        place,
-        id=word(block.get("tool_use_id")),
-        stand_in=looks_synthetic(text_of(content)),
-        faults=(Fault("result_text_empty"),) if bad else (),
-    )
-
-
-def _read_aside(block: Mapping[str, Any], index: int, place: str) -> Part:
-    name = word(block.get("name"))
-    return Part(Kind.ASIDE, block, index, place, id=word(block.get("id")), name=name)
-
-
-_READERS: Final[Mapping[str, Callable[[Mapping[str, Any], int, str], Part]]] = {
-    "text": _read_text,
-    "thinking": thinking.read_thinking,
-    "redacted_thinking": thinking.read_redacted,
-    "tool_use": _read_call,
-    "tool_result": _read_result,
-    "server_tool_use": _read_aside,
-    "mcp_tool_use": _read_aside,
-}
+def _thinking_fault(block: Mapping[str, Any]) -> str | None:
+    """Why no provider will take this thinking back: it has no plausible signature of its own."""
+    if block["type"] == "redacted_thinking":  # opaque, and signed by being so
+        data = block.get("data")
+        return None if isinstance(data, str) and data else "thinking_redacted_invalid"
+    signature, text = block.get("signature"), block.get("thinking")
+    if not signature or not isinstance(signature, str):
+        says = isinstance(text, str) and not blank(text)
+        return "thinking_unsigned" if says else "thinking_blank"
+    plausible = SIGNATURE.match(signature) and not signature.startswith(FOREIGN_SIGNATURES)
+    return None if plausible else "thinking_foreign"
 
 
 def blank_block(block: object) -> bool:
@@ -144,7 +122,7 @@ def blank_block(block: object) -> bool:
     return given.get("type") == "text" and isinstance(text, str) and blank(text)
 
 
-def _parsed(text: str) -> Mapping[str, Any] | None:
+def _parsed_object(text: str) -> Mapping[str, Any] | None:
     try:
         value = json.loads(text)
     except ValueError:
@@ -152,42 +130,72 @@ def _parsed(text: str) -> Mapping[str, Any] | None:
     return value if is_map(value) else None
 
 
-# -- mending single parts ------------------------------------------------------------------------
+# -- repairing -----------------------------------------------------------------------------------
 
 
-def _fix_input(part: Part) -> list[Part]:
-    value = part.native.get("input")
-    parsed = _parsed(value) if isinstance(value, str) else None
-    return [replace(part, native={**part.native, "input": parsed or {}}, faults=())]
-
-
-def _fix_result(part: Part) -> list[Part]:
-    kept = [block for block in part.native["content"] if not blank_block(block)]
-    native = {**part.native, "content": kept}
-    if not kept:
-        del native["content"]
-    return [replace(part, native=native, faults=())]
-
-
-def _fix_block(part: Part) -> list[Part]:
+def repaired_part(part: Part, fault: Fault) -> list[Part]:
+    """What a part with this fault becomes; nothing drops it."""
     native = part.native
-    text = native if isinstance(native, str) else as_map(native).get("text")
-    if not isinstance(text, str):
-        text = as_map(native).get("refusal")
-    if not isinstance(text, str) or blank(text):
+    match fault.code:
+        case "tool_input_invalid":
+            value = native.get("input")
+            parsed = _parsed_object(value) if isinstance(value, str) else None
+            return [replace(part, native={**native, "input": parsed or {}}, faults=())]
+        case "result_text_empty":
+            kept = [block for block in native["content"] if not blank_block(block)]
+            native = {**native, "content": kept}
+            if not kept:
+                del native["content"]
+            return [replace(part, native=native, faults=())]
+        case "block_invalid":
+            text = native if isinstance(native, str) else as_map(native).get("text")
+            if not isinstance(text, str):
+                text = as_map(native).get("refusal")
+            if not isinstance(text, str) or blank(text):
+                return []
+            block = {"type": "text", "text": text}
+            return [Part(Kind.TEXT, block, part.index, part.place, text=text)]
+        case "tool_use_in_user" | "tool_result_in_assistant":
+            # It is sound in itself; `split_by_side` sees the whole message.
+            return [replace(part, faults=())]
+        case _:
+            return []
+
+
+# -- messages of another dialect, as a change of provider leaves them ----------------------------
+
+_CHAT_ONLY = frozenset({"tool_calls", "reasoning_content", "refusal", "annotations", "audio"})
+
+
+def from_chat(native: object) -> list[dict[str, Any]]:
+    """A message that is not in Anthropic's form as one that is; none if nothing of it can be kept.
+
+    Understood are plain strings, Chat's `tool` messages and `tool_calls`, and strange roles.
+    """
+    if isinstance(native, str):
+        return [{"role": "user", "content": native}]
+    given = as_map(native)
+    if not given:
         return []
-    return [Part(Kind.TEXT, {"type": "text", "text": text}, part.index, part.place, text=text)]
+    content = given.get("content")
+    if given.get("role") in ("tool", "function"):
+        call = given.get("tool_call_id", "")
+        result = {"type": "tool_result", "tool_use_id": call, "content": content or ""}
+        return [{"role": "user", "content": [result]}]
+    blocks = as_list(content)
+    if isinstance(content, str) and content:
+        blocks = [{"type": "text", "text": content}]
+    calls = [_call_from_chat(as_map(call)) for call in as_list(given.get("tool_calls"))]
+    role = "assistant" if given.get("role") in ("assistant", "model") else "user"
+    rest = {key: value for key, value in given.items() if key not in _CHAT_ONLY}
+    return [{**rest, "role": role, "content": [*blocks, *calls]}]
 
 
-def _as_is(part: Part) -> list[Part]:
-    """A part on the wrong side is sound in itself; `_by_side` sees the whole message."""
-    return [replace(part, faults=())]
-
-
-MENDERS: Final[Mapping[str, Callable[[Part], list[Part]]]] = {  # what a faulty part becomes
-    "tool_input_invalid": _fix_input,
-    "result_text_empty": _fix_result,
-    "block_invalid": _fix_block,
-    "tool_use_in_user": _as_is,
-    "tool_result_in_assistant": _as_is,
-}
+def _call_from_chat(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = as_map(call.get("function"))
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        with suppress(ValueError):  # the reader will see what is wrong with it
+            arguments = json.loads(arguments)
+    named = {"id": call.get("id", ""), "name": function.get("name", "")}
+    return {"type": "tool_use", **named, "input": arguments}

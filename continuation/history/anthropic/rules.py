@@ -7,8 +7,6 @@ from typing import Final
 
 from continuation.history.grammar import Rule
 
-__all__ = ["RULES"]
-
 _NO_RESULT: Final = (
     "messages.{call}: `tool_use` ids were found without `tool_result` blocks immediately after: "
     "{detail}. Each `tool_use` block must have a corresponding `tool_result` block in the next "

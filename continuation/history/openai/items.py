@@ -3,35 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from continuation.history.tree import (
-    Fault,
-    Kind,
-    Part,
-    Role,
-    as_list,
-    as_map,
-    blank,
-    is_map,
-    text_of,
-    word,
-)
+from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, text_of
 from continuation.history.wordings import looks_synthetic
-
-__all__ = [
-    "CALLS",
-    "OUTPUTS",
-    "answer",
-    "answerable",
-    "from_chat",
-    "joined",
-    "kind_of",
-    "lives_on_server",
-    "read",
-    "retyped",
-]
+from continuation.wire.json_values import as_list, as_map, as_text, is_map
 
 CALLS: Final[Mapping[str, str]] = {
     "function_call": "function_call_output",
@@ -47,6 +25,14 @@ CALLS: Final[Mapping[str, str]] = {
 """Kinds of calls that the client answers, and the kind of the answer."""
 
 OUTPUTS: Final = frozenset(CALLS.values())
+PREFIXES: Final = {
+    "message": "msg",
+    "function_call": "fc",
+    "reasoning": "rs",
+    "custom_tool_call": "ctc",
+}
+"""How the id of an item begins, where the server minds."""
+ITEM_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 _ROLES: Final[Mapping[str, Role]] = {
     "user": "user",
     "assistant": "assistant",
@@ -68,71 +54,7 @@ def lives_on_server(native: Mapping[str, Any]) -> bool:
     return kind == "item_reference" or (kind == "reasoning" and not native.get("encrypted_content"))
 
 
-# -- reading -------------------------------------------------------------------------------------
-
-
-def read(native: Any, index: int, aliases: dict[str, str]) -> tuple[Role, Part]:
-    """Who says an item, and the item as a part.
-
-    A part of kind OTHER from the user is one that must be reshaped; its `name` is the fault.
-    `aliases` learns the ids of shell calls, whose outputs name the item, not the call.
-    """
-    given, kind = as_map(native), kind_of(native)
-    if not kind:
-        return "user", Part(Kind.OTHER, native, index, name="message_invalid")
-    if kind == "message":
-        return _message(given, index)
-    if kind in OUTPUTS:
-        return _output(given, kind, index, aliases)
-    if kind == "reasoning":
-        name = word(given.get("id"))
-        return "assistant", Part(Kind.THINKING, native, index, id=name, signed=True)
-    if kind in CALLS and given.get("execution") != "server":
-        return "assistant", _call(given, kind, index, aliases)
-    return "assistant", Part(Kind.OTHER, native, index, id=word(given.get("id")))
-
-
-def _message(given: Mapping[str, Any], index: int) -> tuple[Role, Part]:
-    role, content = word(given.get("role")), given.get("content")
-    if role not in _ROLES or "tool_calls" in given:
-        return "user", Part(Kind.OTHER, given, index, name="role_invalid")
-    text = text_of(content)
-    part = Part(Kind.TEXT, given, index, id=word(given.get("id")), text=text)
-    part.blank = blank(text) and not _shows(content)
-    if (part.blank and role == "assistant") or content is None or content == []:
-        part.faults = (Fault("message_empty"),)
-    elif wrong := _wrong_type(role, content):
-        code = "content_type_invalid" if role == "assistant" else "input_type_invalid"
-        part.faults = (Fault(code, wrong),)
-    return _ROLES[role], part
-
-
-def _shows(content: object) -> bool:
-    """Whether content has something beside text."""
-    kinds = {word(as_map(block).get("type")) for block in as_list(content)}
-    return bool(kinds - {"text", "input_text", "output_text"})
-
-
-def _wrong_type(role: str, content: object) -> str:
-    refused = ("input_text", "text") if role == "assistant" else ("output_text", "text", "refusal")
-    kinds = (word(as_map(block).get("type")) for block in as_list(content))
-    return next((kind for kind in kinds if kind in refused), "")
-
-
-def _call(given: Mapping[str, Any], kind: str, index: int, aliases: dict[str, str]) -> Part:
-    call = given.get("call_id") or given.get("id")
-    part = Part(Kind.CALL, given, index, id=word(call))
-    part.name = word(given.get("name")) or kind
-    if isinstance(given.get("id"), str):
-        aliases[given["id"]] = part.id
-    if kind == "function_call" and not is_object(given.get("arguments")):
-        part.cut = bool(given.get("arguments"))
-        stopped = given.get("status") == "incomplete"
-        part.faults = (Fault("call_incomplete" if stopped else "tool_input_invalid"),)
-    return part
-
-
-def is_object(arguments: object) -> bool:
+def is_object_text(arguments: object) -> bool:
     """Whether a call's arguments are the JSON text of an object."""
     if not isinstance(arguments, str):
         return False
@@ -142,24 +64,63 @@ def is_object(arguments: object) -> bool:
         return False
 
 
-def _output(
-    given: Mapping[str, Any], kind: str, index: int, aliases: dict[str, str]
-) -> tuple[Role, Part]:
-    if kind == "tool_search_output" and given.get("execution") == "server":
-        return "assistant", Part(Kind.OTHER, given, index)
-    call = given.get("call_id") or aliases.get(str(given.get("id")), "")
-    output = given.get("output")
-    part = Part(Kind.RESULT, given, index, id=word(call))
-    part.stand_in = looks_synthetic(output if isinstance(output, str) else text_of(output))
-    return "tool", part
+# -- reading -------------------------------------------------------------------------------------
+
+
+def read_item(native: Any, index: int, aliases: dict[str, str]) -> Message:
+    """An item as a message of one part, or of none, with a fault, if it must be converted.
+
+    `aliases` learns the ids of shell calls, whose outputs name the item, not the call.
+    """
+    given, kind = as_map(native), kind_of(native)
+    role = as_text(given.get("role"))
+    if not kind:
+        return Message("user", [], native, index, faults=(Fault("message_invalid"),))
+    if kind == "message":
+        if role not in _ROLES or "tool_calls" in given:
+            return Message("user", [], native, index, faults=(Fault("role_invalid"),))
+        return Message(_ROLES[role], [_read_message(given, role, index)], native, index)
+    on_server = given.get("execution") == "server"
+    part = Part(Kind.OTHER, native, index, id=as_text(given.get("id")))
+    if kind in OUTPUTS and not (on_server and kind == "tool_search_output"):
+        output = given.get("output")
+        part.kind, part.synthetic = Kind.RESULT, looks_synthetic(text_of(output))
+        part.id = as_text(given.get("call_id") or aliases.get(str(given.get("id")), ""))
+        return Message("tool", [part], native, index)
+    if kind == "reasoning":
+        part.kind, part.signed = Kind.THINKING, True
+    elif kind in CALLS and not on_server:
+        _read_call(part, given, kind, aliases)
+    return Message("assistant", [part], native, index)
+
+
+def _read_message(given: Mapping[str, Any], role: str, index: int) -> Part:
+    content, text = given.get("content"), text_of(given.get("content"))
+    kinds = [as_text(as_map(block).get("type")) for block in as_list(content)]
+    part = Part(Kind.TEXT, given, index, id=as_text(given.get("id")), text=text)
+    part.blank = blank(text) and {"text", "input_text", "output_text"}.issuperset(kinds)
+    refused = ("input_text", "text") if role == "assistant" else ("output_text", "text", "refusal")
+    wrong = next((kind for kind in kinds if kind in refused), "")
+    if (part.blank and role == "assistant") or content is None or content == []:
+        part.faults = (Fault("message_empty"),)
+    elif wrong:
+        code = "content_type_invalid" if role == "assistant" else "input_type_invalid"
+        part.faults = (Fault(code, wrong),)
+    return part
+
+
+def _read_call(part: Part, given: Mapping[str, Any], kind: str, aliases: dict[str, str]) -> None:
+    part.kind, part.id = Kind.CALL, as_text(given.get("call_id") or given.get("id"))
+    part.name = as_text(given.get("name")) or kind
+    if isinstance(given.get("id"), str):
+        aliases[given["id"]] = part.id
+    if kind == "function_call" and not is_object_text(given.get("arguments")):
+        part.cut = bool(given.get("arguments"))
+        stopped = given.get("status") == "incomplete"
+        part.faults = (Fault("call_incomplete" if stopped else "tool_input_invalid"),)
 
 
 # -- making --------------------------------------------------------------------------------------
-
-
-def answerable(native: Mapping[str, Any]) -> bool:
-    """Whether an answer can be put in words; a computer call wants a picture of the screen."""
-    return kind_of(native) != "computer_call"
 
 
 def answer(native: Mapping[str, Any], call: str, text: str) -> dict[str, Any]:
@@ -181,36 +142,34 @@ def answer(native: Mapping[str, Any], call: str, text: str) -> dict[str, Any]:
 def retyped(native: Mapping[str, Any]) -> dict[str, Any]:
     """A message whose content types are those of its role."""
     own = "output_text" if native.get("role") == "assistant" else "input_text"
-    content = [_retyped_block(as_map(block), own) for block in as_list(native.get("content"))]
+    content: list[Mapping[str, Any]] = []
+    for block in map(as_map, as_list(native.get("content"))):
+        kind = block.get("type")
+        if kind == "refusal" and own == "input_text":
+            content.append({"type": own, "text": block.get("refusal", "")})
+        elif kind in ("text", "input_text", "output_text") and kind != own:
+            content.append({"type": own, "text": block.get("text", "")})
+        else:
+            content.append(block)
     return {**native, "content": content}
 
 
-def _retyped_block(block: Mapping[str, Any], own: str) -> Mapping[str, Any]:
-    if block.get("type") == "refusal" and own == "input_text":
-        return {"type": own, "text": block.get("refusal", "")}
-    if block.get("type") in ("text", "input_text", "output_text") and block.get("type") != own:
-        return {"type": own, "text": block.get("text", "")}
-    return block
-
-
 def joined(
-    first: Mapping[str, Any], second: Mapping[str, Any], weld: Callable[[str, str], str]
+    first: Mapping[str, Any], second: Mapping[str, Any], join: Callable[[str, str], str]
 ) -> dict[str, Any]:
     """Two message items as one, with the texts at the seam made one text."""
     head, tail = first.get("content"), second.get("content")
     if isinstance(head, str) and isinstance(tail, str):
-        return {**first, "content": weld(head, tail)}
-    blocks, more = _blocks(head), _blocks(tail)
+        return {**first, "content": join(head, tail)}
+    blocks, more = (
+        [{"type": "output_text", "text": content}] if isinstance(content, str) else as_list(content)
+        for content in (head, tail)
+    )
+    blocks, more = list(map(as_map, blocks)), list(map(as_map, more))
     if blocks and more and blocks[-1].get("type") == more[0].get("type") == "output_text":
-        text = weld(str(blocks[-1].get("text", "")), str(more[0].get("text", "")))
+        text = join(str(blocks[-1].get("text", "")), str(more[0].get("text", "")))
         blocks[-1:], more[:1] = [{**blocks[-1], "text": text}], []
     return {**first, "content": [*blocks, *more]}
-
-
-def _blocks(content: object) -> list[Mapping[str, Any]]:
-    if isinstance(content, str):
-        return [{"type": "output_text", "text": content}]
-    return [as_map(block) for block in as_list(content)]
 
 
 def from_chat(native: object) -> list[dict[str, Any]]:
@@ -220,21 +179,15 @@ def from_chat(native: object) -> list[dict[str, Any]]:
     given = as_map(native)
     if not given or kind_of(given) != "message":
         return []
+    content = given.get("content")
     if given.get("role") == "tool":
-        output = text_of(given.get("content"))
         call = given.get("tool_call_id", "")
-        return [{"type": "function_call_output", "call_id": call, "output": output}]
+        return [{"type": "function_call_output", "call_id": call, "output": text_of(content)}]
     role = "assistant" if given.get("role") in ("assistant", "model") else "user"
-    said = given.get("content")
-    made: list[dict[str, Any]] = [{"role": role, "content": said}] if said else []
-    return made + [_from_chat_call(as_map(call)) for call in as_list(given.get("tool_calls"))]
-
-
-def _from_chat_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = as_map(call.get("function"))
-    return {
-        "type": "function_call",
-        "call_id": call.get("id", ""),
-        "name": function.get("name", ""),
-        "arguments": function.get("arguments", "{}"),
-    }
+    made: list[dict[str, Any]] = [{"role": role, "content": content}] if content else []
+    for call in map(as_map, as_list(given.get("tool_calls"))):
+        function = as_map(call.get("function"))
+        named = {"call_id": call.get("id", ""), "name": function.get("name", "")}
+        arguments = function.get("arguments", "{}")
+        made.append({"type": "function_call", **named, "arguments": arguments})
+    return made

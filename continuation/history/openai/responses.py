@@ -8,37 +8,16 @@ Sources: OpenAI's error texts as public issues quote them; codex for the kinds o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
-from continuation.history.fast_validate_openai import glance_responses
-from continuation.history.grammar import Grammar, History, Rule, Weld, Work
-from continuation.history.openai import items
+from continuation.history.grammar import Grammar, History, JoinTexts, Rule, Work
+from continuation.history.openai import fast_path, items
 from continuation.history.openai.rules import RESPONSES_RULES
-from continuation.history.tree import (
-    Context,
-    Fault,
-    Kind,
-    Message,
-    Part,
-    Role,
-    as_list,
-    as_map,
-    text_of,
-)
+from continuation.history.tree import Fault, HistoryContext, Kind, Message, Part, Role, text_of
 from continuation.history.types import Body, Dialect, Violation
-
-__all__ = ["ResponsesGrammar"]
-
-_PREFIXES: Final = {
-    "message": "msg",
-    "function_call": "fc",
-    "reasoning": "rs",
-    "custom_tool_call": "ctc",
-}
-_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+from continuation.wire.json_values import as_list, as_map
 
 
 class ResponsesGrammar(Grammar):
@@ -50,55 +29,75 @@ class ResponsesGrammar(Grammar):
     adjacent: ClassVar[bool] = False
     one_message: ClassVar[bool] = False
 
-    def read(self, body: Body, context: Context) -> list[Message]:
-        del context
+    def fast_validate(self, body: Body, context: HistoryContext) -> bool:
+        return type(body.get("input")) is str or super().fast_validate(body, context)
+
+    def plainly_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:
+        return fast_path.responses_plainly_valid(messages, body)
+
+    # -- reading and writing ---------------------------------------------------------------------
+
+    def read(self, body: Body, context: HistoryContext) -> list[Message]:
         messages: list[Message] = []
         aliases: dict[str, str] = {}
         for n, native in enumerate(as_list(body.get("input"))):
-            role, part = items.read(native, n, aliases)
-            faults = (Fault(part.name),) if part.kind is Kind.OTHER and role == "user" else ()
-            if faults:
-                messages.append(Message("user", [], native, n, faults=faults))
-            elif role == "assistant" and messages and messages[-1].role == "assistant":
-                messages[-1].parts.append(part)
+            message = items.read_item(native, n, aliases)
+            if message.role == "assistant" and messages and messages[-1].role == "assistant":
+                messages[-1].parts += message.parts
             else:
-                messages.append(Message(role, [part], native, n))
+                messages.append(message)
         _note_ids(body, messages)
         return messages
 
-    def write(self, message: Message) -> Any:
-        """Unused: items are written by `written`."""
-        return message.native
+    def read_message(self, index: int, native: Any) -> Message:
+        return items.read_item(native, index, {})
 
     def written(self, message: Message, native: list[Any]) -> list[tuple[Any, int]]:
         if message.faults:
             return [(message.native, message.index)]
-        del native
         return [(part.native, part.index) for part in message.parts]
 
-    def glance(self, body: Body, context: Context) -> bool:
-        return glance_responses(body, context)
+    def text_message(self, role: str, text: str) -> Message:
+        kind = "output_text" if role == "assistant" else "input_text"
+        native = {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
+        speaker: Role = "assistant" if role == "assistant" else "user"
+        return Message(speaker, [Part(Kind.TEXT, native, text=text)], native, touched=True)
+
+    def synthetic_result(self, call: Part, text: str) -> Part:
+        native = items.answer(call.native, call.id, text)
+        return Part(Kind.RESULT, native, id=call.id, synthetic=True)
+
+    def with_id(self, part: Part, new: str) -> Part:
+        return replace(part, native={**part.native, "call_id": new}, id=new)
+
+    def arguments(self, call: Part) -> Any:
+        return call.native.get("arguments", call.native.get("input", call.native.get("action")))
+
+    def result_text(self, result: Part) -> str:
+        output = as_map(result.native).get("output")
+        return output if isinstance(output, str) else ""
+
+    # -- rules -----------------------------------------------------------------------------------
 
     def check(self, history: History) -> Iterator[Violation]:
         for part in _dangling(history.messages):
             yield history.violation("reasoning_dangling", part)
-        for part in _unreasoned(history):
+        for part in _without_reasoning(history):
             fault = Fault("reasoning_missing", id=str(part.native["id"]))
             yield history.violation("reasoning_missing", part, fault)
 
-    def anchored(self, history: History) -> bool:
+    def calls_on_server(self, history: History) -> bool:
         return any(history.body.get(key) for key in ("previous_response_id", "conversation"))
 
-    def id_fault(self, call: str, context: Context) -> str | None:
-        del context
+    def id_fault(self, call: str, context: HistoryContext) -> str | None:
         return None if call else "tool_use_id_invalid"
 
-    def mint(self, old: str, context: Context) -> str:
-        del context
+    def new_id(self, old: str, context: HistoryContext) -> str:
         return old or "call_unnamed"
 
-    def answerable(self, call: Part) -> bool:
-        return items.answerable(call.native)
+    def can_answer(self, call: Part) -> bool:
+        """A computer call wants a picture of the screen, which no words can stand for."""
+        return items.kind_of(call.native) != "computer_call"
 
     def same_call(self, first: Part, second: Part) -> bool:
         return all(
@@ -107,80 +106,44 @@ class ResponsesGrammar(Grammar):
 
     # -- repair ----------------------------------------------------------------------------------
 
-    def reshape(self, work: Work, message: Message, fault: Fault) -> Iterable[Message]:
-        del work, fault
-        made: list[Message] = []
-        for native in items.from_chat(message.native):
-            role, part = items.read(native, message.index, {})
-            made.append(Message(role, [part], native, message.index, touched=True))
-        return made
+    def converted(self, native: Any) -> list[Any]:
+        return items.from_chat(native)
 
-    def mend(self, work: Work, message: Message, part: Part, fault: Fault) -> Iterable[Part]:
-        del work
+    def repaired_part(self, message: Message, part: Part, fault: Fault) -> Iterable[Part]:
         rest = part.faults[1:]
         if fault.code == "tool_input_invalid":
             return [replace(part, native={**part.native, "arguments": "{}"}, faults=rest)]
         if fault.code in ("content_type_invalid", "input_type_invalid"):
             return [replace(part, native=items.retyped(part.native), faults=rest)]
         if fault.code in ("item_id_invalid", "item_id_reused"):
-            return _without_id(part, rest)
-        if part.kind is Kind.THINKING:
-            message.extra["unreasoned"] = True
-        return ()
+            if part.kind is Kind.THINKING and not part.native.get("encrypted_content"):
+                return []  # reasoning without id or content of its own is nothing
+            return [replace(self.after_join(part), faults=rest)]
+        message.lacks_reasoning = message.lacks_reasoning or part.kind is Kind.THINKING
+        return []
 
     def prepare(self, work: Work) -> None:
         if work.policy.thinking != "keep":
-            _drop_reasoning(work)
+            codes = dict.fromkeys(work.parts(Kind.THINKING), "encrypted_content_invalid")
+            for message in work.drop("drop_thinking", codes):
+                message.lacks_reasoning = True
         for message in work.messages:
-            if message.extra.pop("unreasoned", None):
-                _strip_ids(work, message)
+            if message.lacks_reasoning:  # then its items must not be known as the response's own
+                _strip_ids(work, [part for part in message.parts if _has_known_id(part)])
 
     def finish(self, work: Work) -> None:
-        dangling = {id(part) for part in _dangling(work.messages)}
-        for message in work.messages:
-            kept = [
-                part
-                for part in message.parts
-                if id(part) not in dangling
-                or not work.may("drop_thinking", part, "reasoning_dangling")
-            ]
-            if len(kept) < len(message.parts):
-                message.keep(kept)
+        dangling = _dangling(work.messages)
+        work.drop("drop_thinking", dict.fromkeys(dangling, "reasoning_dangling"))
         work.messages = [message for message in work.messages if message.parts or message.faults]
-        for part in _unreasoned(work):
-            _strip_id(work, part)
+        _strip_ids(work, _without_reasoning(work))
 
-    def answer(self, call: Part, text: str) -> Part:
-        return Part(
-            Kind.RESULT, items.answer(call.native, call.id, text), id=call.id, stand_in=True
-        )
-
-    def results(self, parts: list[Part]) -> list[Message]:
-        return [Message("tool", [part], part.native, part.index, touched=True) for part in parts]
-
-    def result_text(self, result: Part) -> str:
-        output = as_map(result.native).get("output")
-        return output if isinstance(output, str) else ""
-
-    def say(self, role: str, text: str) -> Message:
-        kind = "output_text" if role == "assistant" else "input_text"
-        native = {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
-        speaker: Role = "assistant" if role == "assistant" else "user"
-        return Message(speaker, [Part(Kind.TEXT, native, text=text)], native, touched=True)
-
-    def with_id(self, part: Part, new: str) -> Part:
-        return replace(part, native={**part.native, "call_id": new}, id=new)
-
-    def joined(self, first: Part, second: Part, weld: Weld) -> Part | None:
-        native = items.joined(first.native, second.native, weld)
+    def joined_text(self, first: Part, second: Part, join: JoinTexts) -> Part | None:
+        native = items.joined(first.native, second.native, join)
         return replace(first, native=native, text=text_of(native["content"]))
 
-    def continued(self, part: Part) -> Part:
+    def after_join(self, part: Part) -> Part:
         """Its reasoning is gone and its response forgotten, so an id would lead nowhere."""
-        return _bare(part)
-
-    def arguments(self, call: Part) -> Any:
-        return call.native.get("arguments", call.native.get("input", call.native.get("action")))
+        return replace(part, native={k: v for k, v in part.native.items() if k != "id"})
 
 
 # -- ids -----------------------------------------------------------------------------------------
@@ -200,37 +163,23 @@ def _note_ids(body: Body, messages: list[Message]) -> None:
             same = first[name] == part.native
             part.faults += (Fault("item_duplicate" if same else "item_id_reused", id=name),)
         else:
-            prefix = _PREFIXES.get(items.kind_of(part.native))
-            if prefix is not None and not (name.startswith(prefix) and _ID.match(name)):
+            prefix = items.PREFIXES.get(items.kind_of(part.native))
+            if prefix and not (name.startswith(prefix) and items.ITEM_ID.match(name)):
                 part.faults += (Fault("item_id_invalid", prefix, name),)
         first.setdefault(name, part.native)
 
 
-def _bare(part: Part) -> Part:
-    native = {key: value for key, value in part.native.items() if key != "id"}
-    return replace(part, native=native)
+def _has_known_id(part: Part) -> bool:
+    """Whether it has an id by which a server knows it, and need not have one."""
+    given = as_map(part.native)
+    known = isinstance(given.get("id"), str) and items.kind_of(given) in items.PREFIXES
+    return known and part.kind is not Kind.THINKING
 
 
-def _without_id(part: Part, faults: tuple[Fault, ...]) -> list[Part]:
-    """The item without its id; reasoning without id or content of its own is nothing."""
-    if part.kind is Kind.THINKING and not part.native.get("encrypted_content"):
-        return []
-    return [replace(_bare(part), faults=faults)]
-
-
-def _strip_ids(work: Work, message: Message) -> None:
-    """Items whose reasoning is gone must not be known as those of the response."""
-    for part in message.parts:
-        if part.kind is not Kind.THINKING:
-            _strip_id(work, part)
-
-
-def _strip_id(work: Work, part: Part) -> None:
-    known = (
-        isinstance(as_map(part.native).get("id"), str) and items.kind_of(part.native) in _PREFIXES
-    )
-    if known and work.may("strip_id", part, "reasoning_missing"):
-        part.native = _bare(part).native
+def _strip_ids(work: Work, parts: list[Part]) -> None:
+    for part in parts:
+        if work.may("strip_id", part, "reasoning_missing"):
+            part.native = work.grammar.after_join(part).native
 
 
 # -- reasoning -----------------------------------------------------------------------------------
@@ -247,27 +196,14 @@ def _dangling(messages: list[Message]) -> list[Part]:
     return dangling
 
 
-def _unreasoned(history: History) -> list[Part]:
+def _without_reasoning(history: History) -> list[Part]:
     """Items with an id but without reasoning before them, in a history that otherwise reasons.
 
     Only a server that has stored the response can mind, and some answers come without reasoning, so
     this is asked only where the caller wants to be strict.
     """
     groups = [message for message in history.messages if message.role == "assistant"]
-    if not history.context.strict or not any(group.has(Kind.THINKING) for group in groups):
+    silent = [message for message in groups if not message.has(Kind.THINKING)]
+    if not history.context.strict or len(silent) == len(groups):
         return []
-    return [
-        part
-        for group in groups
-        if not group.has(Kind.THINKING)
-        for part in group.parts
-        if isinstance(part.native.get("id"), str) and items.kind_of(part.native) in _PREFIXES
-    ]
-
-
-def _drop_reasoning(work: Work) -> None:
-    for message in work.messages:
-        for part in message.of(Kind.THINKING):
-            if work.may("drop_thinking", part, "encrypted_content_invalid"):
-                message.keep([other for other in message.parts if other is not part])
-                message.extra["unreasoned"] = True
+    return [part for message in silent for part in message.parts if _has_known_id(part)]

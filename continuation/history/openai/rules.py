@@ -7,8 +7,6 @@ from typing import Final
 
 from continuation.history.grammar import Rule
 
-__all__ = ["CHAT_RULES", "RESPONSES_RULES"]
-
 _CHAT_NO_RESULT: Final = (
     "An assistant message with 'tool_calls' must be followed by tool messages responding to each"
     " 'tool_call_id'. The following tool_call_ids did not have response messages: {detail}"

@@ -10,7 +10,6 @@ from dataclasses import replace
 from itertools import count, islice
 from urllib.parse import parse_qs
 
-from continuation.history.tree import as_map
 from continuation.limits import DEFAULT_CEILING, ModelLimits, find
 from continuation.simulator.anthropic.events import raw_events
 from continuation.simulator.model import Ask
@@ -29,6 +28,7 @@ from continuation.simulator.openai_responses.store import Kept, Shelf, Store
 from continuation.simulator.openai_responses.usage import PrefixCache, input_tokens
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Route
+from continuation.wire.json_values import as_map
 
 _KINDS = {429: "rate_limit_error"}
 _CODES = {429: "rate_limit_exceeded"}

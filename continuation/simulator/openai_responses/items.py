@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from continuation.history.openai.items import OUTPUTS, kind_of
-from continuation.history.tree import as_list, as_map, text_of
+from continuation.history.tree import text_of
 from continuation.simulator.model import Said
 from continuation.simulator.wire import Json
+from continuation.wire.json_values import as_list, as_map
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from continuation.history.tree import as_map
 from continuation.simulator.cost import arrived, cost
 from continuation.simulator.model import CHARS_PER_TOKEN
 from continuation.simulator.openai_responses.items import conversation_id, item_id
 from continuation.simulator.scenario import SIGNED, Block, Raw, Reply, Text, Thinking, ToolCall
 from continuation.simulator.wire import Json
+from continuation.wire.json_values import as_map
 
 _ENDED = ("end_turn", "stop_sequence", "tool_use", "pause_turn", "completed")
 _REASONS = {

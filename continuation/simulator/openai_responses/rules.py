@@ -15,7 +15,6 @@ from functools import cached_property
 from itertools import chain
 
 from continuation.history import Violation, validate
-from continuation.history.tree import as_map
 from continuation.limits import ModelLimits
 from continuation.simulator.openai_responses import reasoning
 from continuation.simulator.openai_responses.items import (
@@ -28,6 +27,7 @@ from continuation.simulator.openai_responses.store import Shelf
 from continuation.simulator.openai_responses.usage import input_tokens
 from continuation.simulator.scenario import Scenario
 from continuation.simulator.wire import Json
+from continuation.wire.json_values import as_map
 
 SMALLEST = 16
 """The smallest output limit, in tokens."""

@@ -1,0 +1,243 @@
+"""Gemini `generateContent`: what AI Studio and Vertex accept as `contents`.
+
+Sources: Google's page on thought signatures, and the error texts quoted in public issues. Keys are
+read in camelCase, as on the wire, and in snake_case, as the Python SDK dumps them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Final
+
+from continuation.history.gemini import fast_path
+from continuation.history.gemini.rules import RULES
+from continuation.history.grammar import Grammar, History, JoinTexts, Rule, Work
+from continuation.history.passes import merge_neighbours, side_fault, split_by_side
+from continuation.history.tree import Fault, HistoryContext, Kind, Message, Part, Role, blank
+from continuation.history.types import Body, Dialect, Violation
+from continuation.history.wordings import looks_synthetic
+from continuation.wire.json_values import as_list, as_map, as_text, is_map
+
+_ROLES: Final[Mapping[str, Role]] = {"user": "user", "model": "assistant"}
+_LOST_SIGNATURE: Final = "skip_thought_signature_validator"
+"""Documented by Google for calls whose signature is lost."""
+_SIGNS_CALLS: Final = re.compile(r"gemini-(?:[3-9]|\d\d)")
+_CALL_KEYS: Final = ("functionCall", "function_call")
+_RESPONSE_KEYS: Final = ("functionResponse", "function_response")
+_SIGNATURE_KEYS: Final = ("thoughtSignature", "thought_signature")
+
+
+class GeminiGrammar(Grammar):
+    """The grammar of `contents`."""
+
+    dialect: ClassVar[Dialect] = Dialect.GEMINI
+    field: ClassVar[str] = "contents"
+    rules: ClassVar[Mapping[str, Rule]] = RULES
+    ordered: ClassVar[bool] = True
+    keyed: ClassVar[bool] = False
+
+    def plainly_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:
+        return fast_path.plainly_valid(messages, context)
+
+    # -- reading and writing ---------------------------------------------------------------------
+
+    def read_message(self, index: int, native: Any) -> Message:
+        given = as_map(native)
+        role = as_text(given.get("role") or "user")
+        message = Message(_ROLES.get(role, "user"), [], native, index)
+        if not is_map(native):
+            message.faults = (Fault("message_invalid"),)
+        elif role not in _ROLES:
+            message.faults = (Fault("role_invalid"),)
+        for n, each in enumerate(as_list(given.get("parts"))):
+            part = _read_part(index, n, each)
+            part.faults += side_fault(message.role, part)
+            message.parts.append(part)
+        return message
+
+    def write(self, message: Message) -> dict[str, Any]:
+        role = "model" if message.role == "assistant" else "user"
+        parts = [part.native for part in message.parts]
+        return {**as_map(message.native), "role": role, "parts": parts}
+
+    def text_message(self, role: str, text: str) -> Message:
+        return Message(_ROLES[role], [Part(Kind.TEXT, {"text": text}, text=text)], touched=True)
+
+    def synthetic_result(self, call: Part, text: str) -> Part:
+        response: dict[str, Any] = {"name": call.name, "response": {"error": text}}
+        if call.id:
+            response["id"] = call.id
+        native = {"functionResponse": response}
+        return Part(Kind.RESULT, native, id=call.id, name=call.name, synthetic=True)
+
+    def with_id(self, part: Part, new: str) -> Part:
+        """Ids are optional here, so none is ever replaced."""
+        return part
+
+    def arguments(self, call: Part) -> Any:
+        return as_map(_get(call.native, *_CALL_KEYS)).get("args")
+
+    def result_text(self, result: Part) -> str:
+        return _response_text(as_map(_get(result.native, *_RESPONSE_KEYS)).get("response"))
+
+    # -- rules -----------------------------------------------------------------------------------
+
+    def check(self, history: History) -> Iterator[Violation]:
+        if _begins_wrong(history):
+            yield history.violation("first_not_user", history.messages[0])
+        for part in _unsigned_calls(history):
+            yield history.violation("thought_signature_missing", part)
+        if _ends_wrong(history):
+            yield history.violation("prefill_unsupported", history.messages[-1])
+
+    def empty_fault(self, message: Message, *, last: bool) -> str | None:
+        """White space says nothing by itself, nor does a thought that nobody signed."""
+        says = any(
+            not part.blank and (part.kind is not Kind.THINKING or part.signed)
+            for part in message.parts
+        )
+        return None if says or message.faults else "message_empty"
+
+    def must_merge(self, first: Message, second: Message, context: HistoryContext) -> bool:
+        """Neighbours are taken as they are: the SDK's own chats have one content per chunk.
+
+        But responses must follow the turn of their calls at once, and what a repair made is ours.
+        """
+        if first.role != second.role:
+            return False
+        ours = first.touched or second.touched or second.index - first.index != 1
+        calls = first.role == "assistant" and first.has(Kind.CALL)
+        return context.strict or ours or calls
+
+    def orphan_code(self, messages: list[Message], at: int) -> str:
+        """Beside the responses of a call turn it is one too many, elsewhere out of turn."""
+        beside = at > 0 and messages[at - 1].role == "assistant" and messages[at - 1].has(Kind.CALL)
+        return "tool_result_surplus" if beside else "tool_result_orphan"
+
+    # -- repair ----------------------------------------------------------------------------------
+
+    def converted(self, native: Any) -> list[Any]:
+        given = as_map({"parts": [{"text": native}]} if isinstance(native, str) else native)
+        role = "model" if given.get("role") in ("assistant", "ai") else "user"
+        return [{**given, "role": role}] if given else []
+
+    def repaired_part(self, message: Message, part: Part, fault: Fault) -> Iterable[Part]:
+        native = part.native
+        match fault.code:
+            case "block_invalid" if isinstance(native, str) and native:
+                return [Part(Kind.TEXT, {"text": native}, part.index, part.place, text=native)]
+            case "thought_signature_invalid":
+                bare = _without_signature(as_map(native))
+                return [_read_part(part.index, part.slot, bare)] if bare else []
+            case "tool_use_in_user" | "tool_result_in_assistant":
+                return [replace(part, faults=())]
+            case _:
+                return []
+
+    def prepare(self, work: Work) -> None:
+        if work.policy.thinking != "keep":
+            bare = {
+                part: replace(part, native=_without_signature(part.native), signed=False)
+                for message in work.messages
+                for part in message.parts
+                if part.signed
+            }
+            work.replace("strip_signature", "thought_signature_invalid", bare)
+        split_by_side(work)
+        merge_neighbours(work)
+
+    def finish(self, work: Work) -> None:
+        if _begins_wrong(work):
+            work.begin_with_user()
+        signed = {
+            part: replace(
+                part, native={**part.native, "thoughtSignature": _LOST_SIGNATURE}, signed=True
+            )
+            for part in _unsigned_calls(work)
+        }
+        work.replace("sign_call", "thought_signature_missing", signed)
+        if _ends_wrong(work):
+            work.end_with_user("prefill_unsupported")
+
+    def joined_text(self, first: Part, second: Part, join: JoinTexts) -> Part | None:
+        """Signed texts stay as they are, each in a part of its own."""
+        if set(first.native) != {"text"} or set(second.native) != {"text"}:
+            return None
+        text = join(first.text, second.text)
+        return replace(first, native={"text": text}, text=text)
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+def _get(given: Mapping[str, Any], *keys: str) -> Any:
+    return next((given[key] for key in keys if given.get(key) is not None), None)
+
+
+def _read_part(index: int, n: int, native: Any) -> Part:
+    given = as_map(native)
+    part = Part(Kind.OTHER, native, index, f".parts[{n}]")
+    call, response = as_map(_get(given, *_CALL_KEYS)), as_map(_get(given, *_RESPONSE_KEYS))
+    signature, text = _get(given, *_SIGNATURE_KEYS), given.get("text")
+    part.signed = isinstance(signature, str) and bool(signature)
+    if part.signed and not fast_path.SIGNATURE.match(str(signature)):
+        part.faults = (Fault("thought_signature_invalid"),)
+    if call or response:
+        part.kind = Kind.CALL if call else Kind.RESULT
+        part.id, part.name = (as_text((call or response).get(key)) for key in ("id", "name"))
+        part.synthetic = looks_synthetic(_response_text(response.get("response")))
+    elif isinstance(text, str):
+        part.kind = Kind.THINKING if given.get("thought") else Kind.TEXT
+        part.text, part.blank = text, blank(text) and not part.signed
+        if not text and not part.signed:
+            part.faults += (Fault("text_empty"),)
+    elif not given.keys() - {*_SIGNATURE_KEYS, "thought"}:
+        part.faults += (Fault("block_invalid"),)
+    return part
+
+
+def _response_text(response: object) -> str:
+    given = as_map(response)
+    values = (given.get(key) for key in ("error", "output", "result", "content"))
+    return next((value for value in values if isinstance(value, str)), "")
+
+
+def _without_signature(native: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in native.items() if key not in _SIGNATURE_KEYS}
+
+
+# -- whole histories -----------------------------------------------------------------------------
+
+
+def _begins_wrong(history: History) -> bool:
+    if not history.messages:
+        return False
+    first = history.messages[0]
+    return first.role == "assistant" and (history.context.strict or first.has(Kind.CALL))
+
+
+def _ends_wrong(history: History) -> bool:
+    if not history.messages or history.context.prefill is not False:
+        return False
+    last = history.messages[-1]
+    return last.role == "assistant" and not last.has(Kind.CALL)
+
+
+def _unsigned_calls(history: History) -> list[Part]:
+    """First calls of the current turn's steps that lack the signature which Gemini 3 demands.
+
+    The turn begins behind the last message of the user that brings no function response: one that
+    brings a response *and* text still belongs to the loop before it.
+    """
+    if not _SIGNS_CALLS.search(history.context.model.lower()):
+        return []
+    unsigned: list[Part] = []
+    for message in reversed(history.messages):
+        if message.role == "user" and not message.has(Kind.RESULT):
+            break
+        calls = message.of(Kind.CALL) if message.role == "assistant" else []
+        if calls and not calls[0].signed:
+            unsigned.insert(0, calls[0])
+    return unsigned
