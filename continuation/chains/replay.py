@@ -14,10 +14,11 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from continuation.history.openai.items import CALLS, OUTPUTS, kind_of
+from continuation.history.openai.items import PAIRED_CALLS, kind_of
 from continuation.history.tree import blank, text_of
 from continuation.history.types import Body
 from continuation.wire.json_values import as_list, as_map, is_list, is_map
+from continuation.wire.responses_items import OUTPUTS
 
 __all__ = [
     "ChainLost",
@@ -126,7 +127,7 @@ def _is_servers(item: Any) -> bool:
 
 def _is_call(item: Any) -> bool:
     """Whether it is a call that the client answers."""
-    return kind_of(item) in CALLS and not _is_servers(item)
+    return kind_of(item) in PAIRED_CALLS and not _is_servers(item)
 
 
 def _call_id(item: Any) -> str:
@@ -147,7 +148,7 @@ def _names(item: Any) -> set[str]:
 
 def uncovered(items: list[Any]) -> tuple[str, ...]:
     """Call ids of outputs whose call is not among the items, "" for an output that names none."""
-    calls = {name for item in items if kind_of(item) in CALLS for name in _names(item)}
+    calls = {name for item in items if kind_of(item) in PAIRED_CALLS for name in _names(item)}
     outputs = (item for item in items if kind_of(item) in OUTPUTS and not _is_servers(item))
     return tuple(call for item in outputs if not (call := _call_id(item)) or call not in calls)
 
@@ -262,7 +263,7 @@ def infer_anchor(body: Body, expected: str | None) -> Body:
     """
     items = as_items(body.get("input"))
     outputs = [item for item in items if kind_of(item) in OUTPUTS]
-    calls = [item for item in items if kind_of(item) in CALLS]
+    calls = [item for item in items if kind_of(item) in PAIRED_CALLS]
     if expected is None or body.get("store") is not False or body.get(_ANCHOR):
         return body
     if not outputs or calls or not all(as_map(item).get("call_id") for item in outputs):

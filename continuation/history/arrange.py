@@ -94,7 +94,7 @@ def _reused(work: Work, unique: bool) -> Iterator[Part]:
     """Calls whose id an earlier one has; without `unique`, an earlier one of the same message."""
     seen = set[str]()
     for message in work.messages:
-        seen = seen if unique else set()
+        seen = seen if unique else set[str]()
         for part in message.of(Kind.CALL):
             if part.id in seen:
                 yield part

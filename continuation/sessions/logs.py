@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from continuation.history.detect import detect
-from continuation.history.openai.items import CALLS, OUTPUTS
+from continuation.history.openai.items import PAIRED_CALLS
 from continuation.history.types import Dialect
 from continuation.sessions.lines import Problem, Record
 from continuation.wire.json_values import as_list, as_map, as_text, is_map
+from continuation.wire.responses_items import OUTPUTS
 
 __all__ = ["ClaudeCode", "Codex", "Entry", "Log", "Plain", "QwenCode", "steady_uuid"]
 
@@ -100,7 +101,7 @@ def _is_message(value: Mapping[str, Any]) -> bool:
     if isinstance(role, str) and ("content" in value or "parts" in value or "tool_calls" in value):
         return not role.startswith("_")
     kind = as_text(value.get("type"))
-    return kind in CALLS or kind in OUTPUTS or _is_reasoning(value)
+    return kind in PAIRED_CALLS or kind in OUTPUTS or _is_reasoning(value)
 
 
 def _is_reasoning(value: Mapping[str, Any]) -> bool:

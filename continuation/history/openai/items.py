@@ -10,21 +10,10 @@ from typing import Any, Final
 from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, text_of
 from continuation.history.wordings import looks_synthetic
 from continuation.wire.json_values import as_list, as_map, as_text, is_map
+from continuation.wire.responses_items import CALLS, OUTPUTS
 
-CALLS: Final[Mapping[str, str]] = {
-    "function_call": "function_call_output",
-    "custom_tool_call": "custom_tool_call_output",
-    "local_shell_call": "local_shell_call_output",
-    "shell_call": "shell_call_output",
-    "apply_patch_call": "apply_patch_call_output",
-    "tool_search_call": "tool_search_output",
-    "computer_call": "computer_call_output",
-    "mcp_tool_call": "mcp_tool_call_output",
-    "tool_call": "function_call_output",
-}
-"""Kinds of calls that the client answers, and the kind of the answer."""
-
-OUTPUTS: Final = frozenset(CALLS.values())
+PAIRED_CALLS: Final = {kind: call.output for kind, call in CALLS.items() if call.paired}
+"""Kinds of calls that a history may not leave open, and the kind of the answer."""
 PREFIXES: Final = {
     "message": "msg",
     "function_call": "fc",
@@ -89,7 +78,7 @@ def read_item(native: Any, index: int, aliases: dict[str, str]) -> Message:
         return Message("tool", [part], native, index)
     if kind == "reasoning":
         part.kind, part.signed = Kind.THINKING, True
-    elif kind in CALLS and not on_server:
+    elif kind in PAIRED_CALLS and not on_server:
         _read_call(part, given, kind, aliases)
     return Message("assistant", [part], native, index)
 
@@ -126,7 +115,7 @@ def _read_call(part: Part, given: Mapping[str, Any], kind: str, aliases: dict[st
 def answer(native: Mapping[str, Any], call: str, text: str) -> dict[str, Any]:
     """An output item for a call, of the kind the call asks for."""
     kind = kind_of(native)
-    made: dict[str, Any] = {"type": CALLS[kind], "call_id": call}
+    made: dict[str, Any] = {"type": PAIRED_CALLS[kind], "call_id": call}
     if kind == "tool_search_call":
         return {**made, "execution": "client", "status": "completed", "tools": []}
     if kind == "shell_call":

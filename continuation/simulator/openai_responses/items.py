@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from continuation.history.openai.items import OUTPUTS, kind_of
+from continuation.history.openai.items import kind_of
 from continuation.history.tree import text_of
 from continuation.simulator.model import Said
 from continuation.simulator.wire import Json
 from continuation.wire.json_values import as_list, as_map
+from continuation.wire.responses_items import OUTPUTS
 
 
 @dataclass(frozen=True)
