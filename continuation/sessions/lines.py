@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from continuation.wire.json_values import as_map, is_map
 
-__all__ = ["Problem", "Record", "read_lines"]
-
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -24,11 +22,12 @@ class Problem:
     """What is wrong, in plain words."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # compared by identity, so that records can be keys
 class Record:
     """One JSON object of a log, with the bytes it was read from."""
 
     line: int
+    """Number of its line, from 1."""
     raw: bytes
     """Without the line's end."""
     value: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -45,68 +44,51 @@ _WORDS: Final = {
 }
 
 
-def problem(code: str, line: int) -> Problem:
-    """The problem of this code, in its words."""
-    return Problem(code, line, _WORDS[code])
-
-
 def read_lines(data: bytes) -> tuple[list[Record], list[Problem]]:
     """Read all records that are whole; nothing valid is lost, and nothing stops the reading."""
-    reader = _Reader()
+    records: list[Record] = []
+    problems: list[tuple[int, str]] = []
+    broken: dict[int, str] = {}
     lines = data.split(b"\n")
     while lines and not lines[-1].strip(b"\0 \t\r"):
         if b"\0" in lines.pop():
-            reader.problems.append(problem("nul_run", len(lines) + 1))
+            problems.append((len(lines) + 1, "nul_run"))
     for number, line in enumerate(lines, 1):
-        reader.line(number, line.strip(b" \t\r"), last=number == len(lines))
-    reader.rescue()
-    reader.records.sort(key=lambda record: record.line)
-    return reader.records, sorted(reader.problems, key=lambda each: each.line)
-
-
-@dataclass(slots=True)
-class _Reader:
-    records: list[Record] = field(default_factory=list[Record])
-    problems: list[Problem] = field(default_factory=list[Problem])
-    broken: list[tuple[int, str, bool]] = field(default_factory=list[tuple[int, str, bool]])
-    """Lines that are no JSON: number, text, whether it is the last."""
-
-    def line(self, number: int, raw: bytes, *, last: bool) -> None:
+        raw = line.strip(b" \t\r")
         if b"\0" in raw:
-            self.problems.append(problem("nul_run", number))
+            problems.append((number, "nul_run"))
             raw = raw.replace(b"\0", b"")
         if not raw:
-            return
-        try:
-            text = raw.decode()
-        except UnicodeDecodeError:
-            text = raw.decode("utf-8", "replace")
-            raw = text.encode()
-        else:
-            text = text.removeprefix("\ufeff")
-        self._parse(number, raw, text, last=last)
-
-    def _parse(self, number: int, raw: bytes, text: str, *, last: bool) -> None:
+            continue
+        text, raw = _decoded(raw)
         try:
             value = json.loads(text)
         except ValueError:
-            self.broken.append((number, text, last))
-            return
+            broken[number] = text
+            continue
         if not is_map(value):
-            self.problems.append(problem("not_object", number))
-            return
+            problems.append((number, "not_object"))
+            continue
         if "\ufffd" in text and b"\\ufffd" not in raw:
-            self.problems.append(problem("half_utf8", number))
-        self.records.append(Record(number, raw, as_map(value)))
+            problems.append((number, "half_utf8"))
+        records.append(Record(number, raw, value))
+    # Only now is it known what records look like, and so what is one inside a broken line.
+    shapes = {frozenset(record.value) for record in records if len(record.value) > 1}
+    for number, text in broken.items():
+        found = list(_objects(text, shapes))
+        records += [Record(number, text[at:end].encode(), value) for value, at, end in found]
+        problems.append((number, _verdict(found, text, last=number == len(lines))))
+    records.sort(key=lambda record: record.line)
+    problems.sort(key=lambda problem: problem[0])
+    return records, [Problem(code, number, _WORDS[code]) for number, code in problems]
 
-    def rescue(self) -> None:
-        """Look into the lines that are no JSON, now that it is known what records look like."""
-        shapes = {frozenset(record.value) for record in self.records if len(record.value) > 1}
-        for number, text, last in self.broken:
-            found = list(_objects(text, shapes))
-            for value, start, stop in found:
-                self.records.append(Record(number, text[start:stop].encode(), value))
-            self.problems.append(problem(_verdict(found, text, last=last), number))
+
+def _decoded(raw: bytes) -> tuple[str, bytes]:
+    try:
+        return raw.decode().removeprefix("\ufeff"), raw
+    except UnicodeDecodeError:
+        text = raw.decode("utf-8", "replace")
+        return text, text.encode()
 
 
 _Found = tuple[Mapping[str, Any], int, int]
@@ -127,14 +109,14 @@ def _objects(text: str, shapes: set[frozenset[str]]) -> Iterator[_Found]:
     """
     decoder, at = json.JSONDecoder(), text.find('{"')
     while at >= 0:
+        behind = at + 1
         try:
             value, stop = decoder.raw_decode(text, at)
         except ValueError:
-            at = text.find('{"', at + 1)
-            continue
-        given = as_map(value)
-        if at == 0 or any(shape <= given.keys() for shape in shapes):
-            yield given, at, stop
-            at = text.find('{"', stop)
+            pass
         else:
-            at = text.find('{"', at + 1)
+            given = as_map(value)
+            if at == 0 or any(shape <= given.keys() for shape in shapes):
+                yield given, at, stop
+                behind = stop
+        at = text.find('{"', behind)

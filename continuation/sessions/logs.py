@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from continuation.history.detect import detect
 from continuation.history.openai.items import PAIRED_CALLS
@@ -18,8 +18,6 @@ from continuation.history.types import Dialect
 from continuation.sessions.lines import Problem, Record
 from continuation.wire.json_values import as_list, as_map, as_text, is_map
 from continuation.wire.responses_items import OUTPUTS
-
-__all__ = ["ClaudeCode", "Codex", "Entry", "Log", "Plain", "QwenCode", "steady_uuid"]
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +42,8 @@ class Log(ABC):
     """One kind of log."""
 
     name: ClassVar[str]
+    speaks: ClassVar[Dialect]
+    """The dialect of its messages."""
     threaded: ClassVar[bool] = False
     """Records name the record before them, in `parentUuid`."""
 
@@ -56,8 +56,8 @@ class Log(ABC):
         """The messages, in the order in which a provider would get them."""
 
     def dialect(self, messages: list[Any]) -> Dialect:
-        """The dialect of the messages."""
-        raise NotImplementedError
+        """The dialect of these messages."""
+        return self.speaks
 
     @abstractmethod
     def write(self, message: Any, like: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
@@ -81,8 +81,7 @@ class Plain(Log):
         return any(_is_message(record.value) for record in records)
 
     def read(self, records: list[Record]) -> Contents:
-        found = [Entry(r.value, [r]) for r in records if _is_message(r.value)]
-        return Contents(found)
+        return Contents([Entry(r.value, [r]) for r in records if _is_message(r.value)])
 
     def dialect(self, messages: list[Any]) -> Dialect:
         if any("parts" in message for message in messages):
@@ -92,102 +91,45 @@ class Plain(Log):
         return detect({"messages": messages})
 
     def write(self, message: Any, like: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
-        del like, number
         return [dict(message)]
 
 
 def _is_message(value: Mapping[str, Any]) -> bool:
-    role = value.get("role")
+    role, kind = value.get("role"), as_text(value.get("type"))
     if isinstance(role, str) and ("content" in value or "parts" in value or "tool_calls" in value):
         return not role.startswith("_")
-    kind = as_text(value.get("type"))
-    return kind in PAIRED_CALLS or kind in OUTPUTS or _is_reasoning(value)
+    if kind == "reasoning":
+        return "summary" in value or "encrypted_content" in value
+    return kind in PAIRED_CALLS or kind in OUTPUTS
 
 
-def _is_reasoning(value: Mapping[str, Any]) -> bool:
-    return value.get("type") == "reasoning" and ("summary" in value or "encrypted_content" in value)
+class Codex(Log):
+    """codex's rollout-*.jsonl: Responses items, those after the last compaction."""
+
+    name: ClassVar[str] = "codex"
+    speaks: ClassVar[Dialect] = Dialect.OPENAI_RESPONSES
+
+    def fits(self, records: list[Record]) -> bool:
+        return any(
+            record.value.get("type") in ("response_item", "session_meta")
+            and "payload" in record.value
+            for record in records
+        )
+
+    def read(self, records: list[Record]) -> Contents:
+        compacted = [r.line for r in records if r.value.get("type") == "compacted"]
+        start = compacted[-1] if compacted else 0
+        items = (r for r in records if r.value.get("type") == "response_item" and r.line > start)
+        return Contents([Entry(record.value.get("payload"), [record]) for record in items])
+
+    def write(self, message: Any, like: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
+        kept = {key: value for key, value in like.items() if key == "timestamp"}
+        return [{**kept, "type": "response_item", "payload": message}]
 
 
 # -- threads of records --------------------------------------------------------------------------
 
-
-def _thread(records: list[Record]) -> tuple[set[str], list[Problem]]:
-    """Ids of the records from the last up to the root; a lost parent is bridged and reported."""
-    by_id = {str(r.value["uuid"]): r for r in records if isinstance(r.value.get("uuid"), str)}
-    at, kept, problems = _leaf(records), set[str](), list[Problem]()
-    while at is not None and (name := str(at.value.get("uuid"))) not in kept:
-        kept.add(name)
-        parent = at.value.get("parentUuid")
-        if not isinstance(parent, str):
-            break
-        above = by_id.get(parent)
-        if above is None:
-            words = "the record before this one is lost; what stands above it in the file is used."
-            problems.append(Problem("lost_parent", at.line, words))
-            above = _above(records, at, kept)
-        at = above
-    return kept, problems
-
-
-def _speaks(record: Record) -> bool:
-    given = record.value
-    return is_map(given.get("message")) and not given.get("isSidechain")
-
-
-def _leaf(records: list[Record]) -> Record | None:
-    return next((record for record in reversed(records) if _speaks(record)), None)
-
-
-def _above(records: list[Record], at: Record, kept: set[str]) -> Record | None:
-    behind = (r for r in reversed(records) if r.line < at.line and _speaks(r))
-    return next((r for r in behind if r.value.get("uuid") not in kept), None)
-
-
-class _Threaded(Log):
-    """Logs whose lines are `{type, uuid, parentUuid, message, …}`."""
-
-    threaded: ClassVar[bool] = True
-
-    def read(self, records: list[Record]) -> Contents:
-        contents = Contents()
-        spoken = [record for record in records if _speaks(record)]
-        if any("uuid" in record.value for record in spoken):
-            kept, contents.problems = _thread(records)
-            spoken = self.belonging(spoken, kept)
-        for record in spoken:
-            last = contents.entries[-1] if contents.entries else None
-            if last is None or not self.joins(last, record):
-                contents.entries.append(Entry(record.value["message"], [record]))
-            else:
-                last.records.append(record)
-                last.message = self.joined(last.message, record.value["message"])
-        return contents
-
-    def belonging(self, spoken: list[Record], kept: set[str]) -> list[Record]:
-        """The records that are part of the conversation, given the thread's ids."""
-        return [record for record in spoken if record.value.get("uuid") in kept]
-
-    def joins(self, entry: Entry, record: Record) -> bool:
-        """Whether a record goes on with the message before it."""
-        raise NotImplementedError
-
-    def joined(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-        """A message and the record that goes on with it."""
-        raise NotImplementedError
-
-    def write(self, message: Any, like: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
-        kind = self.kind(message)
-        same = like.get("type") == kind
-        kept = {k: v for k, v in like.items() if same or k in _ENVELOPE}
-        name = like.get("uuid") if number == 0 else steady_uuid(like.get("uuid"), number)
-        return [{**kept, "type": kind, "uuid": name, "message": message}]
-
-    def kind(self, message: Mapping[str, Any]) -> str:
-        """The record type of a message."""
-        raise NotImplementedError
-
-
-_ENVELOPE = frozenset(
+_ENVELOPE: Final = frozenset(
     {
         "parentUuid",
         "sessionId",
@@ -201,7 +143,75 @@ _ENVELOPE = frozenset(
 )
 
 
-class ClaudeCode(_Threaded):
+class ThreadedLog(Log):
+    """Logs whose lines are `{type, uuid, parentUuid, message, …}`."""
+
+    threaded: ClassVar[bool] = True
+    content: ClassVar[str]
+    """The field of a message that holds its parts."""
+
+    def read(self, records: list[Record]) -> Contents:
+        contents = Contents()
+        spoken = [record for record in records if _speaks(record)]
+        if any("uuid" in record.value for record in spoken):
+            kept, contents.problems = _thread(records)
+            spoken = self.belonging(spoken, kept)
+        for record in spoken:
+            message = record.value["message"]
+            last = contents.entries[-1] if contents.entries else None
+            if last is None or not self.continues(last, record):
+                contents.entries.append(Entry(message, [record]))
+                continue
+            last.records.append(record)
+            more = as_list(last.message.get(self.content)) + as_list(message.get(self.content))
+            last.message = {**last.message, self.content: more}
+        return contents
+
+    def belonging(self, spoken: list[Record], kept: set[str]) -> list[Record]:
+        """The records that are part of the conversation, given the thread's ids."""
+        return [record for record in spoken if record.value.get("uuid") in kept]
+
+    @abstractmethod
+    def continues(self, entry: Entry, record: Record) -> bool:
+        """Whether a record goes on with the message before it."""
+
+    @abstractmethod
+    def kind(self, message: Mapping[str, Any]) -> str:
+        """The record type of a message."""
+
+    def write(self, message: Any, like: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
+        kind = self.kind(message)
+        same = like.get("type") == kind
+        kept = {k: v for k, v in like.items() if same or k in _ENVELOPE}
+        name = like.get("uuid") if number == 0 else steady_uuid(like.get("uuid"), number)
+        return [{**kept, "type": kind, "uuid": name, "message": message}]
+
+
+def _speaks(record: Record) -> bool:
+    return is_map(record.value.get("message")) and not record.value.get("isSidechain")
+
+
+def _thread(records: list[Record]) -> tuple[set[str], list[Problem]]:
+    """Ids of the records from the last up to the root; a lost parent is bridged and reported."""
+    by_id = {str(r.value["uuid"]): r for r in records if isinstance(r.value.get("uuid"), str)}
+    backwards = [record for record in reversed(records) if _speaks(record)]
+    at = backwards[0] if backwards else None
+    kept, problems = set[str](), list[Problem]()
+    while at is not None and (name := str(at.value.get("uuid"))) not in kept:
+        kept.add(name)
+        parent = at.value.get("parentUuid")
+        if not isinstance(parent, str):
+            break
+        line, at = at.line, by_id.get(parent)
+        if at is None:
+            words = "the record before this one is lost; what stands above it in the file is used."
+            problems.append(Problem("lost_parent", line, words))
+            above = (r for r in backwards if r.line < line and r.value.get("uuid") not in kept)
+            at = next(above, None)
+    return kept, problems
+
+
+class ClaudeCode(ThreadedLog):
     """Claude Code's projects/<folder>/<session>.jsonl.
 
     A response is spread over lines, one block each, with the response's id in all; results of calls
@@ -209,6 +219,8 @@ class ClaudeCode(_Threaded):
     """
 
     name: ClassVar[str] = "claude-code"
+    speaks: ClassVar[Dialect] = Dialect.ANTHROPIC
+    content: ClassVar[str] = "content"
 
     def fits(self, records: list[Record]) -> bool:
         return any(
@@ -217,17 +229,13 @@ class ClaudeCode(_Threaded):
             for record in records
         )
 
-    def dialect(self, messages: list[Any]) -> Dialect:
-        del messages
-        return Dialect.ANTHROPIC
-
     def belonging(self, spoken: list[Record], kept: set[str]) -> list[Record]:
-        inside = [record for record in spoken if record.value.get("uuid") in kept]
-        replies = {as_map(r.value["message"]).get("id") for r in inside} - {None}
+        inside = super().belonging(spoken, kept)
+        replies = {record.value["message"].get("id") for record in inside} - {None}
         calls = {
             block.get("id")
             for record in spoken
-            if as_map(record.value["message"]).get("id") in replies
+            if record.value["message"].get("id") in replies
             for block in _blocks(record)
         }
         return [
@@ -236,30 +244,26 @@ class ClaudeCode(_Threaded):
             if not _is_notice(record)
             and (
                 record.value.get("uuid") in kept
-                or as_map(record.value["message"]).get("id") in replies
+                or record.value["message"].get("id") in replies
                 or any(block.get("tool_use_id") in calls for block in _results(record))
             )
         ]
 
-    def joins(self, entry: Entry, record: Record) -> bool:
-        message = as_map(record.value["message"])
+    def continues(self, entry: Entry, record: Record) -> bool:
+        message = record.value["message"]
         if message.get("role") == "assistant":
             return message.get("id") is not None and entry.message.get("id") == message["id"]
-        behind = entry.records[-1]
-        return bool(_results(behind) and _results(record)) and len(_results(record)) == len(
+        results = _results(record)
+        return bool(_results(entry.records[-1]) and results) and len(results) == len(
             _blocks(record)
         )
-
-    def joined(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-        return {**first, "content": as_list(first["content"]) + as_list(second.get("content"))}
 
     def kind(self, message: Mapping[str, Any]) -> str:
         return "assistant" if message.get("role") == "assistant" else "user"
 
 
 def _blocks(record: Record) -> list[Mapping[str, Any]]:
-    content = as_map(record.value["message"]).get("content")
-    return [as_map(block) for block in as_list(content)]
+    return [as_map(block) for block in as_list(record.value["message"].get("content"))]
 
 
 def _results(record: Record) -> list[Mapping[str, Any]]:
@@ -268,66 +272,26 @@ def _results(record: Record) -> list[Mapping[str, Any]]:
 
 def _is_notice(record: Record) -> bool:
     """Error notices are kept in the log as if the model had said them; they are never sent."""
-    synthetic = as_map(record.value["message"]).get("model") == "<synthetic>"
+    synthetic = record.value["message"].get("model") == "<synthetic>"
     return bool(record.value.get("isApiErrorMessage")) or synthetic
 
 
-class QwenCode(_Threaded):
+class QwenCode(ThreadedLog):
     """qwen-code's chats/<session>.jsonl: a thread of Gemini contents."""
 
     name: ClassVar[str] = "qwen-code"
+    speaks: ClassVar[Dialect] = Dialect.GEMINI
+    content: ClassVar[str] = "parts"
 
     def fits(self, records: list[Record]) -> bool:
         return any("parts" in as_map(record.value.get("message")) for record in records)
 
-    def dialect(self, messages: list[Any]) -> Dialect:
-        del messages
-        return Dialect.GEMINI
-
-    def joins(self, entry: Entry, record: Record) -> bool:
+    def continues(self, entry: Entry, record: Record) -> bool:
         """Neighbours of one role are joined whenever the history is sent."""
-        return bool(entry.message.get("role") == as_map(record.value["message"]).get("role"))
-
-    def joined(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-        return {**first, "parts": as_list(first.get("parts")) + as_list(second.get("parts"))}
+        return bool(entry.message.get("role") == record.value["message"].get("role"))
 
     def kind(self, message: Mapping[str, Any]) -> str:
         if message.get("role") == "model":
             return "assistant"
         answers = any("functionResponse" in as_map(part) for part in as_list(message.get("parts")))
         return "tool_result" if answers else "user"
-
-
-# -- codex ---------------------------------------------------------------------------------------
-
-
-class Codex(Log):
-    """codex's rollout-*.jsonl: Responses items, those after the last compaction."""
-
-    name: ClassVar[str] = "codex"
-
-    def fits(self, records: list[Record]) -> bool:
-        return any(
-            record.value.get("type") in ("response_item", "session_meta")
-            and "payload" in record.value
-            for record in records
-        )
-
-    def dialect(self, messages: list[Any]) -> Dialect:
-        del messages
-        return Dialect.OPENAI_RESPONSES
-
-    def read(self, records: list[Record]) -> Contents:
-        return Contents(list(self._entries(records)))
-
-    def _entries(self, records: list[Record]) -> Iterator[Entry]:
-        compacted = [r.line for r in records if r.value.get("type") == "compacted"]
-        start = compacted[-1] if compacted else 0
-        for record in records:
-            if record.value.get("type") == "response_item" and record.line > start:
-                yield Entry(record.value.get("payload"), [record])
-
-    def write(self, message: Any, like: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
-        del number
-        kept = {key: value for key, value in like.items() if key == "timestamp"}
-        return [{**kept, "type": "response_item", "payload": message}]

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jiter
 
@@ -18,7 +18,8 @@ from continuation.history.tree import text_of
 from continuation.sessions.lines import Problem
 from continuation.wire.json_values import as_map
 
-__all__ = ["Storage", "find_sessions"]
+_Parts: TypeAlias = list[tuple[Path, Mapping[str, Any]]]
+"""Parts, each with the file that it was read from."""
 
 
 def find_sessions(path: Path) -> list[tuple[Path, Path]]:
@@ -54,27 +55,22 @@ class Storage:
         """Read all files that are whole; report the others."""
         for path in sorted(self.messages.glob("*.json")):
             info = self._load(path)
-            parts = self._load_parts(str(as_map(info).get("id", path.stem)))
+            folder = self.parts / str(as_map(info).get("id", path.stem))
+            files = sorted(folder.glob("*.json")) if folder.is_dir() else []
+            parts = [(file, part) for file in files if (part := self._load(file)) is not None]
             if info is None and parts:
                 info = self._rebuilt(path, parts)
-            if info is not None:
-                self._read_message(path, info, parts)
-
-    def _load_parts(self, message: str) -> list[tuple[Path, Mapping[str, Any]]]:
-        folder = self.parts / message
-        files = sorted(folder.glob("*.json")) if folder.is_dir() else []
-        return [(file, part) for file in files if (part := self._load(file)) is not None]
-
-    def _rebuilt(
-        self, path: Path, parts: list[tuple[Path, Mapping[str, Any]]]
-    ) -> Mapping[str, Any]:
-        """A message's own file is lost, its parts are not: they say whose they are."""
-        given = _salvaged(path)
-        kinds = {part.get("type") for _, part in parts}
-        role = "user" if kinds <= {"text", "file"} else "assistant"
-        info = {"role": role, **given, "id": path.stem, "sessionID": self.messages.name}
-        self.damaged[path] = json.dumps(info, ensure_ascii=False, indent=2).encode()
-        return info
+            if info is not None and info.get("role") == "user":
+                texts = [str(p.get("text", "")) for _, p in parts if p.get("type") == "text"]
+                self._add(path, {"role": "user", "content": "\n".join(texts) or None})
+            elif info is not None:
+                steps: list[_Parts] = [[]]
+                for file, part in parts:
+                    if part.get("type") == "step-start" and steps[-1]:
+                        steps.append([])
+                    steps[-1].append((file, part))
+                for step in steps:
+                    self._read_step(path, step)
 
     def _load(self, path: Path) -> Mapping[str, Any] | None:
         try:
@@ -88,49 +84,41 @@ class Storage:
             return None
         return as_map(value)
 
-    def _read_message(
-        self, path: Path, info: Mapping[str, Any], loaded: list[tuple[Path, Mapping[str, Any]]]
-    ) -> None:
-        if info.get("role") == "user":
-            texts = [str(part.get("text", "")) for _, part in loaded if part.get("type") == "text"]
-            self._add(path, {"role": "user", "content": "\n".join(texts) or None})
-        else:
-            self._read_steps(path, loaded)
+    def _rebuilt(self, path: Path, parts: _Parts) -> Mapping[str, Any]:
+        """A message's own file is lost, its parts are not: they say whose they are."""
+        data = path.read_bytes().replace(b"\0", b"").decode("utf-8", "ignore").encode()
+        try:
+            before_the_cut = as_map(jiter.from_json(data, partial_mode=True))
+        except ValueError:
+            before_the_cut = {}
+        kinds = {part.get("type") for _, part in parts}
+        role = "user" if kinds <= {"text", "file"} else "assistant"
+        info = {"role": role, **before_the_cut, "id": path.stem, "sessionID": self.messages.name}
+        self.damaged[path] = json.dumps(info, ensure_ascii=False, indent=2).encode()
+        return info
 
-    def _read_steps(self, path: Path, parts: list[tuple[Path, Mapping[str, Any]]]) -> None:
-        steps: list[list[tuple[Path, Mapping[str, Any]]]] = [[]]
-        for file, part in parts:
-            if part.get("type") == "step-start" and steps[-1]:
-                steps.append([])
-            steps[-1].append((file, part))
-        for step in steps:
-            self._read_step(path, step)
-
-    def _read_step(self, path: Path, step: list[tuple[Path, Mapping[str, Any]]]) -> None:
+    def _read_step(self, path: Path, step: _Parts) -> None:
         kinds = {part.get("type") for _, part in step}
         if "step-start" in kinds and "step-finish" not in kinds:
             words = f"a step of {path.stem} begins and never ends; the program died in it."
             self.problems.append(Problem("step_unfinished", 0, words))
-        said = text_of([dict(part) for _, part in step if part.get("type") == "text"])
-        tools = [(file, part) for file, part in step if part.get("type") == "tool"]
-        message: dict[str, Any] = {"role": "assistant", "content": said or None}
-        if tools:
-            message["tool_calls"] = [self._call(file, part) for file, part in tools]
-        self._add(path, message)
-        for _, part in tools:
-            state = as_map(part.get("state"))
+        text = text_of([dict(part) for _, part in step if part.get("type") == "text"])
+        message: dict[str, Any] = {"role": "assistant", "content": text or None}
+        results: list[dict[str, Any]] = []
+        for file, part in step:
+            if part.get("type") != "tool":
+                continue
+            call, state = part.get("callID", ""), as_map(part.get("state"))
+            self.calls[str(call)] = file
+            arguments = json.dumps(as_map(state.get("input")), ensure_ascii=False)
+            function = {"name": str(part.get("tool", "")), "arguments": arguments}
+            made = {"id": str(call), "type": "function", "function": function}
+            message.setdefault("tool_calls", []).append(made)
             if state.get("status") in ("completed", "error"):
                 output = str(state.get("output") or state.get("error") or "")
-                call = part.get("callID", "")
-                self._add(path, {"role": "tool", "tool_call_id": call, "content": output})
-
-    def _call(self, file: Path, part: Mapping[str, Any]) -> dict[str, Any]:
-        call = str(part.get("callID", ""))
-        self.calls[call] = file
-        given = as_map(part.get("state")).get("input")
-        arguments = json.dumps(as_map(given), ensure_ascii=False)
-        function = {"name": str(part.get("tool", "")), "arguments": arguments}
-        return {"id": call, "type": "function", "function": function}
+                results.append({"role": "tool", "tool_call_id": call, "content": output})
+        for each in (message, *results):
+            self._add(path, each)
 
     def _add(self, path: Path, message: dict[str, Any]) -> None:
         self.body.append(message)
@@ -145,19 +133,7 @@ class Storage:
                 if file is not None:
                     files[file] = _closed(file, message["content"])
         kept = {self.owners[origin] for origin in origins if origin >= 0}
-        for path in dict.fromkeys(self.owners):
-            if path not in kept:
-                files[path] = None
-        return files
-
-
-def _salvaged(path: Path) -> dict[str, Any]:
-    """What a cut file still says before the cut."""
-    data = path.read_bytes().replace(b"\0", b"").decode("utf-8", "ignore").encode()
-    try:
-        return dict(as_map(jiter.from_json(data, partial_mode=True)))
-    except ValueError:
-        return {}
+        return files | {path: None for path in self.owners if path not in kept}
 
 
 def _closed(file: Path, text: str) -> bytes:

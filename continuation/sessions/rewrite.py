@@ -11,8 +11,6 @@ from typing import Any
 from continuation.sessions.lines import Record
 from continuation.sessions.logs import Entry, Log
 
-__all__ = ["rewrite"]
-
 
 def rewrite(
     log: Log,
@@ -25,7 +23,7 @@ def rewrite(
 
     Lines that hold no message stay. A message that moved takes its lines along.
     """
-    writer = _Writer(log, entries, _unmoved(entries, origins))
+    writer = _LogWriter(log, entries, _unmoved(entries, origins))
     for number, (message, origin) in enumerate(zip(messages, origins, strict=True)):
         writer.put(number, message, origin)
     return b"".join(line + b"\n" for line in writer.lines(records))
@@ -62,41 +60,52 @@ class _Line:
 
 
 @dataclass(slots=True)
-class _Writer:
+class _LogWriter:
     log: Log
     entries: list[Entry]
     unmoved: set[int]
-    behind: dict[int, list[_Line]] = field(default_factory=dict[int, list[_Line]])
-    """Lines that go behind the record with this identity; 0 for the beginning."""
-    stay: dict[int, list[_Line]] = field(default_factory=dict[int, list[_Line]])
-    """Lines that stand for the record with this identity."""
-    anchor: int = 0
+    behind: dict[Record | None, list[_Line]] = field(
+        default_factory=dict[Record | None, list[_Line]]
+    )
+    """Lines that go behind a record; None for the beginning."""
+    stay: dict[Record, list[_Line]] = field(default_factory=dict[Record, list[_Line]])
+    """Lines that stand for a record."""
+    anchor: Record | None = None
+    """Behind this record goes what has no place of its own."""
     previous: int = -1
+    """Origin of the message that was put last."""
     uuid: Any = None
+    """The name of the line that was put last."""
 
     def put(self, number: int, message: Any, origin: int) -> None:
+        """Take the next message of the repaired history."""
         entry = self.entries[origin] if origin >= 0 else None
         lines = self._lines_of(number, message, entry)
         if self.log.threaded:
             self._thread(lines, origin)
-        if entry is not None and origin in self.unmoved:
-            self.unmoved.discard(origin)
-            self._stand(entry, lines)
-            self.anchor = id(entry.records[-1])
-        else:
+        if entry is None or origin not in self.unmoved:
             self.behind.setdefault(self.anchor, []).extend(lines)
+            return
+        self.unmoved.discard(origin)
+        self.anchor = entry.records[-1]
+        if lines[0].raw is None:
+            self.stay[entry.records[0]] = lines
+            return
+        for record, line in zip(entry.records, lines, strict=False):
+            self.stay[record] = [line]
+        self.behind.setdefault(self.anchor, []).extend(lines[len(entry.records) :])
 
     def _lines_of(self, number: int, message: Any, entry: Entry | None) -> list[_Line]:
         if entry is not None and message is entry.message:
             closing = [_Line(entry.closing, None)] if entry.closing else []
             return [_Line(record.value, record.raw) for record in entry.records] + closing
-        like = entry.records[0].value if entry is not None else self._neighbour()
+        like: Mapping[str, Any] = {}
+        if entry is not None:
+            like = entry.records[0].value
+        elif self.entries:  # made here: in the envelope of a neighbour
+            like = self.entries[max(self.previous, 0)].records[-1].value
         fresh = 0 if entry is not None else number + 1
         return [_Line(value, None) for value in self.log.write(message, like, fresh)]
-
-    def _neighbour(self) -> Mapping[str, Any]:
-        at = max(self.previous, 0)
-        return self.entries[at].records[-1].value if self.entries else {}
 
     def _thread(self, lines: list[_Line], origin: int) -> None:
         """Name the record before, where that is another one than it was."""
@@ -107,26 +116,13 @@ class _Writer:
         self.uuid = last.get("uuid")
         self.previous = origin
 
-    def _stand(self, entry: Entry, lines: list[_Line]) -> None:
-        """Put lines where the entry's records stand; each where it was, if they are the same."""
-        count = len(entry.records)
-        if lines[0].raw is not None:
-            for record, line in zip(entry.records, lines, strict=False):
-                self.stay[id(record)] = [line]
-            self.behind.setdefault(id(entry.records[-1]), []).extend(lines[count:])
-        else:
-            self.stay[id(entry.records[0])] = lines
-
     def lines(self, records: list[Record]) -> list[bytes]:
         """All lines of the new file."""
-        own = {id(record) for entry in self.entries for record in entry.records}
-        out = list(self.behind.get(0, []))
+        own = {record for entry in self.entries for record in entry.records}
+        out = list(self.behind.get(None, []))
         for record in records:
-            if id(record) in own:
-                out += self.stay.get(id(record), [])
-            else:
-                out.append(_Line(record.value, record.raw))
-            out += self.behind.get(id(record), [])
+            out += self.stay.get(record, []) if record in own else [_Line(record.value, record.raw)]
+            out += self.behind.get(record, [])
         return [line.raw if line.raw is not None else _encoded(line.value) for line in out]
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,6 @@ from continuation.sessions.logs import ClaudeCode, Codex, Entry, Log, Plain, Qwe
 from continuation.sessions.opencode import Storage, find_sessions
 from continuation.sessions.rewrite import rewrite
 from continuation.wire.json_values import as_map, is_list, is_map
-
-__all__ = ["Session", "check", "load", "mend"]
 
 _LOGS: tuple[Log, ...] = (KimiCode(), Codex(), QwenCode(), ClaudeCode(), Plain())
 _FIELD = {Dialect.GEMINI: "contents", Dialect.OPENAI_RESPONSES: "input"}
@@ -62,10 +59,8 @@ class Session:
         """0: clean; 1: repaired, or can be; 2: beyond repair."""
         if self.dialect is None or (self.repaired is not None and self.repaired.left):
             return 2
-        return 1 if self.problems or self.violations or self._tidied() else 0
-
-    def _tidied(self) -> bool:
-        return self.repaired is not None and bool(self.repaired.changes)
+        changed = self.repaired is not None and bool(self.repaired.changes)
+        return 1 if self.problems or self.violations or changed else 0
 
 
 def load(path: Path) -> list[Session]:
@@ -77,8 +72,7 @@ def load(path: Path) -> list[Session]:
         found = [_load_storage(path, *folders) for folders in find_sessions(path)]
         return found or [_nothing(path, "no session in this folder")]
     data = path.read_bytes()
-    whole = _load_json(path, data)
-    return [whole if whole is not None else _load_log(path, data)]
+    return [_load_json(path, data) or _load_log(path, data)]
 
 
 def check(path: Path, *, policy: RepairPolicy | None = None) -> list[Session]:
@@ -115,7 +109,7 @@ def mend(
     sessions = check(path, policy=policy)
     if path.is_dir():
         if any(session.exit_code == 1 for session in sessions):
-            _mend_storage(path, sessions, target, in_place=in_place)
+            _repair_storage(path, sessions, target, in_place=in_place)
         return sessions
     for session in sessions:
         if session.exit_code == 1:
@@ -136,16 +130,20 @@ def _load_json(path: Path, data: bytes) -> Session | None:
     try:
         value: Any = json.loads(data)
     except ValueError:
-        value = _salvaged(data)
+        value = _before_the_cut(data)
         words = "the file is cut off; what stands before the cut is used."
         problems.append(Problem("torn_body", 0, words))
-    body = {_list_field(value): value} if is_list(value) else dict(as_map(value))
-    if not _holds_history(body):
+    body = dict(as_map(value))
+    if is_list(value):
+        dialect = Plain().dialect([message for message in value if is_map(message)])
+        body = {_FIELD.get(dialect, "messages"): value}
+    lists = any(is_list(body.get(key)) for key in ("messages", "contents", "input"))
+    if not lists or "type" in body:
         return None
     return Session(path, "json", detect(body), body, problems)
 
 
-def _salvaged(data: bytes) -> Any:
+def _before_the_cut(data: bytes) -> Any:
     """What can be read of a cut JSON document, up to the last whole value."""
     text = data.replace(b"\0", b"").decode("utf-8", "ignore").encode()
     if text.count(b"\n{") > 1:
@@ -154,15 +152,6 @@ def _salvaged(data: bytes) -> Any:
         return jiter.from_json(text, partial_mode=True)
     except ValueError:
         return None
-
-
-def _list_field(messages: list[Any]) -> str:
-    return _FIELD.get(Plain().dialect([m for m in messages if is_map(m)]), "messages")
-
-
-def _holds_history(value: Mapping[str, Any]) -> bool:
-    lists = any(is_list(value.get(key)) for key in ("messages", "contents", "input"))
-    return lists and "type" not in value
 
 
 def _load_log(path: Path, data: bytes) -> Session:
@@ -197,7 +186,7 @@ def _bytes(session: Session) -> bytes:
     if not isinstance(source, LogSource):
         return (json.dumps(repaired.body, ensure_ascii=False, indent=2) + "\n").encode()
     (messages,) = repaired.body.values()  # a log's body holds nothing else
-    origins = repaired.origins if repaired.origins is not None else tuple(range(len(messages)))
+    origins = repaired.origins or tuple(range(len(messages)))
     return rewrite(source.log, source.records, source.entries, messages, origins)
 
 
@@ -212,12 +201,12 @@ def _commit(path: Path, data: bytes, target: Path | None, *, in_place: bool) -> 
             msg = f"{kept}: there is a kept original already; move it away first"
             raise FileExistsError(msg)
         shutil.copy2(path, kept)
-        _write_whole(path, data)
-        return path
-    goal = target if target is not None else _beside(path, "repaired")
-    if goal.exists():
-        msg = f"{goal}: exists already; move it away or name another target"
-        raise FileExistsError(msg)
+        goal = path
+    else:
+        goal = target if target is not None else _beside(path, "repaired")
+        if goal.exists():
+            msg = f"{goal}: exists already; move it away or name another target"
+            raise FileExistsError(msg)
     _write_whole(goal, data)
     return goal
 
@@ -234,19 +223,15 @@ def _write_whole(path: Path, data: bytes) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
+    if os.name == "posix":  # the name must outlive a power failure, too
+        folder = os.open(path.parent, os.O_RDONLY)
         try:
-            os.fsync(handle)
+            os.fsync(folder)
         finally:
-            os.close(handle)
+            os.close(folder)
 
 
-def _mend_storage(
+def _repair_storage(
     path: Path, sessions: list[Session], target: Path | None, *, in_place: bool
 ) -> None:
     """Repair opencode's folder: a copy of all of it, or, in place, with a copy of it kept."""
@@ -262,7 +247,7 @@ def _mend_storage(
         if not isinstance(storage, Storage) or repaired is None or session.exit_code != 1:
             continue
         messages = repaired.body["messages"]
-        origins = repaired.origins if repaired.origins is not None else tuple(range(len(messages)))
+        origins = repaired.origins or tuple(range(len(messages)))
         for file, data in storage.rewrite(messages, origins).items():
             place = goal / file.relative_to(root)
             if data is None:
