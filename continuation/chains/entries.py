@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-__all__ = ["Alias", "Entry", "Find", "Key", "Lost", "Turn", "decode", "encode"]
-
 
 @dataclass(frozen=True, slots=True)
 class Key:

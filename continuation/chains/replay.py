@@ -17,26 +17,11 @@ from typing import Any, Final
 from continuation.history.openai.items import PAIRED_CALLS, kind_of
 from continuation.history.tree import blank, text_of
 from continuation.history.types import Body
-from continuation.wire.json_values import as_list, as_map, is_list, is_map
+from continuation.wire.json_values import as_list, as_map, as_text, is_list, is_map
 from continuation.wire.responses_items import OUTPUTS
 
-__all__ = [
-    "ChainLost",
-    "ReplayLimits",
-    "anchor_reason",
-    "as_items",
-    "carried",
-    "infer_anchor",
-    "realign",
-    "rebase",
-    "references",
-    "replay",
-    "replayable",
-    "uncovered",
-]
-
-_ANCHOR: Final = "previous_response_id"
-_GO_ON: Final = f"send the whole conversation as `input` without `{_ANCHOR}`, or start it again"
+ANCHOR: Final = "previous_response_id"
+_GO_ON: Final = f"send the whole conversation as `input` without `{ANCHOR}`, or start it again"
 
 
 class ChainLost(Exception):  # noqa: N818 - says what happened, like StopIteration
@@ -50,14 +35,22 @@ class ChainLost(Exception):  # noqa: N818 - says what happened, like StopIterati
 
 @dataclass(frozen=True, slots=True)
 class ReplayLimits:
-    """The largest input that is rebuilt, in bytes of JSON and in items."""
+    """The largest input that is rebuilt."""
 
     size: int = 16 * 1024 * 1024
+    """Bytes of JSON."""
     items: int = 4096
+    """Number of items."""
 
     def hold(self, items: list[Any]) -> bool:
         """Whether these items are within the limits."""
         return len(items) <= self.items and len(_canon(items).encode()) <= self.size
+
+    def check(self, items: list[Any]) -> None:
+        """Raise ChainLost for items beyond the limits."""
+        if not self.hold(items):
+            why = f"the history of {len(items)} items is too large to send again"
+            raise ChainLost(why)
 
 
 def replayable(body: Body, history: list[Any] | None) -> list[Any]:
@@ -69,11 +62,18 @@ def replayable(body: Body, history: list[Any] | None) -> list[Any]:
     array.
     """
     current = as_items(body.get("input"))
-    if not body.get(_ANCHOR) or not history:
+    if not body.get(ANCHOR) or not history:
         return current
     if len(current) >= len(history) and _canon(current[: len(history)]) == _canon(history):
         return current
-    return _answered_only(history, current) + current
+    before, now = (
+        {_call_id(item) for item in items if kind_of(item) in OUTPUTS}
+        for items in (history, current)
+    )
+    brought = {name for item in current if _is_call(item) for name in _names(item)}
+    answered = before | (now - brought)
+    kept = [item for item in history if not _is_call(item) or _names(item) & answered]
+    return _without_dangling(kept) + current
 
 
 def as_items(given: object) -> list[Any]:
@@ -94,23 +94,16 @@ def _canon(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def _answered_only(history: list[Any], current: list[Any]) -> list[Any]:
-    before, now = (
-        {_call_id(item) for item in items if kind_of(item) in OUTPUTS}
-        for items in (history, current)
-    )
-    brought = {name for item in current if _is_call(item) for name in _names(item)}
-    answered = before | (now - brought)
-    kept = [item for item in history if not _is_call(item) or _names(item) & answered]
-    return [item for n, item in enumerate(kept) if not _dangles(kept, n)]
-
-
-def _dangles(items: list[Any], n: int) -> bool:
-    """Whether reasoning has lost the item it led to."""
-    if kind_of(items[n]) != "reasoning":
-        return False
-    after = next((item for item in items[n:] if kind_of(item) != "reasoning"), None)
-    return not _is_models(after)
+def _without_dangling(items: list[Any]) -> list[Any]:
+    """The items without reasoning that has lost the item it led to."""
+    kept: list[Any] = []
+    leads = False
+    for item in reversed(items):
+        if kind_of(item) != "reasoning":
+            leads = _is_models(item)
+        if leads or kind_of(item) != "reasoning":
+            kept.append(item)
+    return kept[::-1]
 
 
 def _is_models(item: Any) -> bool:
@@ -133,17 +126,14 @@ def _is_call(item: Any) -> bool:
 def _call_id(item: Any) -> str:
     """The call that an output answers; that of a local shell names it by `id`."""
     given = as_map(item)
-    name = given.get("call_id")
-    if not name and kind_of(item) == "local_shell_call_output":
-        name = given.get("id")
-    return name if isinstance(name, str) else ""
+    shell = kind_of(item) == "local_shell_call_output"
+    return as_text(given.get("call_id") or (given.get("id") if shell else ""))
 
 
 def _names(item: Any) -> set[str]:
     """What an output may call this call."""
-    given = as_map(item)
     keys = ("call_id", "id") if kind_of(item) == "local_shell_call" else ("call_id",)
-    return {name for key in keys if isinstance(name := given.get(key), str) and name}
+    return {as_text(as_map(item).get(key)) for key in keys} - {""}
 
 
 def uncovered(items: list[Any]) -> tuple[str, ...]:
@@ -178,11 +168,11 @@ def replay(
         named = ", ".join(call or "(none)" for call in missing)
         why = f"the lost response alone knows the calls of these outputs: {named}"
         raise ChainLost(why, missing)
-    if body.get(_ANCHOR) and history is None:
+    if body.get(ANCHOR) and history is None:
         why = "nothing is known of what went before"
         raise ChainLost(why)
-    _bound(items, limits)
-    return {**{key: value for key, value in body.items() if key != _ANCHOR}, "input": items}
+    limits.check(items)
+    return {**{key: value for key, value in body.items() if key != ANCHOR}, "input": items}
 
 
 def rebase(
@@ -196,14 +186,8 @@ def rebase(
     if base is None:
         return replay(body, history, limits=limits)
     items = replayable(body, history)
-    _bound(items, limits if limits is not None else ReplayLimits())
-    return {**body, _ANCHOR: base, "input": items}
-
-
-def _bound(items: list[Any], limits: ReplayLimits) -> None:
-    if not limits.hold(items):
-        why = f"the history of {len(items)} items is too large to send again"
-        raise ChainLost(why)
+    (limits if limits is not None else ReplayLimits()).check(items)
+    return {**body, ANCHOR: base, "input": items}
 
 
 # -- which items ---------------------------------------------------------------------------------
@@ -228,14 +212,11 @@ def carried(items: list[Any], *, stored: bool) -> list[Any]:
             continue
         if not _is_nothing(item):
             whole = kind_of(item) not in _FREE and (stored or not thought)
-            made += thought if whole and _is_models(item) else _sealed(thought)
-            made.append(item if whole else _bare(item))
+            if not (whole and _is_models(item)):
+                thought = [_bare(each) for each in thought if each.get("encrypted_content")]
+            made += [*thought, item if whole else _bare(item)]
         thought = []
-    return [item for n, item in enumerate(made) if not _dangles(made, n)]
-
-
-def _sealed(thought: list[Any]) -> list[Any]:
-    return [_bare(item) for item in thought if as_map(item).get("encrypted_content")]
+    return _without_dangling(made)
 
 
 def _bare(item: Any) -> Any:
@@ -264,17 +245,17 @@ def infer_anchor(body: Body, expected: str | None) -> Body:
     items = as_items(body.get("input"))
     outputs = [item for item in items if kind_of(item) in OUTPUTS]
     calls = [item for item in items if kind_of(item) in PAIRED_CALLS]
-    if expected is None or body.get("store") is not False or body.get(_ANCHOR):
+    if expected is None or body.get("store") is not False or body.get(ANCHOR):
         return body
     if not outputs or calls or not all(as_map(item).get("call_id") for item in outputs):
         return body
-    return {**body, _ANCHOR: expected}
+    return {**body, ANCHOR: expected}
 
 
 def realign(body: Body, expected: str | None) -> Body:
     """Replace an anchor that is not the last response of this chain."""
-    anchor = body.get(_ANCHOR)
-    return {**body, _ANCHOR: expected} if anchor and expected and anchor != expected else body
+    anchor = body.get(ANCHOR)
+    return {**body, ANCHOR: expected} if anchor and expected and anchor != expected else body
 
 
 def anchor_reason(body: Body, before: Body | None, last: str | None) -> str:
@@ -284,13 +265,13 @@ def anchor_reason(body: Body, before: Body | None, last: str | None) -> str:
     """
     if any(kind_of(item) in OUTPUTS for item in as_items(body.get("input"))):
         return "has_output"
-    anchor = body.get(_ANCHOR)
+    anchor = body.get(ANCHOR)
     if not anchor or last is None:
         return "no_anchor" if not anchor else "no_last_response"
     if anchor != last:
         return "anchor_mismatch"
     if before is None:
         return "no_previous_request"
-    apart = ("input", _ANCHOR)
+    apart = ("input", ANCHOR)
     now, then = (_canon({k: v for k, v in b.items() if k not in apart}) for b in (body, before))
     return "incremental" if now == then else "other_fields_changed"

@@ -8,12 +8,12 @@ place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from continuation.chains.entries import Alias, Entry, Find, Lost, Turn
 from continuation.chains.replay import (
+    ANCHOR,
     ChainLost,
     ReplayLimits,
     as_items,
@@ -22,15 +22,12 @@ from continuation.chains.replay import (
     references,
     replay,
 )
+from continuation.history.types import Body
 
-__all__ = ["Content", "Rewritten", "after_not_found", "entries_for", "refusal", "rewrite"]
-
-Body: TypeAlias = "Mapping[str, Any]"
 Content: TypeAlias = Literal["joined", "all", "off"]
 """Which turns are kept with what they say: those that need it; all, in case the server loses the
 chain; none."""
 
-_ANCHOR: Final = "previous_response_id"
 _MOST_HOPS: Final = 4096
 
 
@@ -40,6 +37,7 @@ class Rewritten:
 
     body: dict[str, Any] = field(repr=False)
     why: Literal["alias", "joined", "replayed"]
+    """Another id alone, a joined turn put in, or the whole chain sent as input."""
 
 
 # -- what to keep --------------------------------------------------------------------------------
@@ -83,7 +81,7 @@ def _turn(
     items = as_items(first.get("input")) + carried(output, stored=True)
     if not (limits or ReplayLimits()).hold(items):
         return Lost(f"its {len(items)} items are too large to be kept")
-    return Turn(first.get(_ANCHOR), items, joined)
+    return Turn(first.get(ANCHOR), items, joined)
 
 
 # -- what to send --------------------------------------------------------------------------------
@@ -94,18 +92,17 @@ def rewrite(body: Body, find: Find, *, limits: ReplayLimits | None = None) -> Re
 
     Raises ChainLost where the turn cannot be shown whole, and ValueError if `input` is no input.
     """
-    anchor = body.get(_ANCHOR)
+    anchor = body.get(ANCHOR)
     if not isinstance(anchor, str) or body.get("conversation"):
         return None
-    walked = _walk(anchor, find, through_held=False)
-    if walked.base == anchor:
+    base, history = _walk(anchor, find, through_held=False)
+    if base == anchor:
         return None
-    if not walked.turns:
-        return Rewritten({**body, _ANCHOR: walked.base}, "alias")
-    history = walked.items
+    if history is None:
+        return Rewritten({**body, ANCHOR: base}, "alias")
     if body.get("store") is False:  # then the server looks nothing up, not even what it stored
         history = carried(history, stored=False)
-    return Rewritten(rebase(body, history, walked.base, limits=limits), "joined")
+    return Rewritten(rebase(body, history, base, limits=limits), "joined")
 
 
 def after_not_found(
@@ -125,17 +122,17 @@ def after_not_found(
     Raises ChainLost unless all that went before is known and every output has its call, after the
     answer has begun, and when what was not found is the full input itself: once a turn is enough.
     """
-    anchor = body.get(_ANCHOR)
+    anchor = body.get(ANCHOR)
     if begun:
         why = "the chain was lost after the answer had begun"
         raise ChainLost(why)
     if not isinstance(anchor, str) or (sent is not None and sent.why == "replayed"):
         why = "the server does not find a chain that was sent in full"
         raise ChainLost(why)
-    walked = _walk(anchor, find, through_held=True)
-    known = walked.base is None
-    history = carried(walked.items, stored=False) if known else None
-    made = replay(body, history, limits=limits)
+    base, history = _walk(anchor, find, through_held=True)
+    # What went before a response that the server has lost and we never knew is lost with it.
+    known = carried(history or [], stored=False) if base is None else None
+    made = replay(body, known, limits=limits)
     named = references(made["input"])
     if named:
         why = f"only the lost response knows the items {', '.join(named)}"
@@ -143,36 +140,26 @@ def after_not_found(
     return Rewritten(made, "replayed")
 
 
-@dataclass(slots=True)
-class _Walk:
-    base: str | None
-    turns: list[list[Any]] = field(default_factory=list[list[Any]])
-    """The newest first."""
-
-    @property
-    def items(self) -> list[Any]:
-        return [item for turn in reversed(self.turns) for item in turn]
-
-
-def _walk(anchor: str, find: Find, *, through_held: bool) -> _Walk:
+def _walk(anchor: str, find: Find, *, through_held: bool) -> tuple[str | None, list[Any] | None]:
     """Go back over what is known, to the response from where the server knows it right.
 
-    `through_held`: the server knows nothing any more; go back as far as we know.
+    Returns that response, None for the beginning, and the items of the turns between, None if there
+    is none. `through_held`: the server knows nothing any more; go back as far as we know.
     """
-    walk = _Walk(anchor)
+    at: str | None = anchor
+    turns: list[list[Any]] = []  # the newest first
     for _ in range(_MOST_HOPS):
-        entry = find(walk.base) if walk.base is not None else None
-        match entry:
+        match find(at) if at is not None else None:
             case Alias(to):
-                walk.base = to
+                at = to
             case Turn(base, items, joined) if joined or through_held:
-                walk.turns.append(items)
-                walk.base = base
+                turns.append(items)
+                at = base
             case Lost(why):
-                why = f"the turn {walk.base} was made whole out of several responses, and {why}"
+                why = f"the turn {at} was made whole out of several responses, and {why}"
                 raise ChainLost(why)
             case _:
-                return walk
+                return at, [item for turn in reversed(turns) for item in turn] if turns else None
     why = f"the chain has more than {_MOST_HOPS} turns"
     raise ChainLost(why)
 
@@ -185,7 +172,7 @@ def refusal(lost: ChainLost) -> dict[str, Any]:
     error = {
         "message": str(lost),
         "type": "invalid_request_error",
-        "param": _ANCHOR,
+        "param": ANCHOR,
         "code": "previous_response_not_found",
     }
     return {"error": error}

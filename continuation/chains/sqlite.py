@@ -19,8 +19,6 @@ from typing import Final, TypeAlias, TypeVar
 from continuation.chains.entries import Entry, Key, decode
 from continuation.chains.stores import MONTH, check_bounds, rows
 
-__all__ = ["SqliteStore"]
-
 logger = logging.getLogger("continuation")
 T = TypeVar("T")
 Row: TypeAlias = "tuple[bytes, bytes]"

@@ -11,8 +11,6 @@ from typing import Final, Protocol
 
 from continuation.chains.entries import Entry, Key, Lost, Turn, decode, encode
 
-__all__ = ["MONTH", "MemoryStore", "Store"]
-
 MONTH: Final = 30 * 24 * 3600.0
 """Seconds; a response that is older is no longer kept by OpenAI either."""
 _OVERHEAD: Final = 200

@@ -12,8 +12,6 @@ from continuation.chains.replay import ReplayLimits
 from continuation.chains.rules import Content, Rewritten
 from continuation.chains.stores import MemoryStore, Store
 
-__all__ = ["Chains", "Tenant"]
-
 
 @dataclass(frozen=True, slots=True)
 class Chains:

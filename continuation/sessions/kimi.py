@@ -151,8 +151,10 @@ def _add_content(message: dict[str, Any], part: Mapping[str, Any]) -> None:
     elif part.get("type") == "text" and not isinstance(content, list):
         message["content"] = (content or "") + part.get("text", "")
     else:
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        message["content"] = [*as_list(blocks), dict(part)]
+        blocks = as_list(content)
+        if isinstance(content, str):
+            blocks = [{"type": "text", "text": content}]
+        message["content"] = [*blocks, dict(part)]
 
 
 def _to_chat_call(event: Mapping[str, Any]) -> dict[str, Any]:
