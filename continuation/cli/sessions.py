@@ -137,10 +137,9 @@ def _headline(session: Session) -> str:
 
 
 def _length(session: Session) -> int:
-    from continuation.wire.json_values import as_list
-
     fields = ("messages", "contents", "input")
-    return next((len(as_list(session.body[name])) for name in fields if name in session.body), 0)
+    found = next((session.body[name] for name in fields if name in session.body), None)
+    return len(found) if isinstance(found, list) else 0
 
 
 def _details(session: Session) -> Iterator[str]:
