@@ -151,7 +151,7 @@ def _add_content(message: dict[str, Any], part: Mapping[str, Any]) -> None:
     elif part.get("type") == "text" and not isinstance(content, list):
         message["content"] = (content or "") + part.get("text", "")
     else:
-        blocks = as_list(content)
+        blocks = as_list(message["content"])
         if isinstance(content, str):
             blocks = [{"type": "text", "text": content}]
         message["content"] = [*blocks, dict(part)]
