@@ -14,9 +14,11 @@ class Key:
     """Whose response it is. A store keeps a keyed digest of all three, never the words."""
 
     upstream: str
+    """Host or base URL; the caller's choice, as long as it stays the same."""
     credential: str = field(repr=False)
     """Whatever tells tenants apart and outlives the process: the credential, or a digest of it."""
     id: str
+    """Of the response."""
 
     def digest(self, salt: bytes) -> bytes:
         """16 bytes that stand for this key; `salt` is the store's own, up to 64 bytes."""
@@ -31,6 +33,7 @@ class Alias:
     """The answer that the caller knows by this id is kept by the server under another one."""
 
     to: str
+    """The server's id for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +53,12 @@ class Lost:
     """A joined turn whose content is not kept, so that a request that goes on from it fails."""
 
     why: str
+    """Ends the sentence that refuses such a request."""
 
 
 Entry: TypeAlias = Alias | Turn | Lost
 Find: TypeAlias = Callable[[str], Entry | None]
-"""Look up a response id, upstream and credential being settled."""
+"""Looks up a response id, for an upstream and a credential that are known."""
 
 
 def encode(entry: Entry) -> bytes:

@@ -15,14 +15,14 @@ from continuation.chains.stores import MemoryStore, Store
 
 @dataclass(frozen=True, slots=True)
 class Chains:
-    """A registry. One for a client, or one for a gateway with many tenants.
-
-    `content` says which turns are kept with what they say; see `Content`.
-    """
+    """A registry. One for a client, or one for a gateway with many tenants."""
 
     store: Store = field(default_factory=MemoryStore)
+    """Where entries are kept."""
     content: Content = "joined"
+    """Which turns are kept with what they say."""
     limits: ReplayLimits = field(default_factory=ReplayLimits)
+    """How much is kept of a turn, and sent again."""
 
     def of(self, upstream: str, credential: str | None) -> Tenant:
         """Return the part of the registry that belongs to one credential at one upstream."""
@@ -35,7 +35,9 @@ class Tenant:
 
     chains: Chains
     upstream: str
+    """The server that knows these chains."""
     credential: str = field(repr=False)
+    """Whose chains they are."""
 
     def rewrite(self, body: Mapping[str, Any]) -> Rewritten | None:
         """See `rules.rewrite`."""

@@ -38,14 +38,15 @@ before results are placed by them. What a dialect must know of whole messages (t
 stay, calls that must come last) comes before pairing where it moves calls, else at the end, when
 the messages stand.
 
-Why repairing twice is repairing once. The passes run in rounds: `validate` looks at what a round
-has made, and only what it still finds starts another one (nearly always one round is enough; the
-bound is in `api`). A repair therefore ends in a history that `validate` finds nothing in, and on
-such a history no pass is run. That also lets a pass be simple: what it spoils for another rule is
-mended in the next round. It ends because every pass drops, moves or adds with a reason that is gone
-afterwards: a dropped part does not come back, a result that was made answers its call for good, and
-new ids are derived from the old ones, never drawn. What the policy refuses stays wrong; it is
-listed in `Repaired.left`, and a round in which nothing else changes is the last.
+Why repairing twice is repairing once. The passes run in rounds: the checks of `validate` look at
+what a round has made, and only what they still find starts another one (nearly always one round is
+enough; the bound is in `api`). So a repair ends in a history that `validate` finds nothing in, and
+on such a history no pass is run, but for what no provider minds: an old recovery to join, thinking
+that the policy wants gone. It also lets a pass be simple: what it spoils for another rule is put
+right in the next round. There is an end to it because every change takes away its own reason: a
+dropped part does not come back, a result that was made answers its call for good, and new ids are
+derived from the old ones, never drawn. What the policy refuses stays wrong; it is listed in
+`Repaired.left`, and a round in which nothing else changes is the last.
 """
 
 from __future__ import annotations

@@ -27,9 +27,11 @@ class HistoryError:
     code: str
     """The violation's code, as `validate` names it."""
     family: Family
+    """What it is about; "anchor" for a `previous_response_id` that is lost."""
     index: int | None = None
     """Index of the message, if the text names one; in the provider's count, not the caller's."""
     part: int | None = None
+    """Index of the block or part in that message, if the text names one."""
     ids: tuple[str, ...] = ()
     """Call and item ids that the text names."""
 

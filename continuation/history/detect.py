@@ -1,4 +1,4 @@
-"""Which dialect a body is written in, told from its shape."""
+"""Which dialect a body is written in, by its shape."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _by_fields(body: Body) -> Dialect | None:
 
 
 def _by_messages(messages: list[Any]) -> Dialect:
-    # Plain texts are most of it, and tell nothing.
+    # Plain texts are most of it, and are alike in both.
     with contextlib.suppress(LookupError, TypeError):
         messages = [
             message
@@ -81,11 +81,11 @@ def _by_messages(messages: list[Any]) -> Dialect:
             or len(message) != 2
             or message["role"] not in _PLAIN_ROLES
         ]
-    told = (_told_by(as_map(message)) for message in messages)
-    return next((dialect for dialect in told if dialect is not None), Dialect.OPENAI_CHAT)
+    found = (_by_message(as_map(message)) for message in messages)
+    return next((dialect for dialect in found if dialect is not None), Dialect.OPENAI_CHAT)
 
 
-def _told_by(message: Mapping[str, Any]) -> Dialect | None:
+def _by_message(message: Mapping[str, Any]) -> Dialect | None:
     if as_text(message.get("role")) in ("tool", "developer", "function"):
         return Dialect.OPENAI_CHAT
     if any(key in message for key in _CHAT_KEYS):

@@ -83,10 +83,13 @@ class OpenCall:
     """A tool call without a result."""
 
     id: str
+    """As in the history; "" where there is none."""
     name: str
+    """Of the tool."""
     arguments: Any
     """As on the wire: an object (Anthropic, Gemini) or a JSON string (OpenAI)."""
     path: str
+    """Where, in the body's own words."""
     trailing: bool
     """Nothing but results of the same turn follows it: it may still be running."""
 
@@ -98,8 +101,9 @@ class Repaired:
     body: Body
     """The very object that was given when nothing was wrong."""
     changes: tuple[Change, ...] = ()
+    """In the order they were made."""
     left: tuple[Violation, ...] = ()
-    """What is still wrong, because the policy refused the change that would mend it."""
+    """What is still wrong, because the policy refused the change that would repair it."""
     origins: tuple[int, ...] | None = None
     """For each message of `body` its index in the body given, -1 if made here; None: unchanged."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -125,7 +129,7 @@ class RepairPolicy:
     live: bool = True
     """A trailing open call may still be running: leave it. False: whoever ran it is dead."""
     reason: Reason | Callable[[OpenCall], Reason] = Reason.STARTED_UNKNOWN
-    """Why an open call has no result, where the history itself cannot tell."""
+    """Why an open call has no result, where the history itself does not show it."""
     wordings: Mapping[Reason, str] = field(default_factory=lambda: WORDINGS)
     """Text of a synthetic result by reason; `{name}` stands for the tool."""
     placeholder: Callable[[str], bool] | None = None
@@ -149,7 +153,7 @@ class RepairPolicy:
     prefill: bool | None = None
     """False: the history must end with the user, whatever is known of the model."""
     vendor: str | None = None
-    """Chat: whose server it is ("deepseek", "moonshot", …) where the model's name does not tell."""
+    """Chat: whose server it is ("deepseek", "moonshot", …) where the model's name does not say."""
     head_text: str = HEAD
     """User text put before a history that begins with the assistant."""
     continue_text: str = CONTINUE
@@ -159,7 +163,7 @@ class RepairPolicy:
     reasoning_text: str = REASONING
     """Stands for lost `reasoning_content`."""
     allow: Callable[[Change], bool] | None = None
-    """Asked before each change; False refuses it, and what it would mend stays in `left`."""
+    """Asked before each change; False refuses it, and what it would repair stays in `left`."""
 
     def __post_init__(self) -> None:
         if self.unanswered_tool_calls == "ask" and self.ask is None:

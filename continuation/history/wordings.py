@@ -81,7 +81,7 @@ _RECOVERY_LEADS: Final = (
 )
 
 LEAD: Final = 8
-"""Characters that tell nearly every text from a recovery prompt."""
+"""So many characters at the start show of nearly every text that it is no recovery prompt."""
 LEADS: Final = frozenset(
     {recovery_prompt("", None, cause)[:LEAD] for cause in Cause}
     | {lead[:LEAD] for lead in _RECOVERY_LEADS}

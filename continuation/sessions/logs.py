@@ -271,7 +271,7 @@ def _results(record: Record) -> list[Mapping[str, Any]]:
 
 
 def _is_notice(record: Record) -> bool:
-    """Error notices are kept in the log as if the model had said them; they are never sent."""
+    """Error notices are kept in the log as if they were the model's words; they are never sent."""
     synthetic = record.value["message"].get("model") == "<synthetic>"
     return bool(record.value.get("isApiErrorMessage")) or synthetic
 
