@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from continuation import __version__
-from continuation.cli import check, config, demo, doctor, limits, repair, run, simulate
+from continuation.cli import config, demo, doctor, limits, run, sessions, simulate
 from continuation.cli.exits import CommandError, Exit
 from continuation.cli.screen import silence, soften
 
@@ -59,6 +59,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"continuation {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, run, simulate, check, repair, config, limits, doctor):
+    for module in (demo, run, simulate, sessions, config, limits, doctor):
         module.add_to(commands)
     return parser

@@ -8,8 +8,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -105,16 +104,13 @@ def _clients() -> Iterator[Finding]:
             sdk = importlib.import_module(module)
         except ImportError:
             continue
-        yield _client(f"{module}.{name}", partial(getattr(sdk, name), **options))
+        try:
+            continuation.wrap(getattr(sdk, name)(**options), config=Config())
+        except Exception as error:
+            yield Finding("note", "wrap", f"{module}.{name}: {_short(error)}")
+        else:
+            yield Finding("ok", "wrap", f"{module}.{name} can be wrapped")
     yield Finding("ok", "wrap", "frameworks: continuation.http_client() and async_http_client()")
-
-
-def _client(name: str, make: Callable[[], Any]) -> Finding:
-    try:
-        continuation.wrap(make(), config=Config())
-    except Exception as error:
-        return Finding("note", "wrap", f"{name}: {_short(error)}")
-    return Finding("ok", "wrap", f"{name} can be wrapped")
 
 
 def _short(error: Exception) -> str:
@@ -169,7 +165,15 @@ def _self_tests(config: Config) -> Iterator[Finding]:
 
 def _self_test(one: Format, config: Config) -> Iterator[Finding]:
     """Heal one cut answer after the other; one line for what was healed, one for each failure."""
-    told = {name: _rehearsed(one, name, config) for name in _TESTS}
+    from continuation.testing import simulate
+
+    told: dict[str, str | None] = {}
+    for name in _TESTS:
+        try:
+            with simulate(name) as rehearsal:
+                told[name] = _heal(one, rehearsal, config)
+        except Exception as error:  # whatever it is: the user is to see it, and the other tests
+            told[name] = _short(error)
     if healed := [name for name, wrong in told.items() if wrong is None]:
         yield Finding("ok", "self-test", f"{one.name}: {', '.join(healed)}: healed")
     for name, wrong in told.items():
@@ -177,23 +181,11 @@ def _self_test(one: Format, config: Config) -> Iterator[Finding]:
             yield Finding("FAIL", "self-test", f"{one.name}: {name}: {wrong}")
 
 
-def _rehearsed(one: Format, name: str, config: Config) -> str | None:
-    from continuation.testing import simulate
-
-    try:
-        with simulate(name) as rehearsal:
-            return _heal(one, rehearsal, config)
-    except Exception as error:  # whatever it is: the user is to see it, and the other tests
-        return _short(error)
-
-
 def _heal(one: Format, rehearsal: Rehearsal, config: Config) -> str | None:
     """Ask for an answer that is going to be cut; say what is wrong with what came, if anything."""
-    # Its own policies where the file's would stand in the way: a file may switch healing off.
-    plain = config.but("the self-test", **_PLAIN)
     text: list[str] = []
     with one.sdk.simulated(rehearsal.url) as bare, continuation.watch() as turns:
-        client = continuation.wrap(bare, config=plain)
+        client = continuation.wrap(bare, config=config.but("the self-test", **_PLAIN))
         end = one.stream(client, Ask(one.model, "Go on.", 4096, tool=True), Ear(text.append))
     if [turn.outcome for turn in turns] != ["healed"]:
         return ", ".join(f"{turn.outcome} ({turn.reason})" for turn in turns) or "no turn was seen"
@@ -210,17 +202,10 @@ def _said(text: str, end: End) -> str:
     return str((json.loads(call) if isinstance(call, str) else call)["content"])
 
 
-_PLAIN: dict[str, Any] = {
-    "enabled": True,
-    "escalate": True,
-    "max_recoveries": 3,
-    "max_drop_recoveries": 3,
-    "max_attempts": 12,
-    "max_turn_output_tokens": 2_000_000,
-    "leave_limits_below": 256,
-    "model_max_output_tokens": 0,
-    "initial_limit": "caller",
-    "verify_stop_reason": True,
-    "stream_tool_calls": "hold",
-    "stream_thinking": "hold",
-}
+# What the self-test needs at its default, whatever a file says: one may switch healing off.
+_NAMES = (
+    "enabled escalate max_recoveries max_drop_recoveries max_attempts max_turn_output_tokens "
+    "leave_limits_below model_max_output_tokens initial_limit verify_stop_reason stream_tool_calls "
+    "stream_thinking"
+)
+_PLAIN: dict[str, Any] = {name: getattr(continuation.Policy(), name) for name in _NAMES.split()}

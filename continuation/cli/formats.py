@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from continuation.cli.sdks import ANTHROPIC, GOOGLE, OPENAI, Sdk
 from continuation.limits import spellings
@@ -43,14 +43,15 @@ class Ear:
     arguments: Callable[[str], None] = lambda _: None
 
 
-class End(NamedTuple):
-    """How an answer ended, in the format's own word, and its calls as the SDK gives them.
+Call: TypeAlias = Mapping[str, Any] | str
+"""The arguments of a call: a mapping, or raw JSON text where the SDK does not read it."""
 
-    A call is its arguments: a mapping, or raw JSON text where the SDK does not read it.
-    """
+
+class End(NamedTuple):
+    """How an answer ended, in the format's own word, and its calls as the SDK gives them."""
 
     stop: str | None
-    calls: Sequence[Mapping[str, Any] | str] = ()
+    calls: Sequence[Call] = ()
 
 
 class AnswerFailedError(Exception):
@@ -69,8 +70,6 @@ class Format:
     """Of its dialect."""
     title: str
     sdk: Sdk
-    method: str
-    """What of the client speaks it, for the user."""
     model: str
     """The model to call when none is named."""
     prefixes: tuple[str, ...]
@@ -83,6 +82,8 @@ class Format:
     """The word for the end of an answer that calls a tool."""
     stream: Callable[[Any, Ask, Ear], End]
     """Ask with a client of the SDK, let the answer be heard, and say how it ended."""
+    method: str = ""
+    """What of the client speaks it, for the user."""
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
@@ -158,15 +159,11 @@ def _chat(client: Any, ask: Ask, ear: Ear) -> End:
             stop = choice.finish_reason or stop
             if choice.delta.content:
                 ear.text(choice.delta.content)
-            for index, piece in _chat_arguments(choice.delta):
-                calls[index] = calls.get(index, "") + piece
+            for call in choice.delta.tool_calls or ():
+                piece = (call.function and call.function.arguments) or ""
+                calls[call.index] = calls.get(call.index, "") + piece
                 ear.arguments(piece)
     return End(stop, [*calls.values()])
-
-
-def _chat_arguments(delta: Any) -> Iterator[tuple[int, str]]:
-    for call in delta.tool_calls or ():
-        yield call.index, (call.function.arguments or "") if call.function else ""
 
 
 def _responses(client: Any, ask: Ask, ear: Ear) -> End:
@@ -180,7 +177,7 @@ def _responses(client: Any, ask: Ask, ear: Ear) -> End:
         body["instructions"] = ask.system
     if ask.tool:
         body["tools"] = [{"type": "function", "strict": False, **_FUNCTION}]
-    final: Any = None
+    stop, calls = None, list[str]()
     with client.responses.create(**body) as stream:
         for event in stream:
             match event.type:
@@ -190,6 +187,9 @@ def _responses(client: Any, ask: Ask, ear: Ear) -> End:
                     ear.arguments(event.delta)
                 case "response.completed" | "response.incomplete":
                     final = event.response
+                    why = final.incomplete_details and final.incomplete_details.reason
+                    stop = f"{final.status}: {why}" if why else final.status
+                    calls = [one.arguments for one in final.output if one.type == "function_call"]
                 case "response.failed":
                     error = event.response.error
                     raise AnswerFailedError(error.to_dict() if error else {})
@@ -197,15 +197,7 @@ def _responses(client: Any, ask: Ask, ear: Ear) -> End:
                     raise AnswerFailedError(event.to_dict())
                 case _:
                     pass
-    return End(*_response_end(final))
-
-
-def _response_end(response: Any) -> tuple[str | None, list[str]]:
-    if response is None:
-        return None, []
-    calls = [item.arguments for item in response.output if item.type == "function_call"]
-    why = response.incomplete_details and response.incomplete_details.reason
-    return f"{response.status}: {why}" if why else response.status, calls
+    return End(stop, calls)
 
 
 # -- Google --------------------------------------------------------------------------------------
@@ -235,10 +227,9 @@ def _gemini(client: Any, ask: Ask, ear: Ear) -> End:
 
 FORMATS = (
     Format(
-        name="anthropic",
+        "anthropic",
         title="Anthropic Messages",
         sdk=ANTHROPIC,
-        method="",
         model="claude-opus-5",
         prefixes=("claude",),
         stop_name="stop_reason",
@@ -248,7 +239,7 @@ FORMATS = (
     ),
     # Before Chat: OpenAI serves all of its models by Responses, and not all of them by Chat.
     Format(
-        name="openai-responses",
+        "openai-responses",
         title="OpenAI Responses",
         sdk=OPENAI,
         method=".responses",
@@ -260,7 +251,7 @@ FORMATS = (
         stream=_responses,
     ),
     Format(
-        name="openai-chat",
+        "openai-chat",
         title="OpenAI Chat Completions",
         sdk=OPENAI,
         method=".chat.completions",
@@ -272,7 +263,7 @@ FORMATS = (
         stream=_chat,
     ),
     Format(
-        name="gemini",
+        "gemini",
         title="Gemini",
         sdk=GOOGLE,
         method=".models",

@@ -41,26 +41,17 @@ def run(arguments: argparse.Namespace) -> int:
     """Tell one model, or the table."""
     out = screen(sys.stdout)
     if arguments.model is None:
-        out.table(_TABLE_HEAD, [*_whole_table()])
-        return 0
-    config = in_force(arguments.config)
-    out.table(_HEAD, [*_rows(config, arguments.model)])
+        rows = [(row.match, row.limits) for row in sorted(table(), key=lambda row: row.match)]
+        told = [(of, *_values(found), found.source, found.date or "-") for of, found in rows]
+        out.table(_TABLE_HEAD, told)
+    else:
+        out.table(_HEAD, [*_rows(in_force(arguments.config), arguments.model)])
     return 0
-
-
-def _whole_table() -> Iterator[tuple[str, ...]]:
-    for row in sorted(table(), key=lambda row: row.match):
-        found = row.limits
-        yield (row.match, *_values(found), found.source, found.date or "-")
 
 
 def _values(found: ModelLimits) -> tuple[str, str, str, str]:
     window = "unknown" if found.window is None else f"{found.window:,}"
-    return f"{found.ceiling:,}", window, _yes(found.prefill), found.thinking
-
-
-def _yes(value: object) -> str:
-    return "yes" if value else "no"
+    return f"{found.ceiling:,}", window, "yes" if found.prefill else "no", found.thinking
 
 
 def _rows(config: Config, model: str) -> Iterator[tuple[str, str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from continuation.reports.report import Event, Finished, Report, Retrying
 
 if TYPE_CHECKING:
     from continuation.cli.exits import Commands
-    from continuation.cli.screen import Advance, Screen
+    from continuation.cli.screen import Screen
 
 _DESCRIPTION = """\
 Send one prompt with the key in ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY and stream the
@@ -67,49 +67,28 @@ def add_to(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run one prompt. All that can be wrong with the arguments is found before it is sent."""
-    speaks = _format(arguments)
-    _check_url(arguments.base_url)
-    ask = _ask(arguments)
-    config = _config(arguments)
-    with (
-        closing(speaks.sdk.connect(arguments.base_url)) as client,
-        open_sink(arguments.out) as sink,
-    ):
-        host = speaks.sdk.host(arguments.base_url)
-        turn = _Turn(speaks, host, sink, to_terminal=arguments.out is None)
-        return turn.run(client, config, ask)
-
-
-# -- the arguments -------------------------------------------------------------------------------
-
-
-def _format(arguments: argparse.Namespace) -> Format:
-    if (found := choose(arguments.dialect, arguments.model)) is not None:
-        return found
-    message = (
-        f"--model {arguments.model}: this name does not tell the wire format; add --dialect "
-        f"({', '.join(names())}), and --base-url URL for a server other than the vendor's own"
-    )
-    raise CommandError(message, Exit.USAGE)
-
-
-def _check_url(url: str | None) -> None:
+    speaks = choose(arguments.dialect, arguments.model)
+    if speaks is None:
+        message = (
+            f"--model {arguments.model}: this name does not tell the wire format; add --dialect "
+            f"({', '.join(names())}), and --base-url URL for a server other than the vendor's own"
+        )
+        raise CommandError(message, Exit.USAGE)
+    url: str | None = arguments.base_url
     if url is not None and not url.startswith(("http://", "https://")):
         message = f"--base-url {url}: must begin with http:// or https://"
         raise CommandError(message, Exit.USAGE)
-
-
-def _ask(arguments: argparse.Namespace) -> Ask:
-    prompt, limit = _prompt(arguments.prompt), arguments.max_tokens or _MODEST
-    return Ask(arguments.model, prompt, limit, arguments.system)
-
-
-def _prompt(argument: str) -> str:
-    text = _standard_input() if argument == "-" else argument
-    if not text.strip():
+    prompt = _standard_input() if arguments.prompt == "-" else arguments.prompt
+    if not prompt.strip():
         message = "PROMPT is empty"
         raise CommandError(message, Exit.USAGE)
-    return text
+    ask = Ask(arguments.model, prompt, arguments.max_tokens or _MODEST, arguments.system)
+    config = in_force(arguments.config)
+    if not arguments.max_tokens:
+        config = config.but("no --max-tokens", initial_limit="ceiling")
+    with closing(speaks.sdk.connect(url)) as client, open_sink(arguments.out) as sink:
+        turn = _Turn(speaks, speaks.sdk.host(url), sink, to_terminal=arguments.out is None)
+        return turn.run(client, config, ask)
 
 
 def _standard_input() -> str:
@@ -120,13 +99,6 @@ def _standard_input() -> str:
     except UnicodeDecodeError as error:
         message = f"standard input: not UTF-8 text ({error.reason} at byte {error.start})"
         raise CommandError(message, Exit.USAGE) from error
-
-
-def _config(arguments: argparse.Namespace) -> Config:
-    config = in_force(arguments.config)
-    if arguments.max_tokens:
-        return config
-    return config.but("no --max-tokens", initial_limit="ceiling")
 
 
 # -- the turn ------------------------------------------------------------------------------------
@@ -152,8 +124,20 @@ class _Turn:
         except TypeError as error:
             raise CommandError(str(error), Exit.MISSING) from error
         failures = self._format.errors + _NOT_EVENTS
+        # Characters are counted on the terminal if the answer itself is not on it.
+        progress = self._notes.progress(None) if self._apart else nullcontext()
         try:
-            self._stream(wrapped, ask)
+            with progress as advance:
+
+                def hear(piece: str) -> None:
+                    self._sink.write(piece)
+                    if advance is not None:
+                        advance(self._sink.written)
+
+                self._stop = self._format.stream(wrapped, ask, Ear(hear)).stop
+            if self._stop is None and not self._sink.written:
+                message = "no event of an answer"
+                raise ValueError(message)
         except KeyboardInterrupt:
             return self._end("interrupted", Exit.INTERRUPTED)
         except SinkError as error:
@@ -162,22 +146,6 @@ class _Turn:
             why = explain(error, self._host, self._format.sdk.keys[0])
             return self._end(why, Exit.PROVIDER)
         return self._sum_up()
-
-    def _stream(self, client: Any, ask: Ask) -> None:
-        with self._progress() as advance:
-
-            def hear(piece: str) -> None:
-                self._sink.write(piece)
-                advance(self._sink.written)
-
-            self._stop = self._format.stream(client, ask, Ear(hear)).stop
-        if self._stop is None and not self._sink.written:
-            message = "no event of an answer"
-            raise ValueError(message)
-
-    def _progress(self) -> AbstractContextManager[Advance]:
-        """Count characters on the terminal, if the answer itself is not on it."""
-        return self._notes.progress(None) if self._apart else nullcontext(lambda _: None)
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, Finished):

@@ -5,30 +5,47 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager
-from typing import Protocol, TextIO
+from typing import TextIO
 
 Advance = Callable[[int], None]
 """Called with the number of characters so far."""
 
 
-class Screen(Protocol):
-    """What a command needs of a terminal, or of a pipe."""
+class Screen:
+    """What a command writes to: one plain line after the other.
 
-    live: bool
+    Nobody who stops listening can break anything.
+    """
+
+    live = False
     """Somebody may be looking: it is a terminal."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
 
     def line(self, text: str = "", style: str = "") -> None:
         """Write one line, at once."""
-        ...
+        if self._stream is None:
+            return
+        with contextlib.suppress(OSError):
+            self._stream.write(text + "\n")
+            self._stream.flush()
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Write a table; its cells stand right in columns whose head begins with `>`."""
-        ...
+        names = [name.removeprefix(">") for name in head]
+        widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+        for row in (names, *rows):
+            cells = (
+                cell.rjust(width) if name.startswith(">") else cell.ljust(width)
+                for cell, width, name in zip(row, widths, head, strict=True)
+            )
+            self.line(("  " + "  ".join(cells)).rstrip())
 
-    def progress(self, total: int | None) -> AbstractContextManager[Advance]:
+    @contextlib.contextmanager
+    def progress(self, total: int | None) -> Generator[Advance, None, None]:
         """Show how many characters have arrived, of `total` if it is known."""
-        ...
+        yield lambda _: None
 
 
 def screen(stream: TextIO) -> Screen:
@@ -36,7 +53,7 @@ def screen(stream: TextIO) -> Screen:
     if is_fancy(stream):
         with contextlib.suppress(ImportError):
             return _Fancy(stream)
-    return _Plain(stream)
+    return Screen(stream)
 
 
 def is_fancy(stream: TextIO) -> bool:
@@ -50,37 +67,7 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and not stream.closed and stream.isatty()
 
 
-class _Plain:
-    """One line after the other, and nobody who stops listening can break anything."""
-
-    live = False
-
-    def __init__(self, stream: TextIO | None) -> None:
-        self._stream = stream
-
-    def line(self, text: str = "", style: str = "") -> None:
-        if self._stream is None:
-            return
-        with contextlib.suppress(OSError):
-            self._stream.write(text + "\n")
-            self._stream.flush()
-
-    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        names = [name.removeprefix(">") for name in head]
-        widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
-        for row in (names, *rows):
-            cells = (
-                cell.rjust(width) if name.startswith(">") else cell.ljust(width)
-                for cell, width, name in zip(row, widths, head, strict=True)
-            )
-            self.line(("  " + "  ".join(cells)).rstrip())
-
-    @contextlib.contextmanager
-    def progress(self, total: int | None) -> Generator[Advance, None, None]:
-        yield lambda _: None
-
-
-class _Fancy:
+class _Fancy(Screen):
     """Colours, and a line that moves, by rich."""
 
     live = True

@@ -85,14 +85,18 @@ class Sdk:
     @contextlib.contextmanager
     def simulated(self, url: str) -> Generator[Any]:
         """Make a client of the simulator; no proxy and no key of the environment has a part."""
-        with httpx2.Client(trust_env=False) as http, self._bare(url, http) as client:
+        with httpx2.Client(trust_env=False) as http, self._make(url + self.path, http) as client:
             yield client
 
     def connect(self, base_url: str | None) -> Any:
         """Make a client by what the environment says; raises `CommandError` without a key."""
-        self._check_keys()
+        for name in self.keys:
+            key = os.environ.get(name, "")
+            if not (key.isascii() and key.isprintable() and " " not in key):
+                message = f"{name} holds a character that no key has; copy it again"
+                raise CommandError(message, Exit.MISSING)
         try:
-            client = self._connected(base_url)
+            client = self._make(base_url)
         except (httpx2.InvalidURL, ValueError) as error:
             message = f"the client cannot be made: {hide_keys(str(error))}"
             raise CommandError(message, Exit.USAGE) from error
@@ -108,27 +112,14 @@ class Sdk:
         named = base_url or os.environ.get(self.base_url) or self.server
         return urlsplit(named).hostname or named
 
-    # -- how its clients are made
-
-    def _bare(self, url: str, http: httpx2.Client) -> Any:
+    def _make(self, base_url: str | None, http: httpx2.Client | None = None) -> Any:
+        """Make a client by what the environment says, or one of the simulator, with `http`."""
+        simulated = {"api_key": "simulated", "max_retries": 0, "http_client": http}
         make = getattr(self.load(), self.client)
-        options = {"api_key": "simulated", "max_retries": 0, "http_client": http}
-        return make(base_url=url + self.path, **options)
-
-    def _connected(self, base_url: str | None) -> Any:
-        return getattr(self.load(), self.client)(base_url=base_url)
+        return make(base_url=base_url, **(simulated if http else {}))
 
     def _has_key(self, client: Any) -> bool:
         return any(getattr(client, name, None) for name in ("api_key", "auth_token", "credentials"))
-
-    # -- what is wrong with keys
-
-    def _check_keys(self) -> None:
-        for name in self.keys:
-            key = os.environ.get(name, "")
-            if not (key.isascii() and key.isprintable() and " " not in key):
-                message = f"{name} holds a character that no key has; copy it again"
-                raise CommandError(message, Exit.MISSING)
 
     def _no_key(self, error: Exception | None = None) -> CommandError:
         detail = f" ({hide_keys(str(error))})" if error else ""
@@ -148,14 +139,14 @@ class _GoogleSdk(Sdk):
         options = f'api_key="any", http_options={{"base_url": "{url}"}}'
         return f"{self.module}.{self.client}({options})"
 
-    def _bare(self, url: str, http: httpx2.Client) -> Any:
-        options = {"base_url": url, "httpx_client": http}
-        make = getattr(self.load(), self.client)
-        return make(api_key="simulated", vertexai=False, http_options=options)
-
-    def _connected(self, base_url: str | None) -> Any:
+    def _make(self, base_url: str | None, http: httpx2.Client | None = None) -> Any:
+        options: dict[str, Any] = {"base_url": base_url} if base_url else {}
+        make = self.load().Client
+        if http is not None:
+            options["httpx_client"] = http
+            return make(api_key="simulated", vertexai=False, http_options=options)
         try:
-            return self.load().Client(http_options={"base_url": base_url} if base_url else None)
+            return make(http_options=options or None)
         except ValueError as error:  # so it says that there is no key
             raise self._no_key(error) from error
 

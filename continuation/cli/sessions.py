@@ -1,38 +1,50 @@
-"""Saved sessions in words: what is wrong with one, where, and what a repair does about it."""
+"""`continuation check` and `repair`: what is wrong with saved sessions, and a repaired copy."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from continuation.cli.exits import reason
+from continuation.cli.exits import CommandError, Exit, reason
 from continuation.cli.screen import screen
 from continuation.cli.words import plural
 
 if TYPE_CHECKING:
-    import argparse
-
+    from continuation.cli.exits import Commands
     from continuation.history.types import Change, Violation
-    from continuation.sessions import Problem, Session
+    from continuation.sessions import Session
 
-FORMS: Final = """\
+_FORMS = """\
 A PATH is a request body (JSON with `messages`, `contents` or `input`), a log with one JSON object a
 line (Claude Code, kimi-code, qwen-code, codex, or bare messages), or opencode's storage folder. The
 form is told from what is in it. A session on disk is taken for dead: a tool call that still waits
 for its result is a fault. What was said in a session is never printed."""
-EXITS: Final = """\
+_EXITS = """\
 exit status (of several PATHs, the highest):
     0  clean
     1  {one}
     2  not repairable: no conversation was found, or it cannot be read or written (also:
        wrong usage)"""
-CLEAN: Final = 0
-BEYOND: Final = 2
+_CLEAN = 0
+_BEYOND = 2
+_CHECK = f"""\
+Tell what is wrong with saved sessions and where, the error a provider would answer, and what
+`continuation repair` would do about it. Nothing is written.
+
+{_FORMS}"""
+_REPAIR = f"""\
+Write a copy of a saved session that its provider accepts again, as NAME.repaired.EXT beside the
+original. A clean session is left alone. A file is never overwritten, and appears whole or not at
+all. Lines that needed no repair stay as they are, byte for byte.
+
+{_FORMS}"""
 
 REPAIRS: Final = {
     "add_first_user": "put a short user message before it",
@@ -66,8 +78,54 @@ REPAIRS: Final = {
 """What each repair and each change does, in plain words."""
 
 
+def add_to(commands: Commands) -> None:
+    """Add both subcommands."""
+    check = commands.add_parser(
+        "check", help="tell what a provider rejects in a saved session", description=_CHECK
+    )
+    repair = commands.add_parser(
+        "repair", help="make a saved session acceptable again", description=_REPAIR
+    )
+    for parser, one in ((check, "repairable"), (repair, "repaired (what was wrong is told)")):
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        parser.epilog = _EXITS.format(one=one)
+        parser.add_argument(
+            "paths", nargs="+", type=Path, metavar="PATH", help="a file or a folder"
+        )
+        parser.add_argument("--json", action="store_true", help="tell it as JSON")
+    check.set_defaults(command=_check)
+    where = repair.add_mutually_exclusive_group()
+    where.add_argument("--out", type=Path, metavar="PATH", help="where the copy goes")
+    where.add_argument(
+        "--in-place",
+        action="store_true",
+        help="repair the original itself; it is kept as NAME.orig.EXT",
+    )
+    repair.set_defaults(command=_repair)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from continuation.sessions import check
+
+    return _tell(_look(arguments.paths, check), as_json=arguments.json)
+
+
+def _repair(arguments: argparse.Namespace) -> int:
+    out: Path | None = arguments.out
+    if out is not None and (many := len(arguments.paths)) > 1:
+        message = f"--out {out}: is for one PATH, and there are {many}; repair one at a time"
+        raise CommandError(message, Exit.USAGE)
+    if out is not None and not out.absolute().parent.is_dir():
+        message = f"--out {out}: there is no folder {out.parent}; make it first"
+        raise CommandError(message, Exit.USAGE)
+    from continuation.sessions import mend
+
+    how = partial(mend, target=out, in_place=arguments.in_place)
+    return _tell(_look(arguments.paths, how), as_json=arguments.json)
+
+
 @dataclass(frozen=True, slots=True)
-class Found:
+class _Found:
     """What was found at one path: sessions, or why there are none."""
 
     path: Path
@@ -78,30 +136,24 @@ class Found:
     def exit_code(self) -> int:
         """The highest of its sessions."""
         if self.error is not None:
-            return BEYOND
-        return max((session.exit_code for session in self.sessions), default=CLEAN)
+            return _BEYOND
+        return max((session.exit_code for session in self.sessions), default=_CLEAN)
 
 
-def look(paths: Sequence[Path], how: Callable[[Path], Sequence[Session]]) -> Iterator[Found]:
+def _look(paths: Sequence[Path], how: Callable[[Path], Sequence[Session]]) -> Iterator[_Found]:
     """Look at each path; one that cannot be read or written does not keep us from the others."""
     for path in paths:
         try:
-            yield Found(path, how(path))
+            yield _Found(path, how(path))
         except OSError as error:
-            yield Found(path, error=reason(error))
+            yield _Found(path, error=reason(error))
         except RecursionError:
-            yield Found(path, error=f"{path}: the JSON in it is nested too deeply")
+            yield _Found(path, error=f"{path}: the JSON in it is nested too deeply")
 
 
-def add_paths(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that `check` and `repair` share."""
-    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a file or a folder")
-    parser.add_argument("--json", action="store_true", help="tell it as JSON")
-
-
-def tell(found: Iterator[Found], *, as_json: bool) -> int:
+def _tell(found: Iterator[_Found], *, as_json: bool) -> int:
     """Write what was found to standard output; return the exit status."""
-    seen: list[Found] = []
+    seen: list[_Found] = []
     out = screen(sys.stdout)
     for each in found:
         seen.append(each)
@@ -120,7 +172,7 @@ _STYLES = ("green", "yellow", "red")
 _STATES = ("clean", "repairable", "not repairable")
 
 
-def _lines(found: Found) -> Iterator[tuple[str, str]]:
+def _lines(found: _Found) -> Iterator[tuple[str, str]]:
     if found.error is not None:
         yield _safe(found.error), "red"
     for session in found.sessions:
@@ -144,30 +196,30 @@ def _length(session: Session) -> int:
 
 def _details(session: Session) -> Iterator[str]:
     for problem in session.problems:
-        yield f"  {_line(problem)}: {problem.message}"
+        place = f"line {problem.line}" if problem.line else "the file"
+        yield f"  {place}: {problem.message}"
     for violation in session.violations:
-        yield f"  {_where(session, violation.path)}: {violation.code}"
+        line = _number(session, violation.path)
+        where = violation.path if line is None else f"line {line}, {violation.path}"
+        yield f"  {where}: {violation.code}"
         yield f"      a provider would say: {violation.message}"
         if session.written is None:
             yield f"      a repair would: {_plain(violation.repair)}"
-    yield from (f"  {line}" for line in _doings(session))
+    # What was done; before it is done, only what no violation has announced.
+    announced = {violation.code for violation in session.violations}
+    for change in session.repaired.changes if session.repaired is not None else ():
+        if session.written is not None:
+            yield f"  repaired at {change.where}: {_plain(change.what)}"
+        elif change.why not in announced:
+            yield f"  {change.where}: a repair would also {_plain(change.what)}"
     for left in session.repaired.left if session.repaired is not None else ():
         yield f"  {left.path}: {left.code} cannot be repaired"
     if session.written is not None:
         yield f"  written: {session.written}"
 
 
-def _line(problem: Problem) -> str:
-    return f"line {problem.line}" if problem.line else "the file"
-
-
-def _where(session: Session, path: str) -> str:
-    """The path in the body, and the line of a log that it came from."""
-    line = _number(session, path)
-    return path if line is None else f"line {line}, {path}"
-
-
 def _number(session: Session, path: str) -> int | None:
+    """Return the line of a log that a path in the body came from."""
     from continuation.sessions.store import LogSource
 
     place = re.match(r"\w+\[(\d+)\]", path)
@@ -175,17 +227,6 @@ def _number(session: Session, path: str) -> int | None:
         return None
     records = session.source.entries[int(place[1])].records
     return records[0].line if records else None
-
-
-def _doings(session: Session) -> Iterator[str]:
-    """What was done; before it is done, only what no violation has announced."""
-    changes = session.repaired.changes if session.repaired is not None else ()
-    announced = {violation.code for violation in session.violations}
-    for change in changes:
-        if session.written is not None:
-            yield f"repaired at {change.where}: {_plain(change.what)}"
-        elif change.why not in announced:
-            yield f"{change.where}: a repair would also {_plain(change.what)}"
 
 
 def _plain(repair: str) -> str:
@@ -200,9 +241,9 @@ def _safe(text: str) -> str:
 # -- as JSON -------------------------------------------------------------------------------------
 
 
-def _entries(found: Found) -> Iterator[dict[str, Any]]:
+def _entries(found: _Found) -> Iterator[dict[str, Any]]:
     if found.error is not None:
-        yield {"path": str(found.path), "exit_code": BEYOND, "error": found.error}
+        yield {"path": str(found.path), "exit_code": _BEYOND, "error": found.error}
     yield from (_entry(session) for session in found.sessions)
 
 

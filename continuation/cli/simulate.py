@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from continuation.cli.demo_stage import default_file
+from continuation.cli.demo import default_file
 from continuation.cli.exits import CommandError, Exit, reason
 from continuation.cli.formats import FORMATS
 from continuation.cli.screen import screen
@@ -57,7 +58,14 @@ def run(arguments: argparse.Namespace) -> int:
     out = screen(sys.stdout)
     path: Path = arguments.file or default_file()
     with _simulator(arguments, path, out) as simulator:
-        _introduce(simulator, path, out)
+        url = simulator.url
+        titles = ", ".join(one.title for one in FORMATS)
+        out.line(f"simulating {titles} at {url}; Ctrl-C stops it", "bold")
+        out.line(f"  answer   {path}")
+        for sdk in SDKS:
+            out.line(f"  Python   {sdk.sample(url)}")
+            out.line(f"  shell    {sdk.exports(url)}")
+        out.line("  change one request with a header, x-simulate: manner=echo:40, drop=1:20")
         try:
             # Waits in steps: on Windows a wait without an end does not hear Ctrl-C.
             while not threading.Event().wait(0.5):
@@ -81,26 +89,14 @@ def _simulator(arguments: argparse.Namespace, path: Path, out: Screen) -> _Logge
     try:
         return _Logged(out, path, Scenario().but(arguments.scenario), arguments.port)
     except OSError as error:
-        raise CommandError(_unable(arguments.port, error), Exit.USAGE) from error
+        message = (
+            f"--port {arguments.port}: {reason(error)}; choose another, or 0 for any that is free"
+        )
+        if error.filename is not None:
+            message = f"--file {reason(error)}"
+        raise CommandError(message, Exit.USAGE) from error
     except ValueError as error:
         raise CommandError(str(error), Exit.USAGE) from error
-
-
-def _unable(port: int, error: OSError) -> str:
-    if error.filename is not None:
-        return f"--file {reason(error)}"
-    return f"--port {port}: {reason(error)}; choose another, or 0 for any that is free"
-
-
-def _introduce(simulator: Simulator, path: Path, out: Screen) -> None:
-    url = simulator.url
-    titles = ", ".join(one.title for one in FORMATS)
-    out.line(f"simulating {titles} at {url}; Ctrl-C stops it", "bold")
-    out.line(f"  answer   {path}")
-    for sdk in SDKS:
-        out.line(f"  Python   {sdk.sample(url)}")
-        out.line(f"  shell    {sdk.exports(url)}")
-    out.line("  change one request with a header, x-simulate: manner=echo:40, drop=1:20")
 
 
 class _Logged(Simulator):
@@ -115,11 +111,12 @@ class _Logged(Simulator):
         answer, reply = super().respond(request)
         self.requests.clear()
         with self._telling:
-            self._out.line(_told(request, answer, reply))
+            self._out.line("  ".join(_line(request, answer, reply)))
         return answer, reply
 
 
-def _told(request: Recorded, answer: Answer, reply: Reply) -> str:
-    """Say what was asked and answered, in one line without any content."""
-    parts = [request.method, request.path, str(answer.status), *facts(answer)]
-    return "  ".join([*parts, "dropped"] if reply.drop is not None else parts)
+def _line(request: Recorded, answer: Answer, reply: Reply) -> Iterator[str]:
+    """Say what was asked and answered, without any content."""
+    yield from (request.method, request.path, str(answer.status), *facts(answer))
+    if reply.drop is not None:
+        yield "dropped"

@@ -30,7 +30,7 @@ from support.cli_helpers import (
 
 import continuation
 from continuation.cli import Exit, main
-from continuation.cli.demo_stage import default_file
+from continuation.cli.demo import default_file
 from continuation.cli.formats import names
 from continuation.simulator import Reply, Scenario, Simulator, Text
 
