@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import shutil
 import subprocess
 import sys
@@ -73,6 +74,14 @@ def test_the_extras_are_those_we_promise() -> None:
 
 def test_types_are_shipped() -> None:
     assert (ROOT / "continuation" / "py.typed").exists()
+
+
+def test_every_file_that_contributors_are_sent_to_is_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([\w./-]+\.(?:py|md|toml))`", text))
+    everything = [path.as_posix() for path in ROOT.rglob("*.*") if ".venv" not in path.parts]
+    assert len(named) > 15
+    assert [name for name in named if not any(p.endswith(f"/{name}") for p in everything)] == []
 
 
 def test_nothing_speaks_of_one_machine() -> None:

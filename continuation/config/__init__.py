@@ -54,6 +54,7 @@ class Value(NamedTuple):
 
     value: object
     source: str
+    """The file and table, a policy in the program, or the built-in default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,9 @@ class Layer:
     """Some keys, and where they were said."""
 
     source: str
+    """The file and table, or who in the program; shown to the user."""
     values: Mapping[str, Any]
+    """Keys of `Policy` and their values; checked."""
     glob: str | None = None
     """For which models; `None`: for all of them."""
     last: bool = False
@@ -90,6 +93,7 @@ class Vendor:
     base_url: tuple[str, ...]
     """Globs over `host[:port]/path`, without the scheme; a glob also holds for all below it."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """All other keys of its table."""
 
     def covers(self, url: str) -> int:
         """Return how specifically it speaks of a URL: characters of the glob, 0 for not at all."""
@@ -113,7 +117,9 @@ class Config:
 
     def __init__(self, layers: tuple[Layer, ...] = (), vendors: tuple[Vendor, ...] = ()) -> None:
         self.layers = tuple(sorted(layers, key=lambda layer: layer.rank))
+        """What was said, in the order in which it holds: the later one wins."""
         self.vendors = vendors
+        """The tables of servers, as they stand in the file."""
         self._found: dict[str, Policy] = {}
 
     def policy_for(self, model: str) -> Policy:
