@@ -12,7 +12,7 @@ from typing import Any
 import anthropic
 import httpx2
 import pytest
-from support.loopback import Relay
+from support.servers import Relay
 from support.shells import GO, LIMIT, LONG, NEW, Way, ask, both, create, last, stream, told
 
 import continuation

@@ -21,7 +21,7 @@ import pytest
 from google import genai
 from google.auth.transport import mtls
 from google.genai import _api_client, errors, types
-from support.canned import Answer, Asked, Canned, Watcher
+from support.servers import Answer, Asked, Canned, Watcher
 from support.shells import Way, both
 
 import continuation

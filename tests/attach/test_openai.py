@@ -19,7 +19,7 @@ import pytest
 from openai.auth import x509_workload_identity
 from openai.providers.bedrock import bedrock
 from openai.providers.vertex import vertex
-from support.canned import Answer, Asked, Canned, Watcher
+from support.servers import Answer, Asked, Canned, Watcher
 from support.shells import Way, both
 
 import continuation

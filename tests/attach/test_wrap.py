@@ -13,8 +13,8 @@ import httpx2
 import pydantic
 import pytest
 from anthropic import beta_async_tool, beta_tool
-from support.loopback import Relay, vertex
 from support.sdks.turn import quietly
+from support.servers import Relay, vertex
 from support.shells import LIMIT, LONG, Way, ask, asked, both, create, gone, stream, text_of, told
 
 import continuation

@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 from support.notation import read
-from support.rig_mending import DIALECTS, MODELS, Ran, history, send
+from support.sdks.histories import DIALECTS, MODELS, Ran, history, send
 
 from continuation import Policy
 from continuation.history import OpenCall, validate

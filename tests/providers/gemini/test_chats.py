@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from google import genai
 from google.genai import types
-from support.canned import Answer, Asked, Canned
 from support.drive_gemini import FAST, SIGNATURE, call, chunk, text
 from support.sdks.gemini import ASKED, CEILING, NEW, connect, run
 from support.sdks.turn import HOWS, How
+from support.servers import Answer, Asked, Canned
 
 import continuation
 from continuation.simulator import Scenario, Simulator

@@ -11,8 +11,8 @@ import httpx2
 import pytest
 from google import genai
 from google.genai import types
-from support.canned import Answer, Asked, Canned
 from support.drive_gemini import FAST, LONG, NEW, SIGNATURE, Chunk, call, chunk, text
+from support.servers import Answer, Asked, Canned
 
 import continuation
 from continuation.types import Outcome

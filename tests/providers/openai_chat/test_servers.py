@@ -9,9 +9,9 @@ from typing import Any
 
 import openai
 import pytest
-from support.canned import Answer, Canned
 from support.sdks.chat import playing, whole
 from support.sdks.turn import FAST
+from support.servers import Answer, Canned
 
 import continuation
 from continuation.cli import main

@@ -10,10 +10,10 @@ import openai
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.canned import Answer, Canned
 from support.examples import examples
 from support.sdks.responses import GO, MODEL, posts
 from support.sdks.turn import FAST
+from support.servers import Answer, Canned
 
 import continuation
 from continuation import Policy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.odd_anthropic import (
+from support.messages_server import (
     BEFORE,
     ECHO,
     FAST,

@@ -12,7 +12,7 @@ from anthropic.types import Message
 import continuation
 from continuation import Policy, Report
 from continuation.history import validate
-from support.canned import Answer, Asked, Canned
+from support.servers import Answer, Asked, Canned
 
 MODEL, LIMIT = "claude-opus-5", 1000
 BEFORE = "A captain of the line wrote his log by lamplight, and then the quick brown fo"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.canned import Answer
-from support.odd_anthropic import (
+from support.messages_server import (
     BEFORE,
     ECHO,
     FAST,
@@ -25,6 +24,7 @@ from support.odd_anthropic import (
     thought,
     write,
 )
+from support.servers import Answer
 
 from continuation.types import Outcome
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google import genai
 from google.genai import types
-from support.canned import Answer, Asked, Canned, Rule
+from support.servers import Answer, Asked, Canned, Rule
 
 import continuation
 from continuation import Policy, Report

@@ -10,8 +10,8 @@ from typing import Any
 
 import openai
 import pytest
-from support.canned import Answer, Asked, Canned, Rule
 from support.sdks.chat import playing, whole
+from support.servers import Answer, Asked, Canned, Rule
 
 import continuation
 from continuation import Policy, Report

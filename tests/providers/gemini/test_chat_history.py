@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from google import genai
 from google.genai import types
-from support.canned import Answer, Asked, Canned
 from support.drive_gemini import FAST, NEW, Chunk, chunk, text
+from support.servers import Answer, Asked, Canned
 
 import continuation
 

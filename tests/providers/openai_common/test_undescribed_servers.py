@@ -11,9 +11,8 @@ import openai
 import pytest
 from google import genai
 from google.genai import types
-from support.canned import Answer, Asked, Canned
-from support.local import Handler, Local
 from support.sdks.turn import FAST
+from support.servers import Answer, Asked, Canned, Handler, Local
 
 import continuation
 from continuation import Policy

@@ -1,0 +1,80 @@
+"""Sends a broken history through each SDK, wrapped, and tells what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from continuation import Event, Policy, Report
+from continuation.simulator import Simulator
+from support.notation import write
+from support.sdks import chat, gemini, messages, responses
+from support.sdks.turn import FAST, Turn, body_of, play
+
+DIALECTS = ("anthropic", "openai-chat", "openai-responses", "gemini")
+MODELS = {
+    "anthropic": "claude-opus-5",
+    "openai-chat": "gpt-4o",
+    "openai-responses": "gpt-5.4",
+    "gemini": "gemini-3.1-pro",
+}
+TOOLS: Mapping[str, Any] = {"tools": [{"name": "tool", "input_schema": {"type": "object"}}]}
+_TURNS: Mapping[str, type[Turn]] = {
+    "anthropic": messages.Ran,
+    "openai-chat": chat.Ran,
+    "openai-responses": responses.Ran,
+    "gemini": gemini.Ran,
+}
+
+
+@dataclass
+class Ran:
+    """One turn as its caller saw it, and what the server saw of it."""
+
+    turn: Turn
+    statuses: list[int]
+    sent: list[dict[str, Any]]
+
+    @property
+    def text(self) -> str:
+        return self.turn.text if self.error is None else ""
+
+    @property
+    def error(self) -> Exception | None:
+        return self.turn.error
+
+    @property
+    def told(self) -> Report:
+        return self.turn.told
+
+    @property
+    def events(self) -> list[Event]:
+        return self.turn.events
+
+
+def history(dialect: str, line: str) -> dict[str, Any]:
+    """Write a history in the notation of the vectors; `_` stands for a space."""
+    return {**write(dialect, line), **(TOOLS if dialect == "anthropic" else {})}
+
+
+def send(
+    sim: Simulator,
+    dialect: str,
+    body: dict[str, Any],
+    *,
+    policy: Policy = FAST,
+    limit: int = 1000,
+    model: str = "",
+    asynchronous: bool = False,
+) -> Ran:
+    """Send a history and tell what came back."""
+    before = len(sim.posts)
+    asked: dict[str, Any] = {"model": model or MODELS[dialect], **body}
+    if dialect == "gemini":
+        asked["config"] = {"max_output_tokens": limit}
+    else:
+        asked["max_output_tokens" if dialect == "openai-responses" else "max_tokens"] = limit
+    turn = play(_TURNS[dialect](), "async" if asynchronous else "sync", sim, asked, policy)
+    posts = sim.posts[before:]
+    return Ran(turn, [post.status for post in posts], [body_of(post) for post in posts])
