@@ -72,6 +72,10 @@ class Ran(Turn):
         return [call.function.arguments for call in self.message.tool_calls or []]
 
     @property
+    def says_cut(self) -> bool:
+        return self.finish in {"length", "model_context_window_exceeded"}
+
+    @property
     def tool_calls(self) -> list[tuple[str, Any]]:
         made = [call.function for call in self.message.tool_calls or []]
         return [(function.name, json.loads(function.arguments)) for function in made]

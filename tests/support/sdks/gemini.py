@@ -79,6 +79,11 @@ class Ran(Turn):
         return [part.function_call for part in self.parts if part.function_call]
 
     @property
+    def says_cut(self) -> bool:
+        assert len(self.reasons) == 1, "an answer ends once"
+        return self.reasons != ["STOP"]
+
+    @property
     def tool_calls(self) -> list[tuple[str, Any]]:
         return [(call.name or "", call.args) for call in self.calls]
 

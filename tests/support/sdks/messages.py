@@ -43,6 +43,10 @@ class Ran(Turn):
         return "".join(block.text for block in self.said.content if block.type == "text")
 
     @property
+    def says_cut(self) -> bool:
+        return self.said.stop_reason in {"max_tokens", "model_context_window_exceeded"}
+
+    @property
     def tool_calls(self) -> list[tuple[str, Any]]:
         return [(b.name, b.input) for b in self.said.content if b.type == "tool_use"]
 

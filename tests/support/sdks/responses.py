@@ -69,6 +69,10 @@ class Ran(Turn):
         return str(self.said.output_text)
 
     @property
+    def says_cut(self) -> bool:
+        return str(self.said.status) == "incomplete"
+
+    @property
     def tool_calls(self) -> list[tuple[str, Any]]:
         made = [item for item in self.said.output if item.type == "function_call"]
         return [(call.name, json.loads(call.arguments)) for call in made]

@@ -78,6 +78,11 @@ class Turn(ABC):
 
     @property
     @abstractmethod
+    def says_cut(self) -> bool:
+        """Whether the answer says of itself that it was cut."""
+
+    @property
+    @abstractmethod
     def tool_calls(self) -> list[tuple[str, Any]]:
         """The name and the arguments of each call, as a program would read them."""
 
