@@ -1,0 +1,264 @@
+"""What each rule of the seam is worth: the figures with the rule switched off.
+
+    python tests/benchmarks/seams.py --ablate [--cases 3000] [--seed 7]
+
+Every rule is a function, a pattern or a weight that is replaced by its neutral value. The cases
+are those of the figures and the harder ones (`make_hard_cases`), for `--seed` and the next two.
+A rule that says nothing about a case cannot change it: one pass notes which rules speak about
+which case, and only those are joined again.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from seam_cases import Case, make_cases, make_hard_cases
+
+from continuation.seams.seam import join
+
+_NEVER = re.compile(r"(?!)")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule: where it stands, and what it says when it is switched off."""
+
+    name: str
+    place: str
+    neutral: Any
+    attribute: str = ""
+
+    @property
+    def owner(self) -> Any:
+        """The module, class or table that holds the rule."""
+        module, _, inner = self.place.partition(":")
+        found = import_module(f"continuation.seams.{module}")
+        return getattr(found, inner) if inner else found
+
+
+def _rules() -> list[Rule]:
+    listed: list[tuple[str, str, str, Any]] = [
+        # the judge's findings, in its order
+        ("says it is complete", "judge", "only_says_complete", False),
+        ("all said again, nothing new", "judge:Judge", "restarted", False),
+        ("stays in a run", "judge:Judge", "_stays_in_run", False),
+        ("anchor", "judge:Judge", "_anchored", None),
+        ("echo", "judge:Judge", "_echo", None),
+        ("echo: head goes round", "judge", "goes_round_early", False),
+        ("echo without the last space", "judge:Judge", "_echo_without_space", None),
+        ("echo in quotes, after an ellipsis", "judge:Judge", "_decorated", None),
+        ("echo behind white space", "judge:Judge", "_behind_space", None),
+        ("syntax proves a line twice", "judge:Judge", "_proven", None),
+        ("- a row's first bar", "blocks", "_row_again", 0),
+        ("- a line that cannot follow itself", "blocks", "_cannot_follow_itself", False),
+        ("fence again", "judge:Judge", "_refenced", None),
+        ("- around a whole document", "blocks", "_wraps_document", False),
+        ("- bare, goes on as code", "blocks", "_goes_on_as_code", False),
+        ("- bare, looks fenced", "blocks", "_looks_fenced", False),
+        ("- bare, the next one closes", "blocks", "_next_fence_closes", False),
+        ("- bare, is a sentence", "blocks", "_is_sentence", False),
+        ("block again", "judge:Judge", "_headed", None),
+        ("- CSV header", "blocks", "_csv_header", 0),
+        ("- table header", "blocks", "_table_header", 0),
+        ("- lines just above", "blocks", "_block_above", 0),
+        ("- newline after it", "judge", "_new_line_after_header", ""),
+        ("line again behind an opening", "judge:Judge", "_line_again", None),
+        ("- indentation of its own", "judge:Judge", "_indents_again", False),
+        ("preamble", "judge:Judge", "_prefaced", None),
+        ("long replay", "judge:Judge", "replays", None),
+        # the preamble's points
+        ("preamble: like the text", "preamble", "_is_like_the_text", False),
+        ("preamble: unknown wording", "preamble", "_may_be_unknown", False),
+        ("preamble: fits ill", "preamble", "_fits_ill", 0.0),
+        ("- in a line", "preamble", "_fits_ill_in_line", 0.0),
+        ("- completes a name", "preamble", "_completes_name", False),
+        ("- broken sentence", "preamble", "_broken_sentence", False),
+        ("- foreign to the form", "preamble", "_foreign_to", 0.0),
+        ("preamble: stands apart", "preamble", "_stands_apart", 0.0),
+        ("preamble: speaks of going on", "preamble", "_speaks_of_going_on", 0.0),
+        ("- agreeing", "preamble", "AGREEING", _NEVER),
+        ("- of itself", "preamble", "OF_ITSELF", _NEVER),
+        ("preamble: rest goes on", "preamble", "_goes_on", 0.0),
+        ("preamble: rest repeats", "judge", "bonus", 0.0),
+        # white space
+        ("white space: superfluous", "judge", "superfluous", 0),
+        ("- joins a known word", "whitespace", "_joins_to_known_word", False),
+        ("- indents twice", "whitespace", "_indents_twice", False),
+        ("- never doubles spaces", "whitespace", "_never_doubles_spaces", False),
+        ("white space: newline wanted", "judge", "wanted", ""),
+        ("- before a row", "whitespace", "_starts_new_row", False),
+        ("- before an item", "whitespace", "_starts_next_item", False),
+        ("- before a closing fence", "whitespace", "_closes_fence", False),
+        ("- before a record", "whitespace", "_starts_next_record", False),
+        # the evidence
+        ("evidence: begins again", "evidence", "_begins_again", False),
+        ("evidence: trite", "evidence", "_is_trite", False),
+        ("evidence: is a run", "evidence", "is_run", False),
+        ("evidence: goes round", "evidence", "goes_round", False),
+        ("evidence: a word retyped", "evidence", "_retyped", False),
+        ("evidence: little text", "evidence", "_odds_in_little", -99.0),
+    ]
+    rules = [Rule(name, place, neutral, attribute) for name, place, attribute, neutral in listed]
+    for table in ("_INSIDE", "_AFTER"):
+        weights: dict[str, float] = getattr(import_module("continuation.seams.evidence"), table)
+        for name in weights:
+            if name != "const":
+                title = f"weight {table.strip('_').lower()}: {name}"
+                rules.append(Rule(title, f"evidence:{table}", 0.0, name))
+    return rules
+
+
+def _get(rule: Rule) -> Any:
+    owner = rule.owner
+    return owner[rule.attribute] if isinstance(owner, dict) else getattr(owner, rule.attribute)
+
+
+def _set(rule: Rule, value: Any) -> None:
+    owner = rule.owner
+    if isinstance(owner, dict):
+        owner[rule.attribute] = value
+    else:
+        setattr(owner, rule.attribute, value)
+
+
+@contextmanager
+def _replaced(rules: list[Rule], stand_in: Callable[[Rule, Any], Any]) -> Iterator[None]:
+    shipped = [_get(rule) for rule in rules]
+    for rule, value in zip(rules, shipped, strict=True):
+        _set(rule, stand_in(rule, value))
+    try:
+        yield
+    finally:
+        for rule, value in zip(rules, shipped, strict=True):
+            _set(rule, value)
+
+
+def _off(rule: Rule, value: Any) -> Any:
+    """What stands in for a rule: the pattern or weight itself, or a function that says it."""
+    return (lambda *_, **__: rule.neutral) if callable(value) else rule.neutral
+
+
+def _listening(spoke: set[str]) -> Callable[[Rule, Any], Any]:
+    """A stand-in that says what the rule says and notes when that is not neutral."""
+
+    def stand_in(rule: Rule, value: Any) -> Any:
+        if not callable(value):
+            return value
+
+        def listen(*given: Any, **named: Any) -> Any:
+            said = value(*given, **named)
+            if said != rule.neutral:
+                spoke.add(rule.name)
+            return said
+
+        return listen
+
+    return stand_in
+
+
+_FEATURES = Rule("features", "evidence", None, "features")
+
+
+def _measuring(spoke: set[str]) -> Callable[[Rule, Any], Any]:
+    """The same for the weights: one speaks where its feature is not nought."""
+
+    def stand_in(_: Rule, value: Any) -> Any:
+        def measure(before: str, head: str, size: int) -> dict[str, float]:
+            measured: dict[str, float] = value(before, head, size)
+            table = "after" if before.endswith("\n") else "inside"
+            spoke.update(f"weight {table}: {name}" for name, found in measured.items() if found)
+            return measured
+
+        return measure
+
+    return stand_in
+
+
+def _joined(case: Case) -> str:
+    return join(case.before, case.after, anchor=case.anchor)[0]
+
+
+@dataclass
+class Worth:
+    """What changed without a rule, by manner: cases, and characters lost and doubled."""
+
+    exact: int = 0
+    lost: int = 0
+    doubled: int = 0
+
+
+def ablate(count: int, seed: int, difference: Callable[[str, str], tuple[int, int]]) -> None:
+    """Print a table: for each rule, what its absence costs (and what it gains)."""
+    rules = _rules()
+    tables: dict[str, dict[str, Worth]] = {rule.name: defaultdict(Worth) for rule in rules}
+    total: dict[str, int] = defaultdict(int)
+    wrong = lost = characters = 0
+    for each in (seed, seed + 1, seed + 2):
+        cases = make_cases(count, each) + make_hard_cases(count // 3, each)
+        cases = [case for case in cases if not case.lossy]
+        shipped: list[str] = []
+        spoke: list[set[str]] = []
+        for case in cases:
+            noted: set[str] = set()
+            with _replaced(rules, _listening(noted)), _replaced([_FEATURES], _measuring(noted)):
+                shipped.append(_joined(case))
+            spoke.append(noted)
+            total[case.manner] += 1
+            wrong += shipped[-1] != case.whole
+            lost += difference(case.whole, shipped[-1])[0]
+            characters += len(case.whole)
+        for rule in rules:
+            pattern = isinstance(rule.neutral, re.Pattern)
+            touched = [
+                (case, was)
+                for case, was, names in zip(cases, shipped, spoke, strict=True)
+                if rule.name in names or pattern
+            ]
+            with _replaced([rule], _off):
+                for case, was in touched:
+                    if (now := _joined(case)) != was:
+                        _count(tables[rule.name][case.manner], case.whole, was, now, difference)
+        print(f"seed {each}: {len(cases)} cases", file=sys.stderr)
+    cases_in_all = sum(total.values())
+    print(
+        f"{cases_in_all} cases, {wrong} not exact, {lost / characters * 1e5:.3f} lost per 100,000"
+    )
+    _print(rules, tables, total, characters)
+
+
+def _count(
+    worth: Worth,
+    whole: str,
+    was: str,
+    now: str,
+    difference: Callable[[str, str], tuple[int, int]],
+) -> None:
+    before, after = difference(whole, was), difference(whole, now)
+    worth.exact += (now == whole) - (was == whole)
+    worth.lost += after[0] - before[0]
+    worth.doubled += after[1] - before[1]
+
+
+def _print(
+    rules: list[Rule], tables: dict[str, dict[str, Worth]], total: dict[str, int], characters: int
+) -> None:
+    cases = sum(total.values())
+    print(f"{'without':40}{'exact %':>9}{'lost':>8}{'doubled':>9}  worst manners (exact %)")
+    for rule in rules:
+        table = tables[rule.name]
+        exact = sum(worth.exact for worth in table.values()) / cases * 100
+        lost = sum(worth.lost for worth in table.values()) / characters * 1e5
+        doubled = sum(worth.doubled for worth in table.values()) / characters * 1e5
+        shares = sorted(
+            (worth.exact * 100 / total[manner], manner) for manner, worth in table.items()
+        )
+        named = shares[:2] + [share for share in shares[2:] if share[0] > 0][-1:]
+        worst = ", ".join(f"{manner} {share:+.2f}" for share, manner in named if share)
+        print(f"{rule.name:40}{exact:>+9.3f}{lost:>+8.3f}{doubled:>+9.2f}  {worst}")
