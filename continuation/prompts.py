@@ -1,4 +1,4 @@
-"""The few sentences we say to a model: go on from here, and this call was cut."""
+"""What we write to a model ourselves: the recovery prompt, and the notes on a truncated call."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ def recovery_prompt(
 
 def looks_like_recovery_prompt(text: str) -> bool:
     """Whether `text` is a recovery prompt in our own wording, whatever its cause and anchor."""
-    said = text.lstrip()
-    return said.startswith(tuple(_LEADS.values())) and _MANNERS in said
+    prompt = text.lstrip()
+    return prompt.startswith(tuple(_LEADS.values())) and _MANNERS in prompt
 
 
 def cut_call_note(name: str, received: int) -> str:
-    """What stands in the answer for a call that was cut and not run.
+    """The text that stands in the answer for a call that was cut and not run.
 
     `received` counts the characters of its arguments that arrived.
     """
@@ -139,7 +139,7 @@ def _fill(template: str, values: dict[str, str]) -> str:
 
 
 def _state(before: str) -> str:
-    """A sentence about what is open where `before` stopped, or nothing."""
+    """A sentence about what is open where `before` stopped, or an empty string."""
     cut = Cut(before)
     if cut.fence is not None:
         language = cut.fence.info.split()[0] if cut.fence.info else ""

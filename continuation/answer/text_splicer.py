@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from continuation.answer.blocks import Block
 from continuation.answer.client_stream import ClientStream, merge_deltas, text_of
-from continuation.seams.follow import Follow
-from continuation.seams.seam import Seam, Verdict
+from continuation.seams.seam import Follow, Seam, Verdict
 from continuation.types import Json, Mode, Resume
 from continuation.wire.json_values import as_text
 

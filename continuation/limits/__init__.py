@@ -1,11 +1,11 @@
-"""What a model may write: its ceiling, its window and manners, from a table or learned on the way.
+"""What a model may write: its ceiling, its window and its abilities, from a table or learned.
 
 `models.toml` beside this file is the table. One row is one family: a glob over the *normalised*
 model id and what holds for every model it matches. Providers, clouds, gateways and local servers
 spell one model in many ways; `find` undoes the spelling, then the most specific row wins, which is
 the one with the longest literal prefix. A model without a row gets no guess here: its dialect has a
 generous default, and the provider corrects it, since a limit that is too large is refused by a free
-error that names the right one (`Learned` keeps that lesson).
+error that names the right one (`Learned` keeps it).
 """
 
 from __future__ import annotations
@@ -39,31 +39,32 @@ __all__ = [
 ]
 
 DEFAULT_CEILING: Final = 64_000
-"""The ceiling assumed for a model that nobody told us about, in tokens."""
+"""The ceiling assumed for an unknown model, in tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelLimits:
-    """What is known of one model; the defaults are what we assume of a stranger."""
+    """What is known of one model; the defaults are what is assumed of an unknown one."""
 
     ceiling: int
     """Largest output limit the provider accepts, in tokens."""
     window: int | None = None
     """Context window in tokens, prompt and answer together; None where it is not known."""
     prefill: bool = False
-    """A trailing assistant message is continued (in the vendor's own form) when thinking is off."""
+    """Whether a trailing assistant message is continued (in the vendor's form), thinking off."""
     thinking: str = "none"
-    """"none", "manual" (off unless asked for), "adaptive" (can be off), "always" (cannot)."""
+    """When it thinks: "none", "manual" (if asked), "adaptive" (can be off), "always" (cannot)."""
     binding: bool = False
-    """Thinking blocks are bound to the messages before them and refused after another history."""
+    """Whether a thinking block is refused when the messages before it have changed."""
     window_shared: bool = False
-    """A request is refused when prompt + output limit exceed the window, so clamp the limit."""
+    """Whether prompt and limit must fit the window together; if so, the limit is clamped."""
     source: str = "default"
-    """Where the row comes from, in a word or two."""
+    """Where the numbers come from, in a word or two."""
     date: str | None = None
     """When that source was read or published, as YYYY-MM-DD."""
 
 
+@lru_cache(maxsize=1024)
 def find(model: str) -> ModelLimits | None:
     """Return the table's row for a model id in any usual spelling, or None when there is none.
 
@@ -71,7 +72,8 @@ def find(model: str) -> ModelLimits | None:
     prefixes ("us.anthropic.") and suffixes ("-v1:0", "@20250514"), gateway tags (":free"), dates,
     "-latest", and Claude's minors and word orders ("claude-4.5-opus" is "claude-opus-4-5").
     """
-    return _find(model)
+    row = pick(table(), model)
+    return row.limits if row else None
 
 
 def clamp(ceiling: int, window: int | None, prompt: int | None, *, margin: int, floor: int) -> int:
@@ -155,9 +157,11 @@ class Row:
     """One line of models.toml: a glob over normalised ids and what holds for what it matches."""
 
     match: str
+    """The glob."""
     prefix: str
     """What is literal in the glob before its first wildcard."""
     limits: ModelLimits
+    """What holds for what it matches."""
 
     @property
     def rank(self) -> tuple[int, bool, int]:
@@ -174,7 +178,11 @@ def parse(text: str) -> tuple[Row, ...]:
     """Read a table in the form of models.toml; the most specific row comes first."""
     import tomllib  # not needed by a program whose answers are never cut
 
-    rows = (_row(entry) for entry in tomllib.loads(text)["model"])
+    rows = list[Row]()
+    for entry in tomllib.loads(text)["model"]:
+        match: str = entry["match"]
+        limits = ModelLimits(**{name: entry[name] for name in _FIELDS if name in entry})
+        rows.append(Row(match, re.split(r"[*?\[]", match, maxsplit=1)[0], limits))
     return tuple(sorted(rows, key=lambda row: row.rank, reverse=True))
 
 
@@ -190,23 +198,11 @@ def pick(rows: Iterable[Row], model: str) -> Row | None:
     return next((row for row in rows if any(row.covers(name) for name in names)), None)
 
 
-@lru_cache(maxsize=1024)
-def _find(model: str) -> ModelLimits | None:
-    row = pick(table(), model)
-    return row.limits if row else None
-
-
-def _row(entry: dict[str, Any]) -> Row:
-    match: str = entry["match"]
-    limits = ModelLimits(**{name: entry[name] for name in _FIELDS if name in entry})
-    return Row(match, re.split(r"[*?\[]", match, maxsplit=1)[0], limits)
-
-
 # -- what a client learned -----------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class _Lesson:
+class _Facts:
     ceiling: int | None = None
     raised: int | None = None
     no_prefill: bool = False
@@ -214,11 +210,7 @@ class _Lesson:
 
 
 KEPT: Final = ("ceiling", "raised", "no_prefill")
-"""The facts that `Learned` tells and takes back; that a provider was asked is none."""
-
-
-def _facts(lesson: _Lesson) -> dict[str, Any]:
-    return {name: value for name in KEPT if (value := getattr(lesson, name))}
+"""The facts that are worth a file; that a provider was asked is not."""
 
 
 class Learned:
@@ -232,7 +224,7 @@ class Learned:
     def __init__(self, capacity: int = 4096) -> None:
         self._capacity = capacity
         self._lock = threading.Lock()
-        self._lessons: OrderedDict[Hashable, _Lesson] = OrderedDict()
+        self._known: OrderedDict[Hashable, _Facts] = OrderedDict()
         self.salt = os.urandom(16)
         self.on_news: Callable[[], None] | None = None
         """Called, outside the lock, when a fact has changed."""
@@ -243,16 +235,16 @@ class Learned:
             return self._read(key).ceiling
 
     def learn_ceiling(self, key: Hashable, n: int) -> None:
-        """Keep a ceiling in tokens; the newest lesson counts, a number below 1 teaches nothing."""
+        """Keep a ceiling in tokens; the newest counts, and a number below 1 is ignored."""
         if n > 0:
             self._set(key, "ceiling", n)
 
     def get_raised(self, key: Hashable) -> int | None:
         """Return the raised limit to start from, never above a ceiling learned since."""
         with self._lock:
-            lesson = self._read(key)
-            known = [n for n in (lesson.raised, lesson.ceiling) if n is not None]
-            return min(known) if lesson.raised is not None else None
+            known = self._read(key)
+            limits = [n for n in (known.raised, known.ceiling) if n is not None]
+            return min(limits) if known.raised is not None else None
 
     def remember_raised(self, key: Hashable, n: int) -> None:
         """Keep the limit in tokens that an escalation needed."""
@@ -269,14 +261,14 @@ class Learned:
             return self._read(key).no_prefill
 
     def refuse_prefill(self, key: Hashable) -> None:
-        """Keep the lesson that a trailing assistant message is refused."""
+        """Keep that a trailing assistant message is refused."""
         self._set(key, "no_prefill", True)
 
     def ask_once(self, key: Hashable) -> bool:
         """Return True to exactly one caller per key: the one who asks the models endpoint."""
         with self._lock:
-            lesson = self._write(key)
-            first, lesson.asked = not lesson.asked, True
+            known = self._write(key)
+            first, known.asked = not known.asked, True
             return first
 
     def digest(self, credential: str | None) -> str:
@@ -286,34 +278,37 @@ class Learned:
     def facts(self) -> dict[Hashable, dict[str, Any]]:
         """Return what is worth keeping, by key, the longest unused first."""
         with self._lock:
-            told = ((key, _facts(lesson)) for key, lesson in self._lessons.items())
-            return {key: facts for key, facts in told if facts}
+            found = {
+                key: {name: value for name in KEPT if (value := getattr(known, name))}
+                for key, known in self._known.items()
+            }
+        return {key: facts for key, facts in found.items() if facts}
 
     def restore(self, key: Hashable, facts: Mapping[str, Any]) -> None:
-        """Take in what `facts` told before."""
+        """Take in what `facts` returned before."""
         with self._lock:
-            lesson = self._write(key)
+            known = self._write(key)
             for name in KEPT:
-                setattr(lesson, name, facts.get(name, getattr(lesson, name)))
+                setattr(known, name, facts.get(name, getattr(known, name)))
 
     def _set(self, key: Hashable, name: str, value: object) -> None:
-        """Keep a fact, and tell who wants to know, if it is news."""
+        """Keep a fact, and call `on_news` when it has changed."""
         with self._lock:
-            lesson = self._write(key)
-            news = getattr(lesson, name) != value
-            setattr(lesson, name, value)
+            known = self._write(key)
+            news = getattr(known, name) != value
+            setattr(known, name, value)
         if news and self.on_news is not None:
             self.on_news()
 
-    def _read(self, key: Hashable) -> _Lesson:
-        if key not in self._lessons:
-            return _Lesson()
-        self._lessons.move_to_end(key)
-        return self._lessons[key]
+    def _read(self, key: Hashable) -> _Facts:
+        if key not in self._known:
+            return _Facts()
+        self._known.move_to_end(key)
+        return self._known[key]
 
-    def _write(self, key: Hashable) -> _Lesson:
-        lesson = self._lessons.setdefault(key, _Lesson())
-        self._lessons.move_to_end(key)
-        if len(self._lessons) > self._capacity:
-            self._lessons.popitem(last=False)
-        return lesson
+    def _write(self, key: Hashable) -> _Facts:
+        known = self._known.setdefault(key, _Facts())
+        self._known.move_to_end(key)
+        if len(self._known) > self._capacity:
+            self._known.popitem(last=False)
+        return known

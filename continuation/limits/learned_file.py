@@ -1,7 +1,7 @@
 """A small file that keeps what a client learned of limits from one process to the next.
 
 Off unless `learned_file` names one. It holds numbers by upstream, model and a salted digest of the
-credential. A file that is not ours, or not whole, is left alone with a warning.
+credential. A file that is not ours, or not whole, is left as it is, with a warning.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import os
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -28,6 +28,7 @@ _LARGEST = 2_000_000
 """Bytes; `MOST` lessons with the longest names are less."""
 _MARK = "continuation-learned"
 _FORM = 1
+_NAMES = ("upstream", "credential", "model")
 
 Key: TypeAlias = "tuple[str, str, str]"
 """Upstream, digest of the credential, model."""
@@ -37,11 +38,13 @@ class Kept(NamedTuple):
     """What a file holds."""
 
     salt: bytes
+    """What the digests of credentials are made with."""
     lessons: dict[Key, dict[str, Any]]
+    """The facts, by key, the longest unused first."""
 
 
 class Memory:
-    """Lets a `Learned` begin with what the file says, and keeps its news there."""
+    """Lets a `Learned` begin with what the file holds, and keeps its news there."""
 
     def __init__(self, path: Path, learned: Learned) -> None:
         self._path = path
@@ -52,7 +55,11 @@ class Memory:
     def attach(self) -> None:
         """Read the file, make it if there is none, and write to it from now on. Never raises."""
         try:
-            kept = self._open()
+            if not self._path.exists():
+                # Made whole and at once, so that all who start together agree on its salt.
+                with contextlib.suppress(FileExistsError):
+                    _write(self._path, Kept(self._learned.salt, {}), new=True)
+            kept = read(self._path)
         except (OSError, ValueError) as error:
             self._give_up(error)
             return
@@ -61,35 +68,25 @@ class Memory:
             self._learned.restore(key, facts)
         self._learned.on_news = self._save
 
-    def _open(self) -> Kept:
-        """Read the file; a new one is made whole and at once, so that all agree on its salt."""
-        try:
-            return read(self._path)
-        except FileNotFoundError:
-            with contextlib.suppress(FileExistsError):
-                _write(self._path, Kept(self._learned.salt, {}), new=True)
-            return read(self._path)
-
     def _save(self) -> None:
+        """Put what we know over what others have written since."""
         with self._lock:
             if not self._usable:
                 return
             try:
-                self._merge()
+                found = read(self._path)
+                if found.salt != self._learned.salt:
+                    self._give_up(ValueError("it was made anew by somebody else"))
+                    return
+                known = cast("dict[Key, dict[str, Any]]", self._learned.facts())
+                ours = {
+                    key: facts for key, facts in known.items() if max(map(len, key)) <= _LONGEST
+                }
+                others = {key: kept for key, kept in found.lessons.items() if key not in ours}
+                together = [*others.items(), *ours.items()][-MOST:]
+                _write(self._path, Kept(found.salt, dict(together)), new=False)
             except (OSError, ValueError) as error:
                 self._give_up(error)
-
-    def _merge(self) -> None:
-        """Put what we know over what others have written since."""
-        found = read(self._path)
-        if found.salt != self._learned.salt:
-            message = "it was made anew by somebody else"
-            raise ValueError(message)
-        known = cast("dict[Key, dict[str, Any]]", self._learned.facts())
-        ours = {key: facts for key, facts in known.items() if max(map(len, key)) <= _LONGEST}
-        others = {key: facts for key, facts in found.lessons.items() if key not in ours}
-        together = [*others.items(), *ours.items()][-MOST:]
-        _write(self._path, Kept(found.salt, dict(together)), new=False)
 
     def _give_up(self, error: Exception) -> None:
         self._usable = False
@@ -106,27 +103,22 @@ def read(path: Path) -> Kept:
         document: Any = json.loads(path.read_bytes())
         if document[_MARK] != _FORM:
             raise ValueError
-        salt = bytes.fromhex(document["salt"])
-        return Kept(salt, dict(_lessons(document["lessons"])))
+        salt, listed = bytes.fromhex(document["salt"]), document["lessons"][-MOST:]
     except (ValueError, LookupError, TypeError) as error:
         message = "it is damaged, or no file of ours; delete it to begin anew"
         raise ValueError(message) from error
-
-
-def _lessons(listed: Any) -> Iterator[tuple[Key, dict[str, Any]]]:
-    """Yield what is sound among the lessons; the rest is passed over."""
-    for item in listed[-MOST:]:
+    lessons: dict[Key, dict[str, Any]] = {}
+    for item in listed:
+        # What is not sound among the lessons is passed over.
         with contextlib.suppress(ValueError, LookupError, TypeError):
             upstream, credential, model = (str(item[name])[:_LONGEST] for name in _NAMES)
-            facts = {name: item[name] for name in KEPT if _sound(name, item.get(name))}
+            facts = {name: item[name] for name in KEPT if _is_sound(name, item.get(name))}
             if facts:
-                yield (upstream, credential, model), facts
+                lessons[upstream, credential, model] = facts
+    return Kept(salt, lessons)
 
 
-_NAMES = ("upstream", "credential", "model")
-
-
-def _sound(name: str, value: object) -> bool:
+def _is_sound(name: str, value: object) -> bool:
     if name == "no_prefill":
         return value is True
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 10_000_000

@@ -1,4 +1,4 @@
-"""How many tokens a text is, when the provider did not say: never exact, a little high, never late.
+"""How many tokens a text is, where the provider did not count it: an estimate, a little high.
 
 With tiktoken's vocabulary on disk the text is encoded; without it, it is estimated from the kinds
 of its characters. Nothing here touches the network: tiktoken fetches a missing or damaged file
@@ -35,7 +35,7 @@ _SLICE: Final = 16_384
 _SLICES: Final = 16
 
 _URL: Final = "https://openaipublic.blob.core.windows.net/encodings/{}.tiktoken"
-# Name and SHA-256 as tiktoken checks them (tiktoken_ext/openai_public.py); our favourite first.
+# Name and SHA-256 as tiktoken checks them (tiktoken_ext/openai_public.py).
 _VOCABULARIES: Final = {
     "o200k_base": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
     "cl100k_base": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
@@ -120,34 +120,23 @@ def _vocabulary_for(name: str) -> tiktoken.Encoding | None:
 
 @cache
 def _load(name: str) -> tiktoken.Encoding | None:
-    """Load a vocabulary that is whole and on disk; None when there is none, for this process."""
+    """Load a vocabulary that is whole and on disk; None when there is none, for this process.
+
+    Whether tiktoken would find it is told by its own rules (tiktoken/load.py). The file is named by
+    the SHA-1 of its address. An empty folder name turns its cache off, and a file with the wrong
+    digest is deleted and fetched again: both would mean a download.
+    """
     try:
-        if not _on_disk(name):
+        import tempfile  # it brings much along, and most programs never get here
+
+        folders = [os.environ.get(name) for name in ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR")]
+        standard = str(Path(tempfile.gettempdir(), "data-gym-cache"))
+        folder = next((set_to for set_to in folders if set_to is not None), standard)
+        path = Path(folder, hashlib.sha1(_URL.format(name).encode()).hexdigest())
+        if not folder or hashlib.sha256(path.read_bytes()).hexdigest() != _VOCABULARIES[name]:
             return None
-        import tiktoken  # 20 ms or more, and most programs never get here
+        import tiktoken  # the same, 20 ms or more
 
         return tiktoken.get_encoding(name)
     except Exception:  # an estimate is always at hand, so no failure in here is worth an error
         return None
-
-
-def _on_disk(name: str) -> bool:
-    """Tell whether tiktoken would find the file in its cache, by its own rules (tiktoken/load.py).
-
-    The file is named by the SHA-1 of its address. An empty folder name turns the cache off, and a
-    file with the wrong digest is deleted and fetched again; both would mean a download.
-    """
-    folder = _cache_folder()
-    if not folder:
-        return False
-    path = Path(folder, hashlib.sha1(_URL.format(name).encode()).hexdigest())
-    return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == _VOCABULARIES[name]
-
-
-def _cache_folder() -> str:
-    for variable in ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR"):
-        if variable in os.environ:
-            return os.environ[variable]
-    import tempfile
-
-    return str(Path(tempfile.gettempdir(), "data-gym-cache"))

@@ -5,6 +5,7 @@ middle of a word, a sentence in a JSON document, another script), it stands apar
 follows, it mostly speaks of going on, and what follows it reads on from the cut. Each is worth
 some points; wording that is unknown to us must make up for it with the others.
 """
+# ruff: noqa: RUF001 - the letters that look like Latin ones are those of other languages
 
 from __future__ import annotations
 
@@ -14,19 +15,15 @@ from typing import Final
 
 from continuation.seams.evidence import seen_with
 from continuation.seams.state import Cut, Form, is_indentation
-from continuation.seams.words import (
-    AGREEING,
-    ANSWER,
-    COLONS,
-    COMPLETE,
-    ENDS,
-    OF_ITSELF,
-    OPENERS,
-    RESUMING,
-    STOPS,
-)
 
-__all__ = ["ENOUGH", "LONGEST", "only_says_complete", "preamble_evidence"]
+__all__ = [
+    "ENOUGH",
+    "LONGEST",
+    "could_begin_one",
+    "ends_of_openings",
+    "only_says_complete",
+    "preamble_evidence",
+]
 
 #: Points from which a paragraph counts as a preamble; no single piece of evidence reaches it.
 ENOUGH: Final = 5.5
@@ -71,12 +68,12 @@ def _has_shape(said: str, opening: str) -> bool:
     """A sentence or two, with a line or at least a colon of its own, that is no code."""
     if not 2 <= len(said) <= LONGEST or opening.count("\n") > 5 or _CODE_SIGNS.search(said):
         return False
-    apart = opening.rstrip(" \t\r").endswith("\n") or said[-1] in COLONS
+    apart = opening.rstrip(" \t\r").endswith("\n") or said[-1] in _COLONS
     if not apart or (said[0] in _MARKS and not _WRAPPED.fullmatch(said)):
         return False
     if not all(_SAID_LINE.match(line) for line in said.split("\n") if line.strip()):
         return False
-    ended = said[-1] in ENDS or bool(_WRAPPED.fullmatch(said))
+    ended = said[-1] in _ENDS or bool(_WRAPPED.fullmatch(said))
     return (ended and (len(said.split()) > 1 or len(said) <= 24)) or _is_wide(said)
 
 
@@ -112,8 +109,8 @@ def _may_be_unknown(cut: Cut, opening: str, said: str) -> bool:
     if any(said.count(left) != said.count(right) for left, right in ("()", "[]", "“”")):
         return False
     words = _is_wide(said) or len(said.split()) >= 3
-    own = bool(_BLANK_LINE.search(opening)) or (cut.inside_line and said[-1] in COLONS)
-    return words and own and said[-1] in ENDS and said.count('"') % 2 == 0
+    own = bool(_BLANK_LINE.search(opening)) or (cut.inside_line and said[-1] in _COLONS)
+    return words and own and said[-1] in _ENDS and said.count('"') % 2 == 0
 
 
 def _fits_ill(cut: Cut, opening: str, said: str) -> float:
@@ -132,15 +129,15 @@ def _fits_ill(cut: Cut, opening: str, said: str) -> float:
 
 def _fits_ill_in_line(cut: Cut, opening: str, said: str) -> float:
     spaced = cut.text[-1].isspace() or opening[0].isspace()
-    if cut.form in _NO_PROSE and not opening[0].isspace() and RESUMING.search(said):
+    if cut.form in _NO_PROSE and not opening[0].isspace() and _RESUMING.search(said):
         return 2.5
     new = seen_with(cut.near, cut.near, opening[:2]) < 1
     starts_anew = said[0].isupper() or said[0] in _MARKS
-    if cut.text[-1] in OPENERS or not starts_anew:
+    if cut.text[-1] in _OPENERS or not starts_anew:
         return float(new)
     if _completes_name(cut, opening):
         return 0.0
-    if cut.near.rstrip()[-1:] in STOPS and not (cut.near[-2:-1].isdigit() and not spaced):
+    if cut.near.rstrip()[-1:] in _STOPS and not (cut.near[-2:-1].isdigit() and not spaced):
         return 0.0 if spaced else 1.0
     return 2.0 if spaced and not new else 3.0
 
@@ -183,16 +180,16 @@ def _is_certainly_no_prose(cut: Cut) -> bool:
 
 def _stands_apart(opening: str, said: str) -> float:
     blank_line = bool(_BLANK_LINE.search(opening))
-    announces = said.rstrip("*_")[-1:] in COLONS
+    announces = said.rstrip("*_")[-1:] in _COLONS
     return 2.0 if blank_line and announces else 1.5 if blank_line or announces else 0.5
 
 
 def _speaks_of_going_on(cut: Cut, said: str) -> float:
     """Points for stems known to us; at most four. A text that goes on about going on gets fewer."""
-    found = RESUMING.search(said)
+    found = _RESUMING.search(said)
     points = 0.0 if found is None else 1.0 if found[0].lower() in cut.near.lower() else 2.0
-    points += 0.5 if AGREEING.match(said) else 0.0
-    return points + (1.5 if len(said) <= 160 and OF_ITSELF.search(said) else 0.0)
+    points += 0.5 if _AGREEING.match(said) else 0.0
+    return points + (1.5 if len(said) <= 160 and _OF_ITSELF.search(said) else 0.0)
 
 
 def _goes_on(cut: Cut, rest: str) -> float:
@@ -213,9 +210,106 @@ def _goes_on(cut: Cut, rest: str) -> float:
     return 1.5 if goes_on else 0.0
 
 
+def ends_of_openings(head: str) -> list[int]:
+    """Where a preamble at the start of `head` may end: after lines, or after a colon."""
+    ends = [found.end() for found in re.finditer(r"\n[ \t\r]*\n|\n", head[: LONGEST + 20])]
+    colon = re.match(r"[^\n:\uff1a]{2,160}[:\uff1a…][^\S\n]+(?=\S)", head)
+    if colon:
+        ends.append(colon.end())
+    return sorted(set(ends))[:6]
+
+
+def could_begin_one(head: str) -> bool:
+    """Whether `head` could be the start of a preamble: words begin there, or a mark before them."""
+    first = head.lstrip()[:1]
+    return bool(first) and (first.isupper() or ord(first) >= 0x590 or first in "[(*_")
+
+
 def only_says_complete(text: str) -> bool:
     """Whether a whole attempt only says that there is nothing to go on with."""
     said = text.strip()
     if not 8 <= len(said) <= 300 or "\n\n" in said or _CODE_SIGNS.search(said):
         return False
-    return bool(COMPLETE.search(said) and ANSWER.search(said)) and not said[0].islower()
+    return bool(_COMPLETE.search(said) and _ANSWER.search(said)) and not said[0].islower()
+
+
+# The stems by which models speak of going on: one piece of evidence, never proof ---------------
+
+#: What ends a sentence, what announces something, what may end words to the reader.
+_STOPS: Final = ".!?。！？"
+_COLONS: Final = ":：…"
+_ENDS: Final = ".!?…:。！？：।؟"
+#: After these a capital letter is nothing unusual.
+_OPENERS: Final = "([{\"'`*_#>/“‘«-"
+
+#: Going on, having been cut off, apologising.
+_RESUMING: Final = re.compile(
+    r"\b(?:continu|contin[uú]|resum|left off|cut off|cut short|truncat|interrupt|apolog|sorry"
+    r"|pick\w* (?:it |this |things )?(?:back )?up|rest of|the rest\b|remaind|remaining"
+    r"|carry\w* on|back to (?:it|where)|next (?:part|lines?|section|chunk)"
+    r"|previous (?:response|message|answer|output)"
+    r"|fortsetz|fortfahr|fahre\b|weiter|entschuldig|unterbr|abgebroch|abgeschnitt|restlich"
+    r"|suite\b|reprend|repren|désolé|desole|excus|interromp|poursui|coupé"
+    r"|segu(?:ir|ire|o|iamo|imos)\b|prossegu|riprend|retom|disculp|lo siento|perd[oó]n\b"
+    r"|desculp|scus[ai]|mi dispiace|interrump|cortad|resto\b|verder|vervolg|onderbr"
+    r"|forts[aä]t|fortsæt|fortset|förlåt|ursäkt|beklag|unnskyld|undskyld|resten\b"
+    r"|kontynu|przepras|dalsz|reszt|pokrač|omlouv|ospravedl|zbyt\w{1,2}\b|folytat|elnéz"
+    r"|scuze|jatk|pahoittel|anteeksi|devam\b|özür|kaldığ|kalan\b"
+    r"|lanjut|melanjut|maaf\b|sisanya|tiếp tục|tiếp theo|xin lỗi|còn lại"
+    r"|продолж|извин|прости|прерв|остальн|оборв|остат|продовж|вибач|перепрош|решт|продълж"
+    r"|συνεχ|συγγν|υπόλοιπ)"
+    r"|המשך|ממשיכ|סליחה|מתנצל|تابع|أكمل|اكمل|استكمال|عذر|آسف|أسف|بقي|انقطع"
+    r"|ادامه|متأسف|ببخشید|پوزش|जारी|क्षमा|माफ|शेष|ต่อ|ขออภัย|ขอโทษ"
+    r"|続き|続け|申し訳|すみません|失礼|中断|途切|再開|残り"
+    r"|继续|繼續|接着|接著|接上|抱歉|对不起|對不起|中斷|剩余|剩餘|截断|截斷|续写"
+    r"|계속|이어서|이어|죄송|미안|나머지|중단|끊",
+    re.IGNORECASE,
+)
+
+#: Agreeing to something, at the start.
+_AGREEING: Final = re.compile(
+    r"[\s*_(\[]*(?:sure|certainly|of course|okay|ok|alright|all right|understood|got it"
+    r"|absolutely|right|yes|yeah|no problem|no worries|thank|here(?:'s|’s| is| are)|noted"
+    r"|let me|let's|i'll|i’ll|i will|great|gladly|happy to|my "
+    r"|claro|por supuesto|aqu[ií]|vale|bien sûr|d'accord|voici|voilà|natürlich|gern|hier|klar"
+    r"|certo|ecco|certamente|конечно|хорошо|вот|понял|tabii|tamam|işte|بالطبع|حسن|إليك|बिल्कुल"
+    r"|好的|好|当然|當然|明白|了解|收到|以下|はい|承知|わかり|分かり|もちろん|では|네|알겠|물론|다음)",
+    re.IGNORECASE,
+)
+
+#: Speaking of the answer itself: hardly ever part of one.
+_OF_ITSELF: Final = re.compile(
+    r"left off|i stopped|was cut|got cut|cut off|cut short|truncated"
+    r"|previous (?:response|message|answer|output)"
+    r"|^\W*(?:continu(?:ing|ation|ed)|resuming|picking up|sorry|apologies|i apologi[sz]e"
+    r"|my apologies|lo siento|perd[oó]n|disculp|désolé|desculp|scus[ai]|mi dispiace|entschuldig"
+    r"|извин|прости)"
+    r"|^\W*(?:fortsetzung|suite\b|continuaci|continua[cç]|продолж|继续|繼續|接着|接上|続き|계속|이어)"
+    r"|申し訳|抱歉|对不起|죄송",
+    re.IGNORECASE,
+)
+
+#: Being complete, having nothing to add.
+_COMPLETE: Final = re.compile(
+    r"(?:already|fully|now|is|was|been|sent) (?:\w+ )?complete"
+    r"|nothing (?:\w+ )?(?:to|left|remain)|no (?:further|more|additional|other)"
+    r"|(?:wasn['’]t|isn['’]t|didn['’]t|was not|did not|not) (?:actually )?(?:get )?"
+    r"(?:cut|truncat|interrupt)"
+    r"|(?:already|been|is|am) (?:finished|done|ended)"
+    r"|that(?:['’]s| is| was) (?:all|everything|the (?:end|whole|complete))"
+    r"|end of (?:the )?(?:response|answer|document|file|message)"
+    r"|vollständig|abgeschlossen|nichts (?:mehr|weiter)|complet[eao]?s?\b|terminad|finalizad"
+    r"|rien (?:de plus|à ajouter)|nada más|niente (?:altro|da)|заверш|законч|полност|нечего"
+    r"|已经完|已完|完整|没有更多|沒有更多|已结束|无需|完了|完成|以上です|ありません|완료|완성|없습니다",
+    re.IGNORECASE,
+)
+
+#: The answer, in a sentence that says it is complete.
+_ANSWER: Final = re.compile(
+    r"response|answer|message|output|reply|text|code|file|document|content|explanation|list"
+    r"|article|everything|to (?:add|continue|say|write)"
+    r"|antwort|nachricht|hinzu|réponse|respuesta|mensaje|resposta|risposta|ajouter|agregar"
+    r"|añadir|aggiungere|ответ|сообщени|добав"
+    r"|回答|回复|回覆|内容|內容|答案|回應|出力|応答|답변|응답|내용",
+    re.IGNORECASE,
+)

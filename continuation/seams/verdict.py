@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
-__all__ = ["SeamKind", "Verdict"]
+__all__ = ["SURE", "Finding", "SeamKind", "Verdict"]
+
+#: Log odds of what leaves no doubt.
+SURE: Final = 12.0
 
 
 class SeamKind(StrEnum):
@@ -37,15 +41,34 @@ class SeamKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was done at one seam: counts only, never message text.
-
-    `dropped` counts characters of the later attempt that were not shown, `taken_back` characters
-    removed from the end of the earlier text, `inserted` characters we added. `confidence` runs
-    from 0 to 1.
-    """
+    """What was done at one seam: counts only, never message text."""
 
     kind: SeamKind
+    """What was found there."""
     dropped: int = 0
+    """Characters of the later attempt that were not shown."""
     taken_back: int = 0
+    """Characters removed from the end of the earlier text."""
     inserted: int = 0
+    """Characters we added between the two."""
     confidence: float = 1.0
+    """How sure the finding is, from 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the head of an attempt shows, while the seam is being decided."""
+
+    kind: SeamKind
+    drop: int = 0
+    """Characters at the start of the head to leave out."""
+    odds: float = SURE
+    """Log odds that this is right."""
+    insert: str = ""
+    """What to put in the place of what is left out."""
+    own_fence: bool = False
+    """The fence line left out wraps what has none, so the line that closes it goes as well."""
+
+    def after(self, skipped: int, kind: SeamKind) -> Finding:
+        """The same finding behind an opening of `skipped` characters."""
+        return replace(self, kind=kind, drop=self.drop + skipped)

@@ -1,0 +1,217 @@
+"""Fit the weights of the seam again: log odds that a repetition is an echo.
+
+    python scripts/fit_seams.py [--seed 1] [--texts 160] [--write]
+
+Two samples are made from the texts of `tests/benchmarks/seam_cases.py`:
+
+- echoes: a text is cut and goes on with its own end again, in every manner of the benchmark;
+- chance: a text that is cut goes on as it stands, and happens to repeat its end. All such cuts
+  at token boundaries count.
+
+The slopes are a logistic regression with a small ridge, by Newton's method, once for cuts inside
+a line and once for cuts after one. The constant is then lowered or raised until chance is taken
+for an echo at no more than `--wrong` of 100,000 cuts, since a wrong cut loses text. Both the
+shipped and the fitted weights are tried on a third sample, of another seed. `--write` puts the
+fitted ones into `continuation/seams/weights.py`; whether they serve as well is for
+`tests/benchmarks/seams.py` to say. Seed, texts and counts go into the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from math import exp, log1p
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+ROOT: Final = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "benchmarks"))
+
+from seam_cases import Maker, Text, boundaries, corpus  # noqa: E402 - found by the line above
+
+from continuation.seams import weights  # noqa: E402
+from continuation.seams.evidence import THRESHOLD, features, foregone  # noqa: E402
+from continuation.seams.judge import borders  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+TABLE: Final = ROOT / "continuation" / "seams" / "weights.py"
+#: Characters of the attempt that are looked at, and of the text that must stand before a cut.
+_HEAD, _BEFORE = 600, 600
+#: Keeps a weight finite whose feature the echoes alone have.
+_RIDGE: Final = 1.0
+
+Measured = dict[str, float]
+
+
+@dataclass
+class Sample:
+    """Repetitions that only the weights can tell apart, at cuts of one kind."""
+
+    echoes: list[Measured] = field(default_factory=list[Measured])
+    chance: list[Measured] = field(default_factory=list[Measured])
+    cuts: int = 0
+
+
+def sample(seed: int, texts: int) -> dict[str, Sample]:
+    """Make the samples of one seed: "inside" a line and "after" one."""
+    rng = random.Random(seed)
+    samples = {"inside": Sample(), "after": Sample()}
+    places = boundaries()
+    for text in rng.sample(corpus(rng), texts):
+        cuts = [at for at in places(text.body) if _BEFORE <= at < len(text.body) - 40]
+        for at in cuts:
+            found = samples["after" if text.body[at - 1] == "\n" else "inside"]
+            found.cuts += 1
+            found.chance += _by_chance(text.body[:at], text.body[at : at + _HEAD])
+        for at in rng.sample(cuts, min(40, len(cuts))):
+            found = samples["after" if text.body[at - 1] == "\n" else "inside"]
+            found.echoes += _echoes(rng, text, at)
+    return samples
+
+
+def _by_chance(before: str, head: str) -> Iterator[Measured]:
+    near = before[-64:]
+    if not any(near.endswith(head[:size]) for size in range(4, 9)):
+        return
+    for size in borders(before, head):
+        if foregone(before, head, size) is None:
+            yield features(before, head, size)
+
+
+def _echoes(rng: random.Random, text: Text, at: int) -> Iterator[Measured]:
+    before = text.body[:at]
+    for case in Maker(rng, text, at).cases():
+        if case.manner.startswith(("echo", "completes")) and "obedient" not in case.manner:
+            size = len(case.after) - (len(text.body) - at)
+            if foregone(before, case.after[:_HEAD], size) is None:
+                yield features(before, case.after[:_HEAD], size)
+
+
+# The fit ----------------------------------------------------------------------------------------
+
+
+def fit(found: Sample, names: Sequence[str], wrong: float) -> Measured:
+    """The weights of `names` for one sample; at most `wrong` of 100,000 cuts go wrong."""
+    rows = [[row[name] for name in names] for row in (*found.echoes, *found.chance)]
+    offsets = [row["short"] for row in (*found.echoes, *found.chance)]
+    labels = [1.0] * len(found.echoes) + [0.0] * len(found.chance)
+    beta = [0.0] * len(names)
+    loss = float("inf")
+    for _ in range(40):
+        gradient, hessian, now = _derivatives(rows, offsets, labels, beta)
+        beta = [old + step for old, step in zip(beta, _solved(hessian, gradient), strict=True)]
+        if abs(loss - now) < 1e-6 * now:
+            break
+        loss = now
+    fitted = {name: round(value, 3) for name, value in zip(names, beta, strict=True)}
+    scores = sorted((_odds(fitted, row) for row in found.chance), reverse=True)
+    allowed = int(found.cuts * wrong / 1e5)
+    if allowed < len(scores):
+        fitted["const"] = round(fitted["const"] + THRESHOLD - scores[allowed] - 0.001, 3)
+    return fitted
+
+
+def _derivatives(
+    rows: list[list[float]], offsets: list[float], labels: list[float], beta: list[float]
+) -> tuple[list[float], list[list[float]], float]:
+    """Gradient, Hessian and loss of the penalised likelihood at `beta`."""
+    size = len(beta)
+    gradient = [-_RIDGE * value if at else 0.0 for at, value in enumerate(beta)]
+    hessian = [[_RIDGE if i == j and i else 0.0 for j in range(size)] for i in range(size)]
+    loss = sum(_RIDGE / 2 * value * value for value in beta[1:])
+    for row, offset, label in zip(rows, offsets, labels, strict=True):
+        present = [(at, value) for at, value in enumerate(row) if value]
+        z = max(-30.0, min(30.0, offset + sum(beta[at] * value for at, value in present)))
+        likely = 1 / (1 + exp(-z))
+        loss += log1p(exp(z)) - label * z
+        spread = likely * (1 - likely)
+        for at, value in present:
+            gradient[at] += (label - likely) * value
+            line = hessian[at]
+            for other, more in present:
+                line[other] += spread * value * more
+    return gradient, hessian, loss
+
+
+def _solved(matrix: list[list[float]], vector: list[float]) -> list[float]:
+    """The solution of a symmetric positive system, by elimination."""
+    size = len(vector)
+    rows = [[*line, value] for line, value in zip(matrix, vector, strict=True)]
+    for at in range(size):
+        pivot = max(range(at, size), key=lambda line: abs(rows[line][at]))
+        rows[at], rows[pivot] = rows[pivot], rows[at]
+        for below in range(at + 1, size):
+            factor = rows[below][at] / (rows[at][at] or 1e-9)
+            if factor:
+                for column in range(at, size + 1):
+                    rows[below][column] -= factor * rows[at][column]
+    found = [0.0] * size
+    for at in reversed(range(size)):
+        known = sum(rows[at][column] * found[column] for column in range(at + 1, size))
+        found[at] = (rows[at][size] - known) / (rows[at][at] or 1e-9)
+    return found
+
+
+def _odds(table: Mapping[str, float], measured: Measured) -> float:
+    return measured["short"] + sum(weight * measured[name] for name, weight in table.items())
+
+
+# What is shown and written ----------------------------------------------------------------------
+
+
+def compare(kind: str, shipped: Measured, fitted: Measured, fresh: Sample) -> str:
+    """Say both tables side by side, and what each does on a sample it has not seen."""
+    lines = [f"cut {kind} a line", f"    {'':16}{'shipped':>9}{'fitted':>9}"]
+    lines += [f"    {name:16}{shipped[name]:>9.3f}{fitted[name]:>9.3f}" for name in shipped]
+    for title, table in (("shipped", shipped), ("fitted", fitted)):
+        seen = sum(_odds(table, row) >= THRESHOLD for row in fresh.echoes)
+        taken = sum(_odds(table, row) >= THRESHOLD for row in fresh.chance)
+        lines.append(
+            f"    {title}: {seen} of {len(fresh.echoes)} echoes seen "
+            f"({100 * seen / len(fresh.echoes):.1f} %), {taken} of {fresh.cuts:,} cuts wrong"
+        )
+    return "\n".join(lines)
+
+
+def _render(tables: Mapping[str, Measured], how: str) -> str:
+    head = '"""The weights of the seam: log odds of an echo, by feature (`evidence.features`).\n\n'
+    text = f'{head}Written by `scripts/fit_seams.py`: {how}.\n"""\n\nfrom typing import Final\n'
+    meanings = {
+        "inside": "For a cut inside a line.",
+        "after": "For a cut after a line, where the step to a line's start is nothing rare.",
+    }
+    for kind, table in tables.items():
+        rows = "".join(f'    "{name}": {value:g},\n' for name, value in table.items())
+        text += f"\n#: {meanings[kind]}\n{kind.upper()}: Final = {{\n{rows}}}\n"
+    return text
+
+
+def main() -> None:
+    """Fit, compare, and write when asked to."""
+    parser = argparse.ArgumentParser(description="Fit the weights of the seam again.")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--texts", type=int, default=160, help="texts of the sample")
+    parser.add_argument("--wrong", type=float, default=1.0, help="wrong cuts of 100,000 allowed")
+    parser.add_argument("--write", action="store_true", help="write weights.py")
+    options = parser.parse_args()
+    found, fresh = (sample(seed, options.texts) for seed in (options.seed, options.seed + 1))
+    shipped = {"inside": dict(weights.INSIDE), "after": dict(weights.AFTER)}
+    fitted = {kind: fit(found[kind], list(table), options.wrong) for kind, table in shipped.items()}
+    for kind, table in shipped.items():
+        sys.stdout.write(compare(kind, table, fitted[kind], fresh[kind]) + "\n")
+    if options.write:
+        counts = ", ".join(
+            f"{len(one.echoes)} echoes and {len(one.chance)} repetitions by chance {kind} a line"
+            for kind, one in found.items()
+        )
+        how = f"{datetime.now(UTC):%Y-%m-%d}, seed {options.seed}, {options.texts} texts,\n{counts}"
+        TABLE.write_text(_render(fitted, how), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
