@@ -5,8 +5,9 @@
 Two samples are made from the texts of `tests/benchmarks/seam_cases.py`:
 
 - echoes: a text is cut and goes on with its own end again, in every manner of the benchmark;
-- chance: a text that is cut goes on as it stands, and happens to repeat its end. All such cuts
-  at token boundaries count.
+- chance: a text that is cut goes on as it stands, and happens to repeat its end. Ordinary texts
+  hardly do, so these come from test suites, tables, style sheets and generated code; all such
+  cuts at token boundaries count.
 
 The slopes are a logistic regression with a small ridge, by Newton's method, once for cuts inside
 a line and once for cuts after one. The constant is then lowered or raised until chance is taken
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import sys
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -30,11 +32,10 @@ from typing import TYPE_CHECKING, Final
 ROOT: Final = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "benchmarks"))
 
-from seam_cases import Maker, Text, boundaries, corpus  # noqa: E402 - found by the line above
+from seam_cases import Maker, Text, boundaries, corpus, repetitive_texts  # noqa: E402 - found by the line above
 
 from continuation.seams import weights  # noqa: E402
 from continuation.seams.evidence import THRESHOLD, features, foregone  # noqa: E402
-from continuation.seams.judge import borders  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 TABLE: Final = ROOT / "continuation" / "seams" / "weights.py"
 #: Characters of the attempt that are looked at, and of the text that must stand before a cut.
 _HEAD, _BEFORE = 600, 600
+#: Characters before a cut by chance that can matter, and the longest repetition looked for.
+_WINDOW, _LONGEST = 9000, 400
 #: Keeps a weight finite whose feature the echoes alone have.
 _RIDGE: Final = 1.0
 
@@ -64,23 +67,37 @@ def sample(seed: int, texts: int) -> dict[str, Sample]:
     places = boundaries()
     for text in rng.sample(corpus(rng), texts):
         cuts = [at for at in places(text.body) if _BEFORE <= at < len(text.body) - 40]
-        for at in cuts:
-            found = samples["after" if text.body[at - 1] == "\n" else "inside"]
-            found.cuts += 1
-            found.chance += _by_chance(text.body[:at], text.body[at : at + _HEAD])
         for at in rng.sample(cuts, min(40, len(cuts))):
-            found = samples["after" if text.body[at - 1] == "\n" else "inside"]
-            found.echoes += _echoes(rng, text, at)
+            samples[_kind(text.body, at)].echoes += _echoes(rng, text, at)
+    for text in repetitive_texts(rng, 3 * texts):
+        cuts = [at for at in places(text.body) if _BEFORE <= at < len(text.body) - 40]
+        for at in cuts:
+            samples[_kind(text.body, at)].cuts += 1
+        for at, size in _repetitions(text.body, set(cuts)):
+            before, head = text.body[max(0, at - _WINDOW) : at], text.body[at : at + _HEAD]
+            if foregone(before, head, size) is None:
+                samples[_kind(text.body, at)].chance.append(features(before, head, size))
     return samples
 
 
-def _by_chance(before: str, head: str) -> Iterator[Measured]:
-    near = before[-64:]
-    if not any(near.endswith(head[:size]) for size in range(4, 9)):
-        return
-    for size in borders(before, head):
-        if foregone(before, head, size) is None:
-            yield features(before, head, size)
+def _kind(body: str, at: int) -> str:
+    return "after" if body[at - 1] == "\n" else "inside"
+
+
+def _repetitions(body: str, cuts: set[int]) -> Iterator[tuple[int, int]]:
+    """Cuts behind which the last characters follow once more, and how many: (cut, size).
+
+    The text is laid over itself, `size` characters further on; where the two are equal for `size`
+    characters or more, their difference has a row of noughts.
+    """
+    coded = body.encode("utf-32-le", "surrogatepass")
+    for size in range(4, _LONGEST):
+        width = len(coded) - 4 * size
+        one, other = coded[:width], coded[4 * size :]
+        apart = int.from_bytes(one, "big") ^ int.from_bytes(other, "big")
+        for row in re.finditer(rb"\0{%d,}" % (4 * size), apart.to_bytes(width, "big")):
+            first, end = -(-row.start() // 4), row.end() // 4
+            yield from ((at, size) for at in range(first + size, end + 1) if at in cuts)
 
 
 def _echoes(rng: random.Random, text: Text, at: int) -> Iterator[Measured]:

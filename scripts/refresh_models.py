@@ -1,4 +1,4 @@
-"""Refresh continuation/models.toml from a local copy of litellm's model price list.
+"""Refresh continuation/limits/models.toml from a local copy of litellm's model price list.
 
     python scripts/refresh_models.py model_prices_and_context_window.json            # shows a diff
     python scripts/refresh_models.py model_prices_and_context_window.json --write
@@ -159,10 +159,10 @@ def _window(row: Entry, family: list[Offer]) -> Entry:
 
 
 def _prefill(row: Entry, family: list[Offer]) -> Entry:
-    said = {offer.prefill for offer in family}
-    if len(said) != 1 or None in said or said == {row.get("prefill", False)}:
+    known = {offer.prefill for offer in family}
+    if len(known) != 1 or None in known or known == {row.get("prefill", False)}:
         return {}
-    return {"prefill": said.pop()}
+    return {"prefill": known.pop()}
 
 
 def _added(name: str, group: list[Offer], date: str) -> str:

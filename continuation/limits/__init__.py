@@ -115,12 +115,13 @@ def spellings(model: str) -> tuple[str, ...]:
     found = [_plain(model)]
     while found[-1] != (shorter := _SUFFIX.sub("", found[-1])):
         found.append(shorter)
-    found += [_dotted(name) for name in found]
+    # What gateways without dots write: gemini-2-5-pro for gemini-2.5-pro (but not gpt-4-1106).
+    found += [re.sub(r"(?<=\d)-(\d)(?=-|$)", r".\1", name, count=1) for name in found]
     return tuple(dict.fromkeys(name for name in found if name))
 
 
 def _plain(model: str) -> str:
-    """Strip provider path, cloud prefix, tag and context-size mark; in lower case."""
+    """Strip provider path, cloud prefix, tag and context mark, and undo a family's own spelling."""
     name = model.strip().lower()
     if name.startswith("ft:"):  # OpenAI: ft:BASE:organisation:name:id
         name = name.split(":")[1]
@@ -128,11 +129,8 @@ def _plain(model: str) -> str:
     name = re.sub(r"\[.*\]$", "", name)
     name = re.sub(r"(?:-v?\d)?:.*$", "", name).replace("@", "-")
     name = re.sub(r"^(?:[a-z]{2,6}(?:-[a-z]+)?\.)?deepseek\.", "deepseek-", name)
-    return _family(_CLOUD_PREFIX.sub("", name))
-
-
-def _family(name: str) -> str:
-    """Undo what single families are known for: word order, dots, and p for the decimal point."""
+    name = _CLOUD_PREFIX.sub("", name)
+    # What single families are known for: word order, dots, and p for the decimal point.
     if name.startswith("claude"):
         name = re.sub(r"(?<=\d)\.(?=\d)", "-", name)
         name = _CLAUDE_NUMBER_FIRST.sub(r"claude-\2-\1", name)
@@ -140,11 +138,6 @@ def _family(name: str) -> str:
     name = re.sub(r"(?<=\d)p(?=\d)", ".", name)  # Fireworks: llama-v3p1, kimi-k2p6
     name = re.sub(r"^llama-?v?(?=\d)", "llama-", name)
     return re.sub(r"^qwen-(?=\d)", "qwen", name)
-
-
-def _dotted(name: str) -> str:
-    """Undo what gateways without dots write: gemini-2.5-pro for gemini-2-5-pro, not gpt-4-1106."""
-    return re.sub(r"(?<=\d)-(\d)(?=-|$)", r".\1", name, count=1)
 
 
 # -- table ---------------------------------------------------------------------------------------

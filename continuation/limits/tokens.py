@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from continuation.limits import spellings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     import tiktoken
 
@@ -70,12 +70,14 @@ def estimate(text: str, model: str | None = None) -> int:
     """
     if not text:
         return 0
-    count, foreign = _counter(model)
+    name = next(iter(spellings(model)), "") if model else ""
+    encoding = _vocabulary_for(name)
     counted = tokens = 0
     for piece in _slices(text):
         counted += len(piece)
-        tokens += count(piece)
+        tokens += len(encoding.encode_ordinary(piece)) if encoding else _by_characters(piece)
     tokens = -(-tokens * len(text) // counted)
+    foreign = encoding is not None and not _OPENAI.match(name)
     return max(1, -(-tokens * 5 // 4) if foreign else tokens)
 
 
@@ -96,15 +98,6 @@ def _slices(text: str) -> Iterator[str]:
     else:
         starts = range(0, len(text) - _SLICE + 1, (len(text) - _SLICE) // (_SLICES - 1))
     return (text[start : start + _SLICE] for start in starts)
-
-
-def _counter(model: str | None) -> tuple[Callable[[str], int], bool]:
-    """Choose what counts a slice; True when that is with somebody else's vocabulary."""
-    name = next(iter(spellings(model)), "") if model else ""
-    encoding = _vocabulary_for(name)
-    if encoding is None:
-        return _by_characters, False
-    return lambda piece: len(encoding.encode_ordinary(piece)), not _OPENAI.match(name)
 
 
 def _by_characters(text: str) -> int:

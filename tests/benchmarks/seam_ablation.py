@@ -21,6 +21,7 @@ from typing import Any
 
 from seam_cases import Case, make_cases, make_hard_cases
 
+from continuation.seams import weights
 from continuation.seams.seam import join
 
 _NEVER = re.compile(r"(?!)")
@@ -51,23 +52,23 @@ def _rules() -> list[Rule]:
         ("stays in a run", "judge:Judge", "_stays_in_run", False),
         ("anchor", "judge:Judge", "_anchored", None),
         ("echo", "judge:Judge", "_echo", None),
-        ("echo: head goes round", "judge", "goes_round_early", False),
+        ("echo: head goes round", "judge", "_goes_round_early", False),
         ("echo without the last space", "judge:Judge", "_echo_without_space", None),
         ("echo in quotes, after an ellipsis", "judge:Judge", "_decorated", None),
         ("echo behind white space", "judge:Judge", "_behind_space", None),
         ("syntax proves a line twice", "judge:Judge", "_proven", None),
-        ("- a row's first bar", "blocks", "_row_again", 0),
-        ("- a line that cannot follow itself", "blocks", "_cannot_follow_itself", False),
+        ("- a row's first bar", "syntax", "_row_again", 0),
+        ("- a line that cannot follow itself", "syntax", "_cannot_follow_itself", False),
         ("fence again", "judge:Judge", "_refenced", None),
-        ("- around a whole document", "blocks", "_wraps_document", False),
-        ("- bare, goes on as code", "blocks", "_goes_on_as_code", False),
-        ("- bare, looks fenced", "blocks", "_looks_fenced", False),
-        ("- bare, the next one closes", "blocks", "_next_fence_closes", False),
-        ("- bare, is a sentence", "blocks", "_is_sentence", False),
+        ("- around a whole document", "syntax", "_wraps_document", False),
+        ("- bare, goes on as code", "syntax", "_goes_on_as_code", False),
+        ("- bare, looks fenced", "syntax", "_looks_fenced", False),
+        ("- bare, the next one closes", "syntax", "_next_fence_closes", False),
+        ("- bare, is a sentence", "syntax", "_is_sentence", False),
         ("block again", "judge:Judge", "_headed", None),
-        ("- CSV header", "blocks", "_csv_header", 0),
-        ("- table header", "blocks", "_table_header", 0),
-        ("- lines just above", "blocks", "_block_above", 0),
+        ("- CSV header", "syntax", "_csv_header", 0),
+        ("- table header", "syntax", "_table_header", 0),
+        ("- lines just above", "syntax", "_block_above", 0),
         ("- newline after it", "judge", "_new_line_after_header", ""),
         ("line again behind an opening", "judge:Judge", "_line_again", None),
         ("- indentation of its own", "judge:Judge", "_indents_again", False),
@@ -83,20 +84,20 @@ def _rules() -> list[Rule]:
         ("- foreign to the form", "preamble", "_foreign_to", 0.0),
         ("preamble: stands apart", "preamble", "_stands_apart", 0.0),
         ("preamble: speaks of going on", "preamble", "_speaks_of_going_on", 0.0),
-        ("- agreeing", "preamble", "AGREEING", _NEVER),
-        ("- of itself", "preamble", "OF_ITSELF", _NEVER),
+        ("- agreeing", "preamble", "_AGREEING", _NEVER),
+        ("- of itself", "preamble", "_OF_ITSELF", _NEVER),
         ("preamble: rest goes on", "preamble", "_goes_on", 0.0),
-        ("preamble: rest repeats", "judge", "bonus", 0.0),
+        ("preamble: rest repeats", "judge", "_bonus", 0.0),
         # white space
         ("white space: superfluous", "judge", "superfluous", 0),
-        ("- joins a known word", "whitespace", "_joins_to_known_word", False),
-        ("- indents twice", "whitespace", "_indents_twice", False),
-        ("- never doubles spaces", "whitespace", "_never_doubles_spaces", False),
+        ("- joins a known word", "syntax", "_joins_to_known_word", False),
+        ("- indents twice", "syntax", "_indents_twice", False),
+        ("- never doubles spaces", "syntax", "_never_doubles_spaces", False),
         ("white space: newline wanted", "judge", "wanted", ""),
-        ("- before a row", "whitespace", "_starts_new_row", False),
-        ("- before an item", "whitespace", "_starts_next_item", False),
-        ("- before a closing fence", "whitespace", "_closes_fence", False),
-        ("- before a record", "whitespace", "_starts_next_record", False),
+        ("- before a row", "syntax", "_starts_new_row", False),
+        ("- before an item", "syntax", "_starts_next_item", False),
+        ("- before a closing fence", "syntax", "_closes_fence", False),
+        ("- before a record", "syntax", "_starts_next_record", False),
         # the evidence
         ("evidence: begins again", "evidence", "_begins_again", False),
         ("evidence: trite", "evidence", "_is_trite", False),
@@ -106,12 +107,11 @@ def _rules() -> list[Rule]:
         ("evidence: little text", "evidence", "_odds_in_little", -99.0),
     ]
     rules = [Rule(name, place, neutral, attribute) for name, place, attribute, neutral in listed]
-    for table in ("_INSIDE", "_AFTER"):
-        weights: dict[str, float] = getattr(import_module("continuation.seams.evidence"), table)
-        for name in weights:
+    for table in ("INSIDE", "AFTER"):
+        for name in getattr(weights, table):
             if name != "const":
-                title = f"weight {table.strip('_').lower()}: {name}"
-                rules.append(Rule(title, f"evidence:{table}", 0.0, name))
+                title = f"weight {table.lower()}: {name}"
+                rules.append(Rule(title, f"weights:{table}", 0.0, name))
     return rules
 
 

@@ -71,16 +71,16 @@ def corpus(rng: random.Random) -> list[Text]:
     return texts
 
 
-def _read(path: Path, rng: random.Random) -> str | None:
+def _read(path: Path, rng: random.Random, size: int = _SIZE) -> str | None:
     try:
         body = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return None
     if len(body) < 2000:
         return None
-    start = rng.randrange(max(1, len(body) - _SIZE))
+    start = rng.randrange(max(1, len(body) - size))
     start = body.find("\n", start) + 1 if start else 0
-    return body[start : start + _SIZE]
+    return body[start : start + size]
 
 
 def _library_texts(rng: random.Random) -> Iterator[Text]:
@@ -94,6 +94,17 @@ def _library_texts(rng: random.Random) -> Iterator[Text]:
             body = _read(path, rng)
             if body:
                 yield Text(kind, body)
+
+
+def repetitive_texts(rng: random.Random, count: int) -> Iterator[Text]:
+    """Files that repeat themselves more than answers do: tests, tables, styles, generated code."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    endings = ("*.py", "*.txt", "*.css", "*.json", "*.html", "*.js", "*.pem", "*.xml", "*.toml")
+    paths = sorted(path for ending in endings for path in root.rglob(ending))
+    for path in rng.sample(paths, min(count, len(paths))):
+        body = _read(path, rng, 40_000)
+        if body:
+            yield Text("repetitive", body)
 
 
 def _descriptions(rng: random.Random) -> Iterator[Text]:
