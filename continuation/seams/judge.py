@@ -82,6 +82,8 @@ _BACK: Final = 16384
 _ANCHOR_BITS: Final = 12.0
 #: Bits of an echo that leaves out the white space at the end, or puts some before it.
 _BARE_BITS: Final = 40.0
+#: Points that a preamble gets at most for what follows it.
+_MOST: Final = 5.0
 #: Bits of all that was written, said again from the top.
 _ALL_BITS: Final = 64.0
 #: What may stand around an echo, and what closes it.
@@ -90,8 +92,9 @@ _DECORATION: Final = re.compile(
 )
 _CLOSING: Final = {"<anchor>": "</anchor>", "“": "”", "„": "“", "«": "»", "\u2018": "\u2019"}
 
-#: More of the head is needed to tell.
-_WAIT: Final = Finding(SeamKind.EMPTY, -1)
+
+class _MoreNeededError(Exception):
+    """A longer head may change what is found; whoever looks asks again when there is one."""
 
 
 class Judge:
@@ -123,10 +126,13 @@ class Judge:
             return Finding(SeamKind.RESTART, len(head), 6.0)  # from the top to the same place
         if self._stays_in_run(head, final=final):
             return Finding(SeamKind.EXACT, 0, 2.0)
-        found = self._repeats(head, final=final) or self._opens(head, final=final, depth=2)
+        try:
+            found = self._repeats(head, final=final) or self._opens(head, final=final, depth=2)
+        except _MoreNeededError:
+            return None
         if found is None and (final or (self._settled(head) and not self._may_open(head))):
             return self._plain(head)
-        return None if found is _WAIT else found
+        return found
 
     def replays(self, head: str) -> tuple[int, int] | None:
         """Where in the text a long head replays it: (characters before the replay, place)."""
@@ -134,7 +140,11 @@ class Judge:
             body = head[at:]
             if len(body) < 2 * _PROBE or is_run(body) or novelty("", body) < _ALL_BITS:
                 continue
-            place = self._place(body)
+            # From the top of the text if it says so there, otherwise from near its end.
+            place = len(self.text) - len(self.text.lstrip())
+            if not self.text.startswith(body, place):
+                near = self._tail.find(body)
+                place = len(self.text) - len(self._tail) + near if near >= 0 else -1
             if place >= 0 and (
                 at == 0 or place < 200 or preamble_evidence(self._cut, head[:at], body) > 0
             ):
@@ -178,7 +188,7 @@ class Judge:
         if size == 0 or (size is None and final):
             return None
         if size is None or (not final and self._knows(head[: max(size + _PROBE, 2 * _FIRST)])):
-            return _WAIT
+            raise _MoreNeededError
         return Finding(SeamKind.ECHO, size, 4.0)
 
     def _behind_space(self, head: str, *, final: bool) -> Finding | None:
@@ -188,8 +198,8 @@ class Judge:
         found = self._anchored(rest, final=final) if rest else None
         if found is None and rest and lead > 1:
             found = self._echo(rest, self.text, final=final)
-        if found is None or found is _WAIT:
-            return found
+        if found is None:
+            return None
         belongs = self.text.endswith(head[: lead + found.drop])
         if belongs or novelty(self.text, rest[: found.drop]) < _BARE_BITS:
             return None
@@ -203,14 +213,14 @@ class Judge:
             return Finding(SeamKind.ANCHOR, len(anchor))
         words = " ".join(head.split())
         if not final and " ".join(anchor.split()).startswith(words):
-            return _WAIT
+            raise _MoreNeededError
         if head[:1] != anchor[:1]:
             return None
         loose = re.match(r"\s+".join(map(re.escape, anchor.split())), head)
         if loose is None:
             return None
         if not final and len(head) < loose.end() + 8:
-            return _WAIT
+            raise _MoreNeededError
         return Finding(SeamKind.ANCHOR, loose.end() + self._same_space(head[loose.end() :]), 8.0)
 
     def _echo(self, head: str, text: str, *, final: bool) -> Finding | None:
@@ -223,16 +233,14 @@ class Judge:
                 # A longer echo, the anchor or a replay may still be arriving.
                 known = size + max(8, min(size, 64))
                 if not final and (len(head) < known or self._knows(head[: max(known, 2 * _FIRST)])):
-                    return _WAIT
+                    raise _MoreNeededError
                 whole = size >= min(len(text.lstrip()), 600)
                 best = Finding(SeamKind.RESTART if whole else SeamKind.ECHO, size, score)
         if best is None:
             return None
         rest = head[best.drop :].lstrip("\n")
         more = self._anchored(rest, final=final) if rest else None
-        if more is None or more is _WAIT:
-            return more or best
-        return more.after(len(head) - len(rest), more.kind)
+        return more.after(len(head) - len(rest), more.kind) if more else best
 
     def _score(self, text: str, head: str, size: int) -> float:
         if size >= max(_TOP, len(text.lstrip())) and novelty("", head[:size]) >= 64:
@@ -244,8 +252,8 @@ class Judge:
 
     def _echo_without_space(self, head: str, *, final: bool) -> Finding | None:
         found = self._echo(head, self._bare, final=final) if self._bare else None
-        if found is None or found is _WAIT:
-            return found
+        if found is None:
+            return None
         drop = found.drop + self._same_space(head[found.drop :])
         # A run whose unit ends in the white space goes on only behind it.
         if novelty(self._bare, head[: found.drop]) < _BARE_BITS or _goes_round_early(head, drop):
@@ -266,10 +274,10 @@ class Judge:
         if not opened[0].strip() or not rest:
             return None
         found = self._anchored(rest, final=final) or self._echo(rest, self.text, final=final)
-        if found is None or found is _WAIT:
-            return found
+        if found is None:
+            return None
         if not final and len(rest) < found.drop + 12:
-            return _WAIT
+            raise _MoreNeededError
         if novelty(self.text, rest[: found.drop]) < _BARE_BITS:
             return None
         mark = opened[1] or ""
@@ -303,10 +311,8 @@ class Judge:
         if own is None:
             # A closing fence, unless what follows it was said before it.
             inner = self._repeats(rest, final=final) if self._cut.fence and rest else None
-            return inner if inner in (None, _WAIT) else inner.after(size, SeamKind.FENCE)
+            return inner and inner.after(size, SeamKind.FENCE)
         inner = self._within(rest, final=final, depth=depth)
-        if inner is _WAIT:
-            return _WAIT
         return replace(inner.after(size, SeamKind.FENCE), own_fence=own)
 
     def _headed(self, head: str, *, final: bool) -> Finding | None:
@@ -315,11 +321,11 @@ class Judge:
             return None
         rest = head[size:]
         inner = self._within(rest, final=final, depth=0)
-        if inner is _WAIT:
-            return _WAIT
         if inner.drop == 0 and not inner.insert and self._cut.inside_line:
-            newline = wanted(self._cut, rest) or _new_line_after_header(self._cut, rest)
-            inner = replace(inner, insert=newline)
+            in_table = self._cut.last_line.lstrip().startswith("|")
+            # The block ended in a newline, and the text before it did not.
+            ended = "" if in_table or rest[:1] in ("", "\n") else "\n"
+            inner = replace(inner, insert=wanted(self._cut, rest) or ended)
         return inner.after(size, SeamKind.ECHO)
 
     def _within(self, rest: str, *, final: bool, depth: int) -> Finding:
@@ -329,11 +335,11 @@ class Judge:
             found = self._line_again(rest, final=final)
         if found is None and rest and depth >= 0:
             found = self._opens(rest, final=final, depth=depth)
-        if found is None and not final and (self._may_open(rest) or not self._settled(rest)):
-            return _WAIT
-        if found is None:
-            found = self._plain(rest) if rest.strip() else Finding(SeamKind.EXACT)
-        return found
+        if found is not None:
+            return found
+        if not final and (self._may_open(rest) or not self._settled(rest)):
+            raise _MoreNeededError
+        return self._plain(rest) if rest.strip() else Finding(SeamKind.EXACT)
 
     def _line_again(self, rest: str, *, final: bool) -> Finding | None:
         """The last line, begun again after an opening: however short it is, that is one."""
@@ -343,7 +349,9 @@ class Judge:
         if is_run(line) or (not line.strip() and not self._indents_again(rest)):
             return None
         if self._knows(rest[: max(len(line) + _PROBE, 2 * _FIRST)]):
-            return None if final else _WAIT
+            if final:
+                return None
+            raise _MoreNeededError
         return Finding(SeamKind.ECHO, len(line), THRESHOLD)
 
     def _indents_again(self, rest: str) -> bool:
@@ -358,10 +366,11 @@ class Judge:
             points = preamble_evidence(self._cut, head[:at], rest)
             if points <= 0 or (not rest and not final):
                 continue
-            inner = self._within(rest, final=final, depth=depth - 1)
-            if inner is _WAIT:
-                if points + 5 >= ENOUGH:
-                    return _WAIT
+            try:
+                inner = self._within(rest, final=final, depth=depth - 1)
+            except _MoreNeededError:
+                if points + _MOST >= ENOUGH:
+                    raise
                 continue
             points += _bonus(inner, len(self.text))
             repeats = inner.kind in (SeamKind.ANCHOR, SeamKind.RESTART)
@@ -405,24 +414,11 @@ class Judge:
         if not ends:
             return could_begin_one(head) and len(head) <= LONGEST
         points = (preamble_evidence(self._cut, head[:at], head[at:]) for at in ends)
-        return any(some > 0 and some + 5 >= ENOUGH for some in points)
+        return any(some > 0 and some + _MOST >= ENOUGH for some in points)
 
     def _starts(self, head: str) -> list[int]:
         lead = len(head) - len(head.lstrip())
         return list(dict.fromkeys([0, lead, *ends_of_openings(head)]))
-
-    def _place(self, body: str) -> int:
-        """Where the text says `body`: from its top if it does, otherwise near its end; or -1."""
-        lead = len(self.text) - len(self.text.lstrip())
-        if self.text.startswith(body, lead):
-            return lead
-        near = self._tail.find(body)
-        return len(self.text) - len(self._tail) + near if near >= 0 else -1
-
-
-def _new_line_after_header(cut: Cut, rest: str) -> str:
-    """The newline after a repeated block that ended in one, when the text did not."""
-    return "" if cut.last_line.lstrip().startswith("|") or rest[:1] in ("", "\n") else "\n"
 
 
 def borders(text: str, head: str) -> list[int]:
@@ -446,7 +442,7 @@ def _goes_round_early(head: str, size: int) -> bool:
 
 
 def _bonus(inner: Finding, length: int) -> float:
-    """Points for what a preamble is followed by."""
+    """Points for what a preamble is followed by; `_MOST` at most."""
     if inner.kind is SeamKind.ANCHOR or inner.drop >= max(length, _TOP):
-        return 5.0
+        return _MOST
     return 3.0 if inner.kind in (SeamKind.ECHO, SeamKind.FENCE, SeamKind.RESTART) else 0.0

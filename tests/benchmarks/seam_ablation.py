@@ -4,7 +4,7 @@
 
 Every rule is a function, a pattern or a weight that is replaced by its neutral value. The cases
 are those of the figures and the harder ones (`make_hard_cases`), for `--seed` and the next two.
-A rule that says nothing about a case cannot change it: one pass notes which rules speak about
+A rule that is neutral about a case cannot change it: one pass notes which rules speak about
 which case, and only those are joined again.
 """
 
@@ -29,7 +29,7 @@ _NEVER = re.compile(r"(?!)")
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule: where it stands, and what it says when it is switched off."""
+    """One rule: where it stands, and what it returns when it is switched off."""
 
     name: str
     place: str
@@ -69,7 +69,6 @@ def _rules() -> list[Rule]:
         ("- CSV header", "syntax", "_csv_header", 0),
         ("- table header", "syntax", "_table_header", 0),
         ("- lines just above", "syntax", "_block_above", 0),
-        ("- newline after it", "judge", "_new_line_after_header", ""),
         ("line again behind an opening", "judge:Judge", "_line_again", None),
         ("- indentation of its own", "judge:Judge", "_indents_again", False),
         ("preamble", "judge:Judge", "_prefaced", None),
@@ -141,22 +140,24 @@ def _replaced(rules: list[Rule], stand_in: Callable[[Rule, Any], Any]) -> Iterat
 
 
 def _off(rule: Rule, value: Any) -> Any:
-    """What stands in for a rule: the pattern or weight itself, or a function that says it."""
+    """What stands in for a rule: the pattern or weight itself, or a function that returns it."""
     return (lambda *_, **__: rule.neutral) if callable(value) else rule.neutral
 
 
 def _listening(spoke: set[str]) -> Callable[[Rule, Any], Any]:
-    """A stand-in that says what the rule says and notes when that is not neutral."""
+    """A stand-in that returns what the rule does, and notes when that is not neutral."""
 
     def stand_in(rule: Rule, value: Any) -> Any:
         if not callable(value):
             return value
 
         def listen(*given: Any, **named: Any) -> Any:
-            said = value(*given, **named)
-            if said != rule.neutral:
-                spoke.add(rule.name)
-            return said
+            before = rule.name in spoke
+            spoke.add(rule.name)  # also when it asks for more, by an exception
+            result = value(*given, **named)
+            if result == rule.neutral and not before:
+                spoke.discard(rule.name)
+            return result
 
         return listen
 
