@@ -135,19 +135,9 @@ def _fits_ill_in_line(cut: Cut, opening: str, said: str) -> float:
     starts_anew = said[0].isupper() or said[0] in _MARKS
     if cut.text[-1] in _OPENERS or not starts_anew:
         return float(new)
-    if _completes_name(cut, opening):
-        return 0.0
     if cut.near.rstrip()[-1:] in _STOPS and not (cut.near[-2:-1].isdigit() and not spaced):
         return 0.0 if spaced else 1.0
     return 2.0 if spaced and not new else 3.0
-
-
-def _completes_name(cut: Cut, opening: str) -> bool:
-    """Whether the first word makes a name known to the text with the one before: Type, Error."""
-    left, right = re.search(r"\w+$", cut.near), re.match(r"\w+", opening)
-    if left is None or right is None:
-        return False
-    return left[0] + right[0] in cut.near[: left.start()]
 
 
 def _broken_sentence(cut: Cut) -> bool:

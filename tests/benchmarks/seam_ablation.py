@@ -62,15 +62,11 @@ def _rules() -> list[Rule]:
         ("fence again", "judge:Judge", "_refenced", None),
         ("- around a whole document", "syntax", "_wraps_document", False),
         ("- bare, goes on as code", "syntax", "_goes_on_as_code", False),
-        ("- bare, looks fenced", "syntax", "_looks_fenced", False),
-        ("- bare, the next one closes", "syntax", "_next_fence_closes", False),
-        ("- bare, is a sentence", "syntax", "_is_sentence", False),
         ("block again", "judge:Judge", "_headed", None),
         ("- CSV header", "syntax", "_csv_header", 0),
         ("- table header", "syntax", "_table_header", 0),
         ("- lines just above", "syntax", "_block_above", 0),
         ("line again behind an opening", "judge:Judge", "_line_again", None),
-        ("- indentation of its own", "judge:Judge", "_indents_again", False),
         ("preamble", "judge:Judge", "_prefaced", None),
         ("long replay", "judge:Judge", "replays", None),
         # the preamble's points
@@ -78,7 +74,6 @@ def _rules() -> list[Rule]:
         ("preamble: unknown wording", "preamble", "_may_be_unknown", False),
         ("preamble: fits ill", "preamble", "_fits_ill", 0.0),
         ("- in a line", "preamble", "_fits_ill_in_line", 0.0),
-        ("- completes a name", "preamble", "_completes_name", False),
         ("- broken sentence", "preamble", "_broken_sentence", False),
         ("- foreign to the form", "preamble", "_foreign_to", 0.0),
         ("preamble: stands apart", "preamble", "_stands_apart", 0.0),
@@ -100,8 +95,6 @@ def _rules() -> list[Rule]:
         # the evidence
         ("evidence: begins again", "evidence", "_begins_again", False),
         ("evidence: trite", "evidence", "_is_trite", False),
-        ("evidence: is a run", "evidence", "is_run", False),
-        ("evidence: goes round", "evidence", "goes_round", False),
         ("evidence: a word retyped", "evidence", "_retyped", False),
         ("evidence: little text", "evidence", "_odds_in_little", -99.0),
     ]

@@ -593,7 +593,9 @@ def make_hard_cases(count: int, seed: int) -> list[Case]:
         cuts = [at for at in places(body) if 600 <= at < len(body) - 40]
         for at in rng.sample(cuts, min(1, len(cuts)) * count // 800):
             cases += Maker(rng, text, at).rare()
-        for at in rng.sample(cuts, min(len(cuts), 800)):
+        lines = [end.start() for end in re.finditer("\n", body[600 : len(body) - 40])]
+        tried = {*rng.sample(cuts, min(len(cuts), 800)), *(600 + at for at in lines)}
+        for at in sorted(tried):
             near, rest = body[at - _NEAR : at], body[at : at + _NEAR]
             for manner, head_of in _SELDOM.items():
                 if (head := head_of(near, rest)) is not None:

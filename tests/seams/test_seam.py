@@ -7,7 +7,7 @@ import time
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.examples import examples
 
@@ -86,6 +86,7 @@ UNITS = st.one_of(
 
 
 @given(UNITS, st.integers(2, 60), st.integers(0, 1500))
+@example("00000000000\r0000102345670", 3, 37)  # was an echo without the white space at its end
 @settings(max_examples=examples(200))
 def test_a_periodic_text_loses_nothing_wherever_it_is_cut(unit: str, times: int, at: int) -> None:
     text = unit * times
