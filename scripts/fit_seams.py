@@ -213,7 +213,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Fit the weights of the seam again.")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--texts", type=int, default=160, help="texts of the sample")
-    parser.add_argument("--wrong", type=float, default=1.0, help="wrong cuts of 100,000 allowed")
+    parser.add_argument("--wrong", type=float, default=10.0, help="wrong cuts of 100,000 allowed")
     parser.add_argument("--write", action="store_true", help="write weights.py")
     options = parser.parse_args()
     found, fresh = (sample(seed, options.texts) for seed in (options.seed, options.seed + 1))
