@@ -25,6 +25,7 @@ __all__ = [
     "common_suffix",
     "features",
     "foregone",
+    "is_run",
     "novelty",
     "odds",
     "seen_with",
@@ -97,20 +98,24 @@ def features(before: str, head: str, size: int) -> dict[str, float]:
     window = before[-_WINDOW:]
     echo, rest = head[:size], head[size : size + 4]
     previous = before[-size - 1 : -size]
+    sentence = bool(_SENTENCE_END.search(before[max(0, len(before) - size - 3) : -size]))
     run = common_suffix(window, window[: len(window) - size])
     pair = seen_with(window, window, head[:2])
     quad = seen_with(window, window, head[:4])
+    joined = seen_with(window, window, rest)
+    doubled = seen_with(window, window + echo, rest)
     word = before[-1].isalnum() and head[0].isalnum()
     new = novelty(before, echo, enough=48.0)
     # A character of Chinese, Japanese or Korean says as much as two or three letters.
     weight = size if echo.isascii() else size + 1.5 * sum(char >= "\u2e80" for char in echo)
     return {
         "const": 1.0,
-        # How long it is, and how new its words are.
+        # How long it is, how new its words are, and whether it stands alone.
         "length": log2(min(weight, 512)),
         "short": -_SHORT_PENALTY if size < _SHORT else 0.0,
         "new": new,
         "long_new": log2(max(1.0, min(weight, 192) / 48)) if new >= 40 else 0.0,
+        "whole": size == len(head) and new >= 32,
         # The run before it, with the same period.
         "run": log2(1 + run),
         "run_any": run >= 1,
@@ -122,14 +127,18 @@ def features(before: str, head: str, size: int) -> dict[str, float]:
         "quad_3": quad < 4,
         # Where it starts, and where the text stopped.
         "line_start": previous in ("\n", ""),
+        "sentence_start": sentence and new >= 24,
         "in_word": previous.isalnum() and echo[0].isalnum(),
         "word_start": word and not previous.isalnum(),
+        "stutter": word and echo.isalpha() and not previous.isalnum(),
         "retyped": _retyped(before, echo, rest),
         "word_step": word,
         "lines": "\n" in echo,
+        "newline_first": echo[0] == "\n",
         "space_last": before[-1].isspace(),
-        # What follows it.
+        # What follows it: whether that fits the end of the text better than its own end.
         "goes_on": before[-1].isalnum() and rest[:1].isalnum(),
+        "fit": min(4, max(0, joined - size)) - min(4, max(0, doubled - size)),
     }
 
 
@@ -170,13 +179,19 @@ def _is_telling(unit: str, following: str, window: str) -> bool:
 
 
 def _is_trite(before: str, echo: str) -> bool:
-    """Whether an echo is too short, too plain or too little new to show anything."""
-    if len(echo) < _SHORTEST or not _PLAIN.sub("", echo):
+    """Whether an echo is too short, too plain or too much of a run to show anything."""
+    if len(echo) < _SHORTEST or is_run(echo) or not _PLAIN.sub("", echo):
         return True
     letters = sum(map(str.isalpha, echo))
     plain_line = before.endswith("\n") and echo.count("\n") < 2 and len(echo) < 24
     needed = 2 * _TRITE + 4 if plain_line or (len(echo) < 12 and letters < _SHORTEST) else _TRITE
     return novelty(before, echo, enough=needed) < needed
+
+
+def is_run(echo: str) -> bool:
+    """Whether `echo` itself repeats one unit: then the text is in a run and may stay in it."""
+    unit = echo.find(echo[: len(echo) // 3], 1)
+    return 0 < unit <= len(echo) * 2 // 3 and echo.startswith(echo[unit:])
 
 
 def _retyped(before: str, echo: str, rest: str) -> bool:

@@ -47,7 +47,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from continuation.seams.evidence import THRESHOLD, novelty, odds
+from continuation.seams.evidence import THRESHOLD, is_run, novelty, odds
 from continuation.seams.preamble import (
     ENOUGH,
     LONGEST,
@@ -138,7 +138,7 @@ class Judge:
         """Where in the text a long head replays it: (characters before the replay, place)."""
         for at in self._starts(head):
             body = head[at:]
-            if len(body) < 2 * _PROBE or _is_run(body) or novelty("", body) < _ALL_BITS:
+            if len(body) < 2 * _PROBE or is_run(body) or novelty("", body) < _ALL_BITS:
                 continue
             # From the top of the text if it says so there, otherwise from near its end.
             place = len(self.text) - len(self.text.lstrip())
@@ -346,7 +346,7 @@ class Judge:
         line = self._cut.line or self._cut.last_line + "\n"
         if not self.text.endswith(line) or not rest.startswith(line) or len(rest) == len(line):
             return None
-        if _is_run(line) or not line.strip():
+        if is_run(line) or not line.strip():
             return None
         if self._knows(rest[: max(len(line) + _PROBE, 2 * _FIRST)]):
             if final:
@@ -434,12 +434,6 @@ def _goes_round_early(head: str, size: int) -> bool:
     known = min(size, 64)
     following = head[size : size + known]
     return head.startswith(following) and len(following) >= min(known, 3)
-
-
-def _is_run(words: str) -> bool:
-    """Whether `words` repeat one unit: then the text is in a run and may stay in it."""
-    unit = words.find(words[: len(words) // 3], 1)
-    return 0 < unit <= len(words) * 2 // 3 and words.startswith(words[unit:])
 
 
 def _bonus(inner: Finding, length: int) -> float:

@@ -105,12 +105,36 @@ def _wraps_document(cut: Cut, fence: Fence) -> bool:
 
 def _goes_on_as_code(cut: Cut, rest: str) -> bool:
     """Whether a bare fence line before `rest` closed nothing, as `rest` is what was fenced."""
-    if not rest.strip() or rest.startswith("\n"):
+    if not rest.strip():
         return False
-    line = rest.partition("\n")[0]
-    if cut.inside_line or line[:1] in (" ", "\t"):
+    if rest.startswith("\n"):
+        return _looks_fenced(cut, rest.lstrip("\n")) and _next_fence_closes(rest)
+    if cut.inside_line:
         return True
-    if sum(char in "{}()[]=;<>_\"'|\\/:@$&" for char in line) >= 2:
+    return _looks_fenced(cut, rest) or (_next_fence_closes(rest) and not _is_sentence(rest))
+
+
+def _is_sentence(rest: str) -> bool:
+    line = rest.lstrip("\n").partition("\n")[0]
+    return bool(re.match(r"[A-Z#*\-\d>À-ɏ一-鿿]", line)) and len(line.split()) > 2
+
+
+def _next_fence_closes(rest: str) -> bool:
+    """Whether the next fence line in `rest` is a bare one."""
+    for line in rest.split("\n"):
+        fence = fence_line(line)
+        if fence is not None:
+            return not fence.info
+    return False
+
+
+def _looks_fenced(cut: Cut, rest: str) -> bool:
+    """Whether the first line of `rest` is indented, or has the signs of the fenced text."""
+    line = rest.partition("\n")[0]
+    if line[:1] in (" ", "\t"):
+        return True
+    signs = sum(char in "{}()[]=;<>_\"'|\\/:@$&" for char in line)
+    if signs >= 2 and not _is_sentence(rest):
         return True
     first = re.match(r"\w+", line)
     return first is not None and ("\n" + first[0]) in cut.near[cut.near.rfind("```") :]
@@ -194,14 +218,19 @@ def _table_header(cut: Cut, body: str) -> int:
     lines = body.split("\n", 2)
     if len(lines) < 3 or not _RULER.fullmatch(lines[1]):
         return 0
-    written = cut.text[-60000:].rstrip("\n").split("\n")
-    start = len(written)
-    while start and written[start - 1].lstrip().startswith("|"):
-        start -= 1
-    table = [line.strip() for line in written[start:]]
-    if len(table) < 3 or [lines[0].strip(), lines[1].strip()] != table[:2]:
+    table = _open_table(cut)
+    written = [line.strip() for line in table[:2]]
+    if [lines[0].strip(), lines[1].strip()] != written or len(table) < 3:
         return 0
     return len(lines[0]) + len(lines[1]) + 2
+
+
+def _open_table(cut: Cut) -> list[str]:
+    lines = cut.text[-60000:].rstrip("\n").split("\n")
+    start = len(lines)
+    while start and lines[start - 1].lstrip().startswith("|"):
+        start -= 1
+    return lines[start:]
 
 
 def _block_above(cut: Cut, body: str) -> int:

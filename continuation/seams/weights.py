@@ -20,11 +20,15 @@ INSIDE: Final = {
     "line_start": 5.9,
     "in_word": 0.5,
     "word_start": 1.6,
+    "stutter": 1.5,
     "retyped": 5.0,
     "word_step": 0.9,
     "lines": 2.5,
     "space_last": 2.4,
     "goes_on": -1.4,
+    "fit": 0.9,
+    "sentence_start": 4.0,
+    "whole": 3.0,
     "long_new": 7.0,
 }
 
@@ -35,5 +39,8 @@ AFTER: Final = {
     "pair_1": 2.1,
     "quad_0": 3.0,
     "line_start": 4.4,
+    "newline_first": 4.5,
+    "whole": 3.0,
     "new": 0.085,
+    "long_new": 0.5,
 }

@@ -62,6 +62,9 @@ def _rules() -> list[Rule]:
         ("fence again", "judge:Judge", "_refenced", None),
         ("- around a whole document", "syntax", "_wraps_document", False),
         ("- bare, goes on as code", "syntax", "_goes_on_as_code", False),
+        ("- bare, looks fenced", "syntax", "_looks_fenced", False),
+        ("- bare, the next one closes", "syntax", "_next_fence_closes", False),
+        ("- bare, is a sentence", "syntax", "_is_sentence", False),
         ("block again", "judge:Judge", "_headed", None),
         ("- CSV header", "syntax", "_csv_header", 0),
         ("- table header", "syntax", "_table_header", 0),
@@ -95,6 +98,7 @@ def _rules() -> list[Rule]:
         # the evidence
         ("evidence: begins again", "evidence", "_begins_again", False),
         ("evidence: trite", "evidence", "_is_trite", False),
+        ("evidence: is a run", "evidence", "is_run", False),
         ("evidence: a word retyped", "evidence", "_retyped", False),
         ("evidence: little text", "evidence", "_odds_in_little", -99.0),
     ]
