@@ -8,7 +8,7 @@
 Design: design/chains.md.
 """
 
-from continuation.chains.entries import Alias, Entry, Find, Key, Lost, Turn
+from continuation.chains.entries import Alias, Entry, Find, KeptTurn, Key, Lost
 from continuation.chains.replay import ChainLost, ReplayLimits
 from continuation.chains.rules import (
     Content,
@@ -29,6 +29,7 @@ __all__ = [
     "Content",
     "Entry",
     "Find",
+    "KeptTurn",
     "Key",
     "Lost",
     "MemoryStore",
@@ -37,7 +38,6 @@ __all__ = [
     "SqliteStore",
     "Store",
     "Tenant",
-    "Turn",
     "after_not_found",
     "entries_for",
     "refusal",

@@ -37,7 +37,7 @@ class Alias:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class KeptTurn:
     """What the turn added to the conversation."""
 
     base: str | None
@@ -56,7 +56,7 @@ class Lost:
     """Ends the sentence that refuses such a request."""
 
 
-Entry: TypeAlias = Alias | Turn | Lost
+Entry: TypeAlias = Alias | KeptTurn | Lost
 Find: TypeAlias = Callable[[str], Entry | None]
 """Looks up a response id, for an upstream and a credential that are known."""
 
@@ -68,7 +68,7 @@ def encode(entry: Entry) -> bytes:
             document: Mapping[str, Any] = {"to": to}
         case Lost(why):
             document = {"lost": why}
-        case Turn(base, items, joined):
+        case KeptTurn(base, items, joined):
             document = {"base": base, "items": items, "joined": joined}
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass")
@@ -82,7 +82,7 @@ def decode(kept: bytes) -> Entry:
             return Alias(document["to"])
         if "lost" in document:
             return Lost(document["lost"])
-        return Turn(document["base"], document["items"], document["joined"])
+        return KeptTurn(document["base"], document["items"], document["joined"])
     except (ValueError, LookupError, TypeError):
         # Passing the request on would show the model half a turn.
         return Lost("its record cannot be read")

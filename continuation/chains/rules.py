@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from continuation.chains.entries import Alias, Entry, Find, Lost, Turn
+from continuation.chains.entries import Alias, Entry, Find, KeptTurn, Lost
 from continuation.chains.replay import (
     ANCHOR,
     ChainLost,
@@ -67,13 +67,13 @@ def entries_for(
     made: dict[str, Entry] = {given: Alias(held)} if held != given else {}
     if content == "all":
         turn = _turn(first, output, content, limits, joined=False)
-        made |= {held: turn} if isinstance(turn, Turn) else {}
+        made |= {held: turn} if isinstance(turn, KeptTurn) else {}
     return made
 
 
 def _turn(
     first: Body, output: list[Any], content: Content, limits: ReplayLimits | None, *, joined: bool
-) -> Turn | Lost:
+) -> KeptTurn | Lost:
     if content == "off":
         return Lost('such turns are not kept (content = "off")')
     if first.get("conversation"):
@@ -81,7 +81,7 @@ def _turn(
     items = as_items(first.get("input")) + carried(output, stored=True)
     if not (limits or ReplayLimits()).hold(items):
         return Lost(f"its {len(items)} items are too large to be kept")
-    return Turn(first.get(ANCHOR), items, joined)
+    return KeptTurn(first.get(ANCHOR), items, joined)
 
 
 # -- what to send --------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def _walk(anchor: str, find: Find, *, through_held: bool) -> tuple[str | None, l
         match find(at) if at is not None else None:
             case Alias(to):
                 at = to
-            case Turn(base, items, joined) if joined or through_held:
+            case KeptTurn(base, items, joined) if joined or through_held:
                 turns.append(items)
                 at = base
             case Lost(why):

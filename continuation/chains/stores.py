@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from continuation.chains.entries import Entry, Key, Lost, Turn, decode, encode
+from continuation.chains.entries import Entry, KeptTurn, Key, Lost, decode, encode
 
 MONTH: Final = 30 * 24 * 3600.0
 """Seconds; a response that is older is no longer kept by OpenAI either."""
@@ -110,7 +110,7 @@ def fitted(entry: Entry, room: int) -> bytes | None:
     kept = encode(entry)
     if len(kept) <= max(room // 8, _OVERHEAD):
         return kept
-    if isinstance(entry, Turn) and not entry.joined:
+    if isinstance(entry, KeptTurn) and not entry.joined:
         return None
     return encode(Lost(f"its {len(kept)} bytes are too many for the store"))
 

@@ -19,7 +19,7 @@ from continuation.cli.words import plural
 if TYPE_CHECKING:
     from continuation.cli.exits import Commands
     from continuation.history.types import Change, Violation
-    from continuation.sessions import Session
+    from continuation.sessions import SavedSession
 
 _FORMS = """\
 A PATH is a request body (JSON with `messages`, `contents` or `input`), a log with one JSON object a
@@ -118,9 +118,9 @@ def _repair(arguments: argparse.Namespace) -> int:
     if out is not None and not out.absolute().parent.is_dir():
         message = f"--out {out}: there is no folder {out.parent}; make it first"
         raise CommandError(message, Exit.USAGE)
-    from continuation.sessions import mend
+    from continuation.sessions import write_repaired
 
-    how = partial(mend, target=out, in_place=arguments.in_place)
+    how = partial(write_repaired, target=out, in_place=arguments.in_place)
     return _tell(_look(arguments.paths, how), as_json=arguments.json)
 
 
@@ -129,7 +129,7 @@ class _Found:
     """What was found at one path: sessions, or why there are none."""
 
     path: Path
-    sessions: Sequence[Session] = ()
+    sessions: Sequence[SavedSession] = ()
     error: str | None = None
 
     @property
@@ -140,7 +140,7 @@ class _Found:
         return max((session.exit_code for session in self.sessions), default=_CLEAN)
 
 
-def _look(paths: Sequence[Path], how: Callable[[Path], Sequence[Session]]) -> Iterator[_Found]:
+def _look(paths: Sequence[Path], how: Callable[[Path], Sequence[SavedSession]]) -> Iterator[_Found]:
     """Look at each path; one that cannot be read or written does not keep us from the others."""
     for path in paths:
         try:
@@ -180,7 +180,7 @@ def _lines(found: _Found) -> Iterator[tuple[str, str]]:
         yield from ((_safe(line), "") for line in _details(session))
 
 
-def _headline(session: Session) -> str:
+def _headline(session: SavedSession) -> str:
     state = "repaired" if session.written is not None else _STATES[session.exit_code]
     form = [session.format]
     if session.dialect is not None:
@@ -188,13 +188,13 @@ def _headline(session: Session) -> str:
     return f"{session.path}: {state} ({', '.join(form)})"
 
 
-def _length(session: Session) -> int:
+def _length(session: SavedSession) -> int:
     fields = ("messages", "contents", "input")
-    found = next((session.body[name] for name in fields if name in session.body), None)
-    return len(found) if isinstance(found, list) else 0
+    lists = [session.body[name] for name in fields if isinstance(session.body.get(name), list)]
+    return len(lists[0]) if lists else 0
 
 
-def _details(session: Session) -> Iterator[str]:
+def _details(session: SavedSession) -> Iterator[str]:
     for problem in session.problems:
         place = f"line {problem.line}" if problem.line else "the file"
         yield f"  {place}: {problem.message}"
@@ -218,7 +218,7 @@ def _details(session: Session) -> Iterator[str]:
         yield f"  written: {session.written}"
 
 
-def _number(session: Session, path: str) -> int | None:
+def _number(session: SavedSession, path: str) -> int | None:
     """Return the line of a log that a path in the body came from."""
     from continuation.sessions.store import LogSource
 
@@ -247,7 +247,7 @@ def _entries(found: _Found) -> Iterator[dict[str, Any]]:
     yield from (_entry(session) for session in found.sessions)
 
 
-def _entry(session: Session) -> dict[str, Any]:
+def _entry(session: SavedSession) -> dict[str, Any]:
     repaired = session.repaired
     changes: tuple[Change, ...] = repaired.changes if repaired is not None else ()
     left: tuple[Violation, ...] = repaired.left if repaired is not None else ()

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from continuation.history.tree import text_of
 from continuation.history.types import Dialect
 from continuation.sessions.lines import Problem, Record
-from continuation.sessions.logs import Contents, Entry, Log, steady_uuid
+from continuation.sessions.logs import Contents, Log, LogEntry, steady_uuid
 from continuation.wire.json_values import as_list, as_map
 
 _EVENT = "context.append_loop_event"
@@ -64,11 +64,11 @@ class KimiCode(Log):
 @dataclass(slots=True)
 class _Fold:
     contents: Contents = field(default_factory=Contents)
-    steps: dict[str, Entry] = field(default_factory=dict[str, Entry])
+    steps: dict[str, LogEntry] = field(default_factory=dict[str, LogEntry])
     """Open steps by their id."""
     waiting: set[str] = field(default_factory=set[str])
     """Calls without result."""
-    deferred: list[Entry] = field(default_factory=list[Entry])
+    deferred: list[LogEntry] = field(default_factory=list[LogEntry])
     """What was appended while they wait."""
 
     def take(self, record: Record) -> None:
@@ -83,7 +83,7 @@ class _Fold:
                 while entries and entries.pop().message.get("role") != "user":
                     pass
         elif kind == _MESSAGE:
-            entry = Entry(_to_chat(as_map(record.value.get("message"))), [record])
+            entry = LogEntry(_to_chat(as_map(record.value.get("message"))), [record])
             (self.deferred if self.waiting else entries).append(entry)
         elif kind == _EVENT:
             self._event(as_map(record.value.get("event")), record)
@@ -91,14 +91,14 @@ class _Fold:
     def _event(self, event: Mapping[str, Any], record: Record) -> None:
         if event.get("type") == "step.begin":
             self.release()
-            entry = Entry({"role": "assistant", "content": None}, [record])
+            entry = LogEntry({"role": "assistant", "content": None}, [record])
             self.contents.entries.append(entry)
             self.steps[str(event.get("uuid"))] = entry
         elif event.get("type") == "tool.result":
             call = str(event.get("toolCallId"))
             text = text_of(as_map(event.get("result")).get("output"))
             message = {"role": "tool", "tool_call_id": call, "content": text}
-            self.contents.entries.append(Entry(message, [record]))
+            self.contents.entries.append(LogEntry(message, [record]))
             self.waiting.discard(call)
             if not self.waiting:
                 self.release()

@@ -21,7 +21,7 @@ from continuation.wire.responses_items import OUTPUTS
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class LogEntry:
     """A message and the records it was read from."""
 
     message: Any
@@ -34,7 +34,7 @@ class Entry:
 class Contents:
     """What a log's reader found."""
 
-    entries: list[Entry] = field(default_factory=list[Entry])
+    entries: list[LogEntry] = field(default_factory=list[LogEntry])
     problems: list[Problem] = field(default_factory=list[Problem])
 
 
@@ -81,7 +81,7 @@ class Plain(Log):
         return any(_is_message(record.value) for record in records)
 
     def read(self, records: list[Record]) -> Contents:
-        return Contents([Entry(r.value, [r]) for r in records if _is_message(r.value)])
+        return Contents([LogEntry(r.value, [r]) for r in records if _is_message(r.value)])
 
     def dialect(self, messages: list[Any]) -> Dialect:
         if any("parts" in message for message in messages):
@@ -120,7 +120,7 @@ class Codex(Log):
         compacted = [r.line for r in records if r.value.get("type") == "compacted"]
         start = compacted[-1] if compacted else 0
         items = (r for r in records if r.value.get("type") == "response_item" and r.line > start)
-        return Contents([Entry(record.value.get("payload"), [record]) for record in items])
+        return Contents([LogEntry(record.value.get("payload"), [record]) for record in items])
 
     def write(self, message: Any, like: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
         kept = {key: value for key, value in like.items() if key == "timestamp"}
@@ -160,7 +160,7 @@ class ThreadedLog(Log):
             message = record.value["message"]
             last = contents.entries[-1] if contents.entries else None
             if last is None or not self.continues(last, record):
-                contents.entries.append(Entry(message, [record]))
+                contents.entries.append(LogEntry(message, [record]))
                 continue
             last.records.append(record)
             more = as_list(last.message.get(self.content)) + as_list(message.get(self.content))
@@ -172,7 +172,7 @@ class ThreadedLog(Log):
         return [record for record in spoken if record.value.get("uuid") in kept]
 
     @abstractmethod
-    def continues(self, entry: Entry, record: Record) -> bool:
+    def continues(self, entry: LogEntry, record: Record) -> bool:
         """Whether a record goes on with the message before it."""
 
     @abstractmethod
@@ -249,7 +249,7 @@ class ClaudeCode(ThreadedLog):
             )
         ]
 
-    def continues(self, entry: Entry, record: Record) -> bool:
+    def continues(self, entry: LogEntry, record: Record) -> bool:
         message = record.value["message"]
         if message.get("role") == "assistant":
             return message.get("id") is not None and entry.message.get("id") == message["id"]
@@ -286,7 +286,7 @@ class QwenCode(ThreadedLog):
     def fits(self, records: list[Record]) -> bool:
         return any("parts" in as_map(record.value.get("message")) for record in records)
 
-    def continues(self, entry: Entry, record: Record) -> bool:
+    def continues(self, entry: LogEntry, record: Record) -> bool:
         """Neighbours of one role are joined whenever the history is sent."""
         return bool(entry.message.get("role") == record.value["message"].get("role"))
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from continuation.sessions.lines import Record
-from continuation.sessions.logs import Entry, Log
+from continuation.sessions.logs import Log, LogEntry
 
 
 def rewrite(
     log: Log,
     records: list[Record],
-    entries: list[Entry],
+    entries: list[LogEntry],
     messages: list[Any],
     origins: tuple[int, ...],
 ) -> bytes:
@@ -29,7 +29,7 @@ def rewrite(
     return b"".join(line + b"\n" for line in writer.lines(records))
 
 
-def _unmoved(entries: list[Entry], origins: tuple[int, ...]) -> set[int]:
+def _unmoved(entries: list[LogEntry], origins: tuple[int, ...]) -> set[int]:
     """Origins of the longest run of messages that stand in the file in this order already."""
     tails: list[int] = []  # smallest last line of a run of each length
     chain: list[int] = []  # position of the message that ends it
@@ -62,7 +62,7 @@ class _Line:
 @dataclass(slots=True)
 class _LogWriter:
     log: Log
-    entries: list[Entry]
+    entries: list[LogEntry]
     unmoved: set[int]
     behind: dict[Record | None, list[_Line]] = field(
         default_factory=dict[Record | None, list[_Line]]
@@ -95,7 +95,7 @@ class _LogWriter:
             self.stay[record] = [line]
         self.behind.setdefault(self.anchor, []).extend(lines[len(entry.records) :])
 
-    def _lines_of(self, number: int, message: Any, entry: Entry | None) -> list[_Line]:
+    def _lines_of(self, number: int, message: Any, entry: LogEntry | None) -> list[_Line]:
         if entry is not None and message is entry.message:
             closing = [_Line(entry.closing, None)] if entry.closing else []
             return [_Line(record.value, record.raw) for record in entry.records] + closing

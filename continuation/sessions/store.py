@@ -17,7 +17,7 @@ from continuation.history.detect import detect
 from continuation.history.types import Dialect, Repaired, RepairPolicy, Violation
 from continuation.sessions.kimi import KimiCode
 from continuation.sessions.lines import Problem, Record, read_lines
-from continuation.sessions.logs import ClaudeCode, Codex, Entry, Log, Plain, QwenCode
+from continuation.sessions.logs import ClaudeCode, Codex, Log, LogEntry, Plain, QwenCode
 from continuation.sessions.opencode import Storage, find_sessions
 from continuation.sessions.rewrite import rewrite
 from continuation.wire.json_values import as_map, is_list, is_map
@@ -32,11 +32,11 @@ class LogSource:
 
     log: Log
     records: list[Record]
-    entries: list[Entry]
+    entries: list[LogEntry]
 
 
 @dataclass(slots=True)
-class Session:
+class SavedSession:
     """A saved session that was read."""
 
     path: Path
@@ -50,7 +50,7 @@ class Session:
     repaired: Repaired | None = None
     """What a repair would give; None before `check`."""
     written: Path | None = None
-    """Where `mend` put the repaired copy."""
+    """Where `write_repaired` put the repaired copy."""
     source: LogSource | Storage | None = None
     """What it was read from; None for a request body."""
 
@@ -63,7 +63,7 @@ class Session:
         return 1 if self.problems or self.violations or changed else 0
 
 
-def load(path: Path) -> list[Session]:
+def load(path: Path) -> list[SavedSession]:
     """Read the session at a path; a folder of opencode's may hold several.
 
     Damage is reported in `problems`, never raised. Raises OSError if there is nothing to read.
@@ -75,7 +75,7 @@ def load(path: Path) -> list[Session]:
     return [_load_json(path, data) or _load_log(path, data)]
 
 
-def check(path: Path, *, policy: RepairPolicy | None = None) -> list[Session]:
+def check(path: Path, *, policy: RepairPolicy | None = None) -> list[SavedSession]:
     """Read the sessions at a path and find what is wrong with their histories.
 
     A saved session is taken for dead: a trailing open call is a fault, unless the policy says that
@@ -93,13 +93,13 @@ def check(path: Path, *, policy: RepairPolicy | None = None) -> list[Session]:
     return sessions
 
 
-def mend(
+def write_repaired(
     path: Path,
     *,
     policy: RepairPolicy | None = None,
     target: Path | None = None,
     in_place: bool = False,
-) -> list[Session]:
+) -> list[SavedSession]:
     """Write a repaired copy of the sessions at a path; clean ones are left alone.
 
     The copy goes beside the original as `<name>.repaired<suffix>`, or to `target`; with `in_place`
@@ -120,11 +120,12 @@ def mend(
 # -- reading -------------------------------------------------------------------------------------
 
 
-def _nothing(path: Path, why: str, problems: list[Problem] | None = None) -> Session:
-    return Session(path, "unknown", None, {}, [*(problems or []), Problem("no_session", 0, why)])
+def _nothing(path: Path, why: str, problems: list[Problem] | None = None) -> SavedSession:
+    found = [*(problems or []), Problem("no_session", 0, why)]
+    return SavedSession(path, "unknown", None, {}, found)
 
 
-def _load_json(path: Path, data: bytes) -> Session | None:
+def _load_json(path: Path, data: bytes) -> SavedSession | None:
     """A request body, or a bare list of messages; None if the file is something else."""
     problems: list[Problem] = []
     try:
@@ -140,7 +141,7 @@ def _load_json(path: Path, data: bytes) -> Session | None:
     lists = any(is_list(body.get(key)) for key in ("messages", "contents", "input"))
     if not lists or "type" in body:
         return None
-    return Session(path, "json", detect(body), body, problems)
+    return SavedSession(path, "json", detect(body), body, problems)
 
 
 def _before_the_cut(data: bytes) -> Any:
@@ -154,7 +155,7 @@ def _before_the_cut(data: bytes) -> Any:
         return None
 
 
-def _load_log(path: Path, data: bytes) -> Session:
+def _load_log(path: Path, data: bytes) -> SavedSession:
     records, problems = read_lines(data)
     log = next((log for log in _LOGS if log.fits(records)), None)
     if log is None:
@@ -165,21 +166,21 @@ def _load_log(path: Path, data: bytes) -> Session:
     body = {_FIELD.get(dialect, "messages"): messages}
     found = problems + contents.problems
     source = LogSource(log, records, contents.entries)
-    return Session(path, log.name, dialect, body, found, source=source)
+    return SavedSession(path, log.name, dialect, body, found, source=source)
 
 
-def _load_storage(path: Path, messages: Path, parts: Path) -> Session:
+def _load_storage(path: Path, messages: Path, parts: Path) -> SavedSession:
     storage = Storage(messages, parts)
     storage.read()
     body = {"messages": storage.body}
     dialect = Dialect.OPENAI_CHAT
-    return Session(path, "opencode", dialect, body, storage.problems, source=storage)
+    return SavedSession(path, "opencode", dialect, body, storage.problems, source=storage)
 
 
 # -- writing -------------------------------------------------------------------------------------
 
 
-def _bytes(session: Session) -> bytes:
+def _bytes(session: SavedSession) -> bytes:
     """The repaired file."""
     repaired = session.repaired if session.repaired is not None else Repaired(session.body)
     source = session.source
@@ -232,7 +233,7 @@ def _write_whole(path: Path, data: bytes) -> None:
 
 
 def _repair_storage(
-    path: Path, sessions: list[Session], target: Path | None, *, in_place: bool
+    path: Path, sessions: list[SavedSession], target: Path | None, *, in_place: bool
 ) -> None:
     """Repair opencode's folder: a copy of all of it, or, in place, with a copy of it kept."""
     copy = _beside(path, "orig") if in_place else target or _beside(path, "repaired")

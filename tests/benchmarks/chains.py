@@ -18,7 +18,7 @@ from pathlib import Path
 
 from measure import Figure, is_quick, report
 
-from continuation.chains import Alias, Entry, Key, SqliteStore, Turn
+from continuation.chains import Alias, Entry, KeptTurn, Key, SqliteStore
 
 TARGET = 2.0
 """Times a bare look-up."""
@@ -38,7 +38,7 @@ def entry(number: int) -> Entry:
         return Alias(f"resp_{number:048x}")
     content = [{"type": "output_text", "text": SAID, "annotations": []}]
     message = {"type": "message", "role": "assistant", "status": "completed", "content": content}
-    return Turn(f"resp_{number:048x}", [{"role": "user", "content": "Go on."}, message])
+    return KeptTurn(f"resp_{number:048x}", [{"role": "user", "content": "Go on."}, message])
 
 
 def fill(store: SqliteStore, count: int, batch: int = 20_000) -> None:

@@ -15,10 +15,10 @@ from continuation.chains import (
     ChainLost,
     Chains,
     Entry,
+    KeptTurn,
     Lost,
     ReplayLimits,
     Tenant,
-    Turn,
     after_not_found,
     entries_for,
     refusal,
@@ -119,7 +119,7 @@ def test_nothing_is_changed_in_place() -> None:
 def test_a_server_that_stores_nothing_is_not_asked_to_look_up_reasoning() -> None:
     search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
     thought = {"type": "reasoning", "id": "rs_1", "summary": []}
-    kept = Turn(None, [*items("U:x"), thought, search, *items("A[t:whole]")])
+    kept = KeptTurn(None, [*items("U:x"), thought, search, *items("A[t:whole]")])
     assert validate(sent(request("U:y", store=False), resp_1=kept), "openai-responses") == []
     assert sent(request("U:y"), resp_1=kept)["input"][1] == thought
 
@@ -188,7 +188,7 @@ def test_merged_items_carry_no_id_that_stands_for_something_else_on_the_server()
         {**items("A[c:a]")[0], "id": "fc_1"},
     ]
     made = entries_for(request("U:x", None), output, given="resp_1", held=None)["resp_1"]
-    assert isinstance(made, Turn)
+    assert isinstance(made, KeptTurn)
     assert [item.get("id") for item in made.items] == [None] * 4
     assert [item["type"] for item in made.items][1:] == ["reasoning", "message", "function_call"]
     assert made.items[2]["phase"] == "final_answer"
@@ -202,7 +202,7 @@ def test_a_search_stays_with_its_reasoning_as_the_server_has_them() -> None:
     ]
     output = [*found, *items("A[t:whole]")]
     made = entries_for(request("U:x", None), output, given="resp_1", held=None)["resp_1"]
-    assert isinstance(made, Turn)
+    assert isinstance(made, KeptTurn)
     assert made.items[1:3] == found
 
 
@@ -268,7 +268,7 @@ def test_w04_a_local_shell_answers_by_the_id_of_the_item() -> None:
     shell = {"type": "local_shell_call", "id": "lsh_1", "call_id": "call_1", "action": {}}
     answer = {"type": "local_shell_call_output", "id": "lsh_1", "output": "ok"}
     body = {"previous_response_id": "resp_1", "input": [answer]}
-    made = sent(body, resp_1=Turn(None, [*items("U:x"), shell]))
+    made = sent(body, resp_1=KeptTurn(None, [*items("U:x"), shell]))
     assert made["input"][1:] == [shell, answer]
 
 
@@ -278,7 +278,7 @@ def test_w05_a_reference_is_no_call_and_cannot_be_looked_up_by_a_server_that_for
     with pytest.raises(ChainLost, match="outputs: a"):
         sent(body, resp_1=turn("U:x"))
     for reference in (named, {"id": "fc_1"}):
-        kept = Turn(None, [reference, *items("A[t:b]")], joined=False)
+        kept = KeptTurn(None, [reference, *items("A[t:b]")], joined=False)
         with pytest.raises(ChainLost, match="items fc_1"):
             replayed(request("U:y"), resp_1=kept)
 
@@ -300,7 +300,7 @@ def test_w09_a_joined_turn_whose_items_the_server_forgot_is_sent_without_them() 
         {"type": "reasoning", "id": "rs_1", "summary": []},
         {"type": "web_search_call", "id": "ws_1", "status": "completed"},
     ]
-    known = {"resp_1": Turn(None, [*items("U:x"), *found, *items("A[t:a]")])}
+    known = {"resp_1": KeptTurn(None, [*items("U:x"), *found, *items("A[t:a]")])}
     made = rewrite(request("U:y"), known.get)
     assert made is not None
     assert made.body["input"][1:3] == found

@@ -22,12 +22,12 @@ from continuation.chains import (
     ChainLost,
     Chains,
     Entry,
+    KeptTurn,
     Key,
     Lost,
     MemoryStore,
     SqliteStore,
     Store,
-    Turn,
 )
 
 DAY = 24 * 3600.0
@@ -81,7 +81,7 @@ ENTRIES: list[Entry] = [
     Alias("resp_2"),
     Lost("because"),
     turn("U:x A[t:whole,c:a] R:a", "resp_0"),
-    Turn(None, [{"n": 2**70, "f": 0.1, "s": "é\ud800 \u2028"}], joined=False),
+    KeptTurn(None, [{"n": 2**70, "f": 0.1, "s": "é\ud800 \u2028"}], joined=False),
 ]
 
 
@@ -138,7 +138,7 @@ def test_an_entry_put_again_is_new_again(make: MakeStore) -> None:
 
 def test_the_oldest_make_room_when_there_are_too_many_bytes(make: MakeStore) -> None:
     store = make(max_bytes=512 * 1024)
-    long = Turn(None, [{"role": "user", "content": "x" * 20_000}])
+    long = KeptTurn(None, [{"role": "user", "content": "x" * 20_000}])
     for number in range(100):
         assert store.put({key(number): long})
     kept = [n for n in range(100) if store.get(key(n))]
@@ -150,7 +150,7 @@ def test_one_entry_cannot_push_out_the_others(make: MakeStore) -> None:
     store = make(max_bytes=512 * 1024)
     store.put({key(0): Alias("a")})
     giant = [{"role": "user", "content": "x" * 100_000}]
-    store.put({key(1): Turn(None, giant), key(2): Turn(None, giant, joined=False)})
+    store.put({key(1): KeptTurn(None, giant), key(2): KeptTurn(None, giant, joined=False)})
     assert store.get(key(0)) == Alias("a")
     assert isinstance(store.get(key(1)), Lost)
     assert store.get(key(2)) is None
@@ -169,7 +169,7 @@ def test_what_is_given_back_can_be_changed_without_harm(make: MakeStore) -> None
     store = make()
     store.put({KEY: turn("U:x")})
     found = store.get(KEY)
-    assert isinstance(found, Turn)
+    assert isinstance(found, KeptTurn)
     found.items.clear()
     assert store.get(KEY) == turn("U:x")
 
@@ -240,7 +240,7 @@ def test_the_file_never_grows_beyond_its_bound(path: Path, opened: MakeSqlite) -
     store = opened(max_bytes=most)
     for number in range(2000):
         text = "x" * (number * 37 % 3000)
-        assert store.put({key(number): Turn(None, [{"role": "user", "content": text}])})
+        assert store.put({key(number): KeptTurn(None, [{"role": "user", "content": text}])})
     store.close()
     assert path.stat().st_size <= most
     store = opened(max_bytes=most)
@@ -250,7 +250,7 @@ def test_the_file_never_grows_beyond_its_bound(path: Path, opened: MakeSqlite) -
 def test_a_lower_bound_shrinks_the_file(path: Path, opened: MakeSqlite) -> None:
     store = opened()
     for number in range(300):
-        store.put({key(number): Turn(None, [{"role": "user", "content": "x" * 3000}])})
+        store.put({key(number): KeptTurn(None, [{"role": "user", "content": "x" * 3000}])})
     store.close()
     assert path.stat().st_size > 900_000
     store = opened(max_bytes=512 * 1024)

@@ -9,7 +9,7 @@ from support.golden import GOLDEN, LOGS, as_bytes, opencode
 from support.notation import DIALECTS, Json, read, write
 
 from continuation.history import RepairPolicy, repair, validate
-from continuation.sessions import Session, check, load, mend
+from continuation.sessions import SavedSession, check, load, write_repaired
 
 
 def _save(path: Path, data: bytes) -> Path:
@@ -17,12 +17,12 @@ def _save(path: Path, data: bytes) -> Path:
     return path
 
 
-def _only(sessions: list[Session]) -> Session:
+def _only(sessions: list[SavedSession]) -> SavedSession:
     (session,) = sessions
     return session
 
 
-def _said(session: Session) -> str:
+def _said(session: SavedSession) -> str:
     assert session.dialect is not None
     return read(str(session.dialect), session.body)
 
@@ -43,7 +43,7 @@ def test_a_log_whose_program_was_killed_while_a_tool_ran_is_closed(
     name: str, tmp_path: Path
 ) -> None:
     path = _save(tmp_path / "s.jsonl", as_bytes(LOGS[name]("U:go A[t:x,c:a,c:b] R:a")))
-    session = _only(mend(path))
+    session = _only(write_repaired(path))
     assert session.exit_code == 1
     assert [v.code for v in session.violations] == ["tool_result_missing"]
     assert session.written == tmp_path / "s.repaired.jsonl"
@@ -56,7 +56,7 @@ def test_a_log_whose_program_was_killed_while_a_tool_ran_is_closed(
 @pytest.mark.parametrize("name", LOGS)
 def test_a_gap_in_the_middle_of_a_log_is_closed_in_place(name: str, tmp_path: Path) -> None:
     broken = "U:go A[c:a] U:two A[c:b] R:b A[t:end]"
-    session = _only(mend(_save(tmp_path / "s.jsonl", as_bytes(LOGS[name](broken)))))
+    session = _only(write_repaired(_save(tmp_path / "s.jsonl", as_bytes(LOGS[name](broken)))))
     assert session.written is not None
     again = _only(check(session.written))
     assert again.exit_code == 0
@@ -66,7 +66,7 @@ def test_a_gap_in_the_middle_of_a_log_is_closed_in_place(name: str, tmp_path: Pa
 @pytest.mark.parametrize("name", LOGS)
 def test_lines_of_unchanged_messages_stay_byte_for_byte(name: str, tmp_path: Path) -> None:
     records = LOGS[name]("U:go A[t:x,c:a] R:a A[t:y] U:now A[c:b]")
-    session = _only(mend(_save(tmp_path / "s.jsonl", as_bytes(records))))
+    session = _only(write_repaired(_save(tmp_path / "s.jsonl", as_bytes(records))))
     assert session.written is not None
     after = session.written.read_bytes().splitlines()
     kept = as_bytes(records).splitlines()
@@ -107,7 +107,7 @@ def test_a_repaired_prefix_written_out_is_a_clean_log(name: str, tmp_path: Path)
     golden = as_bytes(LOGS[name](GOLDEN))
     for cut in range(0, len(golden), 37):
         path = _save(tmp_path / f"s{cut}.jsonl", golden[:cut])
-        session = _only(mend(path))
+        session = _only(write_repaired(path))
         if session.written is not None:
             again = _only(check(session.written))
             assert (again.exit_code, again.problems, again.violations) == (0, [], []), cut
@@ -132,7 +132,7 @@ def test_dirt_at_the_end_is_reported_and_nothing_before_it_is_lost(
 ) -> None:
     golden = as_bytes(LOGS[name](GOLDEN))
     clean = _said(_only(load(_save(tmp_path / "c.jsonl", golden))))
-    session = _only(mend(_save(tmp_path / "s.jsonl", golden + tail)))
+    session = _only(write_repaired(_save(tmp_path / "s.jsonl", golden + tail)))
     assert _said(session) == clean
     assert session.exit_code == 1
     assert {p.code for p in session.problems} <= {"nul_run", "torn_tail"}
@@ -202,7 +202,7 @@ def test_a_kimi_step_with_cut_arguments_is_written_as_a_whole_step(tmp_path: Pat
     for record in records:
         if record.get("event", {}).get("type") == "tool.call":
             record["event"]["args"] = '{"n": '
-    session = _only(mend(_save(tmp_path / "s.jsonl", as_bytes(records))))
+    session = _only(write_repaired(_save(tmp_path / "s.jsonl", as_bytes(records))))
     assert session.written is not None
     again = _only(check(session.written))
     assert again.exit_code == 0
@@ -223,7 +223,7 @@ def test_claude_code_side_branches_error_notices_and_sidechains_are_understood(
 
 def test_claude_code_records_name_the_record_that_now_stands_before_them(tmp_path: Path) -> None:
     path = _save(tmp_path / "s.jsonl", as_bytes(LOGS["claude-code"]("U:go A[c:a] U:two A[t:y]")))
-    session = _only(mend(path))
+    session = _only(write_repaired(path))
     assert session.written is not None
     records = [json.loads(line) for line in session.written.read_bytes().splitlines()]
     names: dict[str, Json] = {r["uuid"]: r for r in records if "uuid" in r}
@@ -254,7 +254,7 @@ def test_codex_items_before_a_compaction_are_left_alone(tmp_path: Path) -> None:
 
 def test_opencode_storage_is_read_and_an_open_call_closed(tmp_path: Path) -> None:
     root = opencode(tmp_path / "storage", "U:go A[t:x,c:a,c:b] R:a U:two A[t:y]")
-    (session,) = mend(root)
+    (session,) = write_repaired(root)
     assert session.format == "opencode"
     assert [v.code for v in session.violations] == ["tool_result_missing"]
     assert [p.code for p in session.problems] == ["step_unfinished"]
@@ -281,7 +281,7 @@ def test_a_copy_of_opencode_s_storage_is_free_of_damaged_files(tmp_path: Path) -
     root = opencode(tmp_path / "storage", "U:go A[t:x] U:two A[t:y]")
     torn = root / "part" / "msg_001" / "prt_001.json"
     torn.write_bytes(torn.read_bytes()[:20])
-    (session,) = mend(root)
+    (session,) = write_repaired(root)
     assert session.written is not None
     (again,) = check(session.written)
     assert [p.code for p in again.problems] == []
@@ -298,7 +298,7 @@ def test_an_opencode_message_whose_own_file_is_lost_is_rebuilt_from_its_parts(
     root = opencode(tmp_path / "storage", line)
     torn = root / "message" / "ses_1" / f"msg_{number:03}.json"
     torn.write_bytes(torn.read_bytes()[:kept])
-    (session,) = mend(root)
+    (session,) = write_repaired(root)
     assert [p.code for p in session.problems] == ["bad_file"]
     assert _said(session) == line
     assert session.written is not None
@@ -311,7 +311,7 @@ def test_an_opencode_message_of_which_nothing_is_left_goes(tmp_path: Path) -> No
     (root / "message" / "ses_1" / "msg_001.json").write_bytes(b"\0" * 40)
     for part in (root / "part" / "msg_001").glob("*.json"):
         part.unlink()
-    (session,) = mend(root)
+    (session,) = write_repaired(root)
     assert session.written is not None
     (again,) = check(session.written)
     assert (again.exit_code, _said(again)) == (0, "U:go U:two A[t:y]")
@@ -320,9 +320,9 @@ def test_an_opencode_message_of_which_nothing_is_left_goes(tmp_path: Path) -> No
 def test_the_original_stays_and_nothing_is_overwritten(tmp_path: Path) -> None:
     data = as_bytes(LOGS["jsonl"]("U:go A[c:a]"))
     path = _save(tmp_path / "s.jsonl", data)
-    mend(path)
+    write_repaired(path)
     with pytest.raises(FileExistsError, match=r"s\.repaired\.jsonl: exists already"):
-        mend(path)
+        write_repaired(path)
     assert path.read_bytes() == data
     assert sorted(each.name for each in tmp_path.iterdir()) == ["s.jsonl", "s.repaired.jsonl"]
 
@@ -330,7 +330,7 @@ def test_the_original_stays_and_nothing_is_overwritten(tmp_path: Path) -> None:
 def test_in_place_keeps_the_original_under_another_name(tmp_path: Path) -> None:
     data = as_bytes(LOGS["jsonl"]("U:go A[c:a]"))
     path = _save(tmp_path / "s.jsonl", data)
-    session = _only(mend(path, in_place=True))
+    session = _only(write_repaired(path, in_place=True))
     assert session.written == path
     assert (tmp_path / "s.orig.jsonl").read_bytes() == data
     assert _only(check(path)).exit_code == 0
@@ -338,7 +338,7 @@ def test_in_place_keeps_the_original_under_another_name(tmp_path: Path) -> None:
 
 def test_a_clean_session_is_not_written(tmp_path: Path) -> None:
     path = _save(tmp_path / "s.jsonl", as_bytes(LOGS["jsonl"](GOLDEN)))
-    assert _only(mend(path)).written is None
+    assert _only(write_repaired(path)).written is None
     assert [each.name for each in tmp_path.iterdir()] == ["s.jsonl"]
 
 
@@ -350,7 +350,7 @@ def test_a_file_without_a_conversation_is_beyond_repair(data: bytes, tmp_path: P
 
 def test_a_request_body_is_repaired_with_its_other_fields_kept(tmp_path: Path) -> None:
     body = write("anthropic", "U:go A[c:a] U:x", model="claude-x", tools=[{"name": "tool"}])
-    session = _only(mend(_save(tmp_path / "b.json", json.dumps(body).encode())))
+    session = _only(write_repaired(_save(tmp_path / "b.json", json.dumps(body).encode())))
     assert session.written is not None
     assert json.loads(session.written.read_bytes()) == repair(body).body
 

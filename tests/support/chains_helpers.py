@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from continuation.chains import Turn
+from continuation.chains import KeptTurn
 from support.notation import Json, read, write
 
 
@@ -21,5 +21,5 @@ def said(body: Json) -> str:
     return read("openai-responses", body)
 
 
-def turn(line: str, base: str | None = None, *, joined: bool = True) -> Turn:
-    return Turn(base, items(line), joined)
+def turn(line: str, base: str | None = None, *, joined: bool = True) -> KeptTurn:
+    return KeptTurn(base, items(line), joined)
