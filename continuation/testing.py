@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from continuation.engine import attempts as retry
 from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall, tokens
-from continuation.simulator.faults import Attempts
 from continuation.simulator.model import PREFACE, Ask
+from continuation.simulator.server import Attempts
 
 if TYPE_CHECKING:
     import pytest

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from continuation.history import pairing, passes
@@ -27,6 +26,7 @@ from continuation.history.types import (
     Violation,
 )
 from continuation.history.wordings import looks_like_recovery
+from continuation.wire.vendors import vendor_of_model
 
 _log = logging.getLogger(__name__)
 
@@ -278,7 +278,7 @@ def _context(
         binding=known.binding if known else False,
         strict=strict,
         live=live,
-        vendor=vendor or _vendor(name),
+        vendor=vendor or _vendor(grammar, name),
     )
 
 
@@ -292,12 +292,6 @@ def _known(dialect: Dialect, model: str) -> Facts | None:
     return limits.find(model)
 
 
-_VENDORS: dict[str, Callable[[str], object]] = {
-    "deepseek": re.compile(r"deepseek", re.IGNORECASE).search,
-    "moonshot": re.compile(r"kimi|moonshot", re.IGNORECASE).search,
-    "mistral": re.compile(r"mi[sx]tral|codestral|devstral|magistral", re.IGNORECASE).search,
-}
-
-
-def _vendor(model: str) -> str:
-    return next((name for name, fits in _VENDORS.items() if fits(model)), "")
+def _vendor(grammar: Grammar, model: str) -> str:
+    """Whose rules hold for a model, by its name; only Chat has rules that differ by vendor."""
+    return vendor_of_model(model) if grammar.dialect is Dialect.OPENAI_CHAT else ""

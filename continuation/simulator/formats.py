@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from continuation.limits import ModelLimits
 from continuation.simulator.anthropic.format import AnthropicFormat
+from continuation.simulator.format import Format
 from continuation.simulator.gemini.format import GeminiFormat
 from continuation.simulator.openai_chat.format import ChatFormat
 from continuation.simulator.openai_responses.format import ResponsesFormat
-from continuation.simulator.wire import Recorded, WireFormat
+from continuation.simulator.wire import Recorded
 
 
-def formats(models: Mapping[str, ModelLimits]) -> tuple[WireFormat, ...]:
+def formats(models: Mapping[str, ModelLimits]) -> Sequence[Format[Any]]:
     """Return one of each; `models` says what a model can do before the shipped table is asked."""
     kinds = (AnthropicFormat, GeminiFormat, ChatFormat, ResponsesFormat)
-    return tuple(kind(models) for kind in kinds)
+    return [kind(models) for kind in kinds]
 
 
-def in_order(listed: Sequence[WireFormat], request: Recorded) -> Sequence[WireFormat]:
+def in_order(listed: Sequence[Format[Any]], request: Recorded) -> Sequence[Format[Any]]:
     """Put formats in the order they are asked: `/v1/models` is Anthropic's by its header only."""
     return listed if "anthropic-version" in request.headers else [*listed[1:], listed[0]]

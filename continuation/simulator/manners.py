@@ -41,10 +41,6 @@ def opening(manner: str, answer: str, position: int, prompt: str) -> Opening:
     return _OPENINGS[name](_Seam(answer, position, prompt, int(count or 0)))
 
 
-def _exact(seam: _Seam) -> Opening:
-    return Opening("", seam.position)
-
-
 def _anchor(seam: _Seam) -> Opening:
     """Repeat the quoted words, and then the white space that the quotation may have lost."""
     quotation = next(_quotations(seam), "")
@@ -83,10 +79,6 @@ def _longest_tail_in(prompt: str, said: str) -> str:
     return said[len(said) - low :]
 
 
-def _echo(seam: _Seam) -> Opening:
-    return Opening(seam.said[max(0, seam.position - seam.count) :], seam.position)
-
-
 def _echo_word(seam: _Seam) -> Opening:
     found = re.search(r"\S+\s*\Z", seam.said)
     return Opening(found[0] if found else "", seam.position)
@@ -97,10 +89,6 @@ def _echo_line(seam: _Seam) -> Opening:
     return Opening(seam.said[start:], seam.position)
 
 
-def _preamble(seam: _Seam) -> Opening:
-    return Opening(PREAMBLE, seam.position)
-
-
 def _fence(seam: _Seam) -> Opening:
     """Open a code fence again, in the language of the one that is still open."""
     opened = re.findall(r"^```([^\n`]*)$", seam.said, re.MULTILINE)
@@ -108,40 +96,24 @@ def _fence(seam: _Seam) -> Opening:
     return Opening(f"```{language}\n", seam.position)
 
 
-def _restart(_: _Seam) -> Opening:
-    return Opening("", 0)
-
-
 def _whitespace(seam: _Seam) -> Opening:
     eaten = len(seam.rest) - len(seam.rest.lstrip())
     return Opening("" if eaten else "\n", seam.position + eaten)
 
 
-def _skip(seam: _Seam) -> Opening:
-    return Opening("", min(len(seam.answer), seam.position + seam.count))
-
-
-def _done(seam: _Seam) -> Opening:
-    return Opening(DONE, seam.position, goes_on=False)
-
-
-def _empty(seam: _Seam) -> Opening:
-    return Opening("", seam.position, goes_on=False)
-
-
 _OPENINGS: dict[str, Callable[[_Seam], Opening]] = {
-    "exact": _exact,
+    "exact": lambda seam: Opening("", seam.position),
     "anchor": _anchor,
-    "echo": _echo,
+    "echo": lambda seam: Opening(seam.said[max(0, seam.position - seam.count) :], seam.position),
     "echo-word": _echo_word,
     "echo-line": _echo_line,
-    "preamble": _preamble,
+    "preamble": lambda seam: Opening(PREAMBLE, seam.position),
     "fence": _fence,
-    "restart": _restart,
+    "restart": lambda seam: Opening("", 0),
     "whitespace": _whitespace,
-    "skip": _skip,
-    "prefill-echo": _exact,
-    "done": _done,
-    "empty": _empty,
+    "skip": lambda seam: Opening("", min(len(seam.answer), seam.position + seam.count)),
+    "prefill-echo": lambda seam: Opening("", seam.position),
+    "done": lambda seam: Opening(DONE, seam.position, goes_on=False),
+    "empty": lambda seam: Opening("", seam.position, goes_on=False),
 }
 MANNERS = tuple(_OPENINGS)

@@ -211,15 +211,10 @@ class Reciter:
 def _think(ask: Ask, thinking: str | int, budget: _Budget) -> Iterator[Thinking]:
     wanted = _thinking_tokens(thinking, ask.limit) if ask.thinks else 0
     if wanted:
-        text = budget.spend(_musing(wanted))
+        size = wanted * CHARS_PER_TOKEN
+        text = budget.spend((_MUSING * (size // len(_MUSING) + 1))[:size])
         shown = text if ask.shows_thinking else ""
         yield Thinking(shown, SIGNED if budget.is_open() else None, tokens(text))
-
-
-def _musing(length: int) -> str:
-    """Return filler of so many tokens."""
-    size = length * CHARS_PER_TOKEN
-    return (_MUSING * (size // len(_MUSING) + 1))[:size]
 
 
 def _thinking_tokens(thinking: str | int, limit: int) -> int:

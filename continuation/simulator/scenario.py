@@ -139,7 +139,7 @@ class Scenario:
     - `models_endpoint`: whether it tells about models.
     - `strict_signatures`: refuse thinking signatures that the simulator did not make.
     - `vendor`: whose Chat Completions these are (`deepseek`, `vllm`, …); `quirks`: ways laid over
-      the vendor's own, joined by `+` (`no-finish+no-done`). `_chat_vendors.py` lists both.
+      the vendor's own, joined by `+` (`no-finish+no-done`); `openai_chat/vendors.py` lists both.
     - `chain`: it stores answers at all, and takes `previous_response_id`.
     - `forgets`: what it stores is gone at once (Responses: `previous_response_not_found`).
     - `tokens`: Gemini 4 gives continuation tokens. `hop`: tokens one request brings before it stops
@@ -185,6 +185,19 @@ class Scenario:
             msg = f"deltas: {self.deltas} is not a positive number of characters"
             raise ValueError(msg)
 
+    def refusal(self, attempt: int) -> Reply | None:
+        """Return the HTTP error that an attempt is to meet, if any."""
+        if (status := self.status.get(attempt)) is None:
+            return None
+        asked = {"retry-after": self.retry_after, "retry-after-ms": self.retry_after_ms}
+        headers = {name: f"{value:g}" for name, value in asked.items() if value is not None}
+        return Reply(status=status, headers=headers)
+
+    def struck(self, reply: Reply, attempt: int) -> Reply:
+        """Put the faults that strike within an attempt's answer onto it."""
+        drop, error = self.drop.get(attempt), self.error_event.get(attempt)
+        return replace(reply, drop=drop, error_after=error)
+
     def but(self, settings: str) -> Scenario:
         """Return this scenario with settings changed as `key=value, key=value` says.
 
@@ -203,12 +216,9 @@ def _check_manner(manner: str) -> None:
         msg = f"manner: {manner!r} is none of {', '.join(MANNERS)}"
         raise ValueError(msg)
     if count.isdecimal() != (name in _COUNTED) or (":" in manner and not count):
-        msg = f"manner: {manner!r} needs {wanted}, as in {_example(name)!r}"
+        example = f"{name}:40" if name in _COUNTED else name
+        msg = f"manner: {manner!r} needs {wanted}, as in {example!r}"
         raise ValueError(msg)
-
-
-def _example(manner: str) -> str:
-    return f"{manner}:40" if manner in _COUNTED else manner
 
 
 def _check_thinking(thinking: str | int) -> None:
@@ -270,25 +280,13 @@ def _thinking(value: str) -> str | int:
     return int(value) if value.isdecimal() else value
 
 
-_SPECIAL: dict[str, Callable[[str], Any]] = {
-    "thinking": _thinking,
-    "status": _by_attempt,
-    "drop": _by_attempt,
-    "error_event": _by_attempt,
-    "retry_after": _seconds,
-    "slow": _seconds,
-    "deltas": _count,
-    "ceiling": _count,
-    "retry_after_ms": _count,
-    "call": _flag,
-    "any_model": _flag,
-    "models_endpoint": _flag,
-    "strict_signatures": _flag,
-    "forgets": _flag,
-    "chain": _flag,
-    "tokens": _flag,
-    "hop": _count,
-    "checkpoint": _count,
-    "empty_shape": _count,
+_BY_TYPE: dict[str, Callable[[str], Any]] = {
+    "bool": _flag,
+    "int": _count,
+    "int | None": _count,
+    "float": _seconds,
+    "float | None": _seconds,
+    "str | int": _thinking,
+    "Mapping[int, int]": _by_attempt,
 }
-_READERS = {f.name: _SPECIAL.get(f.name, str) for f in fields(Scenario)}
+_READERS = {each.name: _BY_TYPE.get(str(each.type), str) for each in fields(Scenario)}

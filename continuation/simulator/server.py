@@ -15,7 +15,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from continuation.limits import ModelLimits
-from continuation.simulator import faults
+from continuation.simulator.format import Format
 from continuation.simulator.formats import formats, in_order
 from continuation.simulator.model import Ask, Reciter
 from continuation.simulator.scenario import Reply, Scenario
@@ -27,7 +27,7 @@ from continuation.simulator.sending import (
     send_events,
     wait_before_status,
 )
-from continuation.simulator.wire import Answer, Json, Recorded, WireFormat
+from continuation.simulator.wire import Answer, Json, Recorded, Refusal
 
 SETTINGS_HEADER = "x-simulate"
 _NOTHING_TO_SAY = "the script is over and the simulator was given no answer to recite"
@@ -52,10 +52,10 @@ class Simulator:
     ) -> None:
         self.scenario = scenario or Scenario()
         self.requests: list[Recorded] = []
-        self._formats: Sequence[WireFormat] = formats(models or {})
+        self._formats: Sequence[Format[Any]] = formats(models or {})
         self._reciter = None if answer is None else _reciter(answer)
         self._script: deque[Reply] = deque()
-        self._attempts = faults.Attempts()
+        self._attempts = Attempts()
         self._lock = threading.Lock()
         self._server = _Server(self, port)
 
@@ -114,33 +114,30 @@ class Simulator:
                 self._record(request)
                 return self._guarded(wire, request)
         self._record(request)
-        return self._formats[0].error(404, "Not Found"), Reply()
+        return self._formats[0].refused(Refusal("Not Found", 404), request), Reply()
 
     def _record(self, request: Recorded) -> None:
         with self._lock:
             self.requests.append(request)
 
-    def _guarded(self, wire: WireFormat, request: Recorded) -> tuple[Answer, Reply]:
+    def _guarded(self, wire: Format[Any], request: Recorded) -> tuple[Answer, Reply]:
         try:
-            scenario = self.scenario.but(request.headers.get(SETTINGS_HEADER, ""))
+            request.scenario = self.scenario.but(request.headers.get(SETTINGS_HEADER, ""))
         except ValueError as error:
-            return wire.error(400, f"{SETTINGS_HEADER}: {error}"), Reply()
-        request.scenario = scenario
+            return wire.refused(Refusal(f"{SETTINGS_HEADER}: {error}"), request), Reply()
         try:
-            return self._answer(wire, request, scenario)
+            return self._answer(wire, request)
         except Exception as error:  # a client is to see our bug, not a dead connection
             why = f"the simulator failed: {type(error).__name__}: {error}"
-            return wire.error(500, why), Reply()
+            return wire.refused(Refusal(why, 500), request), Reply()
 
-    def _answer(
-        self, wire: WireFormat, request: Recorded, scenario: Scenario
-    ) -> tuple[Answer, Reply]:
+    def _answer(self, wire: Format[Any], request: Recorded) -> tuple[Answer, Reply]:
         if not request.asks_model:
-            return wire.other(request, scenario), Reply()
-        refused = wire.refuse(request, scenario)
+            return wire.look_up(request), Reply()
+        refused = wire.refuse(request)
         if refused is not None:
             return refused, Reply()
-        reply = self._reply(wire.ask(request, scenario), scenario)
+        reply = self._reply(wire.ask(request), request.scenario)
         return wire.answer(request, reply), reply
 
     def _reply(self, ask: Ask, scenario: Scenario) -> Reply:
@@ -151,12 +148,12 @@ class Simulator:
         with self._lock:
             if self._script:
                 return self._script.popleft()
-        refused = faults.refusal(scenario, attempt)
+        refused = scenario.refusal(attempt)
         if refused is not None:
             return refused
         if self._reciter is None:
             return Reply(status=500, error=("api_error", _NOTHING_TO_SAY))
-        return faults.struck(self._reciter.reply(ask, scenario), scenario, attempt)
+        return scenario.struck(self._reciter.reply(ask, scenario), attempt)
 
 
 def _reciter(answer: str | Path) -> Reciter:
@@ -167,6 +164,23 @@ def _reciter(answer: str | Path) -> Reciter:
     except UnicodeDecodeError as error:
         msg = f"answer: {answer} is not UTF-8 text ({error.reason} at byte {error.start})"
         raise ValueError(msg) from None
+
+
+class Attempts:
+    """Counts the model calls of each conversation, from 1."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def next(self, key: str) -> int:
+        with self._lock:
+            self._counts[key] = self._counts.get(key, 0) + 1
+            return self._counts[key]
+
+    def forget(self) -> None:
+        with self._lock:
+            self._counts.clear()
 
 
 class _Server(ThreadingHTTPServer):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from continuation.simulator.model import Ask
-    from continuation.simulator.scenario import Reply, Scenario
+from continuation.simulator.scenario import Scenario
 
 Json = dict[str, Any]
+Route = Literal["model", "other"]
 
 
 @dataclass
@@ -34,7 +33,7 @@ class Recorded:
     status: int = 0
     sent: int = 0
     hung_up: bool = False
-    scenario: Scenario | None = field(default=None, repr=False)
+    scenario: Scenario = field(default_factory=Scenario, repr=False)
     done: threading.Event = field(default_factory=threading.Event, repr=False)
 
 
@@ -60,44 +59,16 @@ class Answer:
     events: Sequence[Event] | None = None
 
 
-Route = Literal["model", "other"]
+@dataclass(frozen=True)
+class Refusal:
+    """Why a request is refused; without `kind` and `code` the server's usual ones are told.
 
-
-class WireFormat(Protocol):
-    """One provider's wire format: everything the server does not know.
-
-    The server asks in this order: `route` (is the request ours, and does it ask the model?), then
-    either `other`, or `refuse`, `ask` and, once the model has spoken, `answer`.
+    `more` is laid over the error that is written.
     """
 
-    def route(self, method: str, path: str) -> Route | None:
-        """Say whether a path asks the model, asks something else, or is none of ours."""
-        ...
-
-    def error(self, status: int, message: str, kind: str | None = None) -> Answer:
-        """Write an error the provider's way; `kind` is its type if it is not the status's own."""
-        ...
-
-    def error_event(self, kind: str, message: str) -> Event:
-        """Write an error that comes in the middle of a stream."""
-        ...
-
-    def refuse(self, request: Recorded, scenario: Scenario) -> Answer | None:
-        """Refuse what the provider would refuse; None lets the request through."""
-        ...
-
-    def ask(self, request: Recorded, scenario: Scenario) -> Ask:
-        """Put a request the provider accepts into the model's terms."""
-        ...
-
-    def answer(self, request: Recorded, reply: Reply) -> Answer:
-        """Write the model's reply, as events or as one body, whichever the request asked for."""
-        ...
-
-    def other(self, request: Recorded, scenario: Scenario) -> Answer:
-        """Answer a request that does not ask the model."""
-        ...
-
-    def forget(self) -> None:
-        """Forget what earlier requests left behind (caches, counters)."""
-        ...
+    text: str
+    status: int = 400
+    kind: str | None = None
+    code: str | None = None
+    param: str | None = None
+    more: Mapping[str, Any] = field(default_factory=dict[str, Any])

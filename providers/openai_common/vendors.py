@@ -1,8 +1,9 @@
 """How servers that speak OpenAI's formats differ: one profile per vendor, found by URL.
 
-`vendors.toml` beside this file is the data and `design/vendors.md` says where it comes from. What
-the user says in a `[vendors.NAME]` table is laid over the built-in profile, key by key; there,
-`like = "vllm"` names the profile to start from where the URL does not tell.
+The data are in `continuation/wire/vendors.toml`, which the simulator and the rules of histories
+read as well; `design/vendors.md` says where they come from. What the user says in a
+`[vendors.NAME]` table is laid over the built-in profile, key by key; there, `like = "vllm"` names
+the profile to start from where the URL does not tell.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import quote
 
 from continuation.policy import known_key, shown
+from continuation.types import Json
+from continuation.wire import vendors
 from continuation.wire.json_values import as_int, as_json, as_list
 
 Prefill: TypeAlias = Literal["none", "bare", "prefix", "partial", "continue_final_message"]
@@ -149,18 +152,11 @@ _MOST = 1024
 @cache
 def built_in() -> Mapping[str, Profile]:
     """Return the profiles we ship, by name; read once, on first use."""
-    import tomllib  # not needed by a program that talks to other formats only
-    from importlib.resources import files
-
-    text = (
-        files("continuation.providers.openai_common")
-        .joinpath("vendors.toml")
-        .read_text(encoding="utf-8")
-    )
-    return {name: _shipped(name, values) for name, values in tomllib.loads(text).items()}
+    return {name: _shipped(name, table) for name, table in vendors.tables().items()}
 
 
-def _shipped(name: str, values: dict[str, object]) -> Profile:
+def _shipped(name: str, table: Json) -> Profile:
+    values = {key: table[key] for key in table if key not in (vendors.SERVER, vendors.HISTORY)}
     # Not a key of the user's: there, base_url says which servers are meant.
     urls = _texts("urls", values.pop("urls"))
     return _with(Profile(name, urls), values)
@@ -197,8 +193,8 @@ def _covers(globs: tuple[str, ...], model: str) -> bool:
 
 def _laid_over(base: Profile, settings: Mapping[str, object]) -> Profile:
     values = dict(settings)
-    if "like" in values:
-        base = built_in()[_one_of(tuple(built_in()), "like", values.pop("like"))]
+    if (like := values.pop(vendors.LIKE, None)) is not None:
+        base = built_in()[_one_of(tuple(built_in()), vendors.LIKE, like)]
     return _with(base, values)
 
 
@@ -207,7 +203,7 @@ def _with(base: Profile, values: Mapping[str, object]) -> Profile:
 
 
 def _value(key: str, value: object) -> Any:
-    known_key(key, value, (*_READERS, "like"))
+    known_key(key, value, (*_READERS, vendors.LIKE))
     return _READERS[key](key, value)
 
 

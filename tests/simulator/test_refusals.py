@@ -13,7 +13,6 @@ from support.examples import examples
 from support.simulator_helpers import (
     ANSWER,
     BINDING,
-    CACHED,
     CALL,
     GO,
     HEADERS,
@@ -75,8 +74,7 @@ FIRST_THINKING = (
     "messages.1.content.0.type: If an assistant message contains any thinking blocks, the first "
     "block must be `thinking` or `redacted_thinking`. Found `text`."
 )
-NO_OBJECT = "Input should be a valid dictionary or object to extract fields from"
-NO_LIST = "Input should be a valid list"
+NO_BLOCK = "Input tag does not match any of the expected tags"
 EMPTY_MESSAGE = (
     "all messages must have non-empty content except for the optional final assistant message"
 )
@@ -91,23 +89,17 @@ EMPTY_MESSAGE = (
         ({"max_tokens": -1}, "max_tokens: Input should be greater than or equal to 0"),
         ({"messages": []}, "messages: at least one message is required"),
         ({"messages": "hi"}, "messages: Input should be a valid list"),
-        ({"messages": [{"role": "user"}]}, "messages.0.content: Field required"),
-        ({"messages": ["hi"]}, f"messages.0: {NO_OBJECT}"),
-        ({"messages": [{"role": "user", "content": 5}]}, f"messages.0.content: {NO_LIST}"),
-        ({"messages": [user("hi")]}, f"messages.0.content: {NO_LIST} of content blocks"),
-        ({"messages": [user({})]}, "messages.0.content.0.type: Field required"),
-        ({"messages": [user({"type": "text"})]}, "messages.0.content.0.text.text: Field required"),
-        (
-            {"messages": [user(text(5))]},
-            "messages.0.content.0.text.text: Input should be a valid string",
-        ),
+        ({"messages": [{"role": "user"}]}, f"messages.0: {EMPTY_MESSAGE}"),
+        ({"messages": ["hi"]}, "messages.0: Input should be a valid dictionary"),
+        ({"messages": [user({})]}, f"messages.0.content.0: {NO_BLOCK}"),
+        ({"messages": [user(text(5))]}, f"messages.0.content.0: {NO_BLOCK}"),
         (
             {"messages": [user(CALL)]},
-            "messages.0.content.0: `tool_use` blocks can only be in `assistant` messages",
+            "messages.0: `tool_use` blocks can only be in `assistant` messages",
         ),
         (
-            {"messages": [GO, model(RESULT)]},
-            "messages.1.content.0: `tool_result` blocks can only be in `user` messages",
+            {"messages": [GO, model(RESULT), GO]},
+            "messages.1: `tool_result` blocks can only be in `user` messages",
         ),
     ],
 )
@@ -162,7 +154,7 @@ def test_nothing_a_client_sends_makes_the_simulator_fail(
         ([model(text("hi")), GO], 'messages: first message must use the "user" role'),
         (
             [GO, {"role": "tool", "content": "x"}],
-            'messages: Unexpected role "tool". Allowed roles are "user" or "assistant".',
+            "messages.1.role: Input should be 'user' or 'assistant'",
         ),
         (
             [GO, model(text("hi")), {"role": "system", "content": "x"}, GO],
@@ -174,10 +166,6 @@ def test_nothing_a_client_sends_makes_the_simulator_fail(
         ([GO, model(text("")), GO], "messages: text content blocks must be non-empty"),
         ([{"role": "user", "content": ""}], f"messages.0: {EMPTY_MESSAGE}"),
         ([GO, model(), GO], f"messages.1: {EMPTY_MESSAGE}"),
-        (
-            [user(*[CACHED] * 5)],
-            "A maximum of 4 blocks with cache_control may be provided. Found 5.",
-        ),
         ([GO, model(CALL), GO], UNANSWERED),
         ([GO, model(CALL), user(text("wait"), RESULT)], UNANSWERED),
         ([GO, model(CALL, text("after")), user(RESULT)], UNANSWERED),
@@ -242,7 +230,6 @@ def test_a_history_the_provider_refuses_is_refused(
         [GO, model(SEARCH, CALL), user(RESULT)],
         [GO, model(text("x"), SEARCH)],
         [GO, {"role": "system", "content": "be brief"}],
-        [user(*[CACHED] * 4)],
     ],
 )
 def test_an_unusual_history_the_provider_takes_is_taken(
@@ -319,30 +306,12 @@ def test_manual_thinking_wants_thinking_before_a_call(client: anthropic.Anthropi
             {"model": "claude-opus-5-5", "thinking": {"type": "disabled"}},
             '"thinking.type.disabled" is not supported for this model.',
         ),
-        ({"temperature": 1}, "temperature: Extra inputs are not permitted"),
-        ({"top_p": 0.5}, "top_p: Extra inputs are not permitted"),
-        ({"top_k": 5}, "top_k: Extra inputs are not permitted"),
-        (
-            {"messages": [GO, model({"type": "document"}, text("x")), GO]},
-            "messages.1.content.0: `document` blocks are not allowed in `assistant` messages",
-        ),
-        (
-            {"messages": [user({**text("x"), "citations": [{}]})]},
-            "messages.0.content.0.text.citations: citations are not allowed in `user` messages",
-        ),
     ],
 )
 def test_what_the_model_cannot_do_is_refused(
     client: anthropic.Anthropic, body: dict[str, Any], why: str
 ) -> None:
     assert why == refusal(client, **body)
-
-
-def test_an_older_api_version_still_takes_sampling(client: anthropic.Anthropic) -> None:
-    head = {"anthropic-version": "2023-06-01"}
-    assert (
-        create(client, extra_body={"temperature": 1}, extra_headers=head).usage.output_tokens == 100
-    )
 
 
 def test_the_window_is_kept() -> None:
@@ -406,13 +375,6 @@ def test_the_models_given_are_listed() -> None:
     models = {"mine": ModelLimits(ceiling=10)}
     with Simulator(models=models) as sim, connect(sim) as client:
         assert [(info.id, info.max_tokens) for info in client.models.list()] == [("mine", 10)]
-
-
-def test_a_batch_is_taken_and_stays_in_progress(client: anthropic.Anthropic) -> None:
-    wish: Any = {"custom_id": "a", "params": {"model": MODEL, "max_tokens": 1, "messages": [GO]}}
-    made = client.messages.batches.create(requests=[wish])
-    found = client.messages.batches.retrieve(made.id)
-    assert (found.processing_status, found.request_counts.processing) == ("in_progress", 1)
 
 
 def test_the_prompt_cache_is_written_then_read(client: anthropic.Anthropic) -> None:

@@ -1,91 +1,58 @@
-"""What Anthropic refuses by model, header or size: whatever needs more than its structure."""
+"""What Anthropic refuses, where it has to do with limits, models, thinking or the conversation.
+
+What makes a history invalid is told by `continuation.history.validate`, so that a repair is tested
+against the very rules it is made for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import chain
+from collections.abc import Iterator
 
-from continuation.limits import ModelLimits
+from continuation.history import validate
 from continuation.simulator.anthropic import signatures
-from continuation.simulator.anthropic.body import THINKING, Json, mapping, placed_blocks, turns
-from continuation.simulator.anthropic.rules import THINKING_DOCS, first_error, thinking_tokens
-from continuation.simulator.anthropic.usage import input_tokens
+from continuation.simulator.anthropic.request import THINKING, Context, input_tokens, messages
+from continuation.simulator.format import Check
+from continuation.simulator.requests import by_rank
+from continuation.simulator.wire import Refusal
+from continuation.wire.json_values import as_int, is_list, mapping
 
-API_VERSION_2026 = "2026-10-21"
-_SAMPLING = ("temperature", "top_p", "top_k")
-_CONTROLS = "thinking-binding-controls-2026-08-01"
-_NEEDS_CONTROLS = f"That setting requires the `{_CONTROLS}` value in the `anthropic-beta` header."
 PREFILL = (
     "This model does not support assistant message prefill. "
     "The conversation must end with a user message."
 )
+_THINKING_DOCS = "https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking"
+_CONTROLS = "thinking-binding-controls-2026-08-01"
+_NEEDS_CONTROLS = f"That setting requires the `{_CONTROLS}` value in the `anthropic-beta` header."
 
 
-@dataclass(frozen=True)
-class Context:
-    """A request whose form is right, and what its model can do."""
-
-    body: Json
-    model: ModelLimits
-    headers: dict[str, str]
-    strict_signatures: bool = False
-
-    @cached_property
-    def betas(self) -> list[str]:
-        return [name.strip() for name in self.headers.get("anthropic-beta", "").split(",")]
-
-    @property
-    def new_version(self) -> bool:
-        return self.headers.get("anthropic-version", "") >= API_VERSION_2026
-
-    @property
-    def thinking(self) -> str | None:
-        """The kind the request asks for: enabled, adaptive, between_tools, disabled, or none."""
-        kind = mapping(self.body.get("thinking")).get("type")
-        return None if kind is None else str(kind)
-
-    @property
-    def thinks(self) -> bool:
-        """Thinking is on; where the request says nothing, adaptive models think."""
-        if self.thinking is None:
-            return self.model.thinking in ("adaptive", "always")
-        return self.thinking != "disabled" and self.model.thinking != "none"
+def form(context: Context) -> Iterator[str]:
+    """Want a model, a limit and messages (the texts follow the provider's manner)."""
+    for name in ("model", "messages", "max_tokens"):
+        if context.body.get(name) is None:
+            yield f"{name}: Field required"
+    if (asked := as_int(context.asked)) is None:
+        yield "max_tokens: Input should be a valid integer"
+    elif asked < 0:
+        yield "max_tokens: Input should be greater than or equal to 0"
+    given = context.body["messages"]
+    if not is_list(given):
+        yield "messages: Input should be a valid list"
+    if not given:
+        yield "messages: at least one message is required"
 
 
-Check = Callable[[Context], Iterator[str]]
-
-
-def first_refusal(context: Context) -> str | None:
-    """Return the text of the first check the request fails, the structural rules among them."""
-    return next(chain.from_iterable(check(context) for check in CHECKS), None)
+def model_known(context: Context) -> Iterator[Refusal]:
+    if not context.known and not context.scenario.any_model:
+        yield Refusal(f"model: {context.name}", 404)
 
 
 def ceiling(context: Context) -> Iterator[str]:
-    asked, most = context.body["max_tokens"], context.model.ceiling
-    if asked > most:
-        name = context.body["model"]
+    most = context.model.ceiling
+    if context.asked > most:
         yield (
-            f"max_tokens: {asked} > {most}, which is the maximum allowed number of output tokens "
-            f"for {name}"
+            f"max_tokens: {context.asked} > {most}, which is the maximum allowed number of output "
+            f"tokens for {context.name}"
         )
-
-
-def sampling(context: Context) -> Iterator[str]:
-    """Refuse the sampling parameters, which are gone since API version 2026-10-21 (text ours)."""
-    for name in _SAMPLING:
-        if context.new_version and name in context.body:
-            yield f"{name}: Extra inputs are not permitted"
-
-
-def new_version_blocks(context: Context) -> Iterator[str]:
-    """Refuse documents from the model, citations from the user (since 2026; texts ours)."""
-    for role, placed in placed_blocks(context.body) if context.new_version else ():
-        if role == "assistant" and placed.kind == "document":
-            yield f"{placed.path}: `document` blocks are not allowed in `assistant` messages"
-        if role == "user" and placed.kind == "text" and placed.block.get("citations"):
-            yield f"{placed.path}.text.citations: citations are not allowed in `user` messages"
 
 
 def thinking_mode(context: Context) -> Iterator[str]:
@@ -98,19 +65,20 @@ def thinking_mode(context: Context) -> Iterator[str]:
 
 def thinking_room(context: Context) -> Iterator[str]:
     """Keep the budget below the limit; interleaved thinking may go beyond one answer."""
-    budget = thinking_tokens(context.body) or 0
     interleaved = any(beta.startswith("interleaved-thinking") for beta in context.betas)
-    if 0 < context.body["max_tokens"] <= budget and not interleaved:
+    if 0 < context.asked <= (context.budget or 0) and not interleaved:
         yield (
             "`max_tokens` must be greater than `thinking.budget_tokens`. Please consult our "
-            f"documentation at {THINKING_DOCS}#max-tokens-and-context-window-size"
+            f"documentation at {_THINKING_DOCS}#max-tokens-and-context-window-size"
         )
+    if context.budget is not None and context.budget < 1024:
+        yield "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024"
 
 
 def prefill(context: Context) -> Iterator[str]:
     """Refuse a trailing assistant message, unless it is a paused turn that is to go on."""
-    last = turns(context.body)[-1]
-    if last.role != "assistant" or last.of("server_tool_use"):
+    last = context.turns[-1] if context.turns else None
+    if last is None or last.role != "assistant" or last.of("server_tool_use"):
         return
     if context.thinking == "disabled" and last.of(*THINKING):
         yield (
@@ -121,10 +89,51 @@ def prefill(context: Context) -> Iterator[str]:
         yield PREFILL
 
 
-def structure(context: Context) -> Iterator[str]:
-    error = first_error(context.body, context.model)
-    if error is not None:
-        yield error
+def thinking_first(context: Context) -> Iterator[str]:
+    """Want signed thinking, and want it first in a turn that has any.
+
+    A server tool's turn may begin without. Stricter than `validate`, which allows models that think
+    in between to begin with text.
+    """
+    for turn in context.turns:
+        for placed in turn.of("thinking"):
+            if placed.block.get("signature") is None:
+                yield f"{placed.path}.thinking.signature: Field required"
+        first = turn.blocks[0].kind if turn.role == "assistant" and turn.blocks else ""
+        if turn.of(*THINKING) and first not in THINKING and not turn.of("server_tool_use"):
+            yield (
+                f"{turn.blocks[0].path}.type: If an assistant message contains any thinking "
+                "blocks, the first block must be `thinking` or `redacted_thinking`. "
+                f"Found `{first}`."
+            )
+
+
+_ORDER = """
+    message_invalid block_invalid role_invalid tool_use_in_user tool_result_in_assistant
+    first_not_user message_empty text_empty text_blank result_text_empty system_text_empty
+    tool_use_id_invalid tool_input_invalid tools_undeclared tool_use_duplicate_id
+    thinking_not_first thinking_last thinking_unsigned thinking_blank thinking_redacted_invalid
+    thinking_foreign thinking_modified tool_use_not_last tool_result_missing
+    tool_result_not_first tool_results_split tool_result_displaced tool_result_orphan
+    tool_result_duplicate server_result_missing server_result_orphan thinking_missing
+    trailing_whitespace
+"""
+
+
+def history(context: Context) -> Iterator[str]:
+    """Refuse what breaks the conversation's rules; it is about to be answered: no call is live."""
+    before = ""
+    for message in messages(context.body):
+        role = str(message.get("role"))
+        if role == "system" and before != "user":  # behind a user turn it is taken, since 2026
+            yield (
+                'messages: Unexpected role "system". The Messages API accepts a top-level '
+                '`system` parameter, not "system" as an input message role.'
+            )
+        before = role
+    found = validate(context.body, "anthropic", facts=context.model, live=False)
+    for violation in by_rank(found, _ORDER):
+        yield violation.message
 
 
 def thinking_blocks(context: Context) -> Iterator[str]:
@@ -134,7 +143,7 @@ def thinking_blocks(context: Context) -> Iterator[str]:
     found = signatures.errors(
         context.body,
         binding=context.model.binding and not (drop and _CONTROLS in context.betas),
-        strict=context.strict_signatures,
+        strict=context.scenario.strict_signatures,
     )
     for text in found:
         yield f"{text} {_NEEDS_CONTROLS}" if drop and text.endswith(signatures.BOUND) else text
@@ -144,7 +153,7 @@ def window(context: Context) -> Iterator[str]:
     most = context.model.window
     if most is None:
         return
-    used, asked = input_tokens(context.body), context.body["max_tokens"]
+    used, asked = input_tokens(context.body), context.asked
     if used > most:
         yield f"prompt is too long: {used} tokens > {most} maximum"
     if context.model.window_shared and used + asked > most:
@@ -154,14 +163,17 @@ def window(context: Context) -> Iterator[str]:
         )
 
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[Check[Context], ...] = (
+    form,
+    model_known,
     ceiling,
-    sampling,
     thinking_mode,
     thinking_room,
     prefill,
-    structure,
-    new_version_blocks,
+    thinking_first,
+    history,
     thinking_blocks,
     window,
 )
+COUNT_CHECKS: tuple[Check[Context], ...] = (form, thinking_first, history)
+"""What is refused of a request that only counts its tokens."""

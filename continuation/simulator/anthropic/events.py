@@ -2,189 +2,128 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
-from continuation.simulator.anthropic.body import Json
-from continuation.simulator.cost import arrived, compact, cost
+from continuation.simulator.replies import (
+    arrived,
+    compact,
+    pieces,
+    spent,
+    told_usage,
+    whole_members,
+)
 from continuation.simulator.scenario import SIGNED, Block, Raw, Reply, Text, Thinking, ToolCall
-from continuation.simulator.wire import Event
+from continuation.simulator.wire import Event, Json
 
-DELTA = 24
-"""Characters per delta where the reply does not say."""
 _ONLY_AT_START = ("cache_creation", "service_tier")
 
 
 @dataclass(frozen=True)
-class Envelope:
-    """What a reply does not know of the message it becomes."""
+class Writer:
+    """Writes a reply: what it does not know of the message it becomes is in the other fields."""
 
+    reply: Reply
     id: str
     model: str
     input_usage: Json
     sign: Callable[[str], str]
-    call_ids: Iterator[str]
+    new_id: Callable[[str], str]
 
+    def message(self) -> Json:
+        """Write the whole message, as a request without `stream` gets it."""
+        content = [self._whole(block) for block in self.reply.blocks]
+        return {**self._head(self._usage), "content": content, **self._ending}
 
-def message(reply: Reply, envelope: Envelope) -> Json:
-    """Write the whole message, as a request without `stream` gets it."""
-    content = [_whole(block, envelope) for block in reply.blocks]
-    head = _head(envelope, _usage(reply, envelope))
-    return {**head, "content": content, **_ending(reply)}
+    def events(self) -> Iterator[Event]:
+        """Write the stream: start, ping, each block's start, deltas and stop, then the end."""
+        usage = self._usage
+        begun = {name: usage[name] for name in usage if name != "output_tokens_details"}
+        begun["output_tokens"] = min(1, usage.get("output_tokens", 0))
+        yield _event({"type": "message_start", "message": self._head(begun)})
+        yield _event({"type": "ping"})
+        for index, block in enumerate(self.reply.blocks):
+            yield from self._block_events(index, block)
+        closing = {name: usage[name] for name in usage if name not in _ONLY_AT_START}
+        yield _event({"type": "message_delta", "delta": self._ending, "usage": closing})
+        yield _event({"type": "message_stop"})
 
+    def _head(self, usage: Json) -> Json:
+        return {
+            "id": self.id,
+            "type": "message",
+            "role": "assistant",
+            "model": self.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": usage,
+        }
 
-def events(reply: Reply, envelope: Envelope) -> Iterator[Event]:
-    """Write the stream: start, ping, each block's start, deltas and stop, closing delta, stop."""
-    usage = _usage(reply, envelope)
-    yield _event({"type": "message_start", "message": _head(envelope, _at_start(usage))})
-    yield _event({"type": "ping"})
-    for index, block in enumerate(reply.blocks):
-        yield from _block_events(index, block, reply.deltas or DELTA, envelope)
-    closing = {name: usage[name] for name in usage if name not in _ONLY_AT_START}
-    yield _event({"type": "message_delta", "delta": _ending(reply), "usage": closing})
-    yield _event({"type": "message_stop"})
+    @cached_property
+    def _usage(self) -> Json:
+        """The counts; an empty answer that ended by itself costs two tokens."""
+        counted = {
+            **self.input_usage,
+            "output_tokens": spent(self.reply) or (2 if self.reply.stop == "end_turn" else 0),
+            "output_tokens_details": {"thinking_tokens": spent(self.reply, Thinking)},
+            "service_tier": "standard",
+        }
+        return told_usage(counted, self.reply)
 
+    @property
+    def _ending(self) -> Json:
+        reply = self.reply
+        return {"stop_reason": reply.stop, "stop_sequence": reply.stop_sequence, **reply.extra}
 
-def raw_events(listed: Sequence[tuple[str | None, str | Mapping[str, Any]]]) -> Iterator[Event]:
-    """Write events as they were given."""
-    for name, data in listed:
-        yield Event(name, data if isinstance(data, str) else compact(data))
+    def _whole(self, block: Block) -> Json:
+        begun = self._opening(block)
+        match block:
+            case Text(text):
+                return {**begun, "text": text}
+            case Thinking(text):
+                return {**begun, "thinking": text, "signature": self._signature(block) or ""}
+            case ToolCall():
+                return {**begun, "input": whole_members(arrived(block))}
+            case Raw():
+                return begun
 
+    def _opening(self, block: Block) -> Json:
+        """Write a block as it is before anything of it was said."""
+        match block:
+            case Text():
+                return {"type": "text", "text": ""}
+            case Thinking():
+                return {"type": "thinking", "thinking": "", "signature": ""}
+            case ToolCall(name, id=given):
+                made = given or self.new_id("toolu")
+                return {"type": "tool_use", "id": made, "name": name, "input": {}}
+            case Raw(raw):
+                return dict(raw)
 
-def whole_members(text: str) -> Json:
-    """Return the top-level members of a JSON object that were whole when its text broke off."""
-    found: Json = {}
-    rest = text.lstrip().removeprefix("{").lstrip()
-    while rest.startswith('"'):
-        member = _member(rest)
-        if member is None:
-            break
-        name, value, rest = member
-        found[name] = value
-        rest = rest.removeprefix(",").lstrip()
-    return found
+    def _signature(self, block: Thinking) -> str | None:
+        return self.sign(block.text) if block.signature == SIGNED else block.signature
 
+    def _block_events(self, index: int, block: Block) -> Iterator[Event]:
+        begun = {"index": index, "content_block": self._opening(block)}
+        yield _event({"type": "content_block_start", **begun})
+        match block:
+            case Text(text):
+                yield from self._deltas(index, "text_delta", "text", text)
+            case Thinking(text):
+                yield from self._deltas(index, "thinking_delta", "thinking", text)
+                if (signature := self._signature(block)) is not None:
+                    yield _delta(index, "signature_delta", "signature", signature)
+            case ToolCall():
+                yield _delta(index, "input_json_delta", "partial_json", "")
+                yield from self._deltas(index, "input_json_delta", "partial_json", arrived(block))
+            case Raw():
+                pass
+        yield _event({"type": "content_block_stop", "index": index})
 
-def _member(text: str) -> tuple[str, Any, str] | None:
-    """Read `"name": value` at the head of `text`; a bare word or number at its end may be cut."""
-    decoder = json.JSONDecoder()
-    try:
-        name, end = decoder.raw_decode(text)
-        after = text[end:].lstrip().removeprefix(":").lstrip()
-        value, end = decoder.raw_decode(after)
-    except ValueError:
-        return None
-    rest = after[end:].lstrip()
-    closed = rest or text.rstrip()[-1] in '"]}'
-    return (name, value, rest) if closed else None
-
-
-def _head(envelope: Envelope, usage: Json) -> Json:
-    return {
-        "id": envelope.id,
-        "type": "message",
-        "role": "assistant",
-        "model": envelope.model,
-        "content": [],
-        "stop_reason": None,
-        "stop_sequence": None,
-        "usage": usage,
-    }
-
-
-def _usage(reply: Reply, envelope: Envelope) -> Json:
-    """Count the output; an empty answer that ended by itself costs two tokens."""
-    spent = sum(map(cost, reply.blocks)) or (2 if reply.stop == "end_turn" else 0)
-    thought = sum(cost(block) for block in reply.blocks if isinstance(block, Thinking))
-    usage = {
-        **envelope.input_usage,
-        "output_tokens": spent,
-        "output_tokens_details": {"thinking_tokens": thought},
-        "service_tier": "standard",
-        **(reply.usage or {}),
-    }
-    return {name: value for name, value in usage.items() if value is not None}
-
-
-def _at_start(usage: Json) -> Json:
-    begun = {name: usage[name] for name in usage if name != "output_tokens_details"}
-    return {**begun, "output_tokens": min(1, usage.get("output_tokens", 0))}
-
-
-def _ending(reply: Reply) -> Json:
-    return {"stop_reason": reply.stop, "stop_sequence": reply.stop_sequence, **reply.extra}
-
-
-def _whole(block: Block, envelope: Envelope) -> Json:
-    match block:
-        case Text(text):
-            return {"type": "text", "text": text}
-        case Thinking(text):
-            return {
-                "type": "thinking",
-                "thinking": text,
-                "signature": _signature(block, envelope) or "",
-            }
-        case ToolCall():
-            return {**_call(block, envelope), "input": whole_members(arrived(block))}
-        case Raw(raw):
-            return dict(raw)
-
-
-def _call(call: ToolCall, envelope: Envelope) -> Json:
-    return {
-        "type": "tool_use",
-        "id": call.id or next(envelope.call_ids),
-        "name": call.name,
-        "input": {},
-    }
-
-
-def _signature(block: Thinking, envelope: Envelope) -> str | None:
-    return envelope.sign(block.text) if block.signature == SIGNED else block.signature
-
-
-def _block_events(index: int, block: Block, size: int, envelope: Envelope) -> Iterator[Event]:
-    yield _event(
-        {"type": "content_block_start", "index": index, "content_block": _opening(block, envelope)}
-    )
-    match block:
-        case Text(text):
-            yield from _deltas(index, "text_delta", "text", text, size)
-        case Thinking(text):
-            yield from _deltas(index, "thinking_delta", "thinking", text, size)
-            yield from _signature_event(index, _signature(block, envelope))
-        case ToolCall():
-            yield _delta(index, "input_json_delta", "partial_json", "")
-            yield from _deltas(index, "input_json_delta", "partial_json", arrived(block), size)
-        case Raw():
-            pass
-    yield _event({"type": "content_block_stop", "index": index})
-
-
-def _opening(block: Block, envelope: Envelope) -> Json:
-    match block:
-        case Text():
-            return {"type": "text", "text": ""}
-        case Thinking():
-            return {"type": "thinking", "thinking": "", "signature": ""}
-        case ToolCall():
-            return _call(block, envelope)
-        case Raw(raw):
-            return dict(raw)
-
-
-def _signature_event(index: int, signature: str | None) -> Iterator[Event]:
-    if signature is not None:
-        yield _delta(index, "signature_delta", "signature", signature)
-
-
-def _deltas(index: int, kind: str, name: str, text: str, size: int) -> Iterator[Event]:
-    return (
-        _delta(index, kind, name, text[start : start + size]) for start in range(0, len(text), size)
-    )
+    def _deltas(self, index: int, kind: str, name: str, text: str) -> Iterator[Event]:
+        return (_delta(index, kind, name, piece) for piece in pieces(text, self.reply.deltas))
 
 
 def _delta(index: int, kind: str, name: str, piece: str) -> Event:

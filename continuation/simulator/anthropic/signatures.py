@@ -9,24 +9,21 @@ Source: the provider's "preserved thinking" pages (prefix checks) of October 202
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-from continuation.simulator.anthropic.body import (
+from continuation.simulator.anthropic.request import (
     THINKING,
-    Json,
     Placed,
     Turn,
     messages,
     turns,
     without,
 )
+from continuation.simulator.requests import DIGEST, digest, seal, unseal
+from continuation.simulator.wire import Json
 
 _MARK = b"SIM"
-_SIZE = 12
 MODIFIED = (
     "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified. "
     "These blocks must remain as they were in the original response."
@@ -38,27 +35,18 @@ BOUND = (
 )
 
 
-class _Signature(NamedTuple):
-    text: bytes
-    prefix: bytes
-    chain: bytes
-
-    def written(self) -> str:
-        return base64.b64encode(_MARK + b"".join(self)).decode()
-
-
 class Signer:
     """Signs the thinking blocks of one answer, in order."""
 
     def __init__(self, body: Json) -> None:
         listed = turns(body)
-        last_is_ours = listed[-1].role == "assistant"
+        last_is_ours = bool(listed) and listed[-1].role == "assistant"
         self._prefix = _prefix(body, listed[-1].message if last_is_ours else len(messages(body)))
         thought = [placed.block for turn in listed for placed in turn.of(*THINKING)]
-        self._chain = _chain(thought[-1]) if thought else bytes(_SIZE)
+        self._chain = _chain(thought[-1]) if thought else bytes(DIGEST)
 
     def sign(self, text: str) -> str:
-        signature = _Signature(_digest(text), self._prefix, self._chain).written()
+        signature = seal(_MARK, digest(text), self._prefix, self._chain)
         self._chain = _chain({"signature": signature})
         return signature
 
@@ -74,46 +62,26 @@ def errors(body: Json, *, binding: bool, strict: bool) -> Iterator[str]:
     before: Json | None = None
     for turn in listed:
         for placed in turn.of(*THINKING):
-            if placed.kind == "thinking":
-                yield from _block_errors(
-                    body, turn, placed, before, latest=latest, binding=binding, strict=strict
-                )
+            fault = _fault(body, turn, placed, before, binding=binding, strict=strict)
+            if placed.kind == "thinking" and fault is not None:
+                last = fault == MODIFIED and turn.message != latest
+                yield f"{placed.path}: {INVALID if last else fault}"
             before = placed.block
 
 
-def _block_errors(
-    body: Json,
-    turn: Turn,
-    placed: Placed,
-    before: Json | None,
-    *,
-    latest: int,
-    binding: bool,
-    strict: bool,
-) -> Iterator[str]:
-    signature = _read(str(placed.block.get("signature")))
-    if signature is None:
-        if strict:
-            yield f"{placed.path}: {INVALID}"
-    elif signature.text != _digest(str(placed.block.get("thinking"))):
-        yield f"{placed.path}: {MODIFIED if turn.message == latest else INVALID}"
-    elif binding and not _belongs(signature, _prefix(body, turn.message), before):
-        yield f"{placed.path}: {BOUND}"
-
-
-def _belongs(signature: _Signature, prefix: bytes, before: Json | None) -> bool:
-    return signature.prefix == prefix and (before is None or signature.chain == _chain(before))
-
-
-def _read(text: str) -> _Signature | None:
-    try:
-        raw = base64.b64decode(text, validate=True)
-    except ValueError:
-        return None
-    if not raw.startswith(_MARK) or len(raw) != len(_MARK) + 3 * _SIZE:
-        return None
-    parts = (raw[start : start + _SIZE] for start in range(len(_MARK), len(raw), _SIZE))
-    return _Signature(*parts)
+def _fault(
+    body: Json, turn: Turn, placed: Placed, before: Json | None, *, binding: bool, strict: bool
+) -> str | None:
+    """Return what is wrong with one thinking block; `before` is the one before it."""
+    signed = unseal(_MARK, str(placed.block.get("signature")), 3)
+    if signed is None:
+        return INVALID if strict else None
+    text, prefix, chain = signed
+    if text != digest(str(placed.block.get("thinking"))):
+        return MODIFIED
+    belongs = prefix == _prefix(body, turn.message)
+    chained = before is None or chain == _chain(before)
+    return BOUND if binding and not (belongs and chained) else None
 
 
 def _prefix(body: Json, stop: int) -> bytes:
@@ -125,12 +93,8 @@ def _prefix(body: Json, stop: int) -> bytes:
     ]
     mid = [message for message in messages(head) if message.get("role") == "system"]
     known: list[Any] = [body.get("system"), body.get("tools"), listed, mid]
-    return _digest(json.dumps(without(known, "cache_control"), sort_keys=True))
+    return digest(without(known, "cache_control"))
 
 
 def _chain(block: Json) -> bytes:
-    return _digest(str(block.get("signature") or block.get("data")))
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode(errors="surrogatepass")).digest()[:_SIZE]
+    return digest(str(block.get("signature") or block.get("data")))

@@ -1,200 +1,66 @@
-"""What Gemini refuses, in the words of the Gemini API and of Vertex.
+"""What Gemini refuses, where it has to do with limits, models, tokens or the conversation.
 
-Texts are the provider's own, as quoted in public bug reports or known from its answers; those said
-to be ours follow its manner. What makes a history invalid is told by `continuation.history`, so
-that a repair is tested against the very rules it is made for.
+The words are those of the Gemini API and of Vertex, as quoted in public bug reports or known from
+their answers; those said to be ours follow their manner. What makes a history invalid is told by
+`continuation.history.validate`, so that a repair is tested against the very rules it is made for.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import chain
-from typing import Any
+from collections.abc import Iterator
 
-from continuation.history import Violation, validate
-from continuation.limits import ModelLimits
-from continuation.simulator.anthropic.body import Json, items, mapping, objects
-from continuation.simulator.gemini import signatures
-from continuation.simulator.gemini.body import (
+from continuation.history import validate
+from continuation.simulator.format import Check
+from continuation.simulator.gemini.request import (
+    SIGNED_BY,
+    UNARY_MOST,
+    Context,
     Target,
-    config,
     contents,
-    conversation,
-    generation,
-    get,
-    input_tokens,
+    is_alias,
+    part_digest,
     parts,
-    snake,
+    placed_parts,
+    signature_of,
 )
-from continuation.simulator.gemini.hops import Progress, Tokens
+from continuation.simulator.requests import by_rank, decoded, unseal
+from continuation.simulator.wire import Refusal
+from continuation.wire.json_values import as_int, as_list, is_list, objects
 
-UNARY_MOST = 32_768
-"""Tokens a request without stream may ask for, and bring, of a model that answers in hops."""
-HOP_MOST = 65_536
-"""Tokens a stream brings before it stops with CONTINUATION."""
-_UNSET = 8_192
-"""The limit where a request sets none: vendors disagree, so the lowest that is told of."""
-_FIELDS = (
-    "model",
-    "contents",
-    "systemInstruction",
-    "tools",
-    "toolConfig",
-    "safetySettings",
-    "generationConfig",
-    "cachedContent",
-    "labels",
-    "serviceTier",
-    "store",
-    "continuationToken",
-    "modelArmorConfig",
-    "outputConfig",
-)
-_CACHED = (
-    "CachedContent can not be used with GenerateContent request setting system_instruction, tools "
-    "or tool_config."
-)
-_CACHED_VERTEX = (
-    "Tool config, tools and system instruction should not be set in the request when using cached "
-    "content."
-)
 PREFILL = "Requests ending with a model turn are not supported."
 
 
-@dataclass(frozen=True)
-class Context:
-    """A request, what its model can do, and how strict the provider is."""
-
-    body: Json
-    target: Target
-    model: ModelLimits
-    issued: Tokens
-    strict_signatures: bool = False
-    tokens: bool = True
-    hop: int | None = None
-
-    @property
-    def vertex(self) -> bool:
-        return self.target.vertex
-
-    @property
-    def generation(self) -> int:
-        return generation(self.target.model)
-
-    @property
-    def hops(self) -> bool:
-        """The answer may take several requests; Vertex knows that in v1beta1 only."""
-        old = self.vertex and self.target.version == "v1"
-        return self.tokens and self.generation >= 4 and not old
-
-    @property
-    def hop_room(self) -> int | None:
-        """Tokens one request brings, or None where the limit alone decides."""
-        most = HOP_MOST if self.target.streams else UNARY_MOST
-        return (self.hop or most) if self.hops else None
-
-    @cached_property
-    def input_tokens(self) -> int:
-        return input_tokens(self.body)
-
-    @cached_property
-    def conversation(self) -> bytes:
-        return conversation(self.target, self.body)
-
-    @property
-    def ceiling(self) -> int:
-        """The largest limit; of a window that is shared, the prompt takes its part."""
-        model = self.model
-        if model.window is None or not model.window_shared:
-            return model.ceiling
-        return max(1, min(model.ceiling, model.window - self.input_tokens))
-
-    @property
-    def asked(self) -> Any:
-        return get(config(self.body), "maxOutputTokens")
-
-    @property
-    def limit(self) -> int:
-        """The output limit of the whole answer; the Gemini API lowers one that is too large."""
-        unset = HOP_MOST if self.generation >= 4 else _UNSET
-        return min(unset if self.asked is None else int(self.asked), self.ceiling)
-
-    @property
-    def token(self) -> Any:
-        return get(self.body, "continuationToken")
-
-    @cached_property
-    def progress(self) -> Progress | None:
-        """How far the answer is that the request goes on with, if it goes on with one."""
-        found = self.issued.find(self.token) if isinstance(self.token, str) else None
-        return None if found is None else found[1]
-
-    @property
-    def candidates(self) -> int:
-        count = get(config(self.body), "candidateCount")
-        return count if isinstance(count, int) and count > 0 else 1
-
-    @property
-    def thinking(self) -> Json:
-        return mapping(get(config(self.body), "thinkingConfig"))
-
-    @property
-    def thinks(self) -> bool:
-        """Whether the model thinks; where it may be switched off, a budget of 0 does so."""
-        budget = get(self.thinking, "thinkingBudget")
-        off = budget == 0 or (budget is None and self.model.thinking == "manual")
-        return self.model.thinking == "always" or (self.model.thinking != "none" and not off)
-
-    @property
-    def shows_thinking(self) -> bool:
-        return bool(get(self.thinking, "includeThoughts"))
-
-    @property
-    def calling(self) -> Json:
-        return mapping(get(mapping(get(self.body, "toolConfig")), "functionCallingConfig"))
-
-    @property
-    def streams_arguments(self) -> bool:
-        return self.target.streams and bool(get(self.calling, "streamFunctionCallArguments"))
+# -- models and form
 
 
-Check = Callable[[Context], Iterator[str]]
+def model_known(context: Context) -> Iterator[Refusal]:
+    """Refuse a model that is not here; the `-latest` names are known to v1beta only."""
+    target = context.target
+    gone = is_alias(target.model) and target.version == "v1"
+    if gone or (not context.known and not context.scenario.any_model):
+        yield not_found(target)
 
 
-def first_refusal(context: Context) -> str | None:
-    """Return the text of the first check that the request fails."""
-    return next(chain.from_iterable(check(context) for check in CHECKS), None)
-
-
-def first_count_refusal(context: Context) -> str | None:
-    """Return what is wrong with a request to count the tokens of its contents."""
-    return next(chain.from_iterable(check(context) for check in (content_forms, history)), None)
-
-
-# -- form
-
-
-def known_fields(context: Context) -> Iterator[str]:
-    names = {*_FIELDS, *map(snake, _FIELDS)}
-    for name in context.body:
-        if name not in names:
-            yield _unknown(name)
-    if context.token is not None and context.vertex and context.target.version == "v1":
-        yield _unknown("continuationToken")
-    if not context.vertex and get(context.calling, "streamFunctionCallArguments") is not None:
-        yield _unknown(
-            "stream_function_call_arguments", " at 'tool_config.function_calling_config'"
+def not_found(target: Target) -> Refusal:
+    if target.vertex:
+        text = (
+            f"Publisher Model `publishers/google/{target.resource}` was not found or your project "
+            "does not have access to it. Please ensure you are using a valid model version."
         )
+    else:
+        text = (
+            f"{target.resource} is not found for API version {target.version}, or is not supported "
+            f"for {target.verb or 'generateContent'}. Call ListModels to see the list of available "
+            "models and their supported methods."
+        )
+    return Refusal(text, 404)
 
 
 def content_forms(context: Context) -> Iterator[str]:
     """Want contents with parts (the text on their form is ours)."""
     given = context.body.get("contents")
-    listed = items(given)
-    if given is not None and (not isinstance(given, list) or len(objects(given)) != len(listed)):
+    listed = as_list(given)
+    if given is not None and (not is_list(given) or len(objects(given)) != len(listed)):
         yield "Invalid value at 'contents': each must be a Content"
     elif not given:
         yield (
@@ -211,7 +77,7 @@ def content_forms(context: Context) -> Iterator[str]:
 
 def limit_form(context: Context) -> Iterator[str]:
     asked = context.asked
-    if asked is not None and (not isinstance(asked, int) or isinstance(asked, bool)):
+    if asked is not None and as_int(asked) is None:
         yield f"Invalid value at 'generation_config.max_output_tokens' (TYPE_INT32), \"{asked}\""
 
 
@@ -239,33 +105,11 @@ def limit_range(context: Context) -> Iterator[str]:
 def unary_limit(context: Context) -> Iterator[str]:
     """Refuse a long answer in one piece, of a model that would give it in hops (text ours)."""
     asked = context.asked or 0
-    if context.hops and not context.target.streams and context.token is None and asked > UNARY_MOST:
+    if context.hops and not context.streamed and context.token is None and asked > UNARY_MOST:
         yield (
             f"max_output_tokens must be at most {UNARY_MOST} for a non-streaming request without "
             f"a continuation_token, but is {asked}."
         )
-
-
-def candidate_count(context: Context) -> Iterator[str]:
-    if context.candidates > 1 and context.generation >= 3:
-        yield "Multiple candidates is not enabled for this model"
-
-
-def schema_mime(context: Context) -> Iterator[str]:
-    """Want JSON where there is a schema (text ours)."""
-    asked = config(context.body)
-    has_schema = any(get(asked, name) for name in ("responseSchema", "responseJsonSchema"))
-    if has_schema and get(asked, "responseMimeType") not in ("application/json", "text/x.enum"):
-        yield (
-            "* GenerateContentRequest.generation_config.response_schema: only allowed with "
-            "response_mime_type 'application/json' or 'text/x.enum'."
-        )
-
-
-def cached_content(context: Context) -> Iterator[str]:
-    names = ("systemInstruction", "tools", "toolConfig")
-    if get(context.body, "cachedContent") and any(get(context.body, name) for name in names):
-        yield _CACHED_VERTEX if context.vertex else _CACHED
 
 
 def continuation_token(context: Context) -> Iterator[str]:
@@ -273,7 +117,11 @@ def continuation_token(context: Context) -> Iterator[str]:
     token = context.token
     if token is None:
         return
-    if not isinstance(token, str) or signatures.decoded(token) is None:
+    if context.vertex and context.target.version == "v1":
+        yield (
+            'Invalid JSON payload received. Unknown name "continuationToken": Cannot find field.'
+        )
+    elif not isinstance(token, str) or decoded(token) is None:
         yield "Invalid value at 'continuation_token' (TYPE_BYTES), Base64 decoding failed"
     elif not context.hops:
         yield "continuation_token is not supported for this model."
@@ -285,27 +133,13 @@ def continuation_token(context: Context) -> Iterator[str]:
 
 # -- history
 
-_ORDER = (
-    "message_invalid",
-    "role_invalid",
-    "block_invalid",
-    "message_empty",
-    "text_empty",
-    "thought_signature_invalid",
-    "prefill_unsupported",
-    "first_not_user",
-    "tool_use_in_user",
-    "tool_result_in_assistant",
-    "tool_result_orphan",
-    "tool_result_surplus",
-    "tool_result_missing",
-    "tool_result_displaced",
-    "tool_results_split",
-    "tool_result_not_first",
-    "tool_result_duplicate",
-    "tool_results_out_of_order",
-    "thought_signature_missing",
-)
+_ORDER = """
+    message_invalid role_invalid block_invalid message_empty text_empty
+    thought_signature_invalid prefill_unsupported first_not_user tool_use_in_user
+    tool_result_in_assistant tool_result_orphan tool_result_surplus tool_result_missing
+    tool_result_displaced tool_results_split tool_result_not_first tool_result_duplicate
+    tool_results_out_of_order thought_signature_missing
+"""
 _VERTEX_ONLY = ("message_empty", "text_empty")
 """The Gemini API takes an empty text, and tells of missing parts in words of its own."""
 _TOLERATED = ("roles_not_alternating",)
@@ -317,24 +151,35 @@ def history(context: Context) -> Iterator[str]:
     found = validate(
         context.body, "gemini", model=context.target.model, facts=context.model, live=False
     )
-    for violation in sorted(found, key=_rank):
+    for violation in by_rank(found, _ORDER):
         if violation.code == "prefill_unsupported":
             yield PREFILL
         elif violation.code not in (_TOLERATED if context.vertex else (*_TOLERATED, *_VERTEX_ONLY)):
             yield violation.message
 
 
-def _rank(violation: Violation) -> tuple[int, list[int]]:
-    code = violation.code
-    rank = _ORDER.index(code) if code in _ORDER else len(_ORDER)
-    return rank, [int(number) for number in re.findall(r"\d+", violation.path)]
+STAND_IN = "skip_thought_signature_validator"
+"""Documented by Google for parts whose signature is lost."""
 
 
 def thought_signatures(context: Context) -> Iterator[str]:
-    if context.generation >= 3:
-        yield from signatures.errors(
-            context.body, vertex=context.vertex, strict=context.strict_signatures
-        )
+    """Check thought signatures, which models before Gemini 3 neither make nor look at.
+
+    Those made elsewhere are refused by the strict only; what is no Base64 at all is told by the
+    rules of the history. Source: Google's page on thought signatures, and public issues.
+    """
+    vertex = context.vertex
+    for _, _, part in placed_parts(context.body) if context.generation >= 3 else ():
+        signature = signature_of(part)
+        if signature is None or signature == STAND_IN:
+            continue
+        ours, theirs = (unseal(SIGNED_BY[made], signature, 1) for made in (vertex, not vertex))
+        signed = ours or theirs
+        if signed is not None and signed[0] != part_digest(part):
+            yield "Corrupted thought signature."
+        elif ours is None and (theirs is not None or context.scenario.strict_signatures):
+            here = "Unable to submit request because Thought signature is not valid."
+            yield here if vertex else "Invalid thought signature."
 
 
 def window(context: Context) -> Iterator[str]:
@@ -345,21 +190,16 @@ def window(context: Context) -> Iterator[str]:
         )
 
 
-def _unknown(name: str, where: str = "") -> str:
-    return f'Invalid JSON payload received. Unknown name "{name}"{where}: Cannot find field.'
-
-
-CHECKS: tuple[Check, ...] = (
-    known_fields,
+CHECKS: tuple[Check[Context], ...] = (
+    model_known,
     content_forms,
     limit_form,
     continuation_token,
     limit_range,
     unary_limit,
-    candidate_count,
-    schema_mime,
-    cached_content,
     history,
     thought_signatures,
     window,
 )
+COUNT_CHECKS: tuple[Check[Context], ...] = (content_forms, history)
+"""What is refused of a request that only counts its tokens."""

@@ -10,16 +10,16 @@ Source: Google's page on long decode; what is refused how is ours where that doe
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from continuation.simulator.cost import cost
-from continuation.simulator.gemini.body import digest
-from continuation.simulator.gemini.signatures import decoded
 from continuation.simulator.model import CHARS_PER_TOKEN
+from continuation.simulator.replies import cost
+from continuation.simulator.requests import digest, seal
 from continuation.simulator.scenario import Block, Raw, Text, Thinking, ToolCall
+
+_PLAIN = str.maketrans("-_", "+/")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Tokens:
     """Continuation tokens: each stands for a conversation and the progress of its answer."""
 
     def __init__(self) -> None:
-        self._issued: dict[bytes, tuple[bytes, Progress]] = {}
+        self._issued: dict[str, tuple[bytes, Progress]] = {}
 
     def forget(self) -> None:
         self._issued.clear()
@@ -60,12 +60,13 @@ class Tokens:
     def issue(self, conversation: bytes, progress: Progress) -> str:
         """Return the token of a place in an answer; the same place has the same token."""
         place = [progress.thought, progress.said, progress.begun, progress.text]
-        token = b"SIMT" + digest([conversation.hex(), place])
+        token = seal(b"SIMT", digest([conversation.hex(), place]))
         self._issued[token] = conversation, progress
-        return base64.b64encode(token).decode()
+        return token
 
     def find(self, token: str) -> tuple[bytes, Progress] | None:
-        return self._issued.get(decoded(token) or b"")
+        """Return what a token stands for; in Base64 of either alphabet it is the same."""
+        return self._issued.get(token.translate(_PLAIN))
 
 
 class Portion:

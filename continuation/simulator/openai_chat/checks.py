@@ -1,47 +1,77 @@
-"""What a Chat server refuses by vendor, model, history or size."""
+"""What a Chat server refuses, where it has to do with limits, models, prefill or the conversation.
+
+What a vendor says is in its table; a limit or an end for which it has no words is not refused.
+"""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from continuation.history import Violation, validate
-from continuation.simulator.anthropic.body import Json, mapping
-from continuation.simulator.openai_chat import prefill, texts
-from continuation.simulator.openai_chat.body import Context, prompt_text
-from continuation.simulator.openai_chat.errors import Refusal
-from continuation.simulator.openai_chat.shape import LIMITS, says_json
+from continuation.limits import find
+from continuation.simulator.format import Check
+from continuation.simulator.openai_chat.request import Context
+from continuation.simulator.requests import by_rank, numbers_in
+from continuation.simulator.wire import Refusal
+from continuation.wire.json_values import as_int, as_list, is_list, mapping
 
-Check = Callable[[Context], Iterator[Refusal]]
-
-_OPENAI_PARAMETERS = (
-    "messages model audio frequency_penalty function_call functions logit_bias logprobs "
-    "max_completion_tokens max_tokens metadata modalities moderation n parallel_tool_calls "
-    "prediction presence_penalty prompt_cache_key prompt_cache_options prompt_cache_retention "
-    "reasoning_effort response_format safety_identifier seed service_tier stop store stream "
-    "stream_options temperature tool_choice tools top_logprobs top_p user verbosity "
-    "web_search_options"
-)
+LIMITS = ("max_tokens", "max_completion_tokens")
 
 
-def first_refusal(context: Context) -> Refusal | None:
-    """Return the first check the request fails."""
-    return next(chain.from_iterable(check(context) for check in CHECKS), None)
+def form(context: Context) -> Iterator[Refusal]:
+    """Want a model, messages and limits of one token or more; the texts are OpenAI's."""
+    if not context.name:
+        yield Refusal("you must provide a model parameter")
+    given = context.body.get("messages")
+    if given is None:
+        text = "Missing required parameter: 'messages'."
+        yield Refusal(text, code="missing_required_parameter", param="messages")
+    elif not is_list(given) or len(context.messages) != len(as_list(given)):
+        text = "Invalid type for 'messages': expected an array of objects."
+        yield Refusal(text, code="invalid_type", param="messages")
+    elif not given:
+        text = (
+            "Invalid 'messages': empty array. Expected an array with minimum length 1, "
+            "but got an empty array instead."
+        )
+        yield Refusal(text, code="empty_array", param="messages")
+    for name in LIMITS:
+        value = context.body.get(name)
+        if value is not None and (as_int(value) or 0) < 1:
+            text = (
+                f"Invalid '{name}': integer below minimum value. "
+                f"Expected a value >= 1, but got {value} instead."
+            )
+            yield Refusal(text, code="integer_below_min_value", param=name)
+
+
+def model_known(context: Context) -> Iterator[Refusal]:
+    if not context.known and not context.scenario.any_model:
+        yield no_model(context.name)
+
+
+def no_model(name: str) -> Refusal:
+    text = f"The model `{name}` does not exist or you do not have access to it."
+    return Refusal(text, 404, "invalid_request_error", "model_not_found")
 
 
 # -- parameters
 
+_FLAGS = (
+    *("continue_final_message", "add_generation_prompt"),
+    *("thinking", "enable_thinking", "chat_template_kwargs"),
+)
+"""How other servers are told to go on from a message, or to think."""
 
-def unknown_parameters(context: Context) -> Iterator[Refusal]:
-    """OpenAI takes no parameter it does not know, nor the members others want on a message."""
+
+def foreign_flags(context: Context) -> Iterator[Refusal]:
+    """OpenAI refuses the ways in which others are told to go on, and to think."""
     if not context.vendor.openai:
         return
-    known = _OPENAI_PARAMETERS.split()
-    for name in context.body:
-        if name not in known:
+    for name in _FLAGS:
+        if name in context.body:
             yield _unrecognized(name)
     for number, message in enumerate(context.messages):
         for name in ("prefix", "partial"):
@@ -51,60 +81,35 @@ def unknown_parameters(context: Context) -> Iterator[Refusal]:
 
 
 def limit_parameter(context: Context) -> Iterator[Refusal]:
+    vendor = context.vendor
     given = [name for name in LIMITS if context.body.get(name) is not None]
-    if context.vendor.refuses_others:
+    if vendor.refuses_other_limit:
         for name in given:
-            if name not in context.vendor.limits:
+            if name not in vendor.limits:
                 yield _not_taken(context, (name,), context.body[name])
     elif context.restricted and "max_tokens" in given:
-        yield _unsupported("max_tokens", " Use 'max_completion_tokens' instead.")
-    elif context.vendor.openai and len(given) == 2:
+        text = (
+            "Unsupported parameter: 'max_tokens' is not supported with this model. "
+            "Use 'max_completion_tokens' instead."
+        )
+        yield Refusal(text, code="unsupported_parameter", param="max_tokens")
+    elif vendor.openai and len(given) == 2:
         yield Refusal(
             "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.",
             code="invalid_parameter_combination",
         )
 
 
-def reasoning_parameters(context: Context) -> Iterator[Refusal]:
-    if not context.restricted:
-        return
-    if context.body.get("stop") is not None:
-        yield _unsupported("stop")
-    for name in ("temperature", "top_p"):
-        value = context.body.get(name)
-        if value is not None and value != 1:
-            text = (
-                f"Unsupported value: '{name}' does not support {json.dumps(value)} with this "
-                "model. Only the default (1) value is supported."
-            )
-            yield Refusal(text, code="unsupported_value", param=name)
-
-
 def stream_options(context: Context) -> Iterator[Refusal]:
     options = context.body.get("stream_options")
     if options is None:
         return
-    if not context.vendor.takes_stream_options:
+    if context.vendor.refuses_stream_options:
         path = ("stream_options", *list(mapping(options))[:1])
         yield _not_taken(context, path, mapping(options).get(path[-1], options))
     elif context.vendor.openai and not context.streamed:
         text = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
         yield Refusal(text, param="stream_options")
-
-
-def json_mode(context: Context) -> Iterator[Refusal]:
-    kind = mapping(context.body.get("response_format")).get("type")
-    if context.vendor.openai and kind == "json_object" and not says_json(context.body):
-        text = (
-            "'messages' must contain the word 'json' in some form, to use 'response_format' of "
-            "type 'json_object'."
-        )
-        yield Refusal(text, param="messages")
-
-
-def _unsupported(name: str, remedy: str = "") -> Refusal:
-    text = f"Unsupported parameter: '{name}' is not supported with this model.{remedy}"
-    return Refusal(text, code="unsupported_parameter", param=name)
 
 
 def _unrecognized(name: str) -> Refusal:
@@ -117,19 +122,30 @@ def _not_taken(context: Context, path: tuple[str, ...], value: Any) -> Refusal:
         return _unrecognized(path[0])
     text = "Extra inputs are not permitted"
     fault = {"type": "extra_forbidden", "loc": ["body", *path], "msg": text, "input": value}
-    return Refusal(text, 422, message={"detail": [fault]})
+    return Refusal(text, 422, more={"message": {"detail": [fault]}})
+
+
+_PLAIN = Refusal("")
+
+
+def _says(
+    context: Context, what: str, as_: Refusal = _PLAIN, **values: object
+) -> Iterator[Refusal]:
+    """Refuse in the words that the vendor's table has for `what`; not at all if it has none."""
+    text = context.vendor.errors.get(what)
+    if text is not None:
+        yield replace(as_, text=text.format(**values))
 
 
 # -- sizes
 
 
 def ceiling(context: Context) -> Iterator[Refusal]:
-    asked, most = context.asked, context.model.ceiling
-    if asked is not None and asked > most and context.vendor.ceiling is not None:
-        name = context.limit_name
-        text = context.vendor.ceiling.format(name=name, asked=asked, most=most)
+    asked, most, name = context.asked, context.model.ceiling, context.limit_name
+    if asked is not None and asked > most:
         code = "invalid_value" if context.vendor.openai else None
-        yield Refusal(text, code=code, param=name)
+        as_ = Refusal("", code=code, param=name)
+        yield from _says(context, "ceiling", as_, name=name, asked=asked, most=most)
 
 
 def long_body(context: Context) -> Iterator[Refusal]:
@@ -140,121 +156,125 @@ def long_body(context: Context) -> Iterator[Refusal]:
 
 def window(context: Context) -> Iterator[Refusal]:
     """Compare prompt, and prompt with limit, to the window, as far as the vendor does."""
-    size = context.model.window
+    size, prompt, asked = context.model.window, context.prompt, context.asked or 0
     if size is None:
         return
-    if context.restricted:
-        yield from _input_window(context, size - context.model.ceiling)
-        return
-    prompt, asked = context.prompt, context.asked or 0
-    if prompt > size and context.vendor.prompt is not None:
-        yield _too_long(context, context.vendor.prompt, size - asked)
-    elif prompt + asked > size and context.vendor.total is not None:
-        yield _too_long(context, context.vendor.total, size - asked)
+    if context.restricted:  # reasoning models have an input limit, beside that of the output
+        room = size - context.model.ceiling
+        if prompt > room > 0:
+            yield from _too_long(context, "input", room)
+    elif prompt > size and "prompt" in context.vendor.errors:
+        yield from _too_long(context, "prompt", size - asked)
+    elif prompt + asked > size:
+        yield from _too_long(context, "total", size - asked)
 
 
-def _input_window(context: Context, room: int) -> Iterator[Refusal]:
-    """OpenAI's reasoning models have an input limit of their own, beside that of the output."""
-    if context.prompt > room > 0:
-        yield _too_long(context, texts.OPENAI_REASONING_PROMPT, room)
-
-
-def _too_long(context: Context, text: str, room: int) -> Refusal:
-    vendor, asked = context.vendor, context.asked or 0
-    prompt = min(context.prompt, room + 1) if vendor.stops_counting else context.prompt
-    told = text.format(
-        window=context.model.window,
-        prompt=prompt,
-        asked=asked,
-        total=prompt + asked,
-        room=room,
-        chars=len(prompt_text(context.body)),
-    )
+def _too_long(context: Context, what: str, room: int) -> Iterator[Refusal]:
+    vendor, asked, window = context.vendor, context.asked or 0, context.model.window
+    prompt = min(context.prompt, room + 1) if vendor.understates_prompt else context.prompt
     if vendor.name == "llamacpp":
-        more = {"n_prompt_tokens": prompt, "n_ctx": context.model.window}
-        return Refusal(told, kind="exceed_context_size_error", more=more)
-    param = "messages" if vendor.openai else None
-    return Refusal(told, code=vendor.window_code, param=param)
+        more = {"n_prompt_tokens": prompt, "n_ctx": window}
+        as_ = Refusal("", kind="exceed_context_size_error", more=more)
+    else:
+        as_ = Refusal("", code=vendor.window_code, param="messages" if vendor.openai else None)
+    sizes = {"window": window, "prompt": prompt, "asked": asked, "room": room}
+    chars = len(context.prompt_text)
+    yield from _says(context, what, as_, **sizes, total=prompt + asked, chars=chars)
+
+
+# -- the end
+
+
+def prefill(context: Context) -> Iterator[Refusal]:
+    """Refuse an end that the vendor does not take, in the words its table has for it."""
+    vendor, last = context.vendor, context.last
+    if vendor.prefill == "continue_final_message":
+        yield from _template_flags(context)
+    if last.get("role") != "assistant":
+        return
+    if len(context.messages) > 1 and context.messages[-2].get("role") == "assistant":
+        yield from _says(context, "prefill_twice")
+    if last.get("tool_calls") and vendor.checked:
+        return  # the rules of histories have more to say of it
+    known = find(context.name)
+    if "claude" in context.name and known is not None and not known.prefill:
+        yield from _says(context, "prefill_model")
+    if not context.marks_prefill:
+        as_ = Refusal("", kind=vendor.order_type, code=vendor.order_code)
+        yield from _says(context, "trailing", as_, model=context.name)
+    elif vendor.prefill_path and f"{vendor.prefill_path}/" not in context.request.path:
+        yield from _says(context, "prefill_path")
+    elif context.reasons and not last.get("tool_calls"):
+        yield from _says(context, "prefill_thinking")
+
+
+def _template_flags(context: Context) -> Iterator[Refusal]:
+    """Check the two flags that rule a template's end: one is set, the other taken back."""
+    generates = context.body.get("add_generation_prompt")
+    if context.marks_prefill and generates is True:
+        yield from _says(context, "both_flags")
+    elif context.marks_prefill and generates is None:
+        yield from _says(context, "default_flag")
+    elif (
+        not context.marks_prefill
+        and context.last.get("role") == "assistant"
+        and "mistral" in context.name.lower()
+    ):
+        yield from _says(context, "trailing_mistral")
 
 
 # -- history
 
-_ORDER = (  # tool results first: a broken pair is what the others look for first
-    "message_invalid",
-    "role_invalid",
-    "message_foreign",
-    "tool_calls_empty",
-    "tool_use_id_invalid",
-    "tool_result_id_missing",
-    "tool_use_duplicate_id",
-    "tool_result_missing",
-    "tool_result_displaced",
-    "tool_result_orphan",
-    "tool_result_duplicate",
-)
-_ELSEWHERE = frozenset({"last_not_user", "roles_not_alternating"})
+# Tool results first: a broken pair is what the others look for first.
+_ORDER = """
+    message_invalid role_invalid message_foreign tool_calls_empty tool_use_id_invalid
+    tool_result_id_missing tool_use_duplicate_id tool_result_missing tool_result_displaced
+    tool_result_orphan tool_result_duplicate
+"""
+_ELSEWHERE = ("last_not_user", "roles_not_alternating")
 """Looked at with the end of the request, or by nobody."""
-_TOLERATED: Mapping[str, frozenset[str]] = {
-    "openai": frozenset({"message_empty"}),
-    "azure": frozenset({"message_empty"}),
-}
-_WORDINGS: Mapping[tuple[str, str], str] = {
-    ("moonshot", "reasoning_missing"): "thinking is enabled but reasoning_content is missing in "
-    "assistant tool call message at index {n}",
-    ("moonshot", "message_empty"): "Invalid request: the message at position {n} with role "
-    "'assistant' must not be empty",
-    ("moonshot", "tool_result_orphan"): "Invalid request: tool_call_id {id} is not found",
-    ("mistral", "tool_result_missing"): texts.MISTRAL_COUNT,
-    ("mistral", "tool_result_orphan"): texts.MISTRAL_COUNT,
-}
 
 
 def history(context: Context) -> Iterator[Refusal]:
     """Refuse what `validate` finds; it is about to be answered, so no call is live."""
-    if not context.vendor.checks_history:
+    vendor = context.vendor
+    if not vendor.checked:
         return
-    vendor = context.vendor.name
-    found = validate(context.body, "openai-chat", live=False, vendor=vendor)
-    skipped = _ELSEWHERE | _TOLERATED.get(vendor, frozenset())
-    for violation in sorted(found, key=_rank):
-        if violation.code not in skipped:
+    found = validate(context.body, "openai-chat", live=False, vendor=vendor.name)
+    for violation in by_rank(found, _ORDER):
+        if violation.code not in (*_ELSEWHERE, *vendor.tolerates):
             yield _broken(context, violation)
 
 
+def null_content(context: Context) -> Iterator[Refusal]:
+    """OpenAI takes an empty content and no null, where nothing else stands in its place."""
+    others = ("tool_calls", "function_call", "refusal", "audio")
+    for number, message in enumerate(context.messages):
+        silent = message.get("content") is None and not any(message.get(each) for each in others)
+        if context.vendor.openai and silent:
+            text = "Invalid value for 'content': expected a string, got null."
+            yield Refusal(text, param=f"messages.[{number}].content")
+
+
 def _broken(context: Context, violation: Violation) -> Refusal:
-    vendor, (number, *_) = context.vendor.name, [*_numbers(violation.path), 0]
-    wording = _WORDINGS.get((vendor, violation.code))
+    vendor, (number, *_) = context.vendor, [*numbers_in(violation.path), 0]
     message = context.messages[number] if number < len(context.messages) else {}
-    text = _worded(wording, number, message) if wording else violation.message
-    if vendor == "mistral":
-        return Refusal(text, kind="invalid_request_message_order", code="3230")
-    return Refusal(text, param=f"messages.[{number}].role" if context.vendor.openai else None)
+    place = f"messages.[{number}].role" if vendor.openai else None
+    as_ = Refusal(violation.message, 400, vendor.order_type, vendor.order_code, place)
+    named = {"n": number, "id": message.get("tool_call_id", "")}
+    return next(_says(context, violation.code, as_, **named), as_)
 
 
-def _worded(wording: str, number: int, message: Json) -> str:
-    return wording.format(n=number, id=message.get("tool_call_id", ""))
-
-
-def _rank(violation: Violation) -> tuple[int, list[int]]:
-    """Of several faults, the one that is looked for first is named, then the foremost."""
-    code = violation.code
-    rank = _ORDER.index(code) if code in _ORDER else len(_ORDER)
-    return rank, _numbers(violation.path)
-
-
-def _numbers(path: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", path)]
-
-
-CHECKS: tuple[Check, ...] = (
-    unknown_parameters,
+CHECKS: tuple[Check[Context], ...] = (
+    form,
+    model_known,
+    foreign_flags,
     limit_parameter,
-    reasoning_parameters,
     stream_options,
     ceiling,
     long_body,
-    json_mode,
-    prefill.refusals,
+    prefill,
+    null_content,
     history,
     window,
 )

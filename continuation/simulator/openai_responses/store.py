@@ -1,20 +1,24 @@
-"""What the Responses API keeps: responses with their context, their items, conversations."""
+"""What the Responses API keeps, and the reasoning that it gives away sealed.
+
+It keeps responses with their context, their items, and conversations, for each credential apart.
+
+The `encrypted_content` of reasoning is opaque outside and checked when it comes back. It carries
+digests of the item's id, of the credential it was made for and of the reasoning itself, and a
+digest over all three, so that a changed one, one moved to another item and one of another
+organisation can be told. What the simulator did not write it cannot check.
+"""
 
 from __future__ import annotations
 
+import base64
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from continuation.history.openai.items import kind_of
-from continuation.simulator.openai_responses.items import (
-    Input,
-    brought,
-    conversation_id,
-    is_reference,
-)
+from continuation.simulator.requests import digest, seal, unseal
 from continuation.simulator.wire import Event, Json
 
 
@@ -55,10 +59,16 @@ class Shelf:
         with self._lock:
             self.conversations[conversation] = [*self.conversations[conversation], *items]
 
-    def read(self, body: Json) -> Input:
-        """Return all input of a request; what it names but is not kept here counts for nothing."""
-        held = self._held(body)
-        return Input([*held, *map(self._referred, brought(body))], len(held))
+    def held(self, response: str | None, conversation: str | None) -> list[Json]:
+        """Return what a request need not bring: a response with its context, or a conversation."""
+        kept = self.responses.get(response or "")
+        if kept is None:
+            return self.conversations.get(conversation or "", [])
+        # Reasoning that was cut before it led to an item is kept, but not read again.
+        output = list(kept.response["output"])
+        while output and kind_of(output[-1]) == "reasoning":
+            output.pop()
+        return [*kept.context, *output]
 
     def item(self, name: str) -> Json | None:
         """Return the item of that id, from the output or the input of a kept response."""
@@ -68,15 +78,6 @@ class Shelf:
         """Return the id of the reasoning that the item of that id must not be parted from."""
         return self._reasoning.get(name)
 
-    def _held(self, body: Json) -> list[Json]:
-        kept = self.responses.get(str(body.get("previous_response_id")))
-        if kept is not None:
-            return [*kept.context, *_without_loose_end(kept.response["output"])]
-        return self.conversations.get(str(conversation_id(body)), [])
-
-    def _referred(self, item: Any) -> Any:
-        return self._items.get(str(item.get("id")), item) if is_reference(item) else item
-
     def _note(self, kept: Kept) -> None:
         output = kept.response["output"]
         self._items.update({item["id"]: item for item in (*kept.context, *output)})
@@ -85,25 +86,46 @@ class Shelf:
                 self._reasoning[item["id"]] = before["id"]
 
 
-class Store:
-    """A shelf for each credential."""
+# -- sealed reasoning
 
-    def __init__(self) -> None:
-        self._shelves: dict[str, Shelf] = {}
-        self._lock = threading.Lock()
-
-    def of(self, credential: str) -> Shelf:
-        with self._lock:
-            return self._shelves.setdefault(credential, Shelf())
-
-    def forget(self) -> None:
-        with self._lock:
-            self._shelves.clear()
+_OURS = "gAAAAABsimulated"
+"""How all that we sealed begins, as the real one does; also if what follows was changed."""
+_MARK = base64.b64decode(_OURS)
+_KEY = "the simulator's own key"
+_UNREADABLE = "Encrypted content could not be decrypted or parsed."
+_OTHER_OWNER = "Encrypted content organization_id did not match the target organization."
+_OTHER_ITEM = "Encrypted content item_id did not match the target item id."
 
 
-def _without_loose_end(output: list[Json]) -> list[Json]:
-    """Reasoning that was cut before it led to an item is kept, but not read again."""
-    stop = len(output)
-    while stop and kind_of(output[stop - 1]) == "reasoning":
-        stop -= 1
-    return output[:stop]
+def seal_reasoning(item: str, credential: str, text: str) -> str:
+    """Return the encrypted content of one reasoning item."""
+    digests = [digest(item), digest(credential), digest(text)]
+    return seal(_MARK, *digests, _over(digests))
+
+
+def reasoning_error(item: Mapping[str, Any], credential: str, *, strict: bool) -> str | None:
+    """Return why the encrypted content of a replayed item is refused, if it is.
+
+    `strict`: content that was made elsewhere is refused too.
+    """
+    content, name = item.get("encrypted_content"), item.get("id")
+    if item.get("type") != "reasoning" or content is None:
+        return None
+    if (why := _fault(str(content), name, credential, strict=strict)) is None:
+        return None
+    return f"The encrypted content for item {name} could not be verified. Reason: {why}"
+
+
+def _fault(content: str, name: Any, credential: str, *, strict: bool) -> str | None:
+    if not content.startswith(_OURS):
+        return _UNREADABLE if strict else None
+    opened = unseal(_MARK, content, 4)
+    if opened is None or opened[3] != _over(opened[:3]):
+        return _UNREADABLE
+    if name is not None and opened[0] != digest(str(name)):
+        return _OTHER_ITEM
+    return None if opened[1] == digest(credential) else _OTHER_OWNER
+
+
+def _over(digests: Sequence[bytes]) -> bytes:
+    return digest(_KEY + b"".join(digests).hex())

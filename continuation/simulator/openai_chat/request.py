@@ -1,4 +1,4 @@
-"""Views of a Chat request body that its rules, its answers and the model share."""
+"""A Chat request: what it says, what it asks of the model, how the vendor takes its end."""
 
 from __future__ import annotations
 
@@ -7,25 +7,23 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
-from continuation.limits import ModelLimits
-from continuation.simulator.anthropic.body import Json, items, mapping, objects
+from continuation.simulator.format import Context as AnyContext
 from continuation.simulator.model import tokens
-from continuation.simulator.openai_chat.vendors import Vendor
-from continuation.simulator.scenario import Scenario
+from continuation.simulator.openai_chat.vendors import Vendor, find_vendor
+from continuation.simulator.wire import Json, Recorded
+from continuation.wire.json_values import as_int, mapping, objects
 
+Ending = Literal["open", "prefill", "finished", "user"]
+"""`open`: the user spoke last. `user`: the server takes the last message for the user's."""
 _DEPLOYMENT = re.compile(r"/openai/deployments/([^/]+)/")
 
 
-def messages(body: Json) -> list[Json]:
-    return objects(body.get("messages"))
-
-
-def model_name(body: Json, path: str) -> str:
+def model_name(request: Recorded) -> str:
     """Return the model a request names, in its body or as a deployment in its path."""
-    deployment = _DEPLOYMENT.search(path)
-    return str(body.get("model") or (deployment[1] if deployment else ""))
+    deployment = _DEPLOYMENT.search(request.path)
+    return str((request.body or {}).get("model") or (deployment[1] if deployment else ""))
 
 
 def text_of(content: Any) -> str:
@@ -35,33 +33,36 @@ def text_of(content: Any) -> str:
     return "".join(str(part.get("text", "")) for part in objects(content))
 
 
-def prompt_text(body: Json) -> str:
-    """Return what of a request is read by the model, tools and messages, as JSON."""
-    return json.dumps([body.get("tools"), body.get("messages")], ensure_ascii=False)
-
-
 @dataclass(frozen=True)
-class Context:
-    """A request whose form is right, and whom it asks."""
-
-    body: Json
-    path: str
-    vendor: Vendor
-    model: ModelLimits
-    scenario: Scenario
+class Context(AnyContext):
+    """A Chat request, and whom it asks."""
 
     @property
     def name(self) -> str:
-        return model_name(self.body, self.path)
+        return model_name(self.request)
+
+    @cached_property
+    def vendor(self) -> Vendor:
+        return find_vendor(self.scenario.vendor, self.scenario.quirks)
 
     @cached_property
     def messages(self) -> list[Json]:
-        return messages(self.body)
+        return objects(self.body.get("messages"))
+
+    @property
+    def last(self) -> Json:
+        return self.messages[-1] if self.messages else {}
 
     @cached_property
+    def prompt_text(self) -> str:
+        """What of a request is read by the model, tools and messages, as JSON."""
+        read = [self.body.get("tools"), self.body.get("messages")]
+        return json.dumps(read, ensure_ascii=False)
+
+    @property
     def prompt(self) -> int:
         """Tokens of the prompt."""
-        return tokens(prompt_text(self.body))
+        return tokens(self.prompt_text)
 
     @property
     def streamed(self) -> bool:
@@ -82,7 +83,7 @@ class Context:
 
     @property
     def restricted(self) -> bool:
-        """OpenAI's reasoning models take fewer parameters than its others."""
+        """OpenAI's reasoning models take another limit, and have an input limit of their own."""
         return self.vendor.openai and self.model.thinking in ("adaptive", "always")
 
     # -- the limit
@@ -96,14 +97,38 @@ class Context:
     @property
     def asked(self) -> int | None:
         """The limit asked for, in tokens."""
-        value = self.body.get(self.limit_name)
-        return value if isinstance(value, int) else None
+        return as_int(self.body.get(self.limit_name))
 
     @property
     def limit(self) -> int:
         """The limit that holds, in tokens; a server that refuses none has clamped it."""
         wanted = self.asked or self.vendor.default_limit or self.model.ceiling
         return min(wanted, self.model.ceiling)
+
+    # -- the end
+
+    @property
+    def marks_prefill(self) -> bool:
+        """Whether a trailing assistant message is marked as a prefill, or needs no mark for it."""
+        vendor = self.vendor
+        if vendor.prefill in ("prefix", "partial"):
+            return self.last.get(vendor.prefill) is True
+        if vendor.prefill == "continue_final_message":
+            return self.body.get("continue_final_message") is True
+        return vendor.prefill == "bare" or vendor.trailing_answer == "continued"
+
+    @property
+    def ending(self) -> Ending:
+        """How the model will understand the end of a request that was not refused."""
+        if self.last.get("role") != "assistant":
+            return "open"
+        if self.last.get("tool_calls"):
+            return "finished"
+        bare = self.vendor.prefill in ("bare", "none")
+        passed_on = self.vendor.name == "openrouter" and self.name.startswith("openai/")
+        if self.marks_prefill and not (bare and (self.reasons or passed_on)):
+            return "prefill"
+        return "user" if self.vendor.trailing_answer == "user" else "finished"
 
 
 def _switched(body: Json, *, on: bool) -> Iterator[bool]:
@@ -115,9 +140,3 @@ def _switched(body: Json, *, on: bool) -> Iterator[bool]:
     yield mapping(body.get("reasoning")).get("enabled") is on
     efforts = (body.get("reasoning_effort"), mapping(body.get("reasoning")).get("effort"))
     yield any((effort != "none") is on for effort in efforts if isinstance(effort, str))
-
-
-def stop_words(body: Json) -> list[str]:
-    """Return the stop sequences, of which one may stand without a list."""
-    given = body.get("stop")
-    return [given] if isinstance(given, str) else [str(word) for word in items(given)]

@@ -1,0 +1,185 @@
+"""A Messages request: what it says, what it asks of the model, what it costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from continuation.simulator.format import Context as AnyContext
+from continuation.simulator.model import tokens
+from continuation.simulator.requests import prefixes
+from continuation.simulator.wire import Json
+from continuation.wire.json_values import is_list, is_map, mapping, objects
+
+THINKING = ("thinking", "redacted_thinking")
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A content block and where the request has it: `messages.{message}.content.{place}`."""
+
+    message: int
+    place: int
+    block: Json
+
+    @property
+    def kind(self) -> str:
+        return str(self.block.get("type"))
+
+    @property
+    def path(self) -> str:
+        return f"messages.{self.message}.content.{self.place}"
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What the API makes of one or more messages of the same role in a row."""
+
+    role: str
+    message: int
+    blocks: list[Placed]
+
+    def of(self, *kinds: str) -> list[Placed]:
+        return [placed for placed in self.blocks if placed.kind in kinds]
+
+    @property
+    def text(self) -> str:
+        return "".join(str(placed.block.get("text", "")) for placed in self.of("text"))
+
+
+@dataclass(frozen=True)
+class Context(AnyContext):
+    """A Messages request, and what its model can do."""
+
+    @property
+    def name(self) -> str:
+        return str(self.body.get("model") or "")
+
+    @property
+    def asked(self) -> Any:
+        """The output limit, whatever it is."""
+        return self.body.get("max_tokens")
+
+    @cached_property
+    def turns(self) -> list[Turn]:
+        return turns(self.body)
+
+    @cached_property
+    def betas(self) -> list[str]:
+        given = self.request.headers.get("anthropic-beta", "")
+        return [name.strip() for name in given.split(",")]
+
+    @property
+    def thinking(self) -> str | None:
+        """The kind the request asks for: enabled, adaptive, between_tools, disabled, or none."""
+        kind = mapping(self.body.get("thinking")).get("type")
+        return None if kind is None else str(kind)
+
+    @property
+    def thinks(self) -> bool:
+        """Thinking is on; where the request says nothing, adaptive models think."""
+        if self.thinking is None:
+            return self.model.thinking in ("adaptive", "always")
+        return self.thinking != "disabled" and self.model.thinking != "none"
+
+    @property
+    def budget(self) -> int | None:
+        """The thinking budget of manual mode, if the request sets one."""
+        budget = mapping(self.body.get("thinking")).get("budget_tokens")
+        return budget if self.thinking == "enabled" and isinstance(budget, int) else None
+
+
+def blocks(content: Any) -> list[Json]:
+    """Return content as blocks; a text that is not empty is one text block."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    return objects(content)
+
+
+def messages(body: Json) -> list[Json]:
+    return objects(body.get("messages"))
+
+
+def turns(body: Json) -> list[Turn]:
+    """Return user and assistant turns; messages of one role in a row are one turn."""
+    found: list[Turn] = []
+    for number, message in enumerate(messages(body)):
+        role = str(message.get("role"))
+        if role == "system":
+            continue
+        if not found or found[-1].role != role:
+            found.append(Turn(role, number, []))
+        listed = enumerate(blocks(message.get("content")))
+        found[-1].blocks.extend(Placed(number, place, block) for place, block in listed)
+    return found
+
+
+def without(value: Any, *names: str) -> Any:
+    """Copy JSON without the named keys and without nulls, at every depth."""
+    if is_map(value):
+        kept = ((k, v) for k, v in value.items() if k not in names and v is not None)
+        return {key: without(item, *names) for key, item in kept}
+    if is_list(value):
+        return [without(item, *names) for item in value]
+    return value
+
+
+# -- what it costs
+
+
+def input_tokens(body: Json) -> int:
+    """Estimate the input: the four-character tokens of system, tools and messages as JSON."""
+    return sum(tokens(text) for text, _ in _parts(body))
+
+
+def input_usage(body: Json, cache: set[bytes]) -> Json:
+    """Return the input side of `usage`, and write this request's prefixes to the cache."""
+    parts = _parts(body)
+    counts = [tokens(text) for text, _ in parts]
+    marks = [place for place, (_, ttl) in enumerate(parts) if ttl]
+    key = [body.get(name) for name in ("model", "thinking", "tool_choice", "output_config")]
+    known = list(prefixes(key, (text for text, _ in parts)))
+    written_to = marks[-1] + 1 if marks else 0
+    looked_up = reversed(range(written_to))
+    read_to = next((place + 1 for place in looked_up if known[place] in cache), 0)
+    cache.update(known[mark] for mark in marks)
+    written = sum(counts[read_to:written_to])
+    long = bool(marks) and parts[marks[-1]][1] == "1h"
+    return {
+        "input_tokens": sum(counts[max(read_to, written_to) :]),
+        "cache_creation_input_tokens": written,
+        "cache_read_input_tokens": sum(counts[:read_to]),
+        "cache_creation": {
+            "ephemeral_5m_input_tokens": 0 if long else written,
+            "ephemeral_1h_input_tokens": written if long else 0,
+        },
+    }
+
+
+def _parts(body: Json) -> list[tuple[str, str | None]]:
+    """Return what may be cached, piece by piece, each with the lifetime its breakpoint asks for."""
+    found = list(_listed(body))
+    if body.get("cache_control") and found:
+        text, ttl = found[-1]
+        found[-1] = text, ttl or _lifetime(body)
+    return found
+
+
+def _listed(body: Json) -> Iterator[tuple[str, str | None]]:
+    heads = [(None, block) for block in (*objects(body.get("tools")), *blocks(body.get("system")))]
+    said = (
+        (message.get("role"), block)
+        for message in messages(body)
+        for block in blocks(message.get("content"))
+    )
+    for role, block in (*heads, *said):
+        shown = [role, without(block, "cache_control")]
+        yield json.dumps(shown, sort_keys=True, ensure_ascii=False), _lifetime(block)
+
+
+def _lifetime(holder: Json) -> str | None:
+    control = holder.get("cache_control")
+    return str(mapping(control).get("ttl", "5m")) if control else None

@@ -1,0 +1,173 @@
+"""A Responses request: what the model reads, who asks, what it costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from continuation.history.openai.items import kind_of
+from continuation.history.tree import text_of
+from continuation.simulator.format import Context as AnyContext
+from continuation.simulator.model import Said, tokens
+from continuation.simulator.openai_responses.store import Shelf
+from continuation.simulator.requests import merged, prefixes
+from continuation.simulator.wire import Json, Recorded
+from continuation.wire.json_values import as_list, mapping
+from continuation.wire.responses_items import OUTPUTS
+
+
+@dataclass(frozen=True)
+class Input:
+    """Everything the model reads, oldest first; the first `held` items came from the server."""
+
+    items: list[Any]
+    held: int = 0
+
+    @property
+    def new(self) -> Iterator[tuple[int, Json]]:
+        """What the request brings, each item with its place in `items`."""
+        return ((n, mapping(self.items[n])) for n in range(self.held, len(self.items)))
+
+
+@dataclass(frozen=True)
+class Context(AnyContext):
+    """A Responses request with what its model can do and what is kept for its credential."""
+
+    shelf: Shelf = field(default_factory=Shelf)
+
+    @property
+    def credential(self) -> str:
+        return credential(self.request)
+
+    @property
+    def anchor(self) -> str | None:
+        """The id of the response that the request goes on from."""
+        given = self.body.get("previous_response_id")
+        return None if given is None else str(given)
+
+    @property
+    def conversation(self) -> str | None:
+        """The conversation a request belongs to, written as an id or as an object."""
+        given = self.body.get("conversation")
+        name = given if isinstance(given, str) else mapping(given).get("id")
+        return None if name is None else str(name)
+
+    @cached_property
+    def brought(self) -> list[Any]:
+        """The items of `input`; a text is one message of the user."""
+        given = self.body.get("input")
+        return [{"role": "user", "content": given}] if isinstance(given, str) else as_list(given)
+
+    @cached_property
+    def input(self) -> Input:
+        """All input; what the request names but is not kept here counts for nothing."""
+        held = self.shelf.held(self.anchor, self.conversation)
+        named = (self._kept(item) if is_reference(item) else item for item in self.brought)
+        return Input([*held, *named], len(held))
+
+    def _kept(self, item: Json) -> Json:
+        return self.shelf.item(str(item.get("id"))) or item
+
+
+def credential(request: Recorded) -> str:
+    return request.headers.get("authorization") or request.headers.get("api-key", "")
+
+
+def is_reference(item: Any) -> bool:
+    """Tell whether an item only names another; the type may be left out."""
+    given = mapping(item)
+    return given.get("type") == "item_reference" or set(given) == {"id"}
+
+
+def turns(listed: list[Any]) -> list[Said]:
+    """Return user and assistant turns; neighbouring items of one speaker are one turn.
+
+    An assistant turn at the end is left out: it is a finished turn, so the model does not go on
+    where it stops but answers what was asked before it.
+    """
+    found = merged(filter(None, map(_said, listed)))
+    if found and found[-1].role == "assistant":
+        found.pop()
+    return found or [Said("user", "")]
+
+
+def _said(item: Any) -> Said | None:
+    given, kind = mapping(item), kind_of(item)
+    if kind in OUTPUTS:
+        return Said("user", "", results=True)
+    if kind != "message":
+        return Said("assistant", "")
+    text, role = text_of(given.get("content")), given.get("role")
+    if role in ("user", "assistant"):
+        return Said("assistant" if role == "assistant" else "user", text)
+    return None
+
+
+def listed(given: list[Any], new_id: Callable[[str], str]) -> list[Json]:
+    """Return input items the way the API keeps and lists them: with ids, content as blocks."""
+    return [_listed(mapping(item), new_id) for item in given]
+
+
+def _listed(item: Json, new_id: Callable[[str], str]) -> Json:
+    kind, content = kind_of(item), item.get("content")
+    kept: Json = {**item, "id": item_id(item, new_id), "type": kind}
+    if kind == "message" and isinstance(content, str):
+        block: Json = {"type": "input_text", "text": content}
+        if item.get("role") == "assistant":
+            block = {"type": "output_text", "text": content, "annotations": []}
+        kept["content"] = [block]
+    if kind == "message" or kind in OUTPUTS:
+        kept.setdefault("status", "completed")
+    return kept
+
+
+def item_id(item: Mapping[str, Any], new_id: Callable[[str], str]) -> str:
+    """Return the item's id, or a new one of its kind."""
+    kind = kind_of(item)
+    return str(item.get("id") or new_id(_PREFIXES.get(kind, kind.split("_")[0] or "item")))
+
+
+_PREFIXES = {
+    "message": "msg",
+    "reasoning": "rs",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctco",
+    "web_search_call": "ws",
+}
+
+# -- what it costs
+
+_SMALLEST = 1024
+"""Tokens of the shortest prefix that is cached; longer ones grow by steps."""
+_STEP = 128
+
+
+def input_tokens(context: Context) -> int:
+    """Estimate the input: the four-character tokens of instructions, tools and items as JSON."""
+    return sum(map(tokens, _parts(context)))
+
+
+def input_usage(context: Context, cache: set[bytes]) -> Json:
+    """Return the input side of `usage`; every prefix is cached, as the API does by itself."""
+    parts = _parts(context)
+    known = list(prefixes([context.credential, context.body.get("model")], parts))
+    count = cached = 0
+    for part, prefix in zip(parts, known, strict=True):
+        count += tokens(part)
+        cached = count if prefix in cache else cached
+    cache.update(known)
+    whole_steps = cached // _STEP * _STEP if cached >= _SMALLEST else 0
+    details = {"cached_tokens": whole_steps, "cache_write_tokens": 0}
+    return {"input_tokens": count, "input_tokens_details": details}
+
+
+def _parts(context: Context) -> list[str]:
+    body = context.body
+    heads = [body[name] for name in ("instructions", "tools") if body.get(name)]
+    read = (*heads, *context.input.items)
+    return [json.dumps(part, sort_keys=True, ensure_ascii=False) for part in read]
