@@ -18,6 +18,7 @@ from typing import Any
 
 from continuation.engine import table
 from continuation.engine.table import ENDINGS, OPENINGS, ROWS, Ending, Row, When
+from continuation.types import AttemptResult, StopWord
 
 PAGE = Path(__file__).resolve().parents[1] / "design" / "decision-table.md"
 BEGIN, END = "<!-- drawn by scripts/draw_tables.py: {} -->", "<!-- end of the drawing -->"
@@ -89,8 +90,8 @@ def drawings() -> dict[str, str]:
         "rows": decisions(ROWS),
         "endings": endings(),
         "actions": words(table.Action),
-        "facts": words(table.Opening, table.AttemptResult, table.Situation, table.Closing),
-        "ends": words(table.StopWord, table.Held),
+        "facts": words(table.Opening, AttemptResult, table.Situation, table.Closing),
+        "ends": words(StopWord, table.Held),
     }
     return {name: "\n".join(lines) for name, lines in drawn.items()}
 
