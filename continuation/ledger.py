@@ -7,7 +7,7 @@ request id.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from continuation.types import AttemptResult, Head, Mode, Stop, StreamError, Usage
@@ -167,12 +167,14 @@ class Ledger:
 
 def delivered(attempts: Sequence[Attempt]) -> Usage:
     """Return what a turn would have cost uncut: the first prompt, and all output delivered."""
-    first = next((a.usage for a in attempts if a.usage), Usage())
-    kept = total(a for a in attempts if not a.discarded)
-    return replace(first, output=kept.output, thinking=kept.thinking)
+    kept = total([a for a in attempts if not a.discarded])
+    for attempt in attempts:
+        if attempt.usage is not None:
+            return replace(attempt.usage, output=kept.output, thinking=kept.thinking)
+    return Usage()
 
 
-def total(attempts: Iterable[Attempt]) -> Usage:
+def total(attempts: Sequence[Attempt]) -> Usage:
     """Return the sum of all usages; a count that no attempt has stays `None`."""
     sums: dict[str, int] = {}
     for attempt in attempts:

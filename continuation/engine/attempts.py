@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import email.utils
 import random
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Hashable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from continuation.dialect import Dialect, ProviderRequest
@@ -18,6 +18,7 @@ from continuation.engine.budget import Budget
 from continuation.engine.commands import Command, Read, Reply, Script, Send, Wait
 from continuation.engine.table import Action
 from continuation.ledger import Ledger
+from continuation.limits import Learned
 from continuation.policy import Policy
 from continuation.reports.report import Recorder, Repair, Repairing, Retrying
 from continuation.types import ClassifiedError, ErrorKind, Head, Mode, Outgoing, Way
@@ -52,8 +53,8 @@ def send(
     return reply
 
 
-class FirstRequest:
-    """Sends the first request of a turn until it is answered."""
+class Attempts:
+    """Sends the requests of one turn."""
 
     def __init__(
         self,
@@ -61,21 +62,50 @@ class FirstRequest:
         request: ProviderRequest,
         policy: Policy,
         recorder: Recorder,
-        budget: Callable[[], Budget],
+        learned: Learned,
+        key: Hashable,
+        timeout: float | None,
+        wall: Callable[[], float] | None,
     ) -> None:
-        """Begin. `budget` makes the turn's budget: it is asked only when something goes wrong."""
+        """Begin.
+
+        `key` is what the model's lessons are kept under, `timeout` the caller's own. `wall` says
+        what time it is, for a `retry-after` that names a date.
+        """
         self.request = request
-        """What was sent at last."""
+        """The caller's request, as it was sent at last."""
         self._dialect = dialect
         self._policy = policy
         self._recorder = recorder
         self._ledger = recorder.ledger
-        self._budget = budget
+        self._learned = learned
+        self._key = key
+        self._timeout = timeout
+        self._wall = wall
 
-    def send(self, *, ours: bool, may_raise: bool) -> Generator[Command, Reply, Reply]:
-        """Send it. `ours`: its answer will be healed; `may_raise`: with a limit of ours."""
+    @cached_property
+    def budget(self) -> Budget:
+        """What the turn may still spend: made when something is cut or refused, not before."""
+        return Budget(
+            self._policy,
+            self._dialect,
+            self.request,
+            self._ledger,
+            self._learned,
+            self._key,
+            self._timeout,
+        )
+
+    # --- the caller's own request ----------------------------------------------------------------
+
+    def first(self, *, ours: bool) -> Generator[Command, Reply, Reply]:
+        """Send the first attempt until it is answered; `ours`: its answer will be healed."""
+        policy, raised = self._policy, None
         repaired = self._repaired_before()
-        raised = self._budget().raised_first() if may_raise and repaired is None else None
+        if ours and repaired is None:
+            remembered = policy.remember_limit and self._learned.get_raised(self._key)
+            if remembered or policy.initial_limit == "ceiling":
+                raised = self.budget.raised_first()
         if repaired is not None:
             reply = yield from self._send(self._adopt(repaired))
         elif raised is not None:
@@ -88,7 +118,7 @@ class FirstRequest:
 
     def _send(self, outgoing: Outgoing | None) -> Generator[Command, Reply, Reply]:
         """Send it under the caller's own limit."""
-        seconds = self._budget().seconds_left if outgoing is not None else None
+        seconds = self.budget.seconds_left if outgoing is not None else None
         return send(self._ledger, outgoing, Mode.FIRST, self.request.limit, seconds)
 
     def _repaired_before(self) -> RepairedRequest | None:
@@ -104,7 +134,7 @@ class FirstRequest:
 
     def _raised(self, limit: int) -> Generator[Command, Reply, Reply]:
         """Send it with a limit of ours; if that is refused, with the caller's own."""
-        budget, outgoing = self._budget(), self.request.first(limit)
+        budget, outgoing = self.budget, self.request.first(limit)
         reply = yield from send(self._ledger, outgoing, Mode.FIRST, limit, budget.seconds_left)
         if not (isinstance(reply, Head) and reply.status in {400, 422, 429}):
             return reply
@@ -135,12 +165,12 @@ class FirstRequest:
 
     def _limit_consumed(self, head: Head, body: bytes) -> Generator[Command, Reply, Reply]:
         """An error that means "the limit was used up by thinking" is a cut answer: escalate."""
-        error = self.request.refused(head, body) if self._budget().below else None
+        error = self.request.refused(head, body) if self.budget.below else None
         if error is None or error.kind is not ErrorKind.LIMIT_CONSUMED:
             return head
         self._ledger.record(error=error.error)
         self._recorder.rows.append("refused: the limit was spent without a word")
-        limit = self._budget().spend(Action.ESCALATE)
+        limit = self.budget.spend(Action.ESCALATE)
         return (yield from self._raised(limit)) if limit is not None else head
 
     def _adopt(self, repaired: RepairedRequest) -> Outgoing:
@@ -151,38 +181,16 @@ class FirstRequest:
         self._recorder.tell(Repairing(self._ledger.sent + 1, repaired.code, len(changes)))
         return repaired.outgoing
 
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """An attempt that the provider answers: with which limit, and asked in which way."""
-
-    head: Head
-    limit: int | None
-    way: Way
-
-
-class Attempts:
-    """The later attempts of one turn."""
-
-    def __init__(
-        self,
-        policy: Policy,
-        budget: Budget,
-        recorder: Recorder,
-        wall: Callable[[], float] | None,
-    ) -> None:
-        """Begin. `wall`: what time it is, for a `retry-after` that names a date."""
-        self._policy = policy
-        self._budget = budget
-        self._recorder = recorder
-        self._ledger = recorder.ledger
-        self._wall = wall
+    # --- later attempts --------------------------------------------------------------------------
 
     def open(
-        self, request: ProviderRequest, build: Build, limit: int | None, mode: Mode, way: Way
-    ) -> Generator[Command, Reply, Opened | None]:
-        """Send an attempt, its retries and lessons included; `None`: it failed for good."""
-        budget, tries, lessons = self._budget, 0, LESSONS
+        self, build: Build, limit: int | None, mode: Mode, way: Way = Way.PROMPT
+    ) -> Generator[Command, Reply, tuple[Head, Way] | None]:
+        """Send a later attempt, its retries and lessons included; `None`: it failed for good.
+
+        Returns the head of its answer, and the way in which it was asked at last.
+        """
+        budget, tries, lessons = self.budget, 0, LESSONS
         anew = mode in {Mode.REPLACE, Mode.APPEND_TAIL}
         while True:
             outgoing = build(limit, way)
@@ -190,10 +198,10 @@ class Attempts:
             if not isinstance(reply, Head):
                 error = ClassifiedError(ErrorKind.RETRYABLE, type(reply).__name__)
             elif reply.ok:
-                return Opened(reply, limit, way)
+                return reply, way
             else:
                 body = yield Read()
-                error = request.refused(reply, body if isinstance(body, bytes) else b"")
+                error = self.request.refused(reply, body if isinstance(body, bytes) else b"")
             self._ledger.record(error=error.error)
             if budget.spent:
                 return None
@@ -222,9 +230,9 @@ class Attempts:
             else:
                 return None
 
-    def ask_ceiling(self, request: ProviderRequest) -> Script:
+    def ask_ceiling(self) -> Script:
         """Ask the provider for the model's ceiling, once per model and only after a cut."""
-        budget = self._budget
+        budget, request = self.budget, self.request
         wanted = self._policy.models_endpoint and self._policy.escalate
         outgoing = request.lookup() if wanted and not budget.known_ceiling else None
         if outgoing is None or budget.spent or not budget.learned.ask_once(budget.key):
@@ -238,19 +246,31 @@ class Attempts:
 
     def rest(self) -> Script:
         """Wait before a request is sent again whose answer ended in an error of the server's."""
-        tries = self._policy.max_drop_recoveries - self._budget.drops
+        budget = self.budget
+        tries = self._policy.max_drop_recoveries - budget.drops
         seconds = self._pause(None, max(0, tries - 1), None)
         if seconds:
-            yield Wait(max(0.0, min(seconds, self._budget.patience)))
+            yield Wait(max(0.0, min(seconds, budget.patience)))
 
-    def _pause(self, reply: Reply, tries: int, told: float | None) -> float | None:
+    def _pause(self, reply: Reply, tries: int, named: float | None) -> float | None:
+        """Return the seconds to wait before try `tries + 1`, or `None`: do not try again.
+
+        The server's `retry-after-ms` or `retry-after` is obeyed up to `max_wait_seconds`, and so is
+        what its body `named`; a longer one, or `x-should-retry: false`, means that trying again is
+        pointless. Otherwise the wait doubles each time, but for up to a quarter left to chance.
+        """
         headers = reply.headers if isinstance(reply, Head) else dict[str, str]()
-        wall = self._wall() if self._wall is not None else None
-        seconds = pause(headers, tries, self._policy, random.random(), told, wall)
-        return seconds if seconds is None or _longest is None else min(seconds, _longest)
+        if headers.get("x-should-retry") == "false":
+            return None
+        asked = retry_after(headers, self._wall() if self._wall is not None else None)
+        seconds = named if asked is None else asked
+        if seconds is None:
+            doubled = min(self._policy.backoff_seconds * 2.0**tries, LONGEST_BACKOFF)
+            seconds = doubled * (1 - 0.25 * random.random())
+        elif seconds > self._policy.max_wait_seconds:
+            return None
+        return seconds if _longest is None else min(seconds, _longest)
 
-
-# --- how long to wait -----------------------------------------------------------------------------
 
 _longest: float | None = None
 
@@ -260,29 +280,6 @@ def cap_waits(seconds: float | None) -> float | None:
     global _longest
     before, _longest = _longest, seconds
     return before
-
-
-def pause(
-    headers: Mapping[str, str],
-    tries: int,
-    policy: Policy,
-    chance: float,
-    told: float | None = None,
-    wall: float | None = None,
-) -> float | None:
-    """Return the seconds to wait before try `tries + 1`, or `None`: do not try again.
-
-    The server's `retry-after-ms` or `retry-after` is obeyed up to `max_wait_seconds`, and so is
-    what its body `told`; a longer one, or `x-should-retry: false`, means that trying again is
-    pointless. `chance` (0..1) is the jitter: it takes up to a quarter off.
-    """
-    if headers.get("x-should-retry") == "false":
-        return None
-    asked = retry_after(headers, wall)
-    asked = told if asked is None else asked
-    if asked is not None:
-        return asked if asked <= policy.max_wait_seconds else None
-    return min(policy.backoff_seconds * 2.0**tries, LONGEST_BACKOFF) * (1 - 0.25 * chance)
 
 
 def retry_after(headers: Mapping[str, str], wall: float | None = None) -> float | None:

@@ -28,15 +28,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 from continuation.config import Config, load
 from continuation.config.overrides import current
-from continuation.dialect import Dialect, Feed, MessageBuilder, ProviderRequest
+from continuation.dialect import Dialect, Feed, MessageBuilder
 from continuation.engine import evidence
-from continuation.engine.attempts import Attempts, FirstRequest, send
-from continuation.engine.budget import Budget
+from continuation.engine.attempts import Attempts, send
 from continuation.engine.commands import (
     Attach,
     Command,
@@ -106,24 +104,19 @@ class Turn:
         self.replay = ReplayBuffer()
         self.recorder = recorder
         self._ledger = recorder.ledger
-        self._dialect = dialect
-        self._timeout = timeout
-        self._learned = learned
-        self._wall = wall
         self._mode = Mode.FIRST
         self._broke: BaseException | None = None
         """What ended the caller's own attempt, if that broke off."""
-        self._request: ProviderRequest
+        self._attempts: Attempts
         self._answer: MessageBuilder
         try:
-            request = self._request = dialect.call(asked)
+            request = dialect.call(asked)
         except Untouched as reason:
             self.policy = policies("")
             self._opening = Opening(unreadable=str(reason))
             return
         self.policy = policies(request.model)
         """What holds for this turn."""
-        self._key = (asked.host, learned.digest(asked.credential), request.model)
         smallest = self.policy.leave_limits_below
         self._opening = Opening(
             reserved=request.untouched(self.policy),
@@ -132,24 +125,12 @@ class Turn:
             leave_limits_below=smallest,
             small=request.limit is not None and request.limit < smallest,
         )
+        key = (asked.host, learned.digest(asked.credential), request.model)
+        self._attempts = Attempts(
+            dialect, request, self.policy, recorder, learned, key, timeout, wall
+        )
         recorder.model = request.model
         self._ledger.limit = request.limit
-
-    @cached_property
-    def _budget(self) -> Budget:
-        return Budget(
-            self.policy,
-            self._dialect,
-            self._request,
-            self._ledger,
-            self._learned,
-            self._key,
-            self._timeout,
-        )
-
-    @cached_property
-    def _attempts(self) -> Attempts:
-        return Attempts(self.policy, self._budget, self.recorder, self._wall)
 
     # --- the life of a turn --------------------------------------------------------------------
 
@@ -159,7 +140,7 @@ class Turn:
         if head is None:
             return
         yield Attach()
-        self._answer = self._request.answer(self.policy)
+        self._answer = self._attempts.request.answer(self.policy)
         reply = yield StreamBody(self._answer.first(head, self.replay), self.replay)
         error = reply if isinstance(reply, BaseException) else None
         labels = reply if isinstance(reply, AttemptResult) else self._answer.glance(error)
@@ -175,7 +156,7 @@ class Turn:
         while True:
             yield Emit(self._answer.take())
             if result.stop is Stop.LENGTH:
-                yield from self._attempts.ask_ceiling(self._request)
+                yield from self._attempts.ask_ceiling()
             situation = self._situation(result)
             decision = decide(situation)
             self.recorder.rows.append(decision.row)
@@ -191,11 +172,7 @@ class Turn:
         if opening.unreadable is not None:
             reply = yield from send(self._ledger, None, Mode.FIRST, None)
         else:
-            first = FirstRequest(
-                self._dialect, self._request, self.policy, self.recorder, lambda: self._budget
-            )
-            reply = yield from first.send(ours=ours, may_raise=ours and self._may_raise())
-            self._request = first.request
+            reply = yield from self._attempts.first(ours=ours)
         error = None
         if isinstance(reply, Head):
             known = "json" in reply.kind or reply.streamed
@@ -222,12 +199,6 @@ class Turn:
             yield PassThrough()
         return None
 
-    def _may_raise(self) -> bool:
-        """Whether policy or memory may want a higher limit than the caller's from the start."""
-        if self.policy.initial_limit == "ceiling":
-            return True
-        return self.policy.remember_limit and bool(self._learned.get_raised(self._key))
-
     def _settled_by(self, labels: AttemptResult) -> bool:
         """Whether the first answer may go out as it came; then the report is written now."""
         used_up = evidence.used_up(labels, self._doubted)
@@ -246,13 +217,13 @@ class Turn:
 
     def _ended(self, error: BaseException | None) -> AttemptResult:
         """Take in how the attempt's bytes ended."""
-        answer, request = self._answer, self._request
+        answer, request = self._answer, self._attempts.request
         result = answer.end(error)
         result = evidence.judged(result, answer, self._doubted, structured=request.structured)
         if result.unmetered_text:  # a stream that broke off gave no final count
             usage = result.usage or Usage()
-            said = max(usage.output or 0, estimate(result.unmetered_text, request.model))
-            result = replace(result, usage=replace(usage, output=said), estimated=True)
+            estimated = max(usage.output or 0, estimate(result.unmetered_text, request.model))
+            result = replace(result, usage=replace(usage, output=estimated), estimated=True)
         for at, verdict in answer.seams():
             self.recorder.seam(at, verdict)
         self._ledger.record(result)
@@ -263,7 +234,7 @@ class Turn:
         return result
 
     def _situation(self, result: AttemptResult) -> Situation:
-        budget, request = self._budget, self._request
+        budget, request = self._attempts.budget, self._attempts.request
         return Situation(
             result=result,
             structured=request.structured,
@@ -288,11 +259,12 @@ class Turn:
         self, action: Action, held: AttemptResult
     ) -> Generator[Command, Reply, AttemptResult]:
         """Make the next attempt; if it comes to nothing, the turn stands at what was `held`."""
-        limit = self._budget.spend(action)
+        limit = self._attempts.budget.spend(action)
         if held.stop is Stop.DROPPED and isinstance(held.error, StreamError):
             yield from self._attempts.rest()
         if action is Action.THINK_LESS:
-            self._request = self._request.with_less_thinking() or self._request
+            request = self._attempts.request
+            self._attempts.request = request.with_less_thinking() or request
         if action in {Action.ESCALATE, Action.RESEND, Action.THINK_LESS}:
             return (yield from self._ask_again(action, limit, held, replaces=True))
         if action in {Action.ESCALATE_BEHIND, Action.RESEND_BEHIND}:
@@ -318,12 +290,11 @@ class Turn:
         answer, resume = kept, Resume(Mode.APPEND_TAIL)
         if replaces:
             answer, resume = kept.fork(), Resume(Mode.REPLACE)
-        opened = yield from self._attempts.open(
-            self._request, lambda n, _: self._request.again(n), limit, resume.mode, Way.PROMPT
-        )
+        request = self._attempts.request
+        opened = yield from self._attempts.open(lambda n, _: request.again(n), limit, resume.mode)
         new = None
         if opened is not None:
-            new = yield from self._read(answer, resume, opened.head)
+            new = yield from self._read(answer, resume, opened[0])
             if evidence.better(new, held) if replaces else evidence.follows(new):
                 self._ledger.discard(0, count)
                 return new
@@ -332,7 +303,7 @@ class Turn:
         self._answer, self._mode = kept, kept_mode
         if replaces or new is None or new.length <= held.length:  # else the caller has text of it
             self._ledger.discard(count)
-        budget = self._budget
+        budget = self._attempts.budget
         if new is None and action in {Action.RESEND, Action.RESEND_BEHIND}:
             budget.drops = 0  # it failed for good: another one would, too
         return evidence.restored(held, new, resendable=budget.drops > 0 and not budget.spent)
@@ -341,7 +312,7 @@ class Turn:
         self, action: Action, limit: int | None, held: AttemptResult
     ) -> Generator[Command, Reply, AttemptResult]:
         """Ask the model to go on from what we have."""
-        answer, request, budget = self._answer, self._request, self._budget
+        answer, request, budget = self._answer, self._attempts.request, self._attempts.budget
         answer.settle()
         before = answer.open_text
         anchor = choose_anchor(before)
@@ -349,42 +320,38 @@ class Turn:
             way, prompt = Way.RETRY_SMALLER, cut_call_guidance(answer.cut_name, answer.cut_length)
         else:
             prefills = self.policy.prefill and request.prefills(budget.table.prefill)
-            refused = not before.strip() or budget.learned.prefill_refused(self._key)
+            refused = not before.strip() or budget.learned.prefill_refused(budget.key)
             way = Way.PREFILL if prefills and not refused else Way.PROMPT
             cause = Cause.DROP if action is Action.RESUME else Cause.LENGTH
             prompt = recovery_prompt(before, anchor, cause, self.policy.recovery_prompt or None)
         self.recorder.tell(Recovering(self._ledger.sent + 1, limit, str(way)))
         opened = yield from self._attempts.open(
-            request,
-            lambda n, now: request.resume(answer, now, prompt, n),
-            limit,
-            Mode.RECOVERY,
-            way,
+            lambda n, now: request.resume(answer, now, prompt, n), limit, Mode.RECOVERY, way
         )
         if opened is None:
             if way is Way.RETRY_SMALLER:
                 return held
             self._mode = Mode.RECOVERY
             return replace(held, error=Failed(self._ledger.error or "failed"))
+        head, way = opened
         hold = self.policy.seam_buffer_chars
-        resume = Resume(Mode.RECOVERY, prefilled=request.prefilled(answer), hold=hold)
-        if opened.way is not Way.PREFILL:
-            glue = opened.way is not Way.RETRY_SMALLER
+        if way is Way.PREFILL:
+            resume = Resume(Mode.RECOVERY, prefilled=request.prefilled(answer), hold=hold)
+        else:
+            glue = way is not Way.RETRY_SMALLER
             resume = Resume(Mode.RECOVERY, anchor, prompt=prompt, glue=glue, hold=hold)
-        return (yield from self._read(answer, resume, opened.head))
+        return (yield from self._read(answer, resume, head))
 
     def _hop(
         self, limit: int | None, held: AttemptResult
     ) -> Generator[Command, Reply, AttemptResult]:
         """Go on by the provider's own token: no seam, and nothing is generated twice."""
-        answer, request, mode = self._answer, self._request, Mode.NATIVE_CONTINUATION
+        answer, request, mode = self._answer, self._attempts.request, Mode.NATIVE_CONTINUATION
         self.recorder.tell(Recovering(self._ledger.sent + 1, limit, "token"))
-        opened = yield from self._attempts.open(
-            request, lambda n, _: request.hop(answer, n), limit, mode, Way.PROMPT
-        )
+        opened = yield from self._attempts.open(lambda n, _: request.hop(answer, n), limit, mode)
         if opened is None:
             return replace(held, token=False)
-        return (yield from self._read(answer, Resume(mode), opened.head))
+        return (yield from self._read(answer, Resume(mode), opened[0]))
 
     def _read(
         self, answer: MessageBuilder, resume: Resume, head: Head
@@ -396,7 +363,7 @@ class Turn:
 
     def _timed(self, feed: Feed) -> Feed:
         """Stop reading once the caller's time is up."""
-        budget = self._budget
+        budget = self._attempts.budget
         if budget.seconds_left is None:
             return feed
 

@@ -176,7 +176,7 @@ class Report:
     @property
     def discarded(self) -> Usage:
         """The part of `billed` whose answers are not in the turn."""
-        return total(a for a in self.attempts if a.discarded)
+        return total([a for a in self.attempts if a.discarded])
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain JSON values, all usages included."""
