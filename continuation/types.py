@@ -196,7 +196,7 @@ class ReplayBuffer:
             self.raw += self.last
 
     def pieces(self) -> Iterator[bytes]:
-        """Give what is unsent in pieces; each leaves the tape, or two of it would be in memory."""
+        """Give what is unsent in pieces; each leaves the buffer, or it would be there twice."""
         self.due = False
         while self.sent < len(self.raw):
             del self.raw[: self.sent]
