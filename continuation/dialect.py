@@ -90,6 +90,30 @@ class MessageBuilder(Protocol):
         ...
 
     @property
+    def content(self) -> list[Json]:
+        """The turn's content so far, as one assistant message of the format would carry it."""
+        ...
+
+    @property
+    def pairs(self) -> list[tuple[list[Json], str | None]]:
+        """Each attempt's content, and the prompt that asked for it."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """All visible text of the turn."""
+        ...
+
+    @property
+    def token(self) -> str | None:
+        """The provider's continuation token, if the last attempt ended with one."""
+        ...
+
+    def lasting(self, key: str) -> object:
+        """Return what the end of an attempt said that holds for the whole turn."""
+        ...
+
+    @property
     def stop(self) -> str | None:
         """The stop reason the caller got, once finished."""
         ...

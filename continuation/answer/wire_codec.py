@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from continuation.answer.blocks import Block, Segment
+from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
+from continuation.wire.json_values import as_text
 from continuation.wire.sse import Frame
 
 
@@ -22,7 +24,7 @@ class Reader(Protocol):
         ...
 
 
-class Skim(Protocol):
+class FastPath(Protocol):
     """Looks at the first attempt's bytes without parsing them; doubt is `False`, and costs time."""
 
     blank: bytes
@@ -73,8 +75,27 @@ class Writer(Protocol):
         ...
 
 
-class WireCodec(Protocol):
-    """One wire format's answers, for one request."""
+class NoFastPath:
+    """The fast path of a format that has none: every event is looked at."""
+
+    blank = b"\n\n"
+
+    def flows(self, chunk: bytes) -> bool:
+        """Return `False`: no chunk is known to be mere text."""
+        return False
+
+    def skips(self, raw: bytearray, start: int, end: int, *, flowing: bool) -> bool:
+        """Return `False`: no event may go unread."""
+        return False
+
+
+class WireCodec(ABC):
+    """One wire format's answers, for one request.
+
+    A format has to say how its answers are read and written, and in which words they end. The
+    other methods make an answer that is not cut cheap, or are there for what only some formats
+    have; what stands here is right for a format that says nothing of them.
+    """
 
     ended: str
     """The stop reason of a synthetic STOP..."""
@@ -82,54 +103,70 @@ class WireCodec(Protocol):
     """...and that of one whose answer holds calls."""
     truncated: str
     """The provider's word for "output limit"."""
-    lasting: tuple[str, ...]
+    stops: Mapping[str, Stop]
+    """The provider's stop reasons that are no ordinary end."""
+    lasting: tuple[str, ...] = ()
     """What an answer's end carries that holds for the whole turn."""
-
-    last: bytes
+    last: bytes = b""
     """What stands behind the last event of a stream, if anything does."""
+    kinds: frozenset[str] = frozenset({TEXT, TOOL_CALL}) | THINKING
+    """Types of blocks that an answer can be gone on from."""
 
+    # --- what every format says ------------------------------------------------------------------
+
+    @abstractmethod
     def reader(self) -> Reader: ...
+
+    @abstractmethod
+    def writer(self) -> Writer: ...
+
+    @abstractmethod
+    def to_events(self, body: Json) -> Iterable[Json]:
+        """Tell a JSON body as the events it would have been streamed as."""
+
+    @abstractmethod
+    def read_usage(self, usage: Json) -> Usage | None:
+        """Return the provider's counts in the engine's words; `None` when it gave none."""
+
+    @abstractmethod
+    def write_usage(self, native: Json, usage: Usage | None) -> Json:
+        """Return the provider's usage object with our counts; other fields stay as they came."""
+
+    @abstractmethod
+    def wire(self, block: Block) -> Json:
+        """Return a block as one JSON value, as a later request may carry it."""
+
+    # --- what a format may say -------------------------------------------------------------------
+
+    def stop_of(self, reason: str | None, *, closed: bool) -> Stop:
+        """Read a stop reason; an unknown one is an ordinary end.
+
+        `closed`: the answer's terminal event came, so that no reason means that it just ended.
+        """
+        if reason is None:
+            return Stop.END if closed else Stop.DROPPED
+        return self.stops.get(reason, Stop.END)
 
     def identity(self, message: Json) -> str:
         """Return the answer's own id, of what its opening said; `""`: it has none."""
-        ...
-
-    def fast_path(self) -> Skim: ...
-
-    def writer(self) -> Writer: ...
-
-    def to_events(self, body: Json) -> Iterable[Json]:
-        """Tell a JSON body as the events it would have been streamed as."""
-        ...
-
-    def stop_of(self, reason: str | None, *, closed: bool) -> Stop:
-        """Read a stop reason; `closed`: the answer's terminal event came."""
-        ...
-
-    def read_usage(self, usage: Json) -> Usage | None:
-        """Return the provider's counts in the engine's words; `None` when it gave none."""
-        ...
-
-    def write_usage(self, native: Json, usage: Usage | None) -> Json:
-        """Return the provider's usage object with our counts; other fields stay as they came."""
-        ...
-
-    def wire(self, block: Block) -> Json:
-        """Return a block as one JSON value, as a later request may carry it."""
-        ...
+        return as_text(message.get("id"))
 
     def carries(self, block: Block, blocks: Sequence[Block]) -> bool:
         """Whether a later request may carry this block, of those of its attempt."""
-        ...
+        return self.knows(block.kind)
 
     def knows(self, kind: str) -> bool:
         """Whether an answer with a block of this type can be gone on from."""
-        ...
+        return kind in self.kinds
+
+    def fast_path(self) -> FastPath:
+        """Return what looks at the first attempt without parsing it."""
+        return NoFastPath()
 
     def quick_body(self, body: bytes | bytearray) -> AttemptResult | None:
         """Read how a JSON answer ended without parsing it; `None` when that needs a full look."""
-        ...
+        return None
 
     def quick_calls(self, raw: bytearray, sketch: Segment) -> ToolCallState:
         """Look at the calls of a stream that has ended; `CUT` asks for a full look."""
-        ...
+        return ToolCallState.CUT if sketch.calls else ToolCallState.NONE

@@ -9,10 +9,7 @@ from continuation.wire.json_values import parsed
 
 # A blank line ends an event; lines end in LF, CRLF or CR (WHATWG, "Server-sent events", parsing).
 _BLANK = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
-# The forms in which nearly every event comes; one match in place of three splits.
-_PLAIN = re.compile(rb"(?:event: ([^\r\n]++)\r?+\n)?+data: ([^\r\n]++)(?:\n\n|\r\n\r\n)")
-_SHORT = 4096
-"""Bytes up to which one match is faster than four searches."""
+_RETURN = ord("\r")
 _LINES = re.compile(rb"\r\n|\n|\r")
 
 
@@ -66,21 +63,28 @@ def frames(raw: bytes | bytearray, start: int = 0, *, final: bool = False) -> li
 
 
 def _plain(raw: bytes | bytearray, start: int) -> Frame | None:
-    """Read an event in its usual form; what is as long as an answer is not matched, but found."""
-    if match := _PLAIN.match(raw, start, start + _SHORT):
-        name = match[1].decode("utf-8", "replace") if match[1] else ""
-        return Frame(name, match[2], match.end())
-    data = raw.find(b"\ndata: ", start, start + _SHORT) + 7
-    end = raw.find(b"\n", data)
-    usual = data > 7 and end >= 0 and raw.startswith(b"event: ", start)
-    if not usual or raw.find(b"\r", start, end) >= 0 or raw[end + 1 : end + 2] != b"\n":
+    """Read an event in its usual form: perhaps a name, one line of data, a blank line.
+
+    Line breaks are searched for, not matched: an event can be as long as the answer.
+    """
+    name, line = b"", start
+    if raw.startswith(b"event: ", start):
+        line = raw.find(b"\n", start) + 1
+        name = bytes(raw[start + 7 : line - 1]).removesuffix(b"\r")
+        if not line or b"\r" in name:
+            return None
+    end = raw.find(b"\n", line)
+    if end < 0 or not raw.startswith(b"data: ", line):
         return None
-    name = bytes(raw[start + 7 : data - 7])
-    return (
-        None
-        if b"\n" in name
-        else Frame(name.decode("utf-8", "replace"), bytes(raw[data:end]), end + 2)
-    )
+    if raw.startswith(b"\r\n", end + 1) and raw[end - 1] == _RETURN:
+        data, blank = bytes(raw[line + 6 : end - 1]), end + 3
+    elif raw.startswith(b"\n", end + 1):
+        data, blank = bytes(raw[line + 6 : end]), end + 2
+    else:
+        return None
+    if not data or b"\r" in data:
+        return None
+    return Frame(name.decode("utf-8", "replace") if name else "", data, blank)
 
 
 def may_end(raw: bytes | bytearray, start: int, added: int) -> bool:

@@ -1,17 +1,27 @@
-"""Chunks that say nothing but more text, known by what stands around the text.
+"""Events that say nothing but a text, known by the bytes around the text.
 
-Nearly all of a stream is such chunks, alike byte for byte but for the text. A reader tells the
-first of them the long way, and has it learnt here. As long as the same bytes stand around another
-string, the JSON is the same with another value in one place: the same event with another text, and
-only the string has to be decoded. Whatever differs goes the long way, as does a string that is not
-valid.
+Nearly all of a stream is such events, alike byte for byte but for the text and perhaps a count. A
+`TextTemplate` is one of them with holes in it:
+
+    data: {"id":"c1","choices":[{"delta":{"content":  HOLE  }}],"obfuscation":  HOLE  }
+
+It is made of an event that was parsed (`learnt`) or of one that we wrote ourselves (`written`), and
+serves three readers of the same fact. The first attempt's fast path asks whether a chunk is such an
+event (`covers`). The reader of a recovery takes the text out without parsing the rest (`read`). The
+writer puts another text into it (`render`).
+
+Why matching is safe: as long as the same bytes stand around another string, the JSON is the same
+with another value in one place, so it is the same event with another text. Whatever differs is
+parsed, as is a string that is not valid. Which string of an event is its text is proven, not
+guessed: a mark that no server can have said is put there, and has to come out as the text.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from json.encoder import encode_basestring as quoted
 from typing import NamedTuple
 
 from continuation.types import Json
@@ -33,19 +43,17 @@ _LISTED = _object(_SIMPLE)
 COUNTS = _object(rb"(?:%s|\[%s(?:, ?%s)*+\])" % (_SIMPLE, _LISTED, _LISTED))
 """An object of numbers and of lists of such objects."""
 
-_STRING = rb'"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"'
-_VALUE = re.compile(rb":\s*+(%s)" % _STRING)
-_TEXT = "text"
-_KEYS = {"text_delta": "text", "input_json_delta": "partial_json"}
+STRING = rb'"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"'
+_VALUE = re.compile(rb":\s*+(%s)" % STRING)
+_TEXT, _NUMBER = "text", "number"
 _MARK = secrets.token_hex()
 """What no server can have said."""
-_CREDIT, _COST = 200, 20
-"""Learning takes as long as telling about so many chunks, and is given up where it does not pay:
-some servers say something new beside each text."""
+_COUNT = secrets.randbits(62) | 1 << 61
+"""Stands for the number of an event of ours that is made into a template."""
 
 
-class _Hole(NamedTuple):
-    """A value that may differ: where it is in the chunk learnt, its name, and its form."""
+class Hole(NamedTuple):
+    """A value that may differ: where it is in the event, its name, and the form it must have."""
 
     start: int
     end: int
@@ -53,119 +61,203 @@ class _Hole(NamedTuple):
     form: bytes
 
 
-class _Shape(NamedTuple):
-    """A chunk but for its holes, and the event it is."""
-
-    name: str
-    before: bytes
-    holes: re.Pattern[bytes]
-    """From the first to the last."""
-    after: bytes
-    block: object
-    kind: str
-    key: str
-
-
 class TextTemplate:
-    """Knows the last chunk that was nothing but text."""
+    """One event but for its text, and for other values that change nothing of what it says."""
 
-    def __init__(self, string: Callable[[Json], object], free: Mapping[str, bytes]) -> None:
-        """Begin to know nothing.
+    __slots__ = ("_after", "_before", "_form", "_holes")
 
-        `string` returns the text of a decoded chunk from where the reader takes it; it may fail on
-        chunks of another form, and must return `None` for one that changes what the reader keeps
-        each time it is told. `free`: keys of the chunk itself whose values do not change its event,
-        with a pattern that only valid JSON matches.
+    def __init__(self, event: bytes, holes: Sequence[Hole]) -> None:
+        """Make the template of an event; the holes are in the order in which they stand."""
+        at = holes[0].start
+        self._before, self._after = event[:at], event[holes[-1].end :]
+        pattern, form = b"", self._before.replace(b"%", b"%%")
+        for hole in holes:
+            between = event[at : hole.start]
+            pattern += re.escape(between) + b"(?P<%s>%s)" % (hole.name.encode(), hole.form)
+            value = event[hole.start : hole.end].replace(b"%", b"%%")
+            own = b"%%(%s)s" % hole.name.encode() if hole.name in {_TEXT, _NUMBER} else value
+            form += between.replace(b"%", b"%%") + own
+            at = hole.end
+        self._holes = re.compile(pattern)
+        """From the first hole to the last."""
+        self._form = (form + self._after.replace(b"%", b"%%")).decode("utf-8", "replace")
+
+    @classmethod
+    def learnt(
+        cls,
+        event: bytes,
+        text: str,
+        read: Callable[[Json], object],
+        free: Mapping[str, bytes],
+        *,
+        at: int = 0,
+    ) -> TextTemplate | None:
+        """Make the template of an event that says `text`; `None`: it cannot be told apart.
+
+        `read` returns the text of a decoded event from where it is taken; it may fail on events of
+        another form, and must return `None` for one that changes what its reader keeps. `free`:
+        keys of the event itself whose values do not change what it says, with a pattern that only
+        valid JSON matches. `at`: where the event's JSON begins in its bytes.
         """
-        self._string = string
+        found = [
+            Hole(*match.span(1), name, form)
+            for name, form in free.items()
+            if (match := re.search(rb'"%s"\s*+:\s*+(%s)' % (name.encode(), form), event))
+        ]
+        for match in _VALUE.finditer(event):
+            holes = sorted([Hole(*match.span(1), _TEXT, STRING), *found])
+            if _decoded(match[1]) == text and _proven(event, holes, read, at):
+                return cls(event, holes)
+        return None
+
+    @classmethod
+    def written(cls, write: Callable[[str, int], bytes]) -> TextTemplate:
+        """Make the template of what `write` makes of a text, and of a number if it has one."""
+        event = write(_MARK, _COUNT)
+        marks = {_TEXT: quoted(_MARK).encode(), _NUMBER: b"%d" % _COUNT}
+        begins = {name: event.find(mark) for name, mark in marks.items()}
+        holes = [
+            Hole(at, at + len(marks[name]), name, STRING if name == _TEXT else NUMBER)
+            for name, at in begins.items()
+            if at >= 0
+        ]
+        return cls(event, sorted(holes))
+
+    def match(self, event: bytes) -> re.Match[bytes] | None:
+        """Match an event that is alike; the groups are what stands in the holes."""
+        if not event.startswith(self._before):
+            return None
+        found = self._holes.match(event, len(self._before))
+        return found if found is not None and event[found.end() :] == self._after else None
+
+    def covers(self, chunk: bytes) -> bool:
+        """Whether a chunk is one such event and nothing else."""
+        # Hot: once for every event of an uncut answer.
+        if not chunk.startswith(self._before):
+            return False
+        found = self._holes.match(chunk, len(self._before))
+        return (
+            found is not None
+            and chunk.endswith(self._after, found.end())
+            and (len(chunk) == found.end() + len(self._after))
+        )
+
+    def render(self, text: str, number: int = 0) -> bytes:
+        """Return the event with another text; `UnicodeEncodeError`: it holds half a character."""
+        return (self._form % {_TEXT: quoted(text), _NUMBER: number}).encode()
+
+
+def text_in(match: re.Match[bytes]) -> str:
+    """Return the text of an event that matched; `""`: it says none, or none that is valid."""
+    raw = match[_TEXT]
+    try:
+        return as_text(loads(raw)) if b"\\" in raw else raw[1:-1].decode()
+    except ValueError:
+        return ""
+
+
+def _decoded(raw: bytes) -> object:
+    try:
+        return loads(raw)
+    except ValueError:
+        return None
+
+
+def _proven(
+    event: bytes, holes: Sequence[Hole], read: Callable[[Json], object], start: int
+) -> bool:
+    """Whether the holes are the values they seem: what is put there is found there."""
+    marked, at = b"", start
+    for hole in holes:
+        if hole.start < at:
+            return False
+        marked += b'%s"%s%s"' % (event[at : hole.start], hole.name.encode(), _MARK.encode())
+        at = hole.end
+    try:
+        decoded = as_json(loads(marked + event[at:]))
+        named = {hole.name: decoded.get(hole.name) for hole in holes}
+        named[_TEXT] = read(decoded)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return False
+    return all(value == name + _MARK for name, value in named.items())
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+_KEYS = {"text_delta": "text", "input_json_delta": "partial_json"}
+_CREDIT, _COST = 200, 20
+"""Learning takes as long as reading about so many events, and is given up where it does not pay:
+some servers say something new beside each text."""
+
+
+class PlainEvents:
+    """Reads events that say nothing but a text, and knows the last of those that were parsed."""
+
+    def __init__(self, read: Callable[[Json], object], free: Mapping[str, bytes]) -> None:
+        """Begin to know nothing; `read` and `free` as for `TextTemplate.learnt`."""
+        self._read = read
         self._free = free
         self._credit = _CREDIT
-        self._shape: _Shape | None = None
+        self._template: TextTemplate | None = None
+        self._name = self._kind = self._key = ""
+        self._block: object = None
         self._match: re.Match[bytes] | None = None
 
-    def told(self, frame: Frame) -> Json | None:
-        """Tell a chunk that is like the one learnt; `None`: it is to be told the long way."""
-        if self._shape is None:
+    def match(self, frame: Frame) -> Json | None:
+        """Return what an event like the one learnt says; `None`: it is to be parsed."""
+        if self._template is None or frame.name != self._name:
             return None
-        name, before, holes, after, block, kind, key = self._shape
-        data = frame.data
-        if not data.startswith(before) or frame.name != name:
-            return None
-        match = holes.match(data, len(before))
-        if match is None or data[match.end() :] != after:
-            return None
-        quoted = match[_TEXT]
-        try:
-            text = loads(quoted) if b"\\" in quoted else quoted[1:-1].decode()
-        except ValueError:
-            return None
-        if not text:
+        match = self._template.match(frame.data)
+        if match is None or not (text := text_in(match)):
             return None
         self._credit += 1
         self._match = match
-        # As `_blocks.delta` has it, in half the time.
-        return {"type": "content_block_delta", "index": block, "delta": {"type": kind, key: text}}
+        # As `blocks.delta` has it, in half the time.
+        return {
+            "type": "content_block_delta",
+            "index": self._block,
+            "delta": {"type": self._kind, self._key: text},
+        }
 
     def beside(self, name: str) -> bytes:
-        """Return a free value of the chunk told last; `b""` where it is that of the one learnt."""
+        """Return a free value of the event read last; `b""` where it is that of the one learnt."""
         known = self._match is not None and name in self._match.re.groupindex
         return self._match[name] if self._match is not None and known else b""
 
     def learn(self, frame: Frame, told: Sequence[Json]) -> None:
-        """Look at a chunk that was told the long way; what was known before no longer holds."""
-        self._shape = self._match = None
+        """Look at an event that was parsed; what was known before no longer holds."""
+        self._template = self._match = None
         delta = as_json(told[0].get("delta")) if len(told) == 1 else {}
-        kind = as_text(delta.get("type"))
-        key = _KEYS.get(kind, "")
-        text = delta.get(key)
+        self._kind = as_text(delta.get("type"))
+        self._key = _KEYS.get(self._kind, "")
+        text = as_text(delta.get(self._key))
         if not text or len(delta) != 2 or self._credit < _COST:
             return
         self._credit -= _COST
-        free = self._found(frame.data)
-        for match in _VALUE.finditer(frame.data):
-            holes = sorted([_Hole(*match.span(1), _TEXT, _STRING), *free])
-            if _decoded(match[1]) == text and self._proven(frame.data, holes):
-                around = _around(frame.data, holes)
-                self._shape = _Shape(frame.name, *around, told[0].get("index"), kind, key)
-                return
+        self._name, self._block = frame.name, told[0].get("index")
+        self._template = TextTemplate.learnt(frame.data, text, self._read, self._free)
 
-    def _found(self, data: bytes) -> list[_Hole]:
-        seen = (
-            (name, form, re.search(rb'"%s"\s*+:\s*+(%s)' % (name.encode(), form), data))
-            for name, form in self._free.items()
-        )
-        return [_Hole(*match.span(1), name, form) for name, form, match in seen if match]
 
-    def _proven(self, data: bytes, holes: Sequence[_Hole]) -> bool:
-        """Whether the holes are the values they seem: what is put there is found there."""
-        marked, at = b"", 0
-        for hole in holes:
-            if hole.start < at:
-                return False
-            marked += b'%s"%s%s"' % (data[at : hole.start], hole.name.encode(), _MARK.encode())
-            at = hole.end
+# --- writing --------------------------------------------------------------------------------------
+
+
+class PlainWriter:
+    """Writes deltas that are nothing but a text; of each kind of them the first makes a template.
+
+    What makes a kind is said with a key: all that the event says beside its text and its number.
+    """
+
+    def __init__(self) -> None:
+        self._templates: dict[Hashable, TextTemplate] = {}
+
+    def write(
+        self, key: Hashable, text: str, write: Callable[[str, int], bytes], number: int = 0
+    ) -> bytes:
+        """Return what `write` makes of a text and a number, in a fraction of the time."""
+        template = self._templates.get(key)
+        if template is None:
+            template = self._templates[key] = TextTemplate.written(write)
         try:
-            chunk = as_json(loads(marked + data[at:]))
-            named = {hole.name: chunk.get(hole.name) for hole in holes}
-            named[_TEXT] = self._string(chunk)
-        except (ValueError, LookupError, TypeError, AttributeError):
-            return False
-        return all(value == name + _MARK for name, value in named.items())
-
-
-def _around(data: bytes, holes: Sequence[_Hole]) -> tuple[bytes, re.Pattern[bytes], bytes]:
-    """Return the bytes before the holes, a pattern from the first to the last, and those after."""
-    start = at = holes[0].start
-    pattern = b""
-    for hole in holes:
-        own = b"(?P<%s>%s)" % (hole.name.encode(), hole.form)
-        pattern += re.escape(data[at : hole.start]) + own
-        at = hole.end
-    return data[:start], re.compile(pattern), data[at:]
-
-
-def _decoded(quoted: bytes) -> object:
-    try:
-        return loads(quoted)
-    except ValueError:
-        return None
+            return template.render(text, number)
+        except UnicodeEncodeError:  # half an emoji: what encodes whole objects escapes it
+            return write(text, number)

@@ -7,17 +7,18 @@ thinking", "Errors", and the behaviour of anthropic 2.12.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from continuation.answer.blocks import SERVER_CALLS, TEXT, THINKING, TOOL_CALL
 from continuation.answer.message_builder import MessageBuilder
+from continuation.dialect import MessageBuilder as Turn
 from continuation.policy import Policy
-from continuation.providers.anthropic_messages.format import MessagesForm
-from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request, Way
+from continuation.providers.anthropic_messages.codec import MessagesCodec
+from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
 from continuation.wire.error_body import label_of, message_of
-from continuation.wire.json_values import as_json, as_list, as_text, dumps, loads
-from continuation.wire.request_body import read_body
+from continuation.wire.json_values import as_int, as_json, as_text
+from continuation.wire.request import BaseRequest, alternate, read_body
 
 _PATH = re.compile(r"/v1/messages/?$")
 _VERTEX = re.compile(r"/publishers/anthropic/models/([^/:]+):(?:streamRawPredict|rawPredict)$")
@@ -26,8 +27,9 @@ _VERTEX = re.compile(r"/publishers/anthropic/models/([^/:]+):(?:streamRawPredict
 # a second request is not ours to judge (message threads, refusal credit, compaction betas).
 _FOREIGN = ("thread", "fallback_credit_token", "compaction")
 
-_CEILING = re.compile(r"max_tokens: \d+ > (\d+), which is the maximum allowed")
-_CEILING_ELSEWHERE = (
+_CEILINGS = (
+    re.compile(r"max_tokens: \d+ > (\d+), which is the maximum allowed"),
+    # Vertex, Foundry and gateways.
     re.compile(r"maximum tokens you requested exceeds the model limit of (\d+)"),
     re.compile(r"max_tokens\D*must be (?:less than or equal to|<=|at most) (\d+)"),
     re.compile(r"max_tokens\D*must not exceed (\d+)"),
@@ -36,28 +38,23 @@ _ROOM = re.compile(r"exceed context limit: (\d+) \+ (\d+) > (\d+)")
 _PREFILL = re.compile(r"prefill|must end with a user message|final position", re.IGNORECASE)
 _LEAST_THINKING = 1024
 """Tokens; a smaller `budget_tokens` is refused (docs: "Extended thinking")."""
-_FORM = MessagesForm()
+_CODEC = MessagesCodec()
 _BUSY = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 
 
-class MessagesRequest:
+class MessagesRequest(BaseRequest):
     """One Messages request of the caller's."""
 
-    unbounded = False
-    ceiling: int | None = None
     # The SDK refuses a larger limit without streaming: it expects more than ten minutes.
     unary_ceiling: int | None = 21_333
-    hop_ceiling: int | None = None
 
-    def __init__(self, path: str, body: Json) -> None:
-        self._path = path
-        self._body = body
-        vertex = _VERTEX.search(path)
+    def __init__(self, request: Request, body: Json) -> None:
+        super().__init__(request, body)
+        vertex = _VERTEX.search(request.path)
         self._vertex = vertex is not None
         self.model = vertex[1] if vertex else as_text(body.get("model"))
-        limit = body.get("max_tokens")
-        self.limit = limit if isinstance(limit, int) and not isinstance(limit, bool) else None
-        self.streamed = bool(body.get("stream")) or path.endswith(":streamRawPredict")
+        self.limit = as_int(body.get("max_tokens"))
+        self.streamed = bool(body.get("stream")) or request.path.endswith(":streamRawPredict")
         shaped = as_json(body.get("output_config")).get("format") or body.get("output_format")
         # A forced call is structured output of another name, and nothing can lift it: a model
         # that has to call cannot be asked to go on with its text. Only asking again helps.
@@ -83,85 +80,33 @@ class MessagesRequest:
         """Prefill needs thinking off and no output format (docs: "Prefill not supported")."""
         return model_takes_it and not self._thinking and not self.structured
 
-    @property
-    def body(self) -> Json:
-        """The request's body."""
-        return self._body
-
-    def mended(self, body: Mapping[str, object], more: str | None) -> MessagesRequest:
-        """Return the same request with another body; `more` is said for the user at its end."""
-        changed = dict(body)
-        if more is not None:
-            messages = list(as_list(body.get("messages")))
-            _extend(messages, "user", [{"type": "text", "text": more}])
-            changed["messages"] = messages
-        return MessagesRequest(self._path, changed)
-
-    def outgoing(self, headers: Mapping[str, str]) -> Outgoing:
-        """Return the request as it is, with further headers."""
-        return Outgoing(dumps(self._body), headers=headers)
-
-    def first(self, limit: int) -> Outgoing:
-        """Return the caller's request with another limit."""
-        return Outgoing(dumps({**self._body, "max_tokens": limit}))
-
-    def again(self, limit: int | None) -> Outgoing:
-        """Return the same request with another limit, streamed."""
-        return self._send(dict(self._body), limit)
-
-    def resume(self, answer: MessageBuilder, way: Way, prompt: str, limit: int | None) -> Outgoing:
-        """Return the request that asks the model to go on from `answer`."""
-        messages = list(as_list(self._body.get("messages")))
-        if way is Way.PREFILL:
-            _extend(messages, "assistant", _stripped(_replayed(answer.content)))
-        elif way is Way.RETRY_SMALLER:
-            _extend(messages, "assistant", _replayed(answer.content))
-            _extend(messages, "user", [{"type": "text", "text": prompt}])
-        else:
-            for content, asked in answer.pairs:
-                if asked is not None:
-                    _extend(messages, "user", [{"type": "text", "text": asked}])
-                _extend(messages, "assistant", _replayed(content))
-            _extend(messages, "user", [{"type": "text", "text": prompt}])
-        body = _lifted({**self._body, "messages": messages})
-        container = as_json(answer.lasting("container")).get("id")
-        if container:
-            body["container"] = container
-        return self._send(body, limit)
-
-    def prefilled(self, answer: MessageBuilder) -> str:
+    def prefilled(self, answer: Turn) -> str:
         """Return the text that `resume` by prefill ends with."""
         return answer.open_text.rstrip()
 
     def answer(self, policy: Policy) -> MessageBuilder:
-        return MessageBuilder(_FORM, policy)
+        """Return what builds the caller's answer."""
+        return MessageBuilder(_CODEC, policy)
 
     def with_less_thinking(self) -> MessagesRequest | None:
         """Lower a manual budget to its minimum, or the effort where thinking is adaptive."""
-        thinking, config = as_json(self._body.get("thinking")), self._body.get("output_config")
-        budget = thinking.get("budget_tokens")
-        if isinstance(budget, int):
-            lowered: Json = {"thinking": {**thinking, "budget_tokens": _LEAST_THINKING}}
+        thinking, config = (as_json(self._body.get(k)) for k in ("thinking", "output_config"))
+        budget = as_int(thinking.get("budget_tokens"))
+        if budget is not None:
+            least: Json = {**thinking, "budget_tokens": _LEAST_THINKING}
             return (
-                MessagesRequest(self._path, {**self._body, **lowered})
-                if budget > _LEAST_THINKING
-                else None
+                self._like({**self._body, "thinking": least}) if budget > _LEAST_THINKING else None
             )
-        if as_json(config).get("effort") == "low" or not self._thinking:
+        if config.get("effort") == "low" or not self._thinking:
             return None
-        return MessagesRequest(
-            self._path, {**self._body, "output_config": {**as_json(config), "effort": "low"}}
-        )
-
-    def hop(self, answer: MessageBuilder, limit: int | None) -> Outgoing:
-        """Not reached: this format gives no tokens."""
-        return self.again(limit)
+        return self._like({**self._body, "output_config": {**config, "effort": "low"}})
 
     def lookup(self) -> Outgoing | None:
         """Ask `GET /v1/models/{id}`; Vertex has no such endpoint."""
         if self._vertex or not self.model:
             return None
-        return Outgoing(b"", path=_model_path(self.model), method="GET")
+        models = f"/v1/models/{self.model}"
+        return Outgoing(b"", path=lambda path: _PATH.sub(models, path), method="GET")
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
         """Classify an error answer to a later attempt."""
@@ -171,70 +116,55 @@ class MessagesRequest:
             return ClassifiedError(ErrorKind.RETRYABLE, label)
         if room := _ROOM.search(text):
             return ClassifiedError(ErrorKind.CONTEXT_OVERFLOW, label, int(room[3]) - int(room[1]))
-        for pattern in (_CEILING, *_CEILING_ELSEWHERE):
+        for pattern in _CEILINGS:
             if found := pattern.search(text):
                 return ClassifiedError(ErrorKind.CEILING, label, int(found[1]))
         if _PREFILL.search(text):
             return ClassifiedError(ErrorKind.PREFILL, label)
         return ClassifiedError(ErrorKind.FINAL, label)
 
-    def looked_up(self, body: bytes) -> int | None:
-        """Read `ModelInfo.max_tokens`."""
-        try:
-            value = as_json(loads(body)).get("max_tokens")
-        except ValueError:
-            return None
-        return value if isinstance(value, int) and value > 0 else None
+    # --- how a request is made --------------------------------------------------------------------
 
-    def amended(
-        self, policy: Policy, head: Head | None = None, body: bytes = b""
-    ) -> MessagesRequest | None:
-        """Return `None`: this format keeps nothing at the server."""
-        return None
+    def _like(self, body: Json) -> MessagesRequest:
+        return MessagesRequest(self._request, body)
 
-    def _send(self, body: Json, limit: int | None) -> Outgoing:
-        body["max_tokens"] = limit if limit is not None else self.limit
-        body["stream"] = True
-        path = _streamed_path if self._vertex else None
-        return Outgoing(dumps(body), path=path, headers={"accept": "application/json"})
+    def _limited(self, body: Json, limit: int | None) -> Json:
+        return {**body, "max_tokens": limit if limit is not None else self.limit}
+
+    def _add_user(self, turns: list[Any], text: str) -> None:
+        alternate(turns, "user", "content", [{"type": TEXT, "text": text}])
+
+    def _add_model(self, turns: list[Any], content: list[Json]) -> None:
+        alternate(turns, "assistant", "content", _replayed(content))
+
+    def _add_prefill(self, turns: list[Any], content: list[Json]) -> None:
+        """Strip the end of the last text: a final assistant turn must not end in whitespace."""
+        kept = _replayed(content)
+        if kept and kept[-1].get("type") == TEXT:
+            kept[-1] = {**kept[-1], "text": as_text(kept[-1].get("text")).rstrip()}
+        alternate(turns, "assistant", "content", kept)
+
+    def _for_recovery(self, body: Json, answer: Turn) -> Json:
+        """Lift the output constraint: what goes on from half a document is no whole document."""
+        body.pop("output_format", None)
+        config = {k: v for k, v in as_json(body.get("output_config")).items() if k != "format"}
+        if config:
+            body["output_config"] = config
+        else:
+            body.pop("output_config", None)
+        if container := as_json(answer.lasting("container")).get("id"):
+            body["container"] = container
+        return body
+
+    def _streamed(self, body: Json) -> Outgoing:
+        return replace(super()._streamed(body), path=_streamed_path if self._vertex else None)
+
+    def _ceiling_in(self, answer: Any) -> int | None:
+        return as_int(as_json(answer).get("max_tokens"))
 
 
 def _streamed_path(path: str) -> str:
-    return (
-        path.removesuffix(":rawPredict") + ":streamRawPredict"
-        if (path.endswith(":rawPredict"))
-        else path
-    )
-
-
-def _model_path(model: str) -> Callable[[str], str]:
-    return lambda path: _PATH.sub(f"/v1/models/{model}", path)
-
-
-def _lifted(body: Json) -> Json:
-    """Lift the output constraint: what goes on from half a document is no whole document."""
-    body.pop("output_format", None)
-    config = {k: v for k, v in as_json(body.get("output_config")).items() if k != "format"}
-    if config:
-        body["output_config"] = config
-    else:
-        body.pop("output_config", None)
-    return body
-
-
-def _extend(messages: list[Any], role: str, content: list[Json]) -> None:
-    """Append a turn; strictly alternating roles are the form every server takes."""
-    if not content:
-        return
-    last = as_json(messages[-1]) if messages else {}
-    if last.get("role") != role:
-        messages.append({"role": role, "content": content})
-        return
-    before = last.get("content")
-    blocks: list[Any] = (
-        [{"type": "text", "text": before}] if isinstance(before, str) else as_list(before)
-    )
-    messages[-1] = {**last, "content": [*blocks, *content]}
+    return re.sub(r":rawPredict$", ":streamRawPredict", path)
 
 
 def _replayed(content: list[Json]) -> list[Json]:
@@ -263,13 +193,6 @@ def _whole(block: Json, answered: set[object]) -> bool:
     return kind != TOOL_CALL and (kind != "thinking" or bool(block.get("signature")))
 
 
-def _stripped(content: list[Json]) -> list[Json]:
-    """Strip the end of the last text: a final assistant turn must not end in whitespace."""
-    if content and content[-1].get("type") == TEXT:
-        return [*content[:-1], {**content[-1], "text": as_text(content[-1].get("text")).rstrip()}]
-    return content
-
-
 class AnthropicMessages:
     """The dialect object."""
 
@@ -286,7 +209,7 @@ class AnthropicMessages:
 
     def call(self, request: Request) -> MessagesRequest:
         """Read a request. Raises `Untouched` when it is not one we can read."""
-        return MessagesRequest(request.path, read_body(request))
+        return MessagesRequest(request, read_body(request))
 
 
 DIALECT = AnthropicMessages()

@@ -8,7 +8,7 @@ from continuation.answer.message_builder import MessageBuilder
 from continuation.dialect import Feed
 from continuation.policy import Policy
 from continuation.providers.gemini.array import FirstArray, is_array
-from continuation.providers.gemini.format import GeminiForm
+from continuation.providers.gemini.codec import GeminiCodec
 from continuation.providers.gemini.metadata import moved, shift
 from continuation.providers.gemini.parts import joined, part_of
 from continuation.types import Head, Json, Mode, ReplayBuffer, Resume, StopWord, Usage
@@ -18,7 +18,7 @@ from continuation.wire.json_values import as_json, as_list, loads
 class GeminiMessageBuilder(MessageBuilder):
     """One turn of generateContent."""
 
-    def __init__(self, form: GeminiForm, policy: Policy) -> None:
+    def __init__(self, form: GeminiCodec, policy: Policy) -> None:
         super().__init__(form, policy)
         self._gemini = form
         self._mixed = False

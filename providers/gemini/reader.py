@@ -15,7 +15,7 @@ from continuation.providers.gemini.parts import SIGNATURE, block_of, kind_of, pl
 from continuation.types import Json
 from continuation.wire import sse as _sse
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, loads
-from continuation.wire.text_template import COUNTS, TextTemplate
+from continuation.wire.text_template import COUNTS, PlainEvents
 
 LENGTH = "MAX_TOKENS"
 _ENDS = "STOP"
@@ -53,10 +53,10 @@ class GeminiReader:
         """The last chunk had no candidate."""
         self._token: str | None = None
         """Goes on from all that was said; one that more was said behind is of no use."""
-        self._plain = TextTemplate(_string, {_COUNTS: COUNTS})
+        self._plain = PlainEvents(_string, {_COUNTS: COUNTS})
 
     def events(self, frame: _sse.Frame) -> Sequence[Json]:
-        if (event := self._plain.told(frame)) is not None:
+        if (event := self._plain.match(frame)) is not None:
             self._chunks += 1
             return (event,)
         self._count_plain()

@@ -7,18 +7,18 @@ quoted in public issues, and the behaviour of google-genai 3.4.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from continuation.answer.message_builder import MessageBuilder
+from continuation.dialect import MessageBuilder as Turn
 from continuation.policy import Policy
-from continuation.providers.gemini.format import GeminiForm
+from continuation.providers.gemini.codec import GeminiCodec
 from continuation.providers.gemini.message_builder import GeminiMessageBuilder
 from continuation.providers.gemini.parts import spoken
-from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request, Way
+from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
 from continuation.wire.error_body import label_of, message_of
-from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, loads
-from continuation.wire.request_body import read_body
+from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps
+from continuation.wire.request import BaseRequest, alternate, read_body
 
 _PATH = re.compile(
     r"/(?:models|tunedModels|endpoints)/(?P<model>[^/:]+):(?P<verb>g|streamG)enerateContent$"
@@ -41,23 +41,27 @@ _DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
 _PREFILL = re.compile(r"ending with a model turn|last turn cannot be model|prefill", re.IGNORECASE)
 
 
-class GenerateRequest:
-    """One generateContent request of the caller's."""
+class GenerateRequest(BaseRequest):
+    """One generateContent request of the caller's.
 
-    unbounded = False  # without a limit it may be 8,192, and nobody says so
-    ceiling: int | None = None
+    `unbounded` stays `False`: without a limit it may be 8,192, and nobody says so.
+    """
+
+    turns = "contents"
     liftable = False
 
-    def __init__(self, path: str, body: Json, form: GeminiForm | None = None) -> None:
-        self._path = path
-        self._body = body
-        found = _PATH.search(path)
+    def __init__(self, request: Request, body: Json, codec: GeminiCodec | None = None) -> None:
+        super().__init__(request, body)
+        found = _PATH.search(request.path)
         self.model = found["model"] if found else ""
         self.streamed = found is not None and found["verb"] == "streamG"
         self._config = _Setting(body, "generationConfig")
         self.limit = as_int(self._config.get("maxOutputTokens"))
-        self._form = form or GeminiForm()
-        self._form.limit = self.limit
+        self._codec = codec or GeminiCodec()
+        self._codec.limit = self.limit
+        self.unary_ceiling = _UNARY_MOST if self._hops else None
+        self.hop_ceiling = _HOP_MOST if self._hops else None
+        self.structured = self._shaped()
         self._asked = body
         """What the attempt that is to be gone on from by a token was asked."""
 
@@ -67,27 +71,18 @@ class GenerateRequest:
         generation = _GENERATION.match(self.model)
         return generation is not None and int(generation[1]) >= 4
 
-    @property
-    def unary_ceiling(self) -> int | None:
-        return _UNARY_MOST if self._hops else None
-
-    @property
-    def hop_ceiling(self) -> int | None:
-        return _HOP_MOST if self._hops else None
-
-    @property
-    def structured(self) -> bool:
-        """JSON by a schema, or by a call that the model is forced to make.
+    def _shaped(self) -> bool:
+        """Whether the answer is JSON by a schema, or by a call that the model is forced to make.
 
         An answer that began in an earlier request counts as such too: it can be asked for again,
         but a recovery would have to tell the model the text before it, which is not known here.
         """
         kinds = ("responseSchema", "responseJsonSchema", "responseFormat")
-        mime = as_text(self._config.get("responseMimeType"))
+        calling = _Setting(_Setting(self._body, "toolConfig").value, "functionCallingConfig")
         return (
-            mime not in {"", "text/plain"}
+            as_text(self._config.get("responseMimeType")) not in {"", "text/plain"}
             or any(self._config.get(kind) for kind in kinds)
-            or self._calling.get("mode") == "ANY"
+            or calling.get("mode") == "ANY"
             or bool(_get(self._body, "continuationToken"))
         )
 
@@ -104,57 +99,8 @@ class GenerateRequest:
     def prefills(self, model_takes_it: bool) -> bool:
         return model_takes_it and not self.structured
 
-    @property
-    def body(self) -> Json:
-        """The request's body."""
-        return self._body
-
-    def mended(self, body: Mapping[str, object], more: str | None) -> GenerateRequest:
-        """Return the same request with another body; `more` is said for the user at its end."""
-        changed = dict(body)
-        if more is not None:
-            contents = list(as_list(body.get("contents")))
-            _extend(contents, "user", [{"text": more}])
-            changed["contents"] = contents
-        return GenerateRequest(self._path, changed, self._form)
-
-    def outgoing(self, headers: Mapping[str, str]) -> Outgoing:
-        """Return the request as it is, with further headers."""
-        return Outgoing(dumps(self._body), headers=headers)
-
-    def first(self, limit: int) -> Outgoing:
-        """Return the caller's request with another limit."""
-        return Outgoing(dumps(self._limited(self._body, limit)))
-
-    def again(self, limit: int | None) -> Outgoing:
-        """Return the same request with another limit, streamed."""
-        return self._send(self._body, limit)
-
-    def resume(self, answer: MessageBuilder, way: Way, prompt: str, limit: int | None) -> Outgoing:
-        """Return the request that asks the model to go on from `answer`.
-
-        The prompt is a turn of the user's: beside cached content no system instruction is taken.
-        """
-        contents = list(as_list(self._body.get("contents")))
-        if way is Way.PREFILL:
-            _extend(contents, "model", spoken(answer.content))
-        elif way is Way.RETRY_SMALLER:
-            _extend(contents, "model", spoken(answer.content))
-            _extend(contents, "user", [{"text": prompt}])
-        else:
-            for content, asked in answer.pairs:
-                if asked is not None:
-                    _extend(contents, "user", [{"text": asked}])
-                _extend(contents, "model", spoken(content))
-            _extend(contents, "user", [{"text": prompt}])
-        return self._send({**self._body, "contents": contents}, limit)
-
-    def prefilled(self, answer: MessageBuilder) -> str:
-        """Return the text that `resume` by prefill ends with."""
-        return answer.open_text
-
     def answer(self, policy: Policy) -> MessageBuilder:
-        return GeminiMessageBuilder(self._form, policy)
+        return GeminiMessageBuilder(self._codec, policy)
 
     def with_less_thinking(self) -> GenerateRequest | None:
         """Lower the thinking level, or the budget where the model has budgets (before 3)."""
@@ -167,9 +113,9 @@ class GenerateRequest:
         lowered = (
             config.put("thinkingBudget", _LEAST) if budgets else config.put("thinkingLevel", "low")
         )
-        return GenerateRequest(self._path, {**self._body, self._config.name: lowered}, self._form)
+        return self._like({**self._body, self._config.name: lowered})
 
-    def hop(self, answer: MessageBuilder, limit: int | None) -> Outgoing:
+    def hop(self, answer: Turn, limit: int | None) -> Outgoing:
         """Return the request last answered, with its token: the limit is that of all hops."""
         body = dict(self._asked)
         body.pop("continuation_token", None)
@@ -191,32 +137,28 @@ class GenerateRequest:
 
     def lookup(self) -> Outgoing | None:
         """Ask `GET .../models/{id}`; Vertex tells no limits there."""
-        if _VERTEX.search(self._path) or not self.model:
+        if _VERTEX.search(self._request.path) or not self.model:
             return None
         return Outgoing(b"", path=_model_path, query={"alt": ""}, method="GET")
 
-    def looked_up(self, body: bytes) -> int | None:
+    def _ceiling_in(self, answer: Any) -> int | None:
         """Read `outputTokenLimit`; where answers take several hops it may be that of one hop."""
-        try:
-            limit = as_int(as_json(loads(body)).get("outputTokenLimit"))
-        except ValueError:
-            return None
-        if limit is None or limit <= 0 or (self._hops and limit <= _HOP_MOST):
-            return None
-        return limit
+        limit = as_int(as_json(answer).get("outputTokenLimit"))
+        return None if limit is not None and self._hops and limit <= _HOP_MOST else limit
 
-    def amended(
-        self, policy: Policy, head: Head | None = None, body: bytes = b""
-    ) -> GenerateRequest | None:
-        """Return `None`: this format keeps nothing at the server."""
-        return None
+    # --- how a request is made --------------------------------------------------------------------
 
-    @property
-    def _calling(self) -> _Setting:
-        return _Setting(_Setting(self._body, "toolConfig").value, "functionCallingConfig")
+    def _like(self, body: Json) -> GenerateRequest:
+        return GenerateRequest(self._request, body, self._codec)
+
+    def _add_user(self, turns: list[Any], text: str) -> None:
+        """Add a turn, not a system instruction: beside cached content none is taken."""
+        alternate(turns, "user", "parts", [{"text": text}])
+
+    def _add_model(self, turns: list[Any], content: list[Json]) -> None:
+        alternate(turns, "model", "parts", spoken(content))
 
     def _send(self, body: Json, limit: int | None) -> Outgoing:
-        """Return a later attempt: always streamed, for it may be long."""
         self._asked = body
         body = self._limited(body, limit)
         if not self.streamed:
@@ -224,7 +166,7 @@ class GenerateRequest:
         return Outgoing(dumps(body), path=_streamed_path, query={"alt": "sse"})
 
     def _limited(self, body: Json, limit: int | None) -> Json:
-        self._form.limit = self.limit if limit is None else limit
+        self._codec.limit = self.limit if limit is None else limit
         if limit is None:
             return dict(body)
         return _Setting(body, "generationConfig").put("maxOutputTokens", limit)
@@ -274,17 +216,6 @@ def _model_path(path: str) -> str:
     return path.rpartition(":")[0]
 
 
-def _extend(contents: list[Any], role: str, parts: list[Json]) -> None:
-    """Append a turn; strictly alternating roles are the form every server takes."""
-    if not parts:
-        return
-    last = as_json(contents[-1]) if contents else {}
-    if (last.get("role") or "user") != role or not last:
-        contents.append({"role": role, "parts": parts})
-        return
-    contents[-1] = {**last, "parts": [*as_list(last.get("parts")), *parts]}
-
-
 class Gemini:
     """The dialect object."""
 
@@ -299,7 +230,7 @@ class Gemini:
 
     def call(self, request: Request) -> GenerateRequest:
         """Read a request. Raises `Untouched` when it is not one we can read."""
-        return GenerateRequest(request.path, read_body(request))
+        return GenerateRequest(request, read_body(request))
 
 
 def _delay(body: bytes) -> float | None:

@@ -94,7 +94,7 @@ class Pieces:
             self._beside |= self.due
             self.due = {}
 
-    def heard(self, event: Json) -> None:
+    def observe(self, event: Json) -> None:
         """Keep what came of a delta that was told without being taken."""
         if self._calls and (piece := as_json(event["delta"]).get("partial_json")):
             call = next(c for c in self._calls.values() if c.block == event["index"])

@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from continuation.answer.message_builder import MessageBuilder
+from continuation.dialect import MessageBuilder as Turn
 from continuation.policy import Policy
-from continuation.providers.openai_chat.format import ChatForm
+from continuation.providers.openai_chat.codec import ChatCodec
 from continuation.providers.openai_common import errors
-from continuation.providers.openai_common.tools import needy
-from continuation.providers.openai_common.vendors import UNKNOWN, Profile, profile
+from continuation.providers.openai_common.request import OpenAIRequest, needy
+from continuation.providers.openai_common.vendors import UNKNOWN
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request, Way
-from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, loads
-from continuation.wire.request_body import read_body
+from continuation.wire.json_values import as_int, as_json, as_list, as_text
+from continuation.wire.request import exchange, read_body
 
 _PATH = re.compile(r"/chat/completions/?$")
-_DEPLOYMENT = re.compile(r"/deployments/([^/]+)/chat/completions/?$")  # Azure
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _BOUND = re.compile(r"\bthinking\b|reason", re.IGNORECASE)
 _LOW = frozenset({"none", "minimal", "low"})
-UNARY = 21_333
-"""Tokens that a model writes in the ten minutes after which the SDK gives up and asks again."""
 
 
 @dataclass
@@ -40,26 +37,19 @@ class _Manners:
     """It takes `stream_options`."""
 
 
-class ChatRequest:
+class ChatRequest(OpenAIRequest):
     """One Chat request of the caller's."""
 
-    hop_ceiling: int | None = None
-
-    def __init__(self, request: Request, body: Json, vendor: Profile, manners: _Manners) -> None:
-        self._request = request
-        self._body = body
-        self._vendor = vendor
+    def __init__(self, request: Request, body: Json, manners: _Manners) -> None:
+        super().__init__(request, body)
+        vendor = self._vendor
         self._manners = manners
-        self._asked: int | None = None
         self._added = self._guessed = False
         """The last request asks for usage where the caller's does not."""
-        deployed = _DEPLOYMENT.search(request.path)
-        self.model = as_text(body.get("model")) or (deployed[1] if deployed else "")
         # A limit that the server does not read is none: neither what cut the answer nor raisable.
         read = (vendor.limit,) if vendor.limit_only else _LIMITS
         self._given = next((name for name in read if as_int(body.get(name)) is not None), None)
         self.limit = as_int(body[self._given]) if self._given else None
-        self.streamed = body.get("stream") is True
         kind = as_text(as_json(body.get("response_format")).get("type"))
         self._shaped = kind not in {"", "text"}
         # A forced call is structured output that nothing can lift: a model that has to call cannot
@@ -68,8 +58,6 @@ class ChatRequest:
         self.structured = self._shaped or forced
         self.liftable = not forced
         self.unbounded = self.limit is None and vendor.default_limit_is_ceiling
-        self.ceiling = vendor.ceiling(self.model)
-        self.unary_ceiling: int | None = min(UNARY, vendor.stream_above or UNARY)
 
     def untouched(self, policy: Policy) -> str | None:
         """Why this request is not ours to heal."""
@@ -85,11 +73,6 @@ class ChatRequest:
         if self.limit is None and wished and min(wished) < policy.leave_limits_below:
             return f"limit {min(wished)} is below leave_limits_below {policy.leave_limits_below}"
         return None
-
-    @property
-    def body(self) -> Json:
-        """The request's body."""
-        return self._body
 
     def prefills(self, model_takes_it: bool) -> bool:
         """Prefill is the server's matter, unless its profile leaves it to the model."""
@@ -111,39 +94,18 @@ class ChatRequest:
         asked = bool(as_json(body.get("reasoning"))) or thinking not in {"", "disabled"}
         return on or asked or effort not in {"", "none"} or bool(_BOUND.search(self.model))
 
-    def mended(self, body: Mapping[str, object], more: str | None) -> ChatRequest:
-        """Return the same request with another body; `more` is said for the user at its end."""
-        changed = dict(body)
-        if more is not None:
-            changed["messages"] = [*as_list(body.get("messages")), _user(more)]
-        return ChatRequest(self._request, changed, self._vendor, self._manners)
-
-    def outgoing(self, headers: Mapping[str, str]) -> Outgoing:
-        """Return the request as it is, with further headers."""
-        return Outgoing(dumps(self._body), headers=headers)
-
-    def first(self, limit: int) -> Outgoing:
-        """Return the caller's request with another limit, streamed or not as the caller asked."""
-        return Outgoing(dumps(self._limited(dict(self._body), limit)))
-
-    def again(self, limit: int | None) -> Outgoing:
-        """Return the same request with another limit, streamed."""
-        return self._send(dict(self._body), limit)
-
-    def resume(self, answer: MessageBuilder, way: Way, prompt: str, limit: int | None) -> Outgoing:
+    def resume(self, answer: Turn, way: Way, prompt: str, limit: int | None) -> Outgoing:
         """Return the request that asks the model to go on from `answer`."""
         messages, begun = self._begun()
         body = {**_lifted(self._body), "messages": messages}
         if way is Way.PREFILL:
             return self._prefill(body, begun, answer, limit)
-        if way is Way.RETRY_SMALLER:
-            messages += self._said(answer.content, begun)
-        else:
-            for content, asked in answer.pairs:
-                messages += [_user(asked)] if asked is not None else []
-                messages += self._said(content, begun)
+        for turn in exchange(answer, way, prompt):
+            if isinstance(turn, str):
+                self._add_user(messages, turn)
+            else:
+                messages += self._said(turn, begun)
                 begun = ""
-        messages.append(_user(prompt))
         return self._send(body, limit)
 
     def _begun(self) -> tuple[list[Any], str]:
@@ -162,9 +124,7 @@ class ChatRequest:
         echoed = vendor.prefill_echoes or body.get("echo") is True
         return messages[:-1], "" if echoed else as_text(last.get("content"))
 
-    def _prefill(
-        self, body: Json, begun: str, answer: MessageBuilder, limit: int | None
-    ) -> Outgoing:
+    def _prefill(self, body: Json, begun: str, answer: Turn, limit: int | None) -> Outgoing:
         vendor = self._vendor
         said = self._said(answer.content) or [{"role": "assistant"}]
         last: Json = {**said[-1], "content": begun + self.prefilled(answer)}
@@ -174,7 +134,7 @@ class ChatRequest:
             body |= {"continue_final_message": True, "add_generation_prompt": False}
         sent = self._send({**body, "messages": [*as_list(body["messages"]), last]}, limit)
         path = vendor.prefill_url if vendor.prefill_path else None
-        return Outgoing(sent.body, path=path, headers=sent.headers)
+        return replace(sent, path=path)
 
     def _said(self, content: list[Json], begun: str = "") -> list[Json]:
         """Return what the model has said as one message, without calls; none if it is empty."""
@@ -188,21 +148,21 @@ class ChatRequest:
                     message[name] = thought
         return [message]
 
-    def prefilled(self, answer: MessageBuilder) -> str:
+    def prefilled(self, answer: Turn) -> str:
         """Return the text that `resume` by prefill ends with."""
         return answer.text or answer.open_text
 
     def answer(self, policy: Policy) -> MessageBuilder:
         asked = as_json(self._body.get("stream_options")).get("include_usage") is True
-        form = ChatForm(self._vendor, usage_asked=asked, needy=needy(self._body))
-        return MessageBuilder(form, policy)
+        codec = ChatCodec(self._vendor, usage_asked=asked, needy=needy(self._body))
+        return MessageBuilder(codec, policy)
 
     def with_less_thinking(self) -> ChatRequest | None:
         """Lower what the request says of reasoning in its vendor's words, or else the effort."""
         lowered = self._lowered()
         if lowered is None:
             return None
-        return ChatRequest(self._request, {**self._body, **lowered}, self._vendor, self._manners)
+        return self._like({**self._body, **lowered})
 
     def _lowered(self) -> Json | None:
         body = self._body
@@ -215,10 +175,6 @@ class ChatRequest:
             return None if as_text(reasoning.get("effort")) in _LOW else {"reasoning": low}
         effort = as_text(body.get("reasoning_effort"))
         return None if effort in _LOW else {"reasoning_effort": "low"}
-
-    def hop(self, answer: MessageBuilder, limit: int | None) -> Outgoing:
-        """Not reached: this format gives no tokens."""
-        return self.again(limit)
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
         """Classify an error answer; a parameter that is not taken is put in another way, once."""
@@ -238,45 +194,36 @@ class ChatRequest:
             return ClassifiedError(ErrorKind.UNSUPPORTED_PARAMETER, refused.error)
         return refused
 
-    def lookup(self) -> Outgoing | None:
-        """Ask the models endpoint, where it tells ceilings at all."""
-        path = self._vendor.models_url(self._request.path, self.model) if self.model else None
-        return Outgoing(b"", path=lambda _: path, method="GET") if path is not None else None
+    # --- how a request is made --------------------------------------------------------------------
 
-    def looked_up(self, body: bytes) -> int | None:
-        """Read the ceiling in the models endpoint's answer."""
-        try:
-            return self._vendor.told_ceiling(loads(body))
-        except ValueError:
-            return None
+    def _like(self, body: Json) -> ChatRequest:
+        return ChatRequest(self._request, body, self._manners)
 
-    def amended(
-        self, policy: Policy, head: Head | None = None, body: bytes = b""
-    ) -> ChatRequest | None:
-        """Return `None`: this format keeps nothing at the server."""
-        return None
+    def _add_user(self, turns: list[Any], text: str) -> None:
+        turns.append({"role": "user", "content": text})
 
-    # --- the form ------------------------------------------------------------------------------
+    def _add_model(self, turns: list[Any], content: list[Json]) -> None:
+        turns += self._said(content)
 
     def _limited(self, body: Json, limit: int | None) -> Json:
         """Set the limit under the caller's own name for it, or the one the server wants."""
-        self._asked = limit
-        if limit is not None:
-            name = self._manners.limit or self._given or self._vendor.limit
-            body = {key: value for key, value in body.items() if key not in _LIMITS}
-            body[name] = limit
-        return body
+        self._asked = limit if limit is not None else self.limit
+        if self._asked is None:
+            return dict(body)
+        name = self._manners.limit or self._given or self._vendor.limit
+        kept = {key: value for key, value in body.items() if key not in _LIMITS}
+        return {**kept, name: self._asked}
 
-    def _send(self, body: Json, limit: int | None) -> Outgoing:
-        body = self._limited(body, limit if limit is not None else self.limit)
-        body["stream"] = True
+    def _streamed(self, body: Json) -> Outgoing:
+        """Ask for usage as well, where the server is known to take that."""
         options = as_json(body.get("stream_options"))
         self._added = self._vendor.stream_options and self._manners.counts and not options
+        body = {**body, "stream": True}
         if self._added or options:
             body["stream_options"] = {**options, "include_usage": True}
         if not self._manners.counts:
             body.pop("stream_options", None)
-        return Outgoing(dumps(body), headers={"accept": "application/json"})
+        return super()._streamed(body)
 
 
 def _forced(choice: object) -> bool:
@@ -285,10 +232,6 @@ def _forced(choice: object) -> bool:
         allowed = as_json(given.get("allowed_tools")) or given
         return given.get("type") != "allowed_tools" or allowed.get("mode") == "required"
     return as_text(choice) in {"required", "any"}  # "any" is Mistral's word
-
-
-def _user(text: str) -> Json:
-    return {"role": "user", "content": text}
 
 
 def _lifted(body: Json) -> Json:
@@ -324,10 +267,7 @@ class OpenAIChat:
     def call(self, request: Request) -> ChatRequest:
         """Read a request. Raises `Untouched` when it is not one we can read."""
         body = read_body(request)
-        vendor = profile(request.host + request.path, request.server)
-        return ChatRequest(
-            request, body, vendor, self._known(request.host, as_text(body.get("model")))
-        )
+        return ChatRequest(request, body, self._known(request.host, as_text(body.get("model"))))
 
     def _known(self, host: str, model: str) -> _Manners:
         manners = self._manners.setdefault((host, model), _Manners())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,10 +9,9 @@ from continuation.answer.blocks import TEXT, TOOL_CALL, Block
 from continuation.types import Json
 from continuation.wire import sse as _sse
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps
+from continuation.wire.text_template import PlainWriter
 
-_quoted = json.JSONEncoder(ensure_ascii=False).encode
 _STRINGS = {"text_delta": "text", "input_json_delta": "partial_json"}
-_HERE = "\0here\0"
 DONE = b"data: [DONE]\n\n"
 
 
@@ -27,8 +25,7 @@ class ChatWriter:
         self._role_due = False
         self._calls: dict[int, int] = {}
         """Blocks that are calls, and their numbers."""
-        self._around: dict[tuple[str, int], tuple[str, str]] = {}
-        """Kinds of strings and their blocks: what stands around them in a chunk."""
+        self._plain = PlainWriter()
 
     def open(self, message: Json) -> bytes:
         self._name(message)
@@ -47,22 +44,16 @@ class ChatWriter:
 
     def delta(self, index: int, block: Block, delta: Json) -> bytes:
         kind = as_text(delta.get("type"))
-        key = _STRINGS.get(kind)
-        if key is not None and len(delta) == 2 and not self._role_due:
-            before, after = self._around.get((kind, index)) or self._learnt(kind, index, block)
-            try:
-                return (before + _quoted(delta[key]) + after).encode()
-            except UnicodeEncodeError:  # half an emoji: `dumps` escapes it
-                pass
+        key = _STRINGS.get(kind, "")
+        text = delta.get(key) if len(delta) == 2 else None
+        if isinstance(text, str) and not self._role_due:
+            return self._plain.write(
+                (kind, index),
+                text,
+                lambda text, _: self._chunk(self._said(index, block, {"type": kind, key: text})),
+            )
         said = self._said(index, block, delta)
         return self._chunk(said, as_json(delta.get("choice")), as_json(delta.get("chunk")))
-
-    def _learnt(self, kind: str, index: int, block: Block) -> tuple[str, str]:
-        """Keep what stands around a string of this kind in a block, and return it."""
-        said = self._said(index, block, {"type": kind, _STRINGS[kind]: _HERE})
-        before, _, after = self._encode(said, None, {}, {}).decode().partition(_quoted(_HERE))
-        self._around[kind, index] = before, after
-        return before, after
 
     def _said(self, index: int, block: Block, delta: Json) -> Json:
         kind = delta.get("type")
@@ -132,7 +123,7 @@ class ChatWriter:
         self._logprobs = bool(message.get("logprobs"))
         head = {k: v for k, v in message.items() if k not in {"logprobs", "choice", "said"}}
         self._head = {**head, "object": head.get("object") or "chat.completion.chunk"}
-        self._around = {}
+        self._plain = PlainWriter()
 
     def _role(self) -> bytes:
         """Say who speaks, if the caller has not been told."""

@@ -17,7 +17,7 @@ from continuation.providers.openai_responses.items import REASONING, REFUSAL, TY
 from continuation.types import Json
 from continuation.wire import sse as _sse
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, loads
-from continuation.wire.text_template import NUMBER, PADDING, TextTemplate
+from continuation.wire.text_template import NUMBER, PADDING, PlainEvents
 
 _PART_KINDS = {"output_text": TEXT, REFUSAL: REFUSAL}
 _GROWING: Json = {"text": "", REFUSAL: "", "annotations": [], "logprobs": []}
@@ -55,10 +55,10 @@ class ResponsesReader:
         self._items: dict[int, _Item] = {}
         self._led = ""
         self._half = False
-        self._plain = TextTemplate(_string, {"obfuscation": PADDING, "sequence_number": NUMBER})
+        self._plain = PlainEvents(_string, {"obfuscation": PADDING, "sequence_number": NUMBER})
 
     def events(self, frame: _sse.Frame) -> Sequence[Json]:
-        if (event := self._plain.told(frame)) is not None:
+        if (event := self._plain.match(frame)) is not None:
             return (event,)
         told = self._told(frame)
         self._plain.learn(frame, told)

@@ -7,7 +7,6 @@ would tie it to reasoning that the caller never gets.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -27,15 +26,11 @@ from continuation.providers.openai_responses.items import (
 from continuation.types import Json
 from continuation.wire import sse as _sse
 from continuation.wire.json_values import as_int, as_json, as_text, dumps
+from continuation.wire.text_template import PlainWriter
 
 Finished: TypeAlias = Callable[[Json, Json], None]
 """Is told the response that the caller gets and the last attempt's own, before either leaves."""
 
-_DELTA = (
-    "event: response.output_text.delta\n"
-    'data: {"type":"response.output_text.delta","sequence_number":%d,"item_id":%s,'
-    '"output_index":%d,"content_index":%d,"delta":%s,"logprobs":[]}\n\n'
-)
 _ARGUMENTS = {
     "function_call": "response.function_call_arguments",
     "custom_tool_call": "response.custom_tool_call_input",
@@ -43,7 +38,6 @@ _ARGUMENTS = {
 _STATUSES = frozenset({"completed", "failed", "cancelled"})
 """Reasons that are statuses; every other one says why an answer is incomplete."""
 _TRUNCATED = "max_output_tokens"
-_quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class ResponsesWriter:
@@ -57,6 +51,7 @@ class ResponsesWriter:
         self._message: list[Block] = []
         """The parts, so far, of the message that has not ended."""
         self._ids = _Ids()
+        self._plain = PlainWriter()
 
     def open(self, message: Json) -> bytes:
         self._response = as_json(message.get("response"))
@@ -119,19 +114,19 @@ class ResponsesWriter:
         return self._event(as_text(event.get("type")), event | self._at(block)) if event else b""
 
     def _text(self, block: Block, delta: Json) -> bytes:
-        """Write a piece of text; the common kind by hand, in a third of the time."""
-        if "logprobs" not in delta:
-            name, text = _quoted(self._name(block)), _quoted(delta.get("text"))
-            try:
-                told = _DELTA % (self._number, name, self._place, self._part, text)
-                made = told.encode()
-            except UnicodeEncodeError:  # half an emoji: `dumps` escapes it
-                pass
-            else:
-                self._number += 1
-                return made
-        said = {"delta": delta.get("text"), "logprobs": delta.get("logprobs", [])}
-        return self._event("response.output_text.delta", {**self._at(block), **said})
+        kind = "response.output_text.delta"
+        if "logprobs" in delta:
+            said = {"delta": delta.get("text"), "logprobs": delta["logprobs"]}
+            return self._event(kind, {**self._at(block), **said})
+
+        def write(text: str, number: int) -> bytes:
+            head: Json = {"type": kind, "sequence_number": number, **self._at(block)}
+            return _sse.encode(kind, dumps({**head, "delta": text, "logprobs": []}))
+
+        at = self._name(block), self._place, self._part
+        made = self._plain.write(at, as_text(delta.get("text")), write, self._number)
+        self._number += 1
+        return made
 
     def stop(self, index: int, block: Block) -> bytes:
         if block.kind in PARTS:

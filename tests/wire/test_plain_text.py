@@ -13,22 +13,22 @@ from support.examples import examples
 
 from continuation.answer.wire_codec import Reader
 from continuation.providers.gemini.reader import GeminiReader
-from continuation.providers.openai_chat.format import ChatReader
+from continuation.providers.openai_chat.codec import ChatReader
 from continuation.providers.openai_common.vendors import Profile
 from continuation.providers.openai_responses.reader import ResponsesReader
 from continuation.types import Json
 from continuation.wire import sse as _sse
 from continuation.wire.sse import Frame
-from continuation.wire.text_template import TextTemplate
+from continuation.wire.text_template import PlainEvents
 
 Chunk = tuple[str, Any]
 """The name of an event, and what it says."""
 
 
-class Slow(TextTemplate):
+class Slow(PlainEvents):
     """Knows nothing."""
 
-    def told(self, frame: Frame) -> Json | None:
+    def match(self, frame: Frame) -> Json | None:
         return None
 
     def learn(self, frame: Frame, told: Sequence[Json]) -> None: ...

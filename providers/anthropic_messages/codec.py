@@ -5,7 +5,6 @@ Wire facts: API reference "Messages", docs "Streaming", "Handling stop reasons".
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 
@@ -18,11 +17,12 @@ from continuation.answer.blocks import (
     Segment,
     answered,
 )
-from continuation.answer.wire_codec import Reader, Skim, Writer
+from continuation.answer.wire_codec import FastPath, Reader, WireCodec, Writer
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
 from continuation.wire import sse as _sse
 from continuation.wire.fast_path import NamedSkim, first_text, last_object
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, loads, partial
+from continuation.wire.text_template import PlainWriter
 
 _KNOWN = frozenset({TEXT, TOOL_CALL, "container_upload"}) | SERVER_CALLS | THINKING
 _STOPS = {
@@ -32,22 +32,19 @@ _STOPS = {
 }
 
 
-class MessagesForm:
+class MessagesCodec(WireCodec):
     """One Messages answer."""
 
     ended = "end_turn"
     called = "tool_use"
     truncated = "max_tokens"
+    stops = _STOPS
     lasting: tuple[str, ...] = ("container",)
-    last = b""
 
     def reader(self) -> Reader:
         return _Reader()
 
-    def identity(self, message: Json) -> str:
-        return as_text(message.get("id"))
-
-    def fast_path(self) -> Skim:
+    def fast_path(self) -> FastPath:
         return NamedSkim("content_block_delta")
 
     def writer(self) -> Writer:
@@ -63,12 +60,6 @@ class MessagesForm:
         delta = {key: body[key] for key in ends if key in body}
         yield {"type": "message_delta", "delta": delta, "usage": as_json(body.get("usage"))}
         yield {"type": "message_stop"}
-
-    def stop_of(self, reason: str | None, *, closed: bool) -> Stop:
-        """Read a stop reason; an unknown one is an ordinary end."""
-        if reason is None:
-            return Stop.END if closed else Stop.DROPPED
-        return _STOPS.get(reason, Stop.END)
 
     def read_usage(self, usage: Json) -> Usage | None:
         if not usage:
@@ -156,15 +147,13 @@ class _Reader:
 
 
 _STRINGS = {"text_delta": "text", "input_json_delta": "partial_json", "thinking_delta": "thinking"}
-_DELTA = (
-    "event: content_block_delta\n"
-    'data: {"type":"content_block_delta","index":%d,"delta":{"type":"%s","%s":%s}}\n\n'
-)
-_quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class _Writer:
-    """Writes block events as they are; each says its own index, so there is nothing to keep."""
+    """Writes block events as they are; each says its own index."""
+
+    def __init__(self) -> None:
+        self._plain = PlainWriter()
 
     def open(self, message: Json) -> bytes:
         return _event({"type": "message_start", "message": message})
@@ -174,16 +163,16 @@ class _Writer:
         return _event(started)
 
     def delta(self, index: int, block: Block, delta: Json) -> bytes:
-        """Write a delta; the common kinds by hand, in a third of the time."""
         kind = as_text(delta.get("type"))
-        key = _STRINGS.get(kind)
-        string = delta.get(key) if key is not None and len(delta) == 2 else None
-        if isinstance(string, str):
-            try:
-                return (_DELTA % (index, kind, key, _quoted(string))).encode()
-            except UnicodeEncodeError:  # half an emoji: `dumps` escapes it
-                pass
-        return _event({"type": "content_block_delta", "index": index, "delta": delta})
+        key = _STRINGS.get(kind, "")
+        text = delta.get(key) if len(delta) == 2 else None
+
+        def write(told: Json) -> bytes:
+            return _event({"type": "content_block_delta", "index": index, "delta": told})
+
+        if not isinstance(text, str):
+            return write(delta)
+        return self._plain.write((index, kind), text, lambda text, _: write({**delta, key: text}))
 
     def stop(self, index: int, block: Block) -> bytes:
         return _event({"type": "content_block_stop", "index": index})
@@ -206,12 +195,12 @@ class _Writer:
         )
 
     def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
-        content = [_FORM.wire(block) for block in blocks]
+        content = [_CODEC.wire(block) for block in blocks]
         ending = {"stop_sequence": None, **delta}
         return dumps({**message, "content": content, **ending, "usage": usage})
 
 
-_FORM = MessagesForm()
+_CODEC = MessagesCodec()
 
 
 def _event(event: Json) -> bytes:

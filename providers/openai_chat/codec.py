@@ -10,8 +10,8 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from continuation.answer import blocks as _blocks
-from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment
-from continuation.answer.wire_codec import Reader, Skim, Writer
+from continuation.answer.blocks import Block, Segment
+from continuation.answer.wire_codec import FastPath, Reader, WireCodec, Writer
 from continuation.providers.openai_chat.deltas import ENVELOPE, REFUSAL, Pieces, beside
 from continuation.providers.openai_chat.fast_path import ChatSkim, lone_call_whole
 from continuation.providers.openai_chat.writer import DONE, ChatWriter, folded
@@ -22,7 +22,7 @@ from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
 from continuation.wire import sse as _sse
 from continuation.wire.fast_path import first_text, last_object
 from continuation.wire.json_values import as_json, as_list, as_text, loads
-from continuation.wire.text_template import PADDING, TextTemplate
+from continuation.wire.text_template import PADDING, PlainEvents
 
 _STOPS = {
     "length": Stop.LENGTH,
@@ -41,18 +41,17 @@ _STOPS = {
     "network_error": Stop.DROPPED,
     "error": Stop.DROPPED,
 }
-_KNOWN = frozenset({TEXT, TOOL_CALL}) | THINKING
 _REASON = re.compile(rb'"finish_reason"\s*:\s*(?:"([^"\\]*)"|null)')
 _CALLS = re.compile(rb'"(?:tool_calls|function_call)"\s*:\s*(?:\[\s*\{|\{)')
 
 
-class ChatForm:
+class ChatCodec(WireCodec):
     """The answers to one Chat request."""
 
     ended = "stop"
     called = "tool_calls"
     truncated = "length"
-    lasting: tuple[str, ...] = ()
+    stops = _STOPS
     last = DONE
 
     def __init__(
@@ -66,10 +65,7 @@ class ChatForm:
     def reader(self) -> Reader:
         return ChatReader(self._profile, self._needy)
 
-    def identity(self, message: Json) -> str:
-        return as_text(message.get("id"))
-
-    def fast_path(self) -> Skim:
+    def fast_path(self) -> FastPath:
         return ChatSkim()
 
     def writer(self) -> Writer:
@@ -93,12 +89,6 @@ class ChatForm:
         yield _blocks.closing(_reason(choice) if len(choices) == 1 else self.ended, usage)
         yield _blocks.ENDED
 
-    def stop_of(self, reason: str | None, *, closed: bool) -> Stop:
-        """Read a finish reason; an unknown one is an ordinary end."""
-        if reason is None:
-            return Stop.END if closed else Stop.DROPPED
-        return _STOPS.get(reason, Stop.END)
-
     def read_usage(self, usage: Json) -> Usage | None:
         return _openai_usage.read(usage, _openai_usage.CHAT)
 
@@ -110,12 +100,6 @@ class ChatForm:
     def wire(self, block: Block) -> Json:
         """Return the block as the part of an assistant message it is."""
         return folded([block])
-
-    def carries(self, block: Block, blocks: Sequence[Block]) -> bool:
-        return block.kind in _KNOWN
-
-    def knows(self, kind: str) -> bool:
-        return kind in _KNOWN
 
     def quick_body(self, body: bytes | bytearray) -> AttemptResult | None:
         """Calls get a full look: servers label a cut one as finished (vLLM: `tool_calls`)."""
@@ -154,11 +138,11 @@ class ChatReader:
         self._opened = self._counted = self._failed = False
         self._ended: str | None = None
         self._choices = set[object]()
-        self._plain = TextTemplate(_string, {"obfuscation": PADDING})
+        self._plain = PlainEvents(_string, {"obfuscation": PADDING})
 
     def events(self, frame: _sse.Frame) -> Sequence[Json]:
-        if (event := self._plain.told(frame)) is not None:
-            self._pieces.heard(event)
+        if (event := self._plain.match(frame)) is not None:
+            self._pieces.observe(event)
             return (event,)
         told = self._told(frame)
         self._plain.learn(frame, told)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from continuation.answer.blocks import THINKING, TOOL_CALL, Block, Segment
-from continuation.answer.wire_codec import Reader, Skim, Writer
+from continuation.answer.wire_codec import FastPath, Reader, WireCodec, Writer
 from continuation.providers.openai_common import usage as _openai_usage
 from continuation.providers.openai_responses.items import PARTS, SERVER_ITEMS, carries, replayed
 from continuation.providers.openai_responses.reader import ResponsesReader
@@ -38,14 +38,14 @@ _CALLED = re.compile(rb'"type"\s*:\s*"function_call"')
 _OTHER_STATUS = re.compile(rb'"status"\s*:\s*"(?:failed|cancelled)"')
 
 
-class ResponsesForm:
+class ResponsesCodec(WireCodec):
     """The answers to one Responses request."""
 
     ended = "completed"
     called = "completed"
     truncated = "max_output_tokens"
-    lasting: tuple[str, ...] = ()
-    last = b""
+    stops = _STOPS
+    kinds = _KNOWN
 
     def __init__(self, finished: Finished, needy: Collection[str] = frozenset()) -> None:
         self._finished = finished
@@ -58,7 +58,7 @@ class ResponsesForm:
     def identity(self, message: Json) -> str:
         return as_text(as_json(message.get("response")).get("id"))
 
-    def fast_path(self) -> Skim:
+    def fast_path(self) -> FastPath:
         return NamedSkim("response.output_text.delta", *_HELD)
 
     def writer(self) -> Writer:
@@ -70,12 +70,6 @@ class ResponsesForm:
         begun: Json = {**body, "output": [], "usage": None}
         yield from reader.tell({"type": "response.created", "response": begun})
         yield from reader.tell({"type": f"response.{_kind(body)}", "response": body})
-
-    def stop_of(self, reason: str | None, *, closed: bool) -> Stop:
-        """Read a status or why an answer is incomplete; an unknown word is an ordinary end."""
-        if reason is None:
-            return Stop.END if closed else Stop.DROPPED
-        return _STOPS.get(reason, Stop.END)
 
     def read_usage(self, usage: Json) -> Usage | None:
         return _openai_usage.read(usage, _openai_usage.RESPONSES)
@@ -91,9 +85,6 @@ class ResponsesForm:
 
     def carries(self, block: Block, blocks: Sequence[Block]) -> bool:
         return carries(block)
-
-    def knows(self, kind: str) -> bool:
-        return kind in _KNOWN
 
     def quick_body(self, body: bytes | bytearray) -> AttemptResult | None:
         """Calls get a full look: some servers label a cut one as completed."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from continuation.answer.blocks import THINKING, Block, Segment
-from continuation.answer.wire_codec import Reader, Skim, Writer
+from continuation.answer.wire_codec import FastPath, Reader, WireCodec, Writer
 from continuation.providers.gemini.fast_path import ChunkSkim
 from continuation.providers.gemini.parts import KNOWN, RESULTS, SIGNATURE, part_of
 from continuation.providers.gemini.reader import LENGTH, GeminiReader, output_of
@@ -36,13 +36,13 @@ _STOPS = {
 _REASON = re.compile(rb'"finishReason"\s*:\s*"([^"\\]*)"')
 
 
-class GeminiForm:
+class GeminiCodec(WireCodec):
     """One generateContent answer; `limit` is what the attempt to be read was asked with."""
 
     ended = called = "STOP"
     truncated = LENGTH
-    lasting: tuple[str, ...] = ()
-    last = b""
+    stops = _STOPS
+    kinds = KNOWN
 
     def __init__(self) -> None:
         self.limit: int | None = None
@@ -55,7 +55,7 @@ class GeminiForm:
     def identity(self, message: Json) -> str:
         return as_text(message.get("responseId"))
 
-    def fast_path(self) -> Skim:
+    def fast_path(self) -> FastPath:
         return ChunkSkim()
 
     def writer(self) -> Writer:
@@ -67,12 +67,6 @@ class GeminiForm:
     def explode_array(self, chunks: Sequence[object]) -> Iterable[Json]:
         """Tell a later attempt that came as an array, whatever the caller's own came as."""
         return GeminiReader(self.limit).body(chunks, whole=False)
-
-    def stop_of(self, reason: str | None, *, closed: bool) -> Stop:
-        """Read a finish reason; an unknown one is an ordinary end."""
-        if reason is None:
-            return Stop.END if closed else Stop.DROPPED
-        return _STOPS.get(reason, Stop.END)
 
     def read_usage(self, usage: Json) -> Usage | None:
         if not usage:
@@ -115,9 +109,6 @@ class GeminiForm:
         result = RESULTS.get(block.kind)
         after = blocks[blocks.index(block) + 1 :] if result else ()
         return result is None or any(later.kind == result for later in after)
-
-    def knows(self, kind: str) -> bool:
-        return kind in KNOWN
 
     def quick_body(self, body: bytes | bytearray) -> AttemptResult | None:
         reasons = set(_REASON.findall(body))

@@ -1,0 +1,207 @@
+"""One request of the caller's: what is the same in every wire format.
+
+A format derives its request from `BaseRequest` and says what is its own: how a limit is set
+(`_limited`), how a turn of the user's or the model's is put behind the conversation (`_add_user`,
+`_add_model`), and how a request like this one with another body is made (`_like`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, cast
+
+from continuation.dialect import MessageBuilder
+from continuation.policy import Policy
+from continuation.types import Head, Json, Outgoing, Request, Untouched, Way
+from continuation.wire.json_values import as_json, as_list, dumps, loads
+
+
+def read_body(request: Request) -> Json:
+    """Return the request's body. Raises `Untouched` when it is not one we can read and change."""
+    if request.headers.get("authorization", "").startswith("AWS4-"):
+        message = "the request is signed over its body"
+        raise Untouched(message)
+    try:
+        parsed = loads(request.body)
+    except ValueError as error:
+        message = "the request body is not JSON"
+        raise Untouched(message) from error
+    if not isinstance(parsed, dict):
+        message = "the request body is not a JSON object"
+        raise Untouched(message)
+    return cast("Json", parsed)
+
+
+class BaseRequest(ABC):
+    """A request whose body is a JSON object with a list of turns; see `ProviderRequest`."""
+
+    turns: ClassVar[str] = "messages"
+    """The field that holds the conversation."""
+
+    model: str
+    limit: int | None
+    streamed: bool
+    structured: bool
+    liftable: bool = True
+    unbounded: bool = False
+    ceiling: int | None = None
+    unary_ceiling: int | None = None
+    hop_ceiling: int | None = None
+
+    def __init__(self, request: Request, body: Json) -> None:
+        self._request = request
+        self._body = body
+
+    # --- what a format says of itself ------------------------------------------------------------
+
+    @abstractmethod
+    def _like(self, body: Json) -> BaseRequest:
+        """Return the same request with another body."""
+
+    @abstractmethod
+    def _limited(self, body: Json, limit: int | None) -> Json:
+        """Return a copy of `body` with the limit set; `None`: as the caller set it."""
+
+    @abstractmethod
+    def _add_user(self, turns: list[Any], text: str) -> None:
+        """Put a text of the user's behind the conversation."""
+
+    @abstractmethod
+    def _add_model(self, turns: list[Any], content: list[Json]) -> None:
+        """Put behind the conversation what of an attempt's content a request may carry."""
+
+    def _turns_of(self, body: Mapping[str, object]) -> list[Any]:
+        """Return a copy of the conversation in `body`."""
+        return list(as_list(body.get(self.turns)))
+
+    def _add_prefill(self, turns: list[Any], content: list[Json]) -> None:
+        """Put behind the conversation the text that the model goes on from as its own."""
+        self._add_model(turns, content)
+
+    def _for_recovery(self, body: Json, answer: MessageBuilder) -> Json:
+        """Return the body of a recovery: without what was asked of the whole answer."""
+        return body
+
+    def _streamed(self, body: Json) -> Outgoing:
+        """Return a later attempt, which is always streamed: it may be long."""
+        return Outgoing(dumps({**body, "stream": True}), headers={"accept": "application/json"})
+
+    def _ceiling_in(self, answer: Any) -> int | None:
+        """Read the ceiling in the decoded answer of the models endpoint."""
+        return None
+
+    # --- `ProviderRequest` -----------------------------------------------------------------------
+
+    @property
+    def body(self) -> Json:
+        """The request's body, decoded."""
+        return self._body
+
+    def untouched(self, policy: Policy) -> str | None:
+        """Why this request is not ours to heal, if it is not."""
+        return None
+
+    def prefills(self, model_takes_it: bool) -> bool:
+        """Whether this request can be gone on with by prefill."""
+        return False
+
+    def prefilled(self, answer: MessageBuilder) -> str:
+        """Return the text that `resume` by prefill ends with."""
+        return answer.open_text
+
+    def mended(self, body: Mapping[str, object], more: str | None) -> BaseRequest:
+        """Return the same request with another body; `more` is said for the user at its end."""
+        changed = dict(body)
+        if more is not None:
+            turns = self._turns_of(body)
+            self._add_user(turns, more)
+            changed[self.turns] = turns
+        return self._like(changed)
+
+    def outgoing(self, headers: Mapping[str, str]) -> Outgoing:
+        """Return the request as it is, with further headers."""
+        return Outgoing(dumps(self._body), headers=headers)
+
+    def first(self, limit: int) -> Outgoing:
+        """Return the caller's request with another limit, streamed or not as the caller asked."""
+        return Outgoing(dumps(self._limited(self._body, limit)))
+
+    def again(self, limit: int | None) -> Outgoing:
+        """Return the same request with another limit, streamed."""
+        return self._send(self._body, limit)
+
+    def resume(self, answer: MessageBuilder, way: Way, prompt: str, limit: int | None) -> Outgoing:
+        """Return the request that asks the model to go on from `answer`."""
+        turns = self._turns_of(self._body)
+        if way is Way.PREFILL:
+            self._add_prefill(turns, answer.content)
+        else:
+            for turn in exchange(answer, way, prompt):
+                if isinstance(turn, str):
+                    self._add_user(turns, turn)
+                else:
+                    self._add_model(turns, turn)
+        body = self._for_recovery({**self._body, self.turns: turns}, answer)
+        return self._send(body, limit)
+
+    def hop(self, answer: MessageBuilder, limit: int | None) -> Outgoing:
+        """Return the request that goes on by the provider's own token; most formats have none."""
+        return self.again(limit)
+
+    def with_less_thinking(self) -> BaseRequest | None:
+        """Return the same request with less thinking; `None` where it cannot be asked for."""
+        return None
+
+    def lookup(self) -> Outgoing | None:
+        """Return the request that asks the provider's models endpoint for this model."""
+        return None
+
+    def looked_up(self, body: bytes) -> int | None:
+        """Read the ceiling in the models endpoint's answer."""
+        try:
+            ceiling = self._ceiling_in(loads(body))
+        except ValueError:
+            return None
+        return ceiling if ceiling is not None and ceiling > 0 else None
+
+    def amended(
+        self, policy: Policy, head: Head | None = None, body: bytes = b""
+    ) -> BaseRequest | None:
+        """Return `None`: most formats keep nothing at the server."""
+        return None
+
+    def _send(self, body: Json, limit: int | None) -> Outgoing:
+        return self._streamed(self._limited(body, limit))
+
+
+def exchange(answer: MessageBuilder, way: Way, prompt: str) -> Iterator[str | list[Json]]:
+    """Yield what a recovery adds to the conversation: the model's contents, the user's texts.
+
+    A call that is to be made smaller is asked for behind all that was shown. Otherwise the model
+    sees each attempt behind the prompt that asked for it, as it happened.
+    """
+    if way is Way.RETRY_SMALLER:
+        yield answer.content
+    else:
+        for content, asked in answer.pairs:
+            if asked is not None:
+                yield asked
+            yield content
+    yield prompt
+
+
+def alternate(turns: list[Any], role: str, field: str, content: list[Any]) -> None:
+    """Add content under a role; what follows a turn of that role becomes part of it.
+
+    Strictly alternating roles are the form every server takes. A turn without a role is the user's.
+    """
+    if not content:
+        return
+    last = as_json(turns[-1]) if turns else {}
+    if not last or (last.get("role") or "user") != role:
+        turns.append({"role": role, field: content})
+        return
+    before = last.get(field)
+    blocks = [{"type": "text", "text": before}] if isinstance(before, str) else as_list(before)
+    turns[-1] = {**last, field: [*blocks, *content]}
