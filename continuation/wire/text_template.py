@@ -64,23 +64,25 @@ class Hole(NamedTuple):
 class TextTemplate:
     """One event but for its text, and for other values that change nothing of what it says."""
 
-    __slots__ = ("_after", "_before", "_form", "_holes")
+    __slots__ = ("_after", "_before", "_head", "_holes", "_lead", "_tail")
 
     def __init__(self, event: bytes, holes: Sequence[Hole]) -> None:
         """Make the template of an event; the holes are in the order in which they stand."""
         at = holes[0].start
         self._before, self._after = event[:at], event[holes[-1].end :]
-        pattern, form = b"", self._before.replace(b"%", b"%%")
+        pattern = b""
         for hole in holes:
-            between = event[at : hole.start]
-            pattern += re.escape(between) + b"(?P<%s>%s)" % (hole.name.encode(), hole.form)
-            value = event[hole.start : hole.end].replace(b"%", b"%%")
-            own = b"%%(%s)s" % hole.name.encode() if hole.name in {_TEXT, _NUMBER} else value
-            form += between.replace(b"%", b"%%") + own
+            pattern += re.escape(event[at : hole.start])
+            pattern += b"(?P<%s>%s)" % (hole.name.encode(), hole.form)
             at = hole.end
         self._holes = re.compile(pattern)
         """From the first hole to the last."""
-        self._form = (form + self._after.replace(b"%", b"%%")).decode("utf-8", "replace")
+        text = next(hole for hole in holes if hole.name == _TEXT)
+        self._head, self._tail = event[: text.start], event[text.end :]
+        self._lead: bytes | None = None
+        """What stands before the number, where the text has one before it."""
+        if holes[0].name == _NUMBER:
+            self._lead, self._head = self._before, event[holes[0].end : text.start]
 
     @classmethod
     def learnt(
@@ -143,8 +145,12 @@ class TextTemplate:
         )
 
     def render(self, text: str, number: int = 0) -> bytes:
-        """Return the event with another text; `UnicodeEncodeError`: it holds half a character."""
-        return (self._form % {_TEXT: quoted(text), _NUMBER: number}).encode()
+        """Return the event with another text; `UnicodeEncodeError`: it holds half a character.
+
+        `number`: of the event, where it was written with one before its text.
+        """
+        event = self._head + quoted(text).encode() + self._tail
+        return event if self._lead is None else b"%b%d%b" % (self._lead, number, event)
 
 
 def text_in(match: re.Match[bytes]) -> str:
