@@ -13,15 +13,15 @@ from continuation.wire.sse import Frame
 
 
 class Reader(Protocol):
-    """Tells one attempt's stream as block events."""
+    """Reads one attempt's stream as block events."""
 
     def events(self, frame: Frame) -> Sequence[Json]:
-        """Tell one server-sent event, which is not empty; raises nothing."""
+        """Read one server-sent event, which is not empty; raises nothing."""
         ...
 
     def eof(self) -> Sequence[Json]:
-        """The bytes ended where they should: tell what that alone says."""
-        ...
+        """The bytes ended where they should: return what that alone says."""
+        return ()
 
 
 class FastPath(Protocol):
@@ -44,27 +44,38 @@ class FastPath(Protocol):
 
 
 class Writer(Protocol):
-    """Writes one answer for the caller, as events or as a body; indices count its blocks."""
+    """Writes one answer for the caller, as events or as a body; indices count its blocks.
 
-    def open(self, message: Json) -> bytes: ...
+    What is not needed in every format has a body here, for a writer that derives from this.
+    """
 
-    def start(self, index: int, block: Block) -> bytes: ...
+    def open(self, message: Json) -> bytes:
+        """Begin a stream; `message` is what the reader said of the answer as a whole."""
+        return b""
 
-    def delta(self, index: int, block: Block, delta: Json) -> bytes: ...
+    def start(self, index: int, block: Block) -> bytes:
+        """Begin a block."""
+        return b""
 
-    def stop(self, index: int, block: Block) -> bytes: ...
+    def delta(self, index: int, block: Block, delta: Json) -> bytes:
+        """Go on in a block."""
+        ...
+
+    def stop(self, index: int, block: Block) -> bytes:
+        """End a block."""
+        return b""
 
     def other(self, event: Json) -> bytes:
         """Pass on an event that is none of ours."""
-        ...
+        return b""
 
     def resume(self, message: Json, blocks: Sequence[Block], shown: int) -> None:
         """From here on events are ours: the caller has had `shown` events, which made `blocks`."""
-        ...
+        return
 
     def closing(self, blocks: Sequence[Block], delta: Json) -> bytes:
         """Return what would end the answer here, an open block first; changes nothing."""
-        ...
+        return self.end(blocks, delta, {})
 
     def end(self, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
         """Write the terminal events; `delta` has the stop reason in the provider's words."""

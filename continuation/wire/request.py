@@ -1,20 +1,30 @@
 """One request of the caller's: what is the same in every wire format.
 
-A format derives its request from `BaseRequest` and says what is its own: how a limit is set
-(`_limited`), how a turn of the user's or the model's is put behind the conversation (`_add_user`,
-`_add_model`), and how a request like this one with another body is made (`_like`).
+A format derives its request from `BaseRequest` and says what is its own: under which keys its
+fields stand, and how a turn of the user's or the model's is put behind the conversation
+(`_add_user`, `_add_model`). The other methods can be as they are.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 from continuation.dialect import MessageBuilder
 from continuation.policy import Policy
-from continuation.types import Head, Json, Outgoing, Request, Untouched, Way
-from continuation.wire.json_values import as_json, as_list, dumps, loads
+from continuation.types import (
+    ClassifiedError,
+    ErrorKind,
+    Head,
+    Json,
+    Outgoing,
+    Request,
+    Untouched,
+    Way,
+)
+from continuation.wire.error_body import label_of
+from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, loads
 
 
 def read_body(request: Request) -> Json:
@@ -36,13 +46,13 @@ def read_body(request: Request) -> Json:
 class BaseRequest(ABC):
     """A request whose body is a JSON object with a list of turns; see `ProviderRequest`."""
 
-    turns: ClassVar[str] = "messages"
-    """The field that holds the conversation."""
+    turns_key: ClassVar[str] = "messages"
+    model_key: ClassVar[str] = "model"
+    limit_key: ClassVar[str] = "max_tokens"
+    stream_key: ClassVar[str] = "stream"
+    """The fields that hold the conversation, the model's name, the limit, how to answer."""
 
-    model: str
-    limit: int | None
-    streamed: bool
-    structured: bool
+    structured: bool = False
     liftable: bool = True
     unbounded: bool = False
     ceiling: int | None = None
@@ -52,16 +62,11 @@ class BaseRequest(ABC):
     def __init__(self, request: Request, body: Json) -> None:
         self._request = request
         self._body = body
+        self.model = as_text(body.get(self.model_key))
+        self.limit = as_int(body.get(self.limit_key))
+        self.streamed = body.get(self.stream_key) is True
 
     # --- what a format says of itself ------------------------------------------------------------
-
-    @abstractmethod
-    def _like(self, body: Json) -> BaseRequest:
-        """Return the same request with another body."""
-
-    @abstractmethod
-    def _limited(self, body: Json, limit: int | None) -> Json:
-        """Return a copy of `body` with the limit set; `None`: as the caller set it."""
 
     @abstractmethod
     def _add_user(self, turns: list[Any], text: str) -> None:
@@ -71,9 +76,18 @@ class BaseRequest(ABC):
     def _add_model(self, turns: list[Any], content: list[Json]) -> None:
         """Put behind the conversation what of an attempt's content a request may carry."""
 
+    def _like(self, body: Json) -> Self:
+        """Return the same request with another body."""
+        return type(self)(self._request, body)
+
+    def _limited(self, body: Json, limit: int | None) -> Json:
+        """Return a copy of `body` with the limit set; `None`: the one that the caller set."""
+        limit = limit if limit is not None else self.limit
+        return dict(body) if limit is None else {**body, self.limit_key: limit}
+
     def _turns_of(self, body: Mapping[str, object]) -> list[Any]:
         """Return a copy of the conversation in `body`."""
-        return list(as_list(body.get(self.turns)))
+        return list(as_list(body.get(self.turns_key)))
 
     def _add_prefill(self, turns: list[Any], content: list[Json]) -> None:
         """Put behind the conversation the text that the model goes on from as its own."""
@@ -85,7 +99,9 @@ class BaseRequest(ABC):
 
     def _streamed(self, body: Json) -> Outgoing:
         """Return a later attempt, which is always streamed: it may be long."""
-        return Outgoing(dumps({**body, "stream": True}), headers={"accept": "application/json"})
+        return Outgoing(
+            dumps({**body, self.stream_key: True}), headers={"accept": "application/json"}
+        )
 
     def _ceiling_in(self, answer: Any) -> int | None:
         """Read the ceiling in the decoded answer of the models endpoint."""
@@ -116,7 +132,7 @@ class BaseRequest(ABC):
         if more is not None:
             turns = self._turns_of(body)
             self._add_user(turns, more)
-            changed[self.turns] = turns
+            changed[self.turns_key] = turns
         return self._like(changed)
 
     def outgoing(self, headers: Mapping[str, str]) -> Outgoing:
@@ -142,7 +158,7 @@ class BaseRequest(ABC):
                     self._add_user(turns, turn)
                 else:
                     self._add_model(turns, turn)
-        body = self._for_recovery({**self._body, self.turns: turns}, answer)
+        body = self._for_recovery({**self._body, self.turns_key: turns}, answer)
         return self._send(body, limit)
 
     def hop(self, answer: MessageBuilder, limit: int | None) -> Outgoing:
@@ -170,6 +186,12 @@ class BaseRequest(ABC):
     ) -> BaseRequest | None:
         """Return `None`: most formats keep nothing at the server."""
         return None
+
+    def refused(self, head: Head, body: bytes) -> ClassifiedError:
+        """Classify an error answer to a later attempt."""
+        busy = head.status in {408, 429} or head.status >= 500
+        kind = ErrorKind.RETRYABLE if busy else ErrorKind.FINAL
+        return ClassifiedError(kind, label_of(head.status, body))
 
     def _send(self, body: Json, limit: int | None) -> Outgoing:
         return self._streamed(self._limited(body, limit))

@@ -52,8 +52,7 @@ class MessagesRequest(BaseRequest):
         super().__init__(request, body)
         vertex = _VERTEX.search(request.path)
         self._vertex = vertex is not None
-        self.model = vertex[1] if vertex else as_text(body.get("model"))
-        self.limit = as_int(body.get("max_tokens"))
+        self.model = vertex[1] if vertex else self.model
         self.streamed = bool(body.get("stream")) or request.path.endswith(":streamRawPredict")
         shaped = as_json(body.get("output_config")).get("format") or body.get("output_format")
         # A forced call is structured output of another name, and nothing can lift it: a model
@@ -124,12 +123,6 @@ class MessagesRequest(BaseRequest):
         return ClassifiedError(ErrorKind.FINAL, label)
 
     # --- how a request is made --------------------------------------------------------------------
-
-    def _like(self, body: Json) -> MessagesRequest:
-        return MessagesRequest(self._request, body)
-
-    def _limited(self, body: Json, limit: int | None) -> Json:
-        return {**body, "max_tokens": limit if limit is not None else self.limit}
 
     def _add_user(self, turns: list[Any], text: str) -> None:
         alternate(turns, "user", "content", [{"type": TEXT, "text": text}])

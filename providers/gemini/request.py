@@ -47,7 +47,7 @@ class GenerateRequest(BaseRequest):
     `unbounded` stays `False`: without a limit it may be 8,192, and nobody says so.
     """
 
-    turns = "contents"
+    turns_key = "contents"
     liftable = False
 
     def __init__(self, request: Request, body: Json, codec: GeminiCodec | None = None) -> None:

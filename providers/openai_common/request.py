@@ -22,8 +22,7 @@ class OpenAIRequest(BaseRequest):
         super().__init__(request, body)
         vendor = self._vendor = profile(request.host + request.path, request.server)
         deployed = _DEPLOYMENT.search(request.path)
-        self.model = as_text(body.get("model")) or (deployed[1] if deployed else "")
-        self.streamed = body.get("stream") is True
+        self.model = self.model or (deployed[1] if deployed else "")
         self.ceiling = vendor.ceiling(self.model)
         self.unary_ceiling = min(_UNARY, vendor.stream_above or _UNARY)
         self._asked: int | None = None

@@ -21,7 +21,7 @@ from continuation.providers.openai_common.request import OpenAIRequest, needy
 from continuation.providers.openai_responses.chain import Chain
 from continuation.providers.openai_responses.codec import ResponsesCodec
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
-from continuation.wire.json_values import as_int, as_json, as_list, as_text
+from continuation.wire.json_values import as_json, as_list, as_text
 from continuation.wire.request import BaseRequest, read_body
 
 _PATH = re.compile(r"/responses(/compact)?/?$")
@@ -40,14 +40,14 @@ class ResponsesRequest(OpenAIRequest):
     There is no prefill: no server goes on with an assistant message at the end of `input`.
     """
 
-    turns = "input"
+    turns_key = "input"
+    limit_key = "max_output_tokens"
 
     def __init__(self, request: Request, body: Json, chain: Chain) -> None:
         super().__init__(request, body)
         self._chain = chain
         self._bare = False
         """Recoveries carry nothing but messages: the server has refused more."""
-        self.limit = as_int(body.get("max_output_tokens"))
         kind = as_text(as_json(as_json(body.get("text")).get("format")).get("type"))
         # Neither "auto" nor "none" nor absent: text is no answer, so it is no use to go on with it.
         forced = _choice(body.get("tool_choice")) not in {"", "auto", "none"}
@@ -135,7 +135,7 @@ class ResponsesRequest(OpenAIRequest):
 
     def _limited(self, body: Json, limit: int | None) -> Json:
         self._asked = limit if limit is not None else self.limit
-        return dict(body) if self._asked is None else {**body, "max_output_tokens": self._asked}
+        return super()._limited(body, limit)
 
 
 class _Lost(ResponsesRequest):

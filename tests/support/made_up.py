@@ -1,0 +1,148 @@
+"""A wire format that nobody speaks: how little a fifth format has to say of itself.
+
+    POST /v9/tell {"mind": "m-1", "turns": [{"who": "user", "say": "Go."}], "most": 9, "flow": true}
+
+    {"say": "One "}                                     text, a piece at a time
+    {"run": "write", "with": "{}"}                      a call begins; `with` alone goes on in it
+    {"why": "done", "spent": {"in": 3, "out": 5}}       the end: done, run, or most (the limit)
+
+Without `flow` the answer is one object: {"say", "runs": [{"run", "with"}], "why", "spent"}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from continuation.answer import blocks
+from continuation.answer.blocks import TEXT, TOOL_CALL, Block
+from continuation.answer.message_builder import MessageBuilder
+from continuation.answer.wire_codec import Reader, WireCodec, Writer
+from continuation.policy import Policy
+from continuation.types import Json, Request, Stop, Usage
+from continuation.wire import sse
+from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, loads
+from continuation.wire.request import BaseRequest, read_body
+
+PATH = "/v9/tell"
+STOPS = {"most": Stop.LENGTH}
+
+
+class MadeUpReader(Reader):
+    """Reads one attempt: text and calls, each a block of its own."""
+
+    def __init__(self) -> None:
+        self._block, self._kind = -1, ""
+
+    def events(self, frame: sse.Frame) -> Sequence[Json]:
+        return list(self.tell(as_json(loads(frame.data))))
+
+    def tell(self, line: Json) -> Iterator[Json]:
+        """Read one line."""
+        if self._block < 0 and not self._kind:
+            self._kind = "begun"
+            yield blocks.opening({})
+        if "run" in line:
+            yield from self._begin({"type": TOOL_CALL, "name": line["run"]})
+        if "say" in line:
+            yield from self._begin({"type": TEXT, "text": ""}) if self._kind != TEXT else ()
+            yield blocks.delta(self._block, "text_delta", text=line["say"])
+        if line.get("with"):
+            yield blocks.delta(self._block, "input_json_delta", partial_json=line["with"])
+        if "why" in line:
+            yield from self._end()
+            yield blocks.closing(as_text(line["why"]), as_json(line.get("spent")))
+            yield blocks.ENDED
+
+    def _begin(self, block: Json) -> Iterator[Json]:
+        yield from self._end()
+        self._block, self._kind = self._block + 1, as_text(block["type"])
+        yield blocks.start(self._block, block)
+
+    def _end(self) -> Iterator[Json]:
+        if self._block >= 0:
+            yield blocks.stop(self._block)
+
+
+class MadeUpWriter(Writer):
+    """Writes lines, or one object."""
+
+    def start(self, index: int, block: Block) -> bytes:
+        return _line({"run": block.start["name"]}) if block.kind == TOOL_CALL else b""
+
+    def delta(self, index: int, block: Block, delta: Json) -> bytes:
+        return _line(
+            {"say": delta["text"]} if block.kind == TEXT else {"with": delta["partial_json"]}
+        )
+
+    def end(self, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
+        return _line({"why": delta.get("stop_reason"), "spent": usage})
+
+    def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
+        text = "".join(block.text for block in blocks)
+        calls = [block for block in blocks if block.kind == TOOL_CALL]
+        runs = [{"run": call.start["name"], "with": call.arguments} for call in calls]
+        return dumps({"say": text, "runs": runs, "why": delta.get("stop_reason"), "spent": usage})
+
+
+def _line(said: Json) -> bytes:
+    return sse.encode("", dumps(said))
+
+
+class MadeUpCodec(WireCodec):
+    """How its answers are read and written, and in which words they end."""
+
+    ended, called, truncated = "done", "run", "most"
+    stops = STOPS
+
+    def reader(self) -> MadeUpReader:
+        return MadeUpReader()
+
+    def writer(self) -> MadeUpWriter:
+        return MadeUpWriter()
+
+    def to_events(self, body: Json) -> Iterator[Json]:
+        reader = MadeUpReader()
+        for line in ({"say": body.get("say", "")}, *as_list(body.get("runs"))):
+            yield from reader.tell(line)
+        yield from reader.tell({"why": body.get("why"), "spent": body.get("spent")})
+
+    def read_usage(self, usage: Json) -> Usage | None:
+        return Usage(as_int(usage["in"]), output=as_int(usage["out"])) if usage else None
+
+    def write_usage(self, native: Json, usage: Usage | None) -> Json:
+        return {"in": usage.prompt, "out": usage.output} if usage else native
+
+    def wire(self, block: Block) -> Json:
+        return {"say": block.text}
+
+
+class MadeUpRequest(BaseRequest):
+    """One request: its words, and how a turn is added to it."""
+
+    turns_key, model_key, limit_key, stream_key = "turns", "mind", "most", "flow"
+
+    def _add_user(self, turns: list[Any], text: str) -> None:
+        turns.append({"who": "user", "say": text})
+
+    def _add_model(self, turns: list[Any], content: list[Json]) -> None:
+        turns.append({"who": "mind", "say": "".join(as_text(part["say"]) for part in content)})
+
+    def answer(self, policy: Policy) -> MessageBuilder:
+        return MessageBuilder(MadeUpCodec(), policy)
+
+
+class MadeUp:
+    """The dialect object that the entry point names."""
+
+    name, history = "made-up", None
+    default_ceiling, default_timeout = 64, None
+
+    def claims(self, method: str, path: str) -> bool:
+        return method == "POST" and path == PATH
+
+    def call(self, request: Request) -> MadeUpRequest:
+        return MadeUpRequest(request, read_body(request))
+
+
+DIALECT = MadeUp()
