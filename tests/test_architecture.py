@@ -36,9 +36,6 @@ ROOMS: dict[str, set[str]] = {
     "providers/openai_common": {"words", "wire"},
     "providers": set(),
 }
-DEBTS = {
-    "continuation.attach.google_chats": "joins parts by Gemini's own rules",
-}
 SDKS = {"anthropic", "openai", "google"}
 TRANSPORT = {"httpx2", "anyio"}
 
@@ -46,8 +43,6 @@ TRANSPORT = {"httpx2", "anyio"}
 @pytest.mark.parametrize(("module", "path"), [pytest.param(*m, id=m[0]) for m in modules()])
 def test_a_room_knows_only_its_neighbours(module: str, path: Path) -> None:
     mine = room(module)
-    if module in DEBTS:
-        pytest.xfail(DEBTS[module])
     for name, lazy in imports(path):
         if name.split(".")[0] == "continuation" and (theirs := room(name)) != mine:
             allowed = ROOMS[mine]

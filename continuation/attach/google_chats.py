@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, aclosing, closing, contextmanager
 from typing import Any
 
 from continuation.config.overrides import override
-from continuation.providers.gemini.parts import joined, plain
+from continuation.registry import dialects
 from continuation.reports.recent import find
 from continuation.reports.report import last_report
 from continuation.types import Outcome
@@ -125,15 +125,15 @@ def _one(contents: Sequence[Any]) -> Any:
     No seam is here: attempts were joined before the chunks came.
     """
     parts = [part for content in contents for part in content.parts or ()]
-    told = (_told(part) for part in parts if part != type(part)())
-    whole = [part.get("part") or type(parts[0])(**part) for part in joined(told)]
+    gemini: Any = next(dialect for dialect in dialects() if dialect.name == "gemini")
+    told = [(part, part.model_dump(exclude_none=True)) for part in parts if part != type(part)()]
+    # What was joined to nothing is the very object that was given, and so is its part.
+    given = {id(wire): part for part, wire in told}
+    whole = [
+        given.get(id(wire)) or type(parts[0])(**wire)
+        for wire in gemini.joined(wire for _, wire in told)
+    ]
     return contents[0].model_copy(update={"parts": whole})
-
-
-def _told(part: Any) -> dict[str, object]:
-    """Return a plain part as it is on the wire, any other one whole."""
-    wire = part.model_dump(exclude_none=True)
-    return wire if plain(wire) else {"part": part}
 
 
 # --- bare responses -----------------------------------------------------------------------------

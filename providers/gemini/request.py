@@ -7,6 +7,7 @@ quoted in public issues, and the behaviour of google-genai 3.4.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from continuation.answer.message_builder import MessageBuilder
@@ -14,7 +15,7 @@ from continuation.dialect import MessageBuilder as Turn
 from continuation.policy import Policy
 from continuation.providers.gemini.codec import GeminiCodec
 from continuation.providers.gemini.message_builder import GeminiMessageBuilder
-from continuation.providers.gemini.parts import spoken
+from continuation.providers.gemini.parts import joined, spoken
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
 from continuation.wire.error_body import label_of, message_of
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps
@@ -231,6 +232,10 @@ class Gemini:
     def call(self, request: Request) -> GenerateRequest:
         """Read a request. Raises `Untouched` when it is not one we can read."""
         return GenerateRequest(request, read_body(request))
+
+    def joined(self, parts: Iterable[Json]) -> list[Json]:
+        """Return the parts of an answer that came in pieces: plain texts joined, all else as is."""
+        return joined(parts)
 
 
 def _delay(body: bytes) -> float | None:
