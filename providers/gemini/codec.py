@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from continuation.answer.blocks import THINKING, Block, Segment
 from continuation.answer.wire_codec import FastPath, Reader, WireCodec, Writer
-from continuation.providers.gemini.fast_path import ChunkSkim
+from continuation.providers.gemini.fast_path import ChunkPath
 from continuation.providers.gemini.parts import KNOWN, RESULTS, SIGNATURE, part_of
 from continuation.providers.gemini.reader import LENGTH, GeminiReader, output_of
 from continuation.providers.gemini.writer import GeminiWriter
@@ -56,7 +56,7 @@ class GeminiCodec(WireCodec):
         return as_text(message.get("responseId"))
 
     def fast_path(self) -> FastPath:
-        return ChunkSkim()
+        return ChunkPath()
 
     def writer(self) -> Writer:
         return GeminiWriter(lambda: self.array)
