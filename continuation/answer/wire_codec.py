@@ -8,6 +8,7 @@ from typing import Protocol
 
 from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
+from continuation.wire.fast_path import first_text, last_object
 from continuation.wire.json_values import as_text
 from continuation.wire.sse import Frame
 
@@ -177,6 +178,16 @@ class WireCodec(ABC):
     def quick_body(self, body: bytes | bytearray) -> AttemptResult | None:
         """Read how a JSON answer ended without parsing it; `None` when that needs a full look."""
         return None
+
+    def quick_result(self, body: bytes | bytearray, reason: str | None) -> AttemptResult:
+        """Return how a JSON answer ended that said only one reason; its text was not looked at."""
+        return AttemptResult(
+            stop=self.stop_of(reason, closed=True),
+            raw=reason,
+            id=first_text(body, "id"),
+            usage=self.read_usage(last_object(body, "usage")),
+            text=True,
+        )
 
     def quick_calls(self, raw: bytearray, sketch: Segment) -> ToolCallState:
         """Look at the calls of a stream that has ended; `CUT` asks for a full look."""

@@ -9,7 +9,7 @@ from continuation.types import Json
 from continuation.wire.json_values import as_json
 
 
-class NamedSkim:
+class NamedPath:
     """Tells events apart by the name in front of their data.
 
     `flowing` is the name of text; `held` are those of what waits. Without any, text and the rest

@@ -20,7 +20,7 @@ from continuation.answer.blocks import (
 from continuation.answer.wire_codec import FastPath, Reader, WireCodec, Writer
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
 from continuation.wire import sse as _sse
-from continuation.wire.fast_path import NamedSkim, first_text, last_object
+from continuation.wire.fast_path import NamedPath
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, loads, partial
 from continuation.wire.text_template import PlainWriter
 
@@ -45,7 +45,7 @@ class MessagesCodec(WireCodec):
         return _Reader()
 
     def fast_path(self) -> FastPath:
-        return NamedSkim("content_block_delta")
+        return NamedPath("content_block_delta")
 
     def writer(self) -> Writer:
         return _Writer()
@@ -111,13 +111,9 @@ class MessagesCodec(WireCodec):
         if len(reasons) != 1:
             return None
         reason = (reasons.pop() or b"").decode() or None
-        stop = self.stop_of(reason, closed=True)
-        if stop is Stop.WINDOW:  # it may have cut a call as well
-            return None
-        usage = self.read_usage(last_object(body, "usage"))
-        return AttemptResult(
-            stop=stop, raw=reason, id=first_text(body, "id"), usage=usage, text=True
-        )
+        # What filled the window may have cut a call as well.
+        window = self.stop_of(reason, closed=True) is Stop.WINDOW
+        return None if window else self.quick_result(body, reason)
 
     def quick_calls(self, raw: bytearray, sketch: Segment) -> ToolCallState:
         """Look at the last delta only: arguments that do not end in a brace are not whole."""

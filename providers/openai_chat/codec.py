@@ -13,14 +13,13 @@ from continuation.answer import blocks as _blocks
 from continuation.answer.blocks import Block, Segment
 from continuation.answer.wire_codec import FastPath, Reader, WireCodec, Writer
 from continuation.providers.openai_chat.deltas import ENVELOPE, REFUSAL, Pieces, beside
-from continuation.providers.openai_chat.fast_path import ChatSkim, lone_call_whole
+from continuation.providers.openai_chat.fast_path import ChatPath, lone_call_whole
 from continuation.providers.openai_chat.writer import DONE, ChatWriter, folded
 from continuation.providers.openai_common import usage as _openai_usage
 from continuation.providers.openai_common.errors import lasting
 from continuation.providers.openai_common.vendors import Profile
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
 from continuation.wire import sse as _sse
-from continuation.wire.fast_path import first_text, last_object
 from continuation.wire.json_values import as_json, as_list, as_text, loads
 from continuation.wire.text_template import PADDING, PlainEvents
 
@@ -66,7 +65,7 @@ class ChatCodec(WireCodec):
         return ChatReader(self._profile, self._needy)
 
     def fast_path(self) -> FastPath:
-        return ChatSkim()
+        return ChatPath()
 
     def writer(self) -> Writer:
         return ChatWriter(usage_asked=self._usage_asked)
@@ -107,10 +106,7 @@ class ChatCodec(WireCodec):
         if len(reasons) != 1 or _CALLS.search(body) is not None:
             return None
         reason = (reasons.pop() or b"").decode() or None
-        stop, usage = self.stop_of(reason, closed=True), self.read_usage(last_object(body, "usage"))
-        return AttemptResult(
-            stop=stop, raw=reason, id=first_text(body, "id"), usage=usage, text=True
-        )
+        return self.quick_result(body, reason)
 
     def quick_calls(self, raw: bytearray, sketch: Segment) -> ToolCallState:
         """Read the calls again, from the first one on: no label proves them whole."""

@@ -32,7 +32,7 @@ _SAMPLES = 8
 """How often an answer's chunks are taken for a pattern; some servers never repeat themselves."""
 
 
-class ChatSkim:
+class ChatPath:
     """Finds chunks that are mere text: a null reason, a text, and nothing of a call.
 
     A server writes each chunk like the one before. So what stands before the text and behind it is

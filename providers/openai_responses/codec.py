@@ -16,7 +16,7 @@ from continuation.providers.openai_responses.items import PARTS, SERVER_ITEMS, c
 from continuation.providers.openai_responses.reader import ResponsesReader
 from continuation.providers.openai_responses.writer import Finished, ResponsesWriter
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
-from continuation.wire.fast_path import NamedSkim, first_text, last_object
+from continuation.wire.fast_path import NamedPath
 from continuation.wire.json_values import as_json, as_text
 
 _STOPS = {
@@ -59,7 +59,7 @@ class ResponsesCodec(WireCodec):
         return as_text(as_json(message.get("response")).get("id"))
 
     def fast_path(self) -> FastPath:
-        return NamedSkim("response.output_text.delta", *_HELD)
+        return NamedPath("response.output_text.delta", *_HELD)
 
     def writer(self) -> Writer:
         return ResponsesWriter(self._finished)
@@ -93,11 +93,7 @@ class ResponsesCodec(WireCodec):
         reasons = {match[1] for match in _DETAILS.finditer(body)}
         if len(reasons) != 1 or _OTHER_STATUS.search(body) is not None:
             return None
-        reason = (reasons.pop() or b"completed").decode()
-        stop, usage = self.stop_of(reason, closed=True), self.read_usage(last_object(body, "usage"))
-        return AttemptResult(
-            stop=stop, raw=reason, id=first_text(body, "id"), usage=usage, text=True
-        )
+        return self.quick_result(body, (reasons.pop() or b"completed").decode())
 
     def quick_calls(self, raw: bytearray, sketch: Segment) -> ToolCallState:
         """The end of the answer says whether a call's arguments look cut."""

@@ -35,7 +35,7 @@ from support.drive_gemini import (
 
 import continuation
 from continuation.answer.blocks import Block
-from continuation.providers.gemini.array import Elements
+from continuation.providers.gemini.message_builder import Elements
 from continuation.providers.gemini.writer import GeminiWriter
 from continuation.types import Outcome
 

@@ -26,7 +26,7 @@ from support.drive_chat import (
 from support.examples import places
 
 from continuation import Policy
-from continuation.providers.openai_chat.fast_path import ChatSkim
+from continuation.providers.openai_chat.fast_path import ChatPath
 
 ARGS = '{"path": "a.txt", "content": "naïve 文字 🙂"}'
 COUNTED = asking(stream_options={"include_usage": True})
@@ -194,8 +194,8 @@ def test_what_is_looked_over_is_shown_as_what_is_read(data: st.DataObject) -> No
     read = pytest.MonkeyPatch()
     skimmed = served(raw, [again] * 2, asking(16_384))
     with read.context() as patch:
-        patch.setattr(ChatSkim, "flows", lambda *_: False)
-        patch.setattr(ChatSkim, "skips", lambda *_, **__: False)
+        patch.setattr(ChatPath, "flows", lambda *_: False)
+        patch.setattr(ChatPath, "skips", lambda *_, **__: False)
         assert skimmed.pieces == served(raw, [again] * 2, asking(16_384)).pieces
 
 
