@@ -9,7 +9,9 @@ from continuation.wire.json_values import parsed
 
 # A blank line ends an event; lines end in LF, CRLF or CR (WHATWG, "Server-sent events", parsing).
 _BLANK = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
-_RETURN = ord("\r")
+# How nearly every event with a name comes; of short ones one match is faster than the searches.
+_NAMED = re.compile(rb"event: ([^\r\n]++)\ndata: ([^\r\n]++)\n\n")
+_SHORT = 1024
 _LINES = re.compile(rb"\r\n|\n|\r")
 
 
@@ -67,24 +69,24 @@ def _plain(raw: bytes | bytearray, start: int) -> Frame | None:
 
     Line breaks are searched for, not matched: an event can be as long as the answer.
     """
-    name, line = b"", start
+    name, line = "", start
     if raw.startswith(b"event: ", start):
+        if match := _NAMED.match(raw, start, start + _SHORT):
+            return Frame(match[1].decode("utf-8", "replace"), match[2], match.end())
         line = raw.find(b"\n", start) + 1
-        name = bytes(raw[start + 7 : line - 1]).removesuffix(b"\r")
-        if not line or b"\r" in name:
+        name = raw[start + 7 : line - 1].decode("utf-8", "replace").removesuffix("\r")
+        if not line or "\r" in name:
             return None
     end = raw.find(b"\n", line)
     if end < 0 or not raw.startswith(b"data: ", line):
         return None
-    if raw.startswith(b"\r\n", end + 1) and raw[end - 1] == _RETURN:
-        data, blank = bytes(raw[line + 6 : end - 1]), end + 3
-    elif raw.startswith(b"\n", end + 1):
-        data, blank = bytes(raw[line + 6 : end]), end + 2
-    else:
-        return None
-    if not data or b"\r" in data:
-        return None
-    return Frame(name.decode("utf-8", "replace") if name else "", data, blank)
+    blank = end + 2
+    if raw[end + 1 : blank] != b"\n":
+        if raw[end - 1 : end + 3] != b"\r\n\r\n":
+            return None
+        end, blank = end - 1, end + 3
+    data = bytes(raw[line + 6 : end])
+    return Frame(name, data, blank) if data and b"\r" not in data else None
 
 
 def may_end(raw: bytes | bytearray, start: int, added: int) -> bool:
