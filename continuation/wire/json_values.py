@@ -71,7 +71,7 @@ def as_json(value: object) -> Json:
 
 def as_list(value: object) -> list[Any]:
     """Return `value` if it is a JSON array, else an empty one."""
-    return value if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType]
+    return value if is_list(value) else []
 
 
 def as_text(value: object) -> str:

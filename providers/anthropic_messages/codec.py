@@ -53,7 +53,7 @@ class MessagesCodec(WireCodec):
     def to_events(self, body: Json) -> Iterator[Json]:
         """Tell a whole message as the events it would have been streamed as."""
         ends = ("stop_reason", "stop_sequence", "stop_details", "container")
-        head = {**body, "content": [], "stop_reason": None, "stop_sequence": None}
+        head: Json = {**body, "content": [], "stop_reason": None, "stop_sequence": None}
         yield {"type": "message_start", "message": head}
         for index, block in enumerate(as_list(body.get("content"))):
             yield from _explode_block(index, as_json(block))
@@ -155,8 +155,8 @@ class _Writer:
         return _event({"type": "message_start", "message": message})
 
     def start(self, index: int, block: Block) -> bytes:
-        started = {"type": "content_block_start", "index": index, "content_block": block.start}
-        return _event(started)
+        event: Json = {"type": "content_block_start", "index": index}
+        return _event({**event, "content_block": block.start})
 
     def delta(self, index: int, block: Block, delta: Json) -> bytes:
         kind = as_text(delta.get("type"))

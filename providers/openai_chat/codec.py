@@ -1,6 +1,6 @@
 """Chat Completions as block events, and block events as Chat Completions.
 
-How a delta becomes blocks is in `_chat_pieces.py`. Wire facts: API reference "Chat Completions",
+How a delta becomes blocks is in `deltas.py`. Wire facts: API reference "Chat Completions",
 the types of openai 3.5x, and the fields that vendors add to them.
 """
 
