@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from continuation.types import Json
+from continuation.types import Json, ToolCallState
 from continuation.wire.json_values import as_json, as_text, dumps, parsed
 
 TEXT = "text"
@@ -110,9 +110,11 @@ class Block:
             self._joined[kind] = len(self.deltas), joined
         return joined
 
-    def retell(self, deltas: list[Json]) -> None:
-        """Put other deltas in the place of ours."""
-        self.deltas = deltas
+    def merge_text(self, text: str) -> None:
+        """Make `text` the text of this block, in one piece."""
+        self.start["text"] = ""
+        others = [delta for delta in self.deltas if delta.get("type") != "text_delta"]
+        self.deltas = [{"type": "text_delta", "text": text}, *others]
         self._joined.clear()
 
     @property
@@ -173,6 +175,15 @@ class Block:
     def speaks(self) -> bool:
         """Whether a call's arguments would show that it was cut: only raw JSON does."""
         return self.args_verified and not self.free and bool(self.arguments.strip())
+
+    @property
+    def fit(self) -> bool:
+        """Whether it may be seen, or sent again, though the attempt broke off."""
+        if self.kind == TEXT:
+            return bool(self.text.strip())
+        if self.kind in THINKING:
+            return self.signed
+        return self.done or self.kind == TOOL_CALL
 
     def whole(self, *, ended: bool) -> bool:
         """Whether a call's arguments are proven whole; `ended`: the message ended as it should."""
@@ -304,7 +315,7 @@ class Segment:
         return "".join(block.text for block in self.blocks if block.kind == TEXT)
 
     @property
-    def said(self) -> str:
+    def generated(self) -> str:
         """All that was generated since it was opened last, as far as it was shown."""
         parts = zip(self._parts, self._counted, strict=True)
         return "".join(part[counted:] for part, counted in parts)
@@ -318,16 +329,15 @@ class Segment:
     def calls(self) -> list[Block]:
         return [block for block in self.blocks if block.kind == TOOL_CALL]
 
-    def carried(self, *, calls: bool) -> list[Block]:
-        """Return the blocks that a later request may carry.
-
-        Dropped: blank text, unsigned and trailing thinking, and calls that have no result yet: no
-        provider takes them. What else a format cannot send back, it leaves out itself.
-        """
-        kept = [block for block in self.blocks if _carried(block, calls=calls)]
-        while kept and kept[-1].kind in THINKING:
-            kept.pop()
-        return kept
+    def call_state(self, *, ended: bool) -> ToolCallState:
+        """Return how the attempt's calls stand; one that was cut makes all of them cut."""
+        calls = self.calls
+        if not calls:
+            return ToolCallState.NONE
+        if self.unary and not ended and self.blocks[-1] is calls[-1]:
+            return ToolCallState.CUT
+        whole = all(call.whole(ended=ended) for call in calls)
+        return ToolCallState.WHOLE if whole else ToolCallState.CUT
 
 
 def _starts(whole: object, value: object) -> bool:
@@ -344,13 +354,3 @@ _ADD = {
     "message_stop": Segment.on_stop,
     "error": Segment.on_error,
 }
-
-
-def _carried(block: Block, *, calls: bool) -> bool:
-    if block.kind == TEXT:
-        return bool(block.text.strip())
-    if block.kind in THINKING:
-        return block.signed
-    if block.kind == TOOL_CALL:
-        return calls
-    return block.done

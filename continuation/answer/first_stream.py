@@ -79,10 +79,10 @@ class Gate:
 class FirstStream:
     """The caller's own attempt as server-sent events."""
 
-    def __init__(self, form: WireCodec, replay: ReplayBuffer, gate: Gate) -> None:
-        self._form = form
-        self._reader = form.reader()
-        self._fast_path = form.fast_path()
+    def __init__(self, codec: WireCodec, replay: ReplayBuffer, gate: Gate) -> None:
+        self._codec = codec
+        self._reader = codec.reader()
+        self._fast_path = codec.fast_path()
         self._blank = self._fast_path.blank
         self._replay = replay
         self._gate = gate
@@ -185,13 +185,13 @@ class FirstStream:
 
     def _result(self) -> AttemptResult:
         """Say how the answer ended, of what was looked at."""
-        form, sketch = self._form, self._sketch
-        stop = form.stop_of(sketch.reason, closed=True)
+        codec, sketch = self._codec, self._sketch
+        stop = codec.stop_of(sketch.reason, closed=True)
         return AttemptResult(
             stop=Stop.END if stop is Stop.PAUSED else stop,
             raw=sketch.reason,
-            id=form.identity(sketch.message),
-            usage=form.read_usage(sketch.usage),
-            call=form.quick_calls(self._replay.raw, sketch),
+            id=codec.identity(sketch.message),
+            usage=codec.read_usage(sketch.usage),
+            call=codec.quick_calls(self._replay.raw, sketch),
             text=True,
         )

@@ -1,29 +1,26 @@
 """One turn as the caller gets it: attempts go in event by event, one answer comes out.
 
-It knows which attempt is under way, and says how it stands. An `AttemptReader` reads it, the gate
-says when what was read may be shown, a `BlockEmitter` shows it through the `TextSplicer` and the
-`ClientStream`, `show_rest` shows what is left when the turn ends; how bytes become events and
-events bytes is the codec's work.
+A `MessageBuilder` knows which attempt is under way, has its bytes read, and says how it stands.
+While the caller's own attempt runs there is only a `FirstStream`; a `ClientStream`, which owns
+what the caller has been shown, and an `AttemptReader` are built when that answer turns out to need
+more than its own bytes. How bytes become events and events bytes is the codec's work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from continuation.answer.attempt_reader import AttemptReader
-from continuation.answer.block_emitter import BlockEmitter
-from continuation.answer.blocks import TOOL_CALL, Segment
-from continuation.answer.client_stream import ClientStream, text_of
+from continuation.answer.blocks import NATIVE, TEXT, THINKING, TOOL_CALL, Block, Segment
+from continuation.answer.client_stream import ClientStream, Joined
 from continuation.answer.first_stream import FirstStream, Gate
-from continuation.answer.rest import show_rest
-from continuation.answer.standing import call_state, carried, stream_error, unknown_block, waiting
-from continuation.answer.wire_codec import WireCodec
+from continuation.answer.wire_codec import Reader, WireCodec
 from continuation.dialect import Feed
 from continuation.policy import Policy
 from continuation.seams.seam import Verdict
 from continuation.types import (
     AttemptResult,
+    Enough,
     Head,
     Json,
     Mode,
@@ -31,24 +28,131 @@ from continuation.types import (
     Resume,
     Stop,
     StopWord,
+    StreamError,
     Usage,
 )
+from continuation.wire import sse
+from continuation.wire.error_body import word
 from continuation.wire.json_values import as_json, as_text, loads
+
+
+class AttemptReader:
+    """Reads one response into a segment, and has the caller shown what the gate lets pass.
+
+    The segment may have been begun in an earlier hop.
+    """
+
+    def __init__(self, reader: Reader, segment: Segment, gate: Gate, client: ClientStream) -> None:
+        self.buffer = bytearray()
+        """What has come and is not read yet: of a JSON body, all."""
+        self._reader = reader
+        self._segment = segment
+        self._gate = gate
+        self._client = client
+        self._flowing: tuple[object, Block] | None = None
+        """The index of the text that flows, and its block: more of it needs no look."""
+
+    def collect(self, chunk: bytes) -> bytes:
+        """Hold a JSON body until it is whole."""
+        self.buffer += chunk
+        return b""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Read the events of a stream as they come; `Enough`: no more of them is of use."""
+        self.buffer += chunk
+        if not sse.may_end(self.buffer, 0, len(chunk)):
+            return b""
+        read = 0
+        for frame in sse.frames(self.buffer):
+            read = frame.end
+            if frame.empty:
+                self._client.comment()
+            else:
+                self.see(self._reader.events(frame))
+            if self._over:
+                raise Enough(self._client.take())
+        del self.buffer[:read]
+        return self._client.take()
+
+    def finish(self, *, ended: bool) -> None:
+        """Read the last event of a stream; `ended`: its bytes ended where they should."""
+        if self._over:
+            return
+        for frame in sse.frames(self.buffer, final=True):
+            self.see(() if frame.empty else self._reader.events(frame))
+        if ended:
+            self.see(self._reader.eof())
+
+    def read_again(self, frames: Sequence[sse.Frame], sent: int, *, ended: bool) -> None:
+        """Read a stream of which the caller has had `sent` bytes, as they came."""
+        for frame in frames:
+            for event in () if frame.empty else self._reader.events(frame):
+                self._take(event)
+            if frame.end <= sent:  # not what the gate says now: what the caller has had
+                self._client.show()
+            if self._over:
+                return
+        if ended:
+            self.see(self._reader.eof())
+
+    def see(self, events: Iterable[Json]) -> None:
+        """Take the next events; show what the gate lets pass.
+
+        What is behind a text in its frame does not hold it up, for it is written anew.
+        """
+        for event in events:
+            flowing = self._flowing
+            if flowing is not None and event.get("index") == flowing[0]:
+                delta = as_json(event.get("delta"))
+                if len(delta) == 2 and delta.get("type") == "text_delta":
+                    self._segment.events += 1
+                    self._client.more(flowing[1], delta)
+                    continue
+            self._flowing = None
+            if self._take(event):
+                self._client.show()
+                block = self._client.run
+                if block is not None and self._gate.flowing:
+                    self._flowing = event.get("index"), block
+
+    def _take(self, event: Json) -> bool:
+        """Take the next event; return whether all that came may be shown."""
+        self._segment.add(event)
+        kind = event.get("type")
+        if kind not in NATIVE:
+            self._client.pass_on(event)
+            return False
+        if kind == "message_start":
+            self._client.begin(as_json(event.get("message")))
+            return False
+        return self._gate.step(event)
+
+    @property
+    def _over(self) -> bool:
+        """Whether what may still come is not the answer's, or not worth reading."""
+        segment = self._segment
+        stalled = self._client.joined.splicer.stalled
+        return stalled or segment.stopped or segment.error is not None
 
 
 class MessageBuilder:
     """One model turn, built from one attempt after another."""
 
-    def __init__(self, form: WireCodec, policy: Policy) -> None:
-        self._form = form
+    def __init__(self, codec: WireCodec, policy: Policy) -> None:
+        self._codec = codec
         self._policy = policy
-        self._sink = ClientStream(form.writer(), streamed=True)
         self._replay = ReplayBuffer()
+        self._streamed = True
+        """The caller reads a stream."""
         self._first: FirstStream | None = None
         self._resume = Resume(Mode.FIRST)
-        self._set_out(unary=False)
-        self._earlier = self._segment, self._showing
-        self._before = 0
+        self._client: ClientStream
+        self._segment: Segment
+        self._attempt: AttemptReader
+        self._earlier: Joined
+        """What was under way before the attempt under way."""
+        self._length_before = 0
+        """Characters of visible text that the turn had before the attempt under way."""
         self._usage: Json = {}
         self._lasting: Json = {}
         self._stop: str | None = None
@@ -61,214 +165,217 @@ class MessageBuilder:
 
     def first(self, head: Head, replay: ReplayBuffer) -> Feed:
         """Begin to read the caller's own attempt; the shell appends its bytes to `replay`."""
-        self._replay = replay
-        self._open(streamed=head.streamed)
-        if head.streamed:
-            replay.last = self._form.last
-            self._first = FirstStream(self._form, replay, Gate(self._policy))
-            return self._first.feed
-        return _wait
-
-    def _open(self, *, streamed: bool) -> None:
-        """Begin the caller's side of the turn."""
-        self._sink = ClientStream(self._form.writer(), streamed=streamed)
-        self._sink.replay = self._replay
-        self._set_out(unary=not streamed)
-
-    def _set_out(self, resume: Resume | None = None, *, unary: bool) -> None:
-        """Begin another answer of the provider's, where the sink stands."""
-        self._segment = Segment(unary=unary)
-        self._showing = BlockEmitter(self._sink, self._segment, resume)
-        shown, live = bool(self._showing.live_calls), self._sink.streamed
-        self._gate = Gate(self._policy, hold_calls=shown, streamed=live)
-        self._read_on()
-
-    def _read_on(self) -> None:
-        """Begin another response: of a new answer, or the next hop of the same."""
-        reader = self._form.reader()
-        self._reading = AttemptReader(reader, self._segment, self._gate, self._sink, self._showing)
+        self._replay, self._streamed = replay, head.streamed
+        if not head.streamed:
+            return lambda chunk: b""  # a JSON body is held until it is whole
+        replay.last = self._codec.last
+        self._first = FirstStream(self._codec, replay, Gate(self._policy))
+        return self._first.feed
 
     def begin(self, resume: Resume, head: Head) -> Feed:
         """Begin to read a later attempt."""
-        self._earlier = self._segment, self._showing
+        client = self._client
+        self._earlier = client.joined
         self._resume = resume
         if resume.mode is Mode.NATIVE_CONTINUATION:  # not another answer, but more of this one
-            self._showing.joint.hop()
+            client.hop()
             self._token = self._segment.token
             self._segment.reopen()
             self._segment.unary = not head.streamed
-            self._read_on()
         else:
             if resume.mode is Mode.RECOVERY:
-                self._showing.leave()
+                client.leave()
             self._token = None
-            self._set_out(resume, unary=not head.streamed)
-        self._before = len(self.text)
-        return self._reading.feed if head.streamed else self._reading.collect
+            self._join(resume, unary=not head.streamed)
+        self._length_before = len(client.text)
+        self._attempt = self._new_reader()
+        return self._attempt.feed if head.streamed else self._attempt.collect
+
+    def _join(self, resume: Resume | None = None, *, unary: bool) -> None:
+        """Begin another answer of the provider's, where the caller's stands."""
+        self._segment = Segment(unary=unary)
+        self._client.join(self._segment, resume)
+        held = bool(self._client.joined.live_calls)
+        self._gate = Gate(self._policy, hold_calls=held, streamed=self._client.streamed)
+
+    def _new_reader(self) -> AttemptReader:
+        return AttemptReader(self._codec.reader(), self._segment, self._gate, self._client)
 
     def settle(self) -> None:
         """Settle what the turn is gone on from, before it is asked to: what stands at its end."""
-        if not self._showing.joint.waits:  # what a seam holds may still be shown, if nothing comes
-            self._showing.leave()
+        if not self._client.joined.splicer.waits:  # else it may still be shown, if nothing comes
+            self._client.leave()
 
     def revert(self) -> None:
         """Forget the attempt read last; the one before may still show what it holds."""
-        self._segment, self._showing = self._earlier
-        self._showing.joint.leave()
+        self._client.joined = self._earlier
+        self._segment = self._earlier.segment
+        self._client.forget_seam()
 
     # --- the end of an attempt ---------------------------------------------------------------
 
     def take(self) -> bytes:
         """Return bytes that became ready for the caller when an attempt ended."""
-        return self._sink.take()
+        return self._client.take()
 
     def glance(self, error: BaseException | None = None) -> AttemptResult | None:
         """Say how the caller's own attempt ended, if its labels alone tell."""
         if self._first is not None:
             return self._first.glance()
-        return self._form.quick_body(self._replay.raw) if error is None else None
+        return self._codec.quick_body(self._replay.raw) if error is None else None
 
     def end(self, error: BaseException | None = None) -> AttemptResult:
         """The attempt's bytes have ended: say how it stands."""
         if self._resume.mode is Mode.FIRST:
-            unread = self._end_first(error)
-            self._first = None
-            if unread is not None:
-                return unread
+            self._client = ClientStream(self._codec.writer(), streamed=self._streamed)
+            self._client.replay = self._replay
+            self._join(unary=not self._streamed)
+            self._attempt = self._new_reader()
+            first, self._first = self._first, None
+            if first is not None:
+                self._read_first(first, error)
+            elif error is not None:
+                return AttemptResult(stop=Stop.DROPPED, opened=False, error=error)
+            else:
+                try:
+                    self._read_body(self._replay.raw)
+                except ValueError:  # not JSON at all: nothing of ours
+                    return AttemptResult(stop=Stop.END, opened=False)
+        elif not self._segment.unary:
+            self._attempt.finish(ended=error is None)
         else:
-            self._end_later(error)
-        stop = self._ending
+            with suppress(ValueError):  # half a body: as good as dropped
+                self._read_body(self._attempt.buffer)
+        client, stop = self._client, self._ending
         # A first answer that is whole may still go out as it came, all of it.
         whole = self._resume.mode is Mode.FIRST and stop not in {Stop.LENGTH, Stop.DROPPED}
-        if (self._showing.again or self._sink.blocks) and not whole:
-            self._showing.flush_held()
+        if (client.joined.adds or client.blocks) and not whole:
+            client.flush_held()
         # The head of a recovery that broke off comes again, and that of one that pauses goes on:
         # half an anchor is no text.
-        if not (stop in {Stop.DROPPED, Stop.PAUSED} and self._showing.joint.waits):
-            self._showing.finish_text(ended=stop is Stop.END)
-            self._showing.joint.place_asides()
+        if not (stop in {Stop.DROPPED, Stop.PAUSED} and client.joined.splicer.waits):
+            client.finish_text(ended=stop is Stop.END)
+            client.place_asides()
             self._remember()
-        return self._standing(stop, error)
+        return self._result(stop, error)
 
-    def _standing(self, stop: Stop, error: BaseException | None) -> AttemptResult:
-        segment, text = self._segment, self.text
+    def _read_first(self, first: FirstStream, error: BaseException | None) -> None:
+        """Read the caller's own attempt in full, of which the provider's bytes have gone out."""
+        self._client.mute()
+        frames, sent = first.frames(), self._replay.sent
+        self._attempt.read_again(frames, sent, ended=error is None)
+        events = sum(not frame.empty for frame in frames if frame.end <= sent)
+        segment = self._segment
+        if not (events or segment.blocks or segment.reason):
+            self._client.message.clear()  # its opening broke off: a later one is the caller's
+        self._client.unmute({**segment.delta, "stop_reason": segment.reason}, events)
+
+    def _read_body(self, raw: bytes | bytearray) -> None:
+        self._attempt.see(self._codec.to_events(as_json(loads(raw))))
+
+    def _result(self, stop: Stop, error: BaseException | None) -> AttemptResult:
+        segment, client = self._segment, self._client
+        text, calls = client.text, segment.calls
         opened = segment.events > 0
         counted = segment.reason is not None and bool(segment.usage)
+        kinds = (block.kind for block in segment.blocks)
+        unknown = next((kind for kind in kinds if not self._codec.knows(kind)), None)
+        unseen = sum(len(b.text) for b in segment.blocks if b.kind == TEXT and not b.begun)
+        if error is None and segment.error is not None:
+            error = StreamError(word(segment.error.get("type")) or "error event")
         return AttemptResult(
             stop=stop,
             raw=segment.reason,
-            id=self._form.identity(segment.message),
-            text=bool(text.strip() or self._showing.held),
-            call=call_state(segment, stop),
-            shown=self._sink.streamed and bool(self._sink.blocks),
+            id=self._codec.identity(segment.message),
+            text=bool(text.strip() or client.held),
+            call=segment.call_state(ended=stop is Stop.END),
+            shown=client.streamed and bool(client.blocks),
             opened=opened,
             closed=segment.stopped,
             made_progress=self._made_progress(text),
-            stalled=self._showing.joint.stalled,
-            not_resumable=unknown_block(segment, self._form),
+            stalled=client.joined.splicer.stalled,
+            not_resumable=f"a block of unknown type {unknown!r}" if unknown else None,
             # What breaks off at once may ask with the same token again.
             token=self._hops or (stop is Stop.DROPPED and segment.token is not None),
-            length=len(text) + waiting(segment),
-            usage=self._form.read_usage(segment.usage),
-            unmetered_text=segment.said if opened and not counted else None,
-            error=error or stream_error(segment),
-            args_verified=not segment.calls
-            or segment.calls[-1].speaks
-            or segment.calls[-1].followed,
-            only_call=len(segment.calls) < 2,
+            length=len(text) + unseen,
+            usage=self._codec.read_usage(segment.usage),
+            unmetered_text=segment.generated if opened and not counted else None,
+            error=error,
+            args_verified=not calls or calls[-1].speaks or calls[-1].followed,
+            only_call=len(calls) < 2,
         )
 
     @property
     def _ending(self) -> Stop:
-        stop = self._form.stop_of(self._segment.reason, closed=self._segment.stopped)
+        stop = self._codec.stop_of(self._segment.reason, closed=self._segment.stopped)
         # In the caller's own attempt a pause is the caller's to see, and to go on from.
         return Stop.END if stop is Stop.PAUSED and self._resume.mode is Mode.FIRST else stop
-
-    def _end_first(self, error: BaseException | None) -> AttemptResult | None:
-        """Read the caller's own attempt; an ending is all there is to say of it."""
-        if self._first is None:
-            return self._end_body(error)
-        self._sink.muted = True
-        frames = self._first.frames()
-        self._reading.again(frames, self._replay.sent, ended=error is None)
-        shown = sum(not frame.empty for frame in frames if frame.end <= self._replay.sent)
-        delta: Json = {**self._segment.delta, "stop_reason": self._segment.reason}
-        if not (shown or self._segment.blocks or self._segment.reason):
-            self._sink.message.clear()  # its opening broke off: a later one is the caller's
-        self._sink.unmute(delta, shown)
-        return None
-
-    def _end_body(self, error: BaseException | None) -> AttemptResult | None:
-        if error is not None:
-            return AttemptResult(stop=Stop.DROPPED, opened=False, error=error)
-        try:
-            self._replay_body(self._replay.raw)
-        except ValueError:  # not JSON at all: nothing of ours
-            return AttemptResult(stop=Stop.END, opened=False)
-        return None
-
-    def _end_later(self, error: BaseException | None) -> None:
-        """Read of a later attempt what has not been read as it came."""
-        if not self._segment.unary:
-            self._reading.finish(ended=error is None)
-            return
-        with suppress(ValueError):  # half a body: as good as dropped
-            self._replay_body(self._reading.buffer)
-
-    def _replay_body(self, raw: bytes | bytearray) -> None:
-        for event in self._form.to_events(as_json(loads(raw))):
-            self._see([event])
-
-    def _see(self, events: Sequence[Json]) -> None:
-        self._reading.see(events)
-
-    def _remember(self) -> None:
-        self._usage = self._usage or dict(self._segment.usage)
-        delta = self._segment.delta
-        self._lasting |= {k: delta[k] for k in self._form.lasting if delta.get(k)}
-        content = [self._form.wire(block) for block in carried(self._segment, self._form)]
-        if self._resume.mode is Mode.RECOVERY and self._resume.prompt is not None:
-            self.pairs.append((content, self._resume.prompt))
-        elif self._resume.mode in {Mode.FIRST, Mode.REPLACE}:
-            self.pairs = [(content, None)]
-        else:
-            said = (block for block in self._sink.blocks if block.kind != TOOL_CALL)
-            self.pairs = [([self._form.wire(block) for block in said], None)]
 
     def _made_progress(self, text: str) -> bool:
         mode = self._resume.mode
         if mode in {Mode.FIRST, Mode.REPLACE}:
             return True
         hops = mode is Mode.NATIVE_CONTINUATION  # its end is the answer's, whatever it brought
-        behind = self._showing.joint.behind or self.half_call
+        behind = self._client.joined.splicer.behind or self.half_call
         caught_up = mode is Mode.APPEND_TAIL and not behind  # nothing was left
         if (hops or caught_up) and self._ending is Stop.END:
             return True
-        return len(text) > self._before or bool(self._segment.calls) or self._hops
+        return len(text) > self._length_before or bool(self._segment.calls) or self._hops
 
     @property
     def _hops(self) -> bool:
         """Whether the attempt ended with a token that it was not asked to go on by itself."""
         return self._segment.token not in {None, self._token}
 
-    # --- how it stands -----------------------------------------------------------------------
+    # --- what a later request replays ---------------------------------------------------------
+
+    def _remember(self) -> None:
+        """Keep what later requests, and the end of the turn, need of the attempt read last."""
+        self._usage = self._usage or dict(self._segment.usage)
+        delta = self._segment.delta
+        self._lasting |= {k: delta[k] for k in self._codec.lasting if delta.get(k)}
+        content = self._wired(self._carried)
+        if self._resume.mode is Mode.RECOVERY and self._resume.prompt is not None:
+            self.pairs.append((content, self._resume.prompt))
+        elif self._resume.mode in {Mode.FIRST, Mode.REPLACE}:
+            self.pairs = [(content, None)]
+        else:
+            blocks = [block for block in self._client.blocks if block.kind != TOOL_CALL]
+            self.pairs = [(self._wired(blocks), None)]
 
     @property
-    def text(self) -> str:
-        """All visible text of the turn that has passed the sink."""
-        return text_of(self._sink)
+    def _carried(self) -> list[Block]:
+        """The attempt's blocks that a later request may carry.
 
-    @property
-    def open_text(self) -> str:
-        """The visible text a recovery would go on from."""
-        tail = self._sink.tail
-        return tail + self._showing.unshown if tail else self._showing.held
+        Dropped: blank text, unsigned and trailing thinking, calls that have no result yet (no
+        provider takes them), and what the format cannot send back.
+        """
+        blocks = self._segment.blocks
+        kept = [b for b in blocks if b.kind != TOOL_CALL and b.fit]
+        kept = [block for block in kept if self._codec.carries(block, blocks)]
+        while kept and kept[-1].kind in THINKING:
+            kept.pop()
+        return kept
+
+    def _wired(self, blocks: Sequence[Block]) -> list[Json]:
+        return [self._codec.wire(block) for block in blocks]
 
     @property
     def content(self) -> list[Json]:
         """The turn's content so far, as one assistant message would carry it."""
-        blocks = self._sink.blocks or carried(self._segment, self._form)
-        return [self._form.wire(block) for block in blocks]
+        return self._wired(self._client.blocks or self._carried)
+
+    # --- how it stands -----------------------------------------------------------------------
+
+    @property
+    def text(self) -> str:
+        """All visible text that the caller has, or gets."""
+        return self._client.text
+
+    @property
+    def open_text(self) -> str:
+        """The visible text a recovery would go on from."""
+        return self._client.open_tail
 
     @property
     def stop(self) -> str | None:
@@ -278,9 +385,7 @@ class MessageBuilder:
     @property
     def half_call(self) -> bool:
         """Whether the caller has been shown, by policy, a call that is not whole."""
-        calls = [block for block in self._sink.blocks if block.kind == TOOL_CALL]
-        last = self._sink.open
-        return self._sink.streamed and (last in calls or any(call.broken for call in calls))
+        return self._client.half_call
 
     @property
     def cut_name(self) -> str:
@@ -292,15 +397,15 @@ class MessageBuilder:
         """Characters of the cut call's arguments that arrived."""
         return len(self._segment.calls[-1].arguments) if self._segment.calls else 0
 
-    def seams(self) -> list[tuple[int, Verdict]]:
-        """The seam of the last attempt, if it had one."""
-        verdict = self._showing.joint.verdict
-        return [(self._before, verdict)] if verdict is not None else []
-
     @property
     def token(self) -> str | None:
         """The continuation token of the attempt read last."""
         return self._segment.token
+
+    def seams(self) -> list[tuple[int, Verdict]]:
+        """The seam of the last attempt, if it had one."""
+        verdict = self._client.joined.splicer.verdict
+        return [(self._length_before, verdict)] if verdict is not None else []
 
     def lasting(self, key: str) -> object:
         """Return what the end of an attempt said that holds for the whole turn."""
@@ -309,7 +414,7 @@ class MessageBuilder:
     def parses(self) -> bool:
         """Whether the visible text is whole JSON."""
         try:
-            loads(self.text + self._showing.held)
+            loads(self.text + self._client.held)
         except ValueError:
             return False
         return True
@@ -318,10 +423,10 @@ class MessageBuilder:
 
     def fork(self) -> MessageBuilder:
         """Return an answer that begins anew after nothing was shown; this one stays as it is."""
-        other: MessageBuilder = type(self)(self._form, self._policy)
-        other._replay = self._replay
-        other._sink = self._sink.anew()
-        other._set_out(unary=False)
+        other: MessageBuilder = type(self)(self._codec, self._policy)
+        other._replay, other._streamed = self._replay, self._streamed
+        other._client = self._client.anew()
+        other._join(unary=False)
         other._usage = self._usage
         return other
 
@@ -330,23 +435,17 @@ class MessageBuilder:
 
         `whole`: the last attempt ended as it should.
         """
-        self._showing.finish_text(ended=self._ending is Stop.END)
-        show_rest(self._showing, self._sink, cut_call, ended=whole)
+        self._client.finish_text(ended=self._ending is Stop.END)
+        self._client.release(cut_call, ended=whole)
 
     def finish(self, stop: StopWord, usage: Usage) -> bytes:
         """End the turn: return what is left to be shown, and the terminal bytes."""
-        delta: Json = {**self._segment.delta, **self._lasting}
+        codec, delta = self._codec, {**self._segment.delta, **self._lasting}
         if stop is StopWord.ENDED:
-            calls = any(block.kind == TOOL_CALL for block in self._sink.blocks)
-            delta["stop_reason"] = self._form.called if calls else self._form.ended
+            delta["stop_reason"] = codec.called if self._client.calls else codec.ended
         elif stop is StopWord.TRUNCATED:
-            delta["stop_reason"] = self._form.truncated
+            delta["stop_reason"] = codec.truncated
         if delta.get("stop_reason") != self._segment.reason:
             delta.pop("stop_sequence", None)
         self._stop = as_text(delta.get("stop_reason")) or None
-        return self._sink.end(delta, self._form.write_usage(self._usage, usage))
-
-
-def _wait(chunk: bytes) -> bytes:
-    """Hold a JSON body until it is whole."""
-    return b""
+        return self._client.end(delta, codec.write_usage(self._usage, usage))

@@ -60,8 +60,8 @@ class GeminiMessageBuilder(MessageBuilder):
     def _begin_array(self, replay: ReplayBuffer) -> None:
         """What comes is no body to wait for: its elements flow like events."""
         self._gemini.array = True
-        self._open(streamed=True)
-        self._first = FirstArray(self._form, replay, Gate(self._policy))
+        self._streamed = True
+        self._first = FirstArray(self._codec, replay, Gate(self._policy))
 
     def begin(self, resume: Resume, head: Head) -> Feed:
         hops = resume.mode is Mode.NATIVE_CONTINUATION
@@ -77,12 +77,11 @@ class GeminiMessageBuilder(MessageBuilder):
             delta["beside"] = self._beside
         return super().finish(stop, usage)
 
-    def _replay_body(self, raw: bytes | bytearray) -> None:
-        chunks = as_list(loads(raw))
-        if not chunks:
-            super()._replay_body(raw)
-        for event in self._gemini.explode_array(chunks) if chunks else ():
-            self._see([event])
+    def _read_body(self, raw: bytes | bytearray) -> None:
+        if chunks := as_list(loads(raw)):
+            self._attempt.see(self._gemini.explode_array(chunks))
+        else:
+            super()._read_body(raw)
 
     def _remember(self) -> None:
         super()._remember()
@@ -91,7 +90,7 @@ class GeminiMessageBuilder(MessageBuilder):
             self._beside = items
             return
         before = [as_json(item.get("candidate")) for item in self._beside]
-        by = shift(self._own(), joined(map(part_of, self._sink.blocks)), before)
+        by = shift(self._own(), joined(map(part_of, self._client.blocks)), before)
         self._beside = self._beside + [
             {"candidate": moved(as_json(item.get("candidate")), by)} for item in items
         ]
