@@ -522,21 +522,22 @@ class ClientStream:
             return block if settled and not (splicer.waits or splicer.behind) else None
         return block if joined.source is block and joined.target is target else None
 
-    def more(self, block: Block, delta: Json) -> None:
-        """Show one more piece of the text that flows; the same as `show`, for the common case."""
+    def more(self, block: Block, delta: Json, text: str) -> bool:
+        """Show one more piece of the text that flows, as `show` would; whether it stalls."""
         block.deltas.append(delta)
         block.shown += 1
-        joined = self.joined
+        joined, passed = self.joined, text
         if joined.adds:
-            piece = as_text(delta["text"])
-            joined.fed += len(piece)
-            seam = joined.splicer.seam
-            passed = piece if seam is None else seam.feed(piece)
-            if not passed:
-                return
-            if passed != piece:
-                delta = {"type": "text_delta", "text": passed}
-        self.delta(delta)
+            joined.fed += len(text)
+            if (seam := joined.splicer.seam) is not None:
+                passed = seam.feed(text)
+                if passed != text:
+                    delta = {"type": "text_delta", "text": passed}
+                if seam.stalled:
+                    return True
+        if passed:
+            self.delta(delta)
+        return False
 
     # --- when it has ended -----------------------------------------------------------------------
 

@@ -62,17 +62,15 @@ class AttemptReader:
         self.buffer += chunk
         if not sse.may_end(self.buffer, 0, len(chunk)):
             return b""
-        read = 0
+        read, client, events = 0, self._client, self._reader.events
         for frame in sse.frames(self.buffer):
             read = frame.end
             if frame.empty:
-                self._client.comment()
-            else:
-                self.see(self._reader.events(frame))
-            if self._over:
-                raise Enough(self._client.take())
+                client.comment()
+            elif self.see(events(frame)):
+                raise Enough(client.take())
         del self.buffer[:read]
-        return self._client.take()
+        return client.take()
 
     def finish(self, *, ended: bool) -> None:
         """Read the last event of a stream; `ended`: its bytes ended where they should."""
@@ -95,18 +93,19 @@ class AttemptReader:
         if ended:
             self.see(self._reader.eof())
 
-    def see(self, events: Iterable[Json]) -> None:
-        """Take the next events; show what the gate lets pass.
+    def see(self, events: Iterable[Json]) -> bool:
+        """Take the next events; show what the gate lets pass. Return whether no more are of use.
 
         What is behind a text in its frame does not hold it up, for it is written anew.
         """
+        over = False
         for event in events:
-            flowing = self._flowing
-            if flowing is not None and event.get("index") == flowing[0]:
+            if (flowing := self._flowing) is not None and event.get("index") == flowing[0]:
                 delta = as_json(event.get("delta"))
-                if len(delta) == 2 and delta.get("type") == "text_delta":
+                text = delta.get("text")
+                if len(delta) == 2 and type(text) is str and delta.get("type") == "text_delta":
                     self._segment.events += 1
-                    self._client.more(flowing[1], delta)
+                    over = self._client.more(flowing[1], delta, text)
                     continue
             self._flowing = None
             if self._take(event):
@@ -114,6 +113,8 @@ class AttemptReader:
                 block = self._client.run
                 if block is not None and self._gate.flowing:
                     self._flowing = event.get("index"), block
+            over = self._over
+        return over
 
     def _take(self, event: Json) -> bool:
         """Take the next event; return whether all that came may be shown."""
