@@ -31,10 +31,15 @@ Feed = Callable[[bytes], bytes]
 
 
 class MessageBuilder(Protocol):
-    """One model turn as the caller gets it, built from one attempt after another."""
+    """One model turn as the caller gets it: attempts go in, one answer comes out.
+
+    `first`, `begin` and the feeds they return read; `glance` and `end` say what an attempt came to;
+    `settle`, `revert` and `fork` prepare for another one; `release` and `finish` end the turn. It
+    never asks the engine anything, and decides nothing.
+    """
 
     def first(self, head: Head, replay: ReplayBuffer) -> Feed:
-        """Begin to read the caller's own attempt; the shell appends its bytes to `replay`."""
+        """Return what reads the caller's own attempt; the shell appends its bytes to `replay`."""
         ...
 
     def glance(self, error: BaseException | None = None) -> AttemptResult | None:
@@ -45,15 +50,15 @@ class MessageBuilder(Protocol):
         ...
 
     def begin(self, resume: Resume, head: Head) -> Feed:
-        """Begin to read a later attempt."""
+        """Return what reads a later attempt; `resume` says how its answer joins the turn."""
         ...
 
     def end(self, error: BaseException | None = None) -> AttemptResult:
-        """The attempt's bytes have ended, or failed with `error`: say how it stands."""
+        """The attempt's bytes have ended, or failed with `error`: read what is left, say how."""
         ...
 
     def take(self) -> bytes:
-        """Return bytes that became ready for the caller when an attempt ended."""
+        """Return the bytes that the end of an attempt made ready for the caller, once."""
         ...
 
     def settle(self) -> None:
@@ -61,11 +66,14 @@ class MessageBuilder(Protocol):
         ...
 
     def revert(self) -> None:
-        """Forget the attempt read last; nothing of it is in the turn."""
+        """Forget the attempt read last; what the one before holds may still be shown."""
         ...
 
     def fork(self) -> MessageBuilder:
-        """Return an answer that begins anew; this one stays as it is. Nothing may be shown."""
+        """Return a builder whose answer begins anew; this one stays as it is.
+
+        Only while nothing was shown, and only one of the two may go on to show anything.
+        """
         ...
 
     def release(self, *, whole: bool, cut_call: str | None) -> None:
@@ -77,16 +85,16 @@ class MessageBuilder(Protocol):
         ...
 
     def finish(self, stop: StopWord, usage: Usage) -> bytes:
-        """End the turn: return the bytes not shown yet, with the stop reason and usage to tell."""
+        """End the turn, once: return the bytes not shown yet, with the terminal event."""
         ...
 
     def parses(self) -> bool:
-        """Whether structured output is whole."""
+        """Whether the visible text, what is held of it included, is whole JSON."""
         ...
 
     @property
     def open_text(self) -> str:
-        """The visible text a recovery would go on from."""
+        """The visible text that a recovery would go on from, what is held of it included."""
         ...
 
     @property
@@ -120,17 +128,17 @@ class MessageBuilder(Protocol):
 
     @property
     def half_call(self) -> bool:
-        """Whether a call went out as it came, by policy, and nothing made it whole."""
+        """Whether the caller's stream has a call, shown live by policy, that is not whole."""
         ...
 
     @property
     def cut_name(self) -> str:
-        """Name of the call that was cut (`""` when none was)."""
+        """Name of the last call of the attempt (`""`: it has none)."""
         ...
 
     @property
     def cut_length(self) -> int:
-        """Characters of the cut call's arguments that arrived."""
+        """Characters of that call's arguments that arrived."""
         ...
 
     def seams(self) -> list[tuple[int, Verdict]]:

@@ -223,16 +223,35 @@ class Segment:
     def add(self, event: Json) -> None:
         """Take in the next event. Unknown ones change nothing."""
         self.events += 1
-        handler = _ADD.get(as_text(event.get("type")))
-        if handler is not None:
-            handler(self, event)
+        kind = event.get("type")
+        if kind == "content_block_delta":
+            self._pass_token()
+            if block := self._index.get(event.get("index")):
+                block.deltas.append(as_json(event.get("delta")))
+        elif kind == "content_block_start":
+            self._pass_token()
+            self._begin(event)
+        elif kind == "content_block_stop":
+            if block := self._index.get(event.get("index")):
+                block.done = True
+        elif kind == "message_start":
+            self.message = as_json(event.get("message"))
+            self._count(self.message.get("usage"))
+        elif kind == "message_delta":
+            given = as_json(event.get("delta"))
+            self.delta.update({key: value for key, value in given.items() if value is not None})
+            self._count(event.get("usage"))
+        elif kind == "message_stop":
+            self.stopped = True
+        elif kind == "error":
+            self.error = as_json(event.get("error"))
 
-    def on_start(self, event: Json) -> None:
-        self.message = as_json(event.get("message"))
-        self._count(self.message.get("usage"))
+    def at(self, index: object) -> Block | None:
+        """Return the block that the events of an index belong to now."""
+        return self._index.get(index)
 
-    def on_block_start(self, event: Json) -> None:
-        self._pass_token()
+    def _begin(self, event: Json) -> None:
+        """Begin a block, or go on in the last one of an answer that was opened again."""
         half = self._half
         if half is not None and half.begins(as_json(event.get("content_block"))):
             self.blocks.remove(half)  # here it comes again
@@ -254,26 +273,6 @@ class Segment:
         )
         self.blocks.append(block)
         self._index[event.get("index")] = block
-
-    def on_block_delta(self, event: Json) -> None:
-        self._pass_token()
-        if block := self._index.get(event.get("index")):
-            block.deltas.append(as_json(event.get("delta")))
-
-    def on_block_stop(self, event: Json) -> None:
-        if block := self._index.get(event.get("index")):
-            block.done = True
-
-    def on_delta(self, event: Json) -> None:
-        given = as_json(event.get("delta"))
-        self.delta.update({key: value for key, value in given.items() if value is not None})
-        self._count(event.get("usage"))
-
-    def on_stop(self, event: Json) -> None:
-        self.stopped = True
-
-    def on_error(self, event: Json) -> None:
-        self.error = as_json(event.get("error"))
 
     def reopen(self) -> None:
         """The same answer goes on in another attempt: forget how it ended."""
@@ -343,14 +342,3 @@ class Segment:
 def _starts(whole: object, value: object) -> bool:
     texts = isinstance(whole, str) and isinstance(value, str)
     return str(whole).startswith(str(value)) if texts else whole == value
-
-
-_ADD = {
-    "message_start": Segment.on_start,
-    "content_block_start": Segment.on_block_start,
-    "content_block_delta": Segment.on_block_delta,
-    "content_block_stop": Segment.on_block_stop,
-    "message_delta": Segment.on_delta,
-    "message_stop": Segment.on_stop,
-    "error": Segment.on_error,
-}

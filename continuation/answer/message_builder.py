@@ -49,7 +49,7 @@ class AttemptReader:
         self._segment = segment
         self._gate = gate
         self._client = client
-        self._flowing: tuple[object, Block] | None = None
+        self.flowing: tuple[object, Block] | None = None
         """The index of the text that flows, and its block: more of it needs no look."""
 
     def collect(self, chunk: bytes) -> bytes:
@@ -98,21 +98,28 @@ class AttemptReader:
 
         What is behind a text in its frame does not hold it up, for it is written anew.
         """
-        over = False
+        over, gate = False, self._gate
         for event in events:
-            if (flowing := self._flowing) is not None and event.get("index") == flowing[0]:
+            kind = event.get("type")
+            if kind not in NATIVE:
+                self._take(event)
+                continue
+            if (flowing := self.flowing) is not None and event.get("index") == flowing[0]:
                 delta = as_json(event.get("delta"))
                 text = delta.get("text")
                 if len(delta) == 2 and type(text) is str and delta.get("type") == "text_delta":
                     self._segment.events += 1
                     over = self._client.more(flowing[1], delta, text)
                     continue
-            self._flowing = None
+            self.flowing = None
+            if kind == "content_block_delta" and gate.blind and not gate.flowing:
+                self._segment.add(event)  # it waits, whatever it is
+                continue
             if self._take(event):
                 self._client.show()
-                block = self._client.run
-                if block is not None and self._gate.flowing:
-                    self._flowing = event.get("index"), block
+                block, index = self._client.run, event.get("index")
+                if block is not None and gate.flowing and self._segment.at(index) is block:
+                    self.flowing = index, block
             over = self._over
         return over
 
@@ -122,11 +129,11 @@ class AttemptReader:
         kind = event.get("type")
         if kind not in NATIVE:
             self._client.pass_on(event)
-            return False
-        if kind == "message_start":
+        elif kind == "message_start":
             self._client.begin(as_json(event.get("message")))
-            return False
-        return self._gate.step(event)
+        else:
+            return self._gate.step(event)
+        return False
 
     @property
     def _over(self) -> bool:
