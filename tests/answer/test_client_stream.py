@@ -102,7 +102,7 @@ CUT_CALLS = st.sampled_from([None, "keep", "drop", "explain"])
 
 def read(
     client: ClientStream, events: list[Json], resume: Resume | None, policy: Policy
-) -> Segment:
+) -> None:
     """Read an attempt to its end, as the builder does."""
     segment = Segment()
     client.join(segment, resume)
