@@ -100,9 +100,7 @@ POLICIES = st.sampled_from([Policy(), Policy(stream_tool_calls="live", stream_th
 CUT_CALLS = st.sampled_from([None, "keep", "drop", "explain"])
 
 
-def read(
-    client: ClientStream, events: list[Json], resume: Resume | None, policy: Policy
-) -> None:
+def read(client: ClientStream, events: list[Json], resume: Resume | None, policy: Policy) -> None:
     """Read an attempt to its end, as the builder does."""
     segment = Segment()
     client.join(segment, resume)
