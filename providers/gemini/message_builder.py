@@ -36,9 +36,9 @@ from continuation.wire.sse import Frame
 class GeminiMessageBuilder(MessageBuilder):
     """One turn of generateContent."""
 
-    def __init__(self, form: GeminiCodec, policy: Policy) -> None:
-        super().__init__(form, policy)
-        self._gemini = form
+    def __init__(self, codec: GeminiCodec, policy: Policy) -> None:
+        super().__init__(codec, policy)
+        self._gemini = codec
         self._mixed = False
         """Text of a recovery is in the turn: no token stands for all of it."""
         self._hopped = 0
@@ -159,8 +159,8 @@ class Elements:
 class FirstArray(FirstStream):
     """The caller's own attempt as an array."""
 
-    def __init__(self, form: WireCodec, replay: ReplayBuffer, gate: Gate) -> None:
-        super().__init__(form, replay, gate)
+    def __init__(self, codec: WireCodec, replay: ReplayBuffer, gate: Gate) -> None:
+        super().__init__(codec, replay, gate)
         self._elements = Elements(replay.raw)
 
     def _feed(self, chunk: bytes) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 from support import made_up
-from support.canned import Answer, Asked, Canned
+from support.servers import Answer, Asked, Canned
 
 import continuation
 from continuation import registry
