@@ -327,7 +327,7 @@ class _Replay:
         self._source = source
         self._opening = head[:start]
         self._place = place
-        self._reached = place + len(head) - start
+        self._reached: int = place + len(head) - start
         self.kind = kind
         self.diverged = False
 

@@ -1,0 +1,34 @@
+"""What the documents name is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [
+    *ROOT.glob("*.md"),
+    *ROOT.glob("design/**/*.md"),
+    *ROOT.glob("tests/**/*.md"),
+]
+FILES = {
+    path.relative_to(ROOT).as_posix()
+    for top in ("continuation", "providers", "tests", "scripts")
+    for path in (ROOT / top).rglob("*.py")
+}
+OTHERS = {"some_long_file.py", "_pydecimal.py", "NAME.py"}
+"""Python files in examples, and of the standard library."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_names_files_that_exist(page: Path) -> None:
+    named = set(re.findall(r"[\w/.-]*\w\.py\b", page.read_text(encoding="utf-8")))
+    gone = {
+        name
+        for name in named
+        if name.rsplit("/", 1)[-1] not in OTHERS
+        and not any(f"/{file}".endswith(f"/{name.lstrip('./')}") for file in FILES)
+    }
+    assert gone == set()
