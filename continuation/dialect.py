@@ -33,16 +33,16 @@ Feed = Callable[[bytes], bytes]
 class MessageBuilder(Protocol):
     """One model turn as the caller gets it: attempts go in, one answer comes out.
 
-    `first`, `begin` and the feeds they return read; `glance` and `end` say what an attempt came to;
-    `settle`, `revert` and `fork` prepare for another one; `release` and `finish` end the turn. It
-    never asks the engine anything, and decides nothing.
+    `first`, `begin` and the feeds they return read; `result_by_labels` and `end` say what an
+    attempt came to; `prepare_recovery`, `revert` and `fork` prepare for another one; `release` and
+    `finish` end the turn. It never asks the engine anything, and decides nothing.
     """
 
     def first(self, head: Head, replay: ReplayBuffer) -> Feed:
         """Return what reads the caller's own attempt; the shell appends its bytes to `replay`."""
         ...
 
-    def glance(self, error: BaseException | None = None) -> AttemptResult | None:
+    def result_by_labels(self, error: BaseException | None = None) -> AttemptResult | None:
         """The bytes of the caller's own attempt have ended, or failed with `error`.
 
         Say how it ended, if its labels alone tell; `None`: it has to be read, which `end` does.
@@ -61,7 +61,7 @@ class MessageBuilder(Protocol):
         """Return the bytes that the end of an attempt made ready for the caller, once."""
         ...
 
-    def settle(self) -> None:
+    def prepare_recovery(self) -> None:
         """The turn will be gone on from here: after this, `open_text` is what a recovery joins."""
         ...
 
@@ -191,7 +191,7 @@ class ProviderRequest(Protocol):
         """The request's body, decoded."""
         ...
 
-    def mended(self, body: Mapping[str, object], more: str | None) -> ProviderRequest:
+    def repaired(self, body: Mapping[str, object], more: str | None) -> ProviderRequest:
         """Return the same request with another body; `more` is said for the user at its end."""
         ...
 
@@ -245,7 +245,7 @@ class ProviderRequest(Protocol):
         """Read the ceiling in the models endpoint's answer."""
         ...
 
-    def amended(
+    def rewritten(
         self, policy: Policy, head: Head | None = None, body: bytes = b""
     ) -> ProviderRequest | None:
         """Return the call as its server must be asked, where that differs from what it holds.

@@ -90,7 +90,7 @@ class FirstStream:
         self._sketch = Segment()
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return what of the tape may be shown now; `chunk` is already on it."""
+        """Return what of the replay buffer may be shown now; `chunk` is already on it."""
         # The common case, events of flowing text, costs these looks and nothing else; a shell that
         # is in haste takes them itself.
         replay = self._replay
@@ -163,7 +163,7 @@ class FirstStream:
                 raise Enough(shown)
         return shown
 
-    def glance(self) -> AttemptResult | None:
+    def result_by_labels(self) -> AttemptResult | None:
         """The bytes have ended: say how an answer ended that gave a reason, and now is known to."""
         sketch = self._sketch
         if sketch.error or sketch.reason is None:

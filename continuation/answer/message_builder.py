@@ -209,7 +209,7 @@ class MessageBuilder:
     def _new_reader(self) -> AttemptReader:
         return AttemptReader(self._codec.reader(), self._segment, self._gate, self._client)
 
-    def settle(self) -> None:
+    def prepare_recovery(self) -> None:
         """Settle what the turn is gone on from, before it is asked to: what stands at its end."""
         if not self._client.joined.splicer.waits:  # else it may still be shown, if nothing comes
             self._client.leave()
@@ -226,10 +226,10 @@ class MessageBuilder:
         """Return bytes that became ready for the caller when an attempt ended."""
         return self._client.take()
 
-    def glance(self, error: BaseException | None = None) -> AttemptResult | None:
+    def result_by_labels(self, error: BaseException | None = None) -> AttemptResult | None:
         """Say how the caller's own attempt ended, if its labels alone tell."""
         if self._first is not None:
-            return self._first.glance()
+            return self._first.result_by_labels()
         return self._codec.quick_body(self._replay.raw) if error is None else None
 
     def end(self, error: BaseException | None = None) -> AttemptResult:

@@ -45,7 +45,7 @@ def standing_for(client: HttpT | None, kind: type[HttpT], healing: Healing) -> H
             "for the client of an SDK there is continuation.wrap"
         )
         raise TypeError(message)
-    return client if healing.settled(client) else cast("HttpT", healing.client(client))
+    return client if healing.is_healing(client) else cast("HttpT", healing.client(client))
 
 
 def _described(client: object) -> str:

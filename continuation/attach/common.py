@@ -47,7 +47,7 @@ class Healing:
             config = config.but("the keywords given in the program", **self._keys)
         return Engine(dialects(), config, self._on_event, monotonic, time)
 
-    def settled(self, client: object) -> bool:
+    def is_healing(self, client: object) -> bool:
         """Whether a client is one of ours already and nothing new is asked of it."""
         nothing_new = self._config is None and self._on_event is None and not self._keys
         return nothing_new and isinstance(client, (HealingClient, AsyncHealingClient))
@@ -72,7 +72,7 @@ class Healing:
         Raises `Unsupported` when that cannot be done.
         """
         inner = getattr(client, "_client", None)
-        if self.settled(inner):
+        if self.is_healing(inner):
             return client
         ours = self.client(inner)
         options: dict[str, Any] = {}

@@ -101,9 +101,9 @@ def _reason_in_aiohttp(options: Any) -> str | None:
 def _ours(api: Any, healing: Healing, *, aiohttp: bool) -> tuple[Any, Any]:
     """Return what the two HTTP clients become. The SDK closes those that it made, so ours do."""
     sync, other, options = api._httpx_client, api._async_httpx_client, api._http_options
-    if not healing.settled(sync):
+    if not healing.is_healing(sync):
         sync = healing.client(sync, owned=options.httpx_client is None)
-    if not healing.settled(other):
+    if not healing.is_healing(other):
         if aiohttp:
             # As many connections as the SDK allows aiohttp: no limit, unless one is given. These
             # settings are what each event loop's own client is made of.

@@ -123,7 +123,7 @@ class Attempts:
 
     def _repaired_before(self) -> RepairedRequest | None:
         """Repair the request before it is sent, where its server or the policy wants that."""
-        rewritten = self.request.amended(self._policy)
+        rewritten = self.request.rewritten(self._policy)
         if rewritten is None and self._policy.repair != "before_send":
             return None
         from continuation.engine import history_repair  # not needed until something is broken

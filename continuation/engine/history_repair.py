@@ -36,7 +36,7 @@ class RepairedRequest:
 
 def rewritten(request: ProviderRequest) -> RepairedRequest:
     """Return a request that its format has rewritten for the server; no message has changed."""
-    return RepairedRequest(request, request.outgoing({}), (), "amended")
+    return RepairedRequest(request, request.outgoing({}), (), "rewritten")
 
 
 def after_refusal(
@@ -46,8 +46,8 @@ def after_refusal(
 
     Never for a request that was valid: what is changed is what the error speaks of.
     """
-    if (amended := request.amended(policy, head, answer)) is not None:
-        return rewritten(amended)
+    if (changed := request.rewritten(policy, head, answer)) is not None:
+        return rewritten(changed)
     if dialect.history is None or policy.repair == "off":
         return None
     from continuation import history  # not needed until a history is broken
@@ -100,7 +100,7 @@ def _repaired(
     code = code or changes[0].why
     closed = repaired.origins is not None and repaired.origins[-1:] == (-1,)
     body: Mapping[str, Any] = repaired.body
-    fixed = request.mended(body, policy.resume_text if policy.auto_resume and closed else None)
+    fixed = request.repaired(body, policy.resume_text if policy.auto_resume and closed else None)
     if policy.log_repairs:
         logger.warning("the history was repaired (%s): %d changes", code, len(changes))
     for change in changes:

@@ -143,7 +143,7 @@ class Turn:
         self._answer = self._attempts.request.answer(self.policy)
         reply = yield StreamBody(self._answer.first(head, self.replay), self.replay)
         error = reply if isinstance(reply, BaseException) else None
-        labels = reply if isinstance(reply, AttemptResult) else self._answer.glance(error)
+        labels = reply if isinstance(reply, AttemptResult) else self._answer.result_by_labels(error)
         if labels is not None and self._settled_by(labels):
             if reply is labels:
                 reply = yield PassRest()
@@ -313,7 +313,7 @@ class Turn:
     ) -> Generator[Command, Reply, AttemptResult]:
         """Ask the model to go on from what we have."""
         answer, request, budget = self._answer, self._attempts.request, self._attempts.budget
-        answer.settle()
+        answer.prepare_recovery()
         before = answer.open_text
         anchor = choose_anchor(before)
         if action is Action.RETRY_SMALLER:

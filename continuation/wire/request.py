@@ -126,7 +126,7 @@ class BaseRequest(ABC):
         """Return the text that `resume` by prefill ends with."""
         return answer.open_text
 
-    def mended(self, body: Mapping[str, object], more: str | None) -> BaseRequest:
+    def repaired(self, body: Mapping[str, object], more: str | None) -> BaseRequest:
         """Return the same request with another body; `more` is said for the user at its end."""
         changed = dict(body)
         if more is not None:
@@ -181,7 +181,7 @@ class BaseRequest(ABC):
             return None
         return ceiling if ceiling is not None and ceiling > 0 else None
 
-    def amended(
+    def rewritten(
         self, policy: Policy, head: Head | None = None, body: bytes = b""
     ) -> BaseRequest | None:
         """Return `None`: most formats keep nothing at the server."""

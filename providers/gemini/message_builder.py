@@ -172,9 +172,9 @@ class FirstArray(FirstStream):
             self._seen = len(self._replay.raw)
         return shown
 
-    def glance(self) -> AttemptResult | None:
+    def result_by_labels(self) -> AttemptResult | None:
         """Without its last bracket the array is no JSON: such an end has to be written."""
-        return super().glance() if self._elements.closed else None
+        return super().result_by_labels() if self._elements.closed else None
 
     def frames(self) -> list[Frame]:
         """Return all elements that have come."""

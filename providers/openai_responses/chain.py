@@ -63,7 +63,7 @@ class Chain:
     def _tenant(self) -> Tenant:
         return registry(self._where).of(self._upstream, self._credential)
 
-    def settle(self, where: str) -> None:
+    def keep_in(self, where: str) -> None:
         """Take the policy that says where turns are kept."""
         self._where = where
 

@@ -62,16 +62,16 @@ class ResponsesRequest(OpenAIRequest):
         foreign = next((key for key in _FOREIGN if self._body.get(key)), None)
         return f"the request uses {foreign!r}" if foreign else None
 
-    def amended(
+    def rewritten(
         self, policy: Policy, head: Head | None = None, body: bytes = b""
     ) -> BaseRequest | None:
         """Return the request as its chain must be asked for, if the caller's id means another."""
         chain = self._chain
-        chain.settle(policy.chain_store)
+        chain.keep_in(policy.chain_store)
         made = chain.rewritten() if head is None else chain.recovered(body)
         if made is None:
             return None
-        return _Lost(self, made) if isinstance(made, bytes) else self.mended(made, None)
+        return _Lost(self, made) if isinstance(made, bytes) else self.repaired(made, None)
 
     def with_less_thinking(self) -> ResponsesRequest | None:
         """Lower the effort of reasoning; a model that does not reason refuses that."""
@@ -81,7 +81,7 @@ class ResponsesRequest(OpenAIRequest):
         return self._like({**self._body, "reasoning": {**reasoning, "effort": "low"}})
 
     def answer(self, policy: Policy) -> MessageBuilder:
-        self._chain.settle(policy.chain_store)
+        self._chain.keep_in(policy.chain_store)
         return MessageBuilder(ResponsesCodec(self._chain.finished, needy(self._body)), policy)
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
@@ -145,10 +145,10 @@ class _Lost(ResponsesRequest):
         super().__init__(lost._request, lost._body, lost._chain)  # noqa: SLF001
         self._error = error
 
-    def mended(self, body: Mapping[str, object], more: str | None) -> BaseRequest:
+    def repaired(self, body: Mapping[str, object], more: str | None) -> BaseRequest:
         return self
 
-    def amended(
+    def rewritten(
         self, policy: Policy, head: Head | None = None, body: bytes = b""
     ) -> BaseRequest | None:
         return None

@@ -65,7 +65,7 @@ class ResponsesWriter:
         self._response = as_json(message.get("response"))
         self._number = (as_int(message.get("number")) or 0) + shown
         for block in blocks:
-            self._ids.settle(block)
+            self._ids.final_item(block)
             self._stand_in(block)
             place = as_int(block.start.get("output_index"))
             self._place = self._place if place is None else place
@@ -73,7 +73,7 @@ class ResponsesWriter:
     # --- items and their parts -----------------------------------------------------------------
 
     def start(self, index: int, block: Block) -> bytes:
-        begun, item = b"", self._ids.settle(block)
+        begun, item = b"", self._ids.final_item(block)
         if not self._is_next_part(block):
             ended = self._end_message(cut=False)
             self._place += 1
@@ -193,7 +193,7 @@ class ResponsesWriter:
     def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
         self._response = as_json(message.get("response"))
         for block in blocks:
-            self._ids.settle(block)
+            self._ids.final_item(block)
         response = self._whole(blocks, delta, usage)
         self._finished(response, as_json(delta.get("response")))
         return dumps(response)
@@ -226,22 +226,22 @@ class _Ids:
     def __init__(self) -> None:
         self._used: set[str] = set()
         self._before = ""
-        self._settled: list[tuple[Json, Json]] = []
+        self._final: list[tuple[Json, Json]] = []
         """Items as their attempts told them, and as they are in the answer."""
 
-    def settle(self, block: Block) -> Json:
+    def final_item(self, block: Block) -> Json:
         """Return the item of a block as it is in the answer, once and for all."""
         told = as_json(block.start.get("item"))
-        known = next((ours for own, ours in self._settled if told is own or told is ours), None)
+        known = next((ours for own, ours in self._final if told is own or told is ours), None)
         if known is None:
-            known = self._settled_now(told, as_text(block.start.get("after")))
-            self._settled.append((told, known))
+            known = self._made_final(told, as_text(block.start.get("after")))
+            self._final.append((told, known))
             self._before = as_text(known.get("id"))
             self._used.add(self._before)
         block.start["item"] = known
         return known
 
-    def _settled_now(self, told: Json, after: str) -> Json:
+    def _made_final(self, told: Json, after: str) -> Json:
         if not told:
             return blank_message()
         name = as_text(told.get("id"))
