@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 from continuation.engine import attempts as retry
 from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall, tokens
 from continuation.simulator.model import PREFACE, Ask
-from continuation.simulator.server import Attempts
+from continuation.simulator.server import AttemptCounter
 
 if TYPE_CHECKING:
     import pytest
@@ -95,7 +95,7 @@ class Rehearsal(Simulator):
         self.answer = answer if isinstance(answer, str) else answer.read_text(encoding="utf-8")
         self._tool = tool
         self._arguments = json.dumps(arguments or {"path": "a.txt", "content": self.answer})
-        self._played = Attempts()
+        self._played = AttemptCounter()
         self._play = _named(scenario)
         super().__init__(self.answer, _scenario(self._play))
 

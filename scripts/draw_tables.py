@@ -90,7 +90,7 @@ def drawings() -> dict[str, str]:
         "rows": decisions(ROWS),
         "endings": endings(),
         "actions": words(table.Action),
-        "facts": words(table.Opening, AttemptResult, table.Situation, table.Closing),
+        "facts": words(table.OpeningFacts, AttemptResult, table.Situation, table.Closing),
         "ends": words(StopWord, table.Held),
     }
     return {name: "\n".join(lines) for name, lines in drawn.items()}

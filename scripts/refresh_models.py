@@ -28,7 +28,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from continuation.limits import Row, parse, pick, spellings
+from continuation.limits import ModelRow, parse, pick, spellings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -121,7 +121,7 @@ def refresh(text: str, offered: Iterable[Offer], date: str) -> tuple[str, list[s
 
 
 def _sorted_in(
-    rows: Sequence[Row], offered: Iterable[Offer]
+    rows: Sequence[ModelRow], offered: Iterable[Offer]
 ) -> tuple[dict[str, list[Offer]], dict[str, list[Offer]]]:
     """Group the offers by the row that covers them, and the others by their shortest spelling."""
     known: dict[str, list[Offer]] = {}

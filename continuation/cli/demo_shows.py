@@ -11,7 +11,7 @@ import jiter
 
 import continuation
 from continuation.cli.exits import CommandError, Exit, reason
-from continuation.cli.formats import Ask, Call, Ear, End, Format
+from continuation.cli.formats import Call, Ear, End, FormatDriver, Prompt
 from continuation.cli.words import (
     ATTEMPT_HEAD,
     SEAM_HEAD,
@@ -65,7 +65,13 @@ class Show:
     scenario: Scenario
 
     def __init__(
-        self, path: Path, content: bytes, speaks: Format, model: str, limit: int | None, manner: str
+        self,
+        path: Path,
+        content: bytes,
+        speaks: FormatDriver,
+        model: str,
+        limit: int | None,
+        manner: str,
     ) -> None:
         self.path = path
         self.content = content
@@ -98,7 +104,7 @@ class Show:
         raise NotImplementedError
 
     def _ask(self, client: Any, ear: Ear) -> End:
-        asked = Ask(self.model, "Write the file.", self.limit, tool=self.tool)
+        asked = Prompt(self.model, "Write the file.", self.limit, tool=self.tool)
         return self.format.stream(client, asked, ear)
 
     def _stopped(self, end: End) -> str:

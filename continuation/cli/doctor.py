@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import continuation
 from continuation.cli.config import place, unreadable
 from continuation.cli.exits import Exit
-from continuation.cli.formats import Ask, Ear, End, Format, offered
+from continuation.cli.formats import Ear, End, FormatDriver, Prompt, offered
 from continuation.cli.screen import screen
 from continuation.cli.words import plural
 from continuation.config import Config, examine
@@ -42,7 +42,7 @@ _CLIENTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     """One thing that was looked at."""
 
     mark: Mark
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     return Exit.NOT_WHOLE if failed else Exit.WHOLE
 
 
-def examination(named: str | None) -> Iterator[Finding]:
+def examination(named: str | None) -> Iterator[CheckResult]:
     """Look at one thing after the other. `named`: a configuration file, if one was named."""
     yield from _versions()
     yield from _clients()
@@ -81,14 +81,14 @@ def examination(named: str | None) -> Iterator[Finding]:
     yield from _self_tests(config)
 
 
-def _versions() -> Iterator[Finding]:
-    yield Finding("ok", "python", f"{platform.python_version()} ({sys.platform})")
-    yield Finding("ok", "continuation", continuation.__version__)
+def _versions() -> Iterator[CheckResult]:
+    yield CheckResult("ok", "python", f"{platform.python_version()} ({sys.platform})")
+    yield CheckResult("ok", "continuation", continuation.__version__)
     for name in _NEEDED:
         found = _version(name)
-        yield Finding("ok" if found else "FAIL", name, found or "missing: install it again")
+        yield CheckResult("ok" if found else "FAIL", name, found or "missing: install it again")
     for name in _OPTIONAL:
-        yield Finding("ok", name, _version(name) or "not installed")
+        yield CheckResult("ok", name, _version(name) or "not installed")
 
 
 def _version(name: str) -> str | None:
@@ -98,7 +98,7 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _clients() -> Iterator[Finding]:
+def _clients() -> Iterator[CheckResult]:
     for module, name, options in _CLIENTS:
         try:
             sdk = importlib.import_module(module)
@@ -107,10 +107,12 @@ def _clients() -> Iterator[Finding]:
         try:
             continuation.wrap(getattr(sdk, name)(**options), config=Config())
         except Exception as error:
-            yield Finding("note", "wrap", f"{module}.{name}: {_short(error)}")
+            yield CheckResult("note", "wrap", f"{module}.{name}: {_short(error)}")
         else:
-            yield Finding("ok", "wrap", f"{module}.{name} can be wrapped")
-    yield Finding("ok", "wrap", "frameworks: continuation.http_client() and async_http_client()")
+            yield CheckResult("ok", "wrap", f"{module}.{name} can be wrapped")
+    yield CheckResult(
+        "ok", "wrap", "frameworks: continuation.http_client() and async_http_client()"
+    )
 
 
 def _short(error: Exception) -> str:
@@ -118,34 +120,34 @@ def _short(error: Exception) -> str:
     return f"{type(error).__name__}: {first.partition('; supported')[0]}"
 
 
-def _configuration(named: str | None) -> tuple[Config, list[Finding]]:
+def _configuration(named: str | None) -> tuple[Config, list[CheckResult]]:
     path, who = place(named)
     if path is None:
-        return Config(), [Finding("ok", "configuration", "no file; the built-in defaults hold")]
+        return Config(), [CheckResult("ok", "configuration", "no file; the built-in defaults hold")]
     try:
         config, mistakes = examine(path)
     except OSError as error:
-        return Config(), [Finding("FAIL", "configuration", unreadable(error, who))]
+        return Config(), [CheckResult("FAIL", "configuration", unreadable(error, who))]
     keys = sum(len(layer.values) for layer in config.layers)
     told = f"{path} ({who}): {plural(keys, 'key')}, {plural(len(config.vendors), 'vendor')}"
-    findings = [Finding("FAIL", "configuration", str(mistake)) for mistake in mistakes]
-    return config, findings or [Finding("ok", "configuration", told)]
+    findings = [CheckResult("FAIL", "configuration", str(mistake)) for mistake in mistakes]
+    return config, findings or [CheckResult("ok", "configuration", told)]
 
 
-def _vocabulary() -> Finding:
+def _vocabulary() -> CheckResult:
     from continuation.limits.tokens import vocabulary
 
     if name := vocabulary():
-        return Finding("ok", "vocabulary", f"{name} is on disk: tokens are counted")
-    return Finding("note", "vocabulary", "tiktoken has none on disk: tokens are estimated")
+        return CheckResult("ok", "vocabulary", f"{name} is on disk: tokens are counted")
+    return CheckResult("note", "vocabulary", "tiktoken has none on disk: tokens are estimated")
 
 
-def _tracing() -> Finding:
+def _tracing() -> CheckResult:
     named = os.environ.get("OTEL_PYTHON_TRACER_PROVIDER")
     if _version("opentelemetry-api") is None:
-        return Finding("ok", "tracing", "no OpenTelemetry: no spans")
+        return CheckResult("ok", "tracing", "no OpenTelemetry: no spans")
     what = f"tracer provider {named!r}" if named else "on as soon as a tracer provider is set"
-    return Finding("ok", "tracing", what)
+    return CheckResult("ok", "tracing", what)
 
 
 # --- the self-test ------------------------------------------------------------------------------
@@ -153,17 +155,17 @@ def _tracing() -> Finding:
 _TESTS = ("cut-text", "cut-call", "thinking-eats-all", "drop", "mislabelled")
 
 
-def _self_tests(config: Config) -> Iterator[Finding]:
+def _self_tests(config: Config) -> Iterator[CheckResult]:
     """Test each format whose SDK is installed; without any SDK there is nothing to test with."""
     spoken = [one for one in offered() if one.sdk.installed]
     if not spoken:
         names = ", ".join(dict.fromkeys(one.sdk.name for one in offered()))
-        yield Finding("note", "self-test", f"none: there is no SDK ({names}) to test with")
+        yield CheckResult("note", "self-test", f"none: there is no SDK ({names}) to test with")
     for one in spoken:
         yield from _self_test(one, config)
 
 
-def _self_test(one: Format, config: Config) -> Iterator[Finding]:
+def _self_test(one: FormatDriver, config: Config) -> Iterator[CheckResult]:
     """Heal one cut answer after the other; one line for what was healed, one for each failure."""
     from continuation.testing import simulate
 
@@ -175,18 +177,18 @@ def _self_test(one: Format, config: Config) -> Iterator[Finding]:
         except Exception as error:  # whatever it is: the user is to see it, and the other tests
             told[name] = _short(error)
     if healed := [name for name, wrong in told.items() if wrong is None]:
-        yield Finding("ok", "self-test", f"{one.name}: {', '.join(healed)}: healed")
+        yield CheckResult("ok", "self-test", f"{one.name}: {', '.join(healed)}: healed")
     for name, wrong in told.items():
         if wrong is not None:
-            yield Finding("FAIL", "self-test", f"{one.name}: {name}: {wrong}")
+            yield CheckResult("FAIL", "self-test", f"{one.name}: {name}: {wrong}")
 
 
-def _heal(one: Format, rehearsal: Rehearsal, config: Config) -> str | None:
+def _heal(one: FormatDriver, rehearsal: Rehearsal, config: Config) -> str | None:
     """Ask for an answer that is going to be cut; say what is wrong with what came, if anything."""
     text: list[str] = []
     with one.sdk.simulated(rehearsal.url) as bare, continuation.watch() as turns:
         client = continuation.wrap(bare, config=config.but("the self-test", **_PLAIN))
-        end = one.stream(client, Ask(one.model, "Go on.", 4096, tool=True), Ear(text.append))
+        end = one.stream(client, Prompt(one.model, "Go on.", 4096, tool=True), Ear(text.append))
     if [turn.outcome for turn in turns] != ["healed"]:
         return ", ".join(f"{turn.outcome} ({turn.reason})" for turn in turns) or "no turn was seen"
     if _said("".join(text), end) != rehearsal.answer:

@@ -23,7 +23,7 @@ _SCHEMA = {
 
 
 @dataclass(frozen=True)
-class Ask:
+class Prompt:
     """What a model is asked, in the words of no format."""
 
     model: str
@@ -63,7 +63,7 @@ class AnswerFailedError(Exception):
 
 
 @dataclass(frozen=True)
-class Format:
+class FormatDriver:
     """One wire format as its SDK speaks it."""
 
     name: str
@@ -80,7 +80,7 @@ class Format:
     """The words for the end of a whole answer."""
     called: str
     """The word for the end of an answer that calls a tool."""
-    stream: Callable[[Any, Ask, Ear], End]
+    stream: Callable[[Any, Prompt, Ear], End]
     """Ask with a client of the SDK, let the answer be heard, and say how it ended."""
     method: str = ""
     """What of the client speaks it, for the user."""
@@ -94,7 +94,7 @@ class Format:
         return any(name.startswith(self.prefixes) for name in spellings(model))
 
 
-def offered() -> tuple[Format, ...]:
+def offered() -> tuple[FormatDriver, ...]:
     """Return the formats there is a dialect for."""
     return tuple(one for one in FORMATS if one.name in BUILT_IN)
 
@@ -104,7 +104,7 @@ def names() -> list[str]:
     return [one.name for one in offered()]
 
 
-def choose(name: str | None, model: str) -> Format | None:
+def choose(name: str | None, model: str) -> FormatDriver | None:
     """Return the format that is named, or else the first that a model is called in, if any."""
     fits = (one for one in offered() if (one.name == name if name else one.covers(model)))
     return next(fits, None)
@@ -113,7 +113,7 @@ def choose(name: str | None, model: str) -> Format | None:
 # -- Anthropic -----------------------------------------------------------------------------------
 
 
-def _messages(client: Any, ask: Ask, ear: Ear) -> End:
+def _messages(client: Any, ask: Prompt, ear: Ear) -> End:
     body: dict[str, Any] = {
         "model": ask.model,
         "max_tokens": ask.limit,
@@ -140,7 +140,7 @@ _FUNCTION = {"name": TOOL, "description": _ABOUT, "parameters": _SCHEMA}
 _OPENAI_MODELS = ("gpt-", "chatgpt-", "o1", "o3", "o4", "codex-")
 
 
-def _chat(client: Any, ask: Ask, ear: Ear) -> End:
+def _chat(client: Any, ask: Prompt, ear: Ear) -> End:
     system = [] if ask.system is None else [{"role": "system", "content": ask.system}]
     # The older name is the only one that other servers know, and the one that OpenAI refuses.
     newer = any(name.startswith(_OPENAI_MODELS) for name in spellings(ask.model))
@@ -166,7 +166,7 @@ def _chat(client: Any, ask: Ask, ear: Ear) -> End:
     return End(stop, [*calls.values()])
 
 
-def _responses(client: Any, ask: Ask, ear: Ear) -> End:
+def _responses(client: Any, ask: Prompt, ear: Ear) -> End:
     body: dict[str, Any] = {
         "model": ask.model,
         "max_output_tokens": ask.limit,
@@ -203,7 +203,7 @@ def _responses(client: Any, ask: Ask, ear: Ear) -> End:
 # -- Google --------------------------------------------------------------------------------------
 
 
-def _gemini(client: Any, ask: Ask, ear: Ear) -> End:
+def _gemini(client: Any, ask: Prompt, ear: Ear) -> End:
     config: dict[str, Any] = {"max_output_tokens": ask.limit}
     if ask.system is not None:
         config["system_instruction"] = ask.system
@@ -226,7 +226,7 @@ def _gemini(client: Any, ask: Ask, ear: Ear) -> End:
 
 
 FORMATS = (
-    Format(
+    FormatDriver(
         "anthropic",
         title="Anthropic Messages",
         sdk=ANTHROPIC,
@@ -238,7 +238,7 @@ FORMATS = (
         stream=_messages,
     ),
     # Before Chat: OpenAI serves all of its models by Responses, and not all of them by Chat.
-    Format(
+    FormatDriver(
         "openai-responses",
         title="OpenAI Responses",
         sdk=OPENAI,
@@ -250,7 +250,7 @@ FORMATS = (
         called="completed",
         stream=_responses,
     ),
-    Format(
+    FormatDriver(
         "openai-chat",
         title="OpenAI Chat Completions",
         sdk=OPENAI,
@@ -262,7 +262,7 @@ FORMATS = (
         called="tool_calls",
         stream=_chat,
     ),
-    Format(
+    FormatDriver(
         "gemini",
         title="Gemini",
         sdk=GOOGLE,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import continuation
 from continuation.cli.config import in_force
 from continuation.cli.exits import CommandError, Exit, positive
-from continuation.cli.formats import Ask, Ear, Format, choose, names
+from continuation.cli.formats import Ear, FormatDriver, Prompt, choose, names
 from continuation.cli.refusals import explain
 from continuation.cli.screen import is_terminal, screen
 from continuation.cli.sink import Sink, SinkError, open_sink
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not prompt.strip():
         message = "PROMPT is empty"
         raise CommandError(message, Exit.USAGE)
-    ask = Ask(arguments.model, prompt, arguments.max_tokens or _MODEST, arguments.system)
+    ask = Prompt(arguments.model, prompt, arguments.max_tokens or _MODEST, arguments.system)
     config = in_force(arguments.config)
     if not arguments.max_tokens:
         config = config.but("no --max-tokens", initial_limit="ceiling")
@@ -107,7 +107,7 @@ def _standard_input() -> str:
 class _Turn:
     """One prompt on its way: text to the sink, everything else to standard error."""
 
-    def __init__(self, speaks: Format, host: str, sink: Sink, *, to_terminal: bool) -> None:
+    def __init__(self, speaks: FormatDriver, host: str, sink: Sink, *, to_terminal: bool) -> None:
         self._format = speaks
         self._host = host
         self._sink = sink
@@ -118,7 +118,7 @@ class _Turn:
         self._report: Report | None = None
         self._stop: str | None = None
 
-    def run(self, client: Any, config: Config, ask: Ask) -> Exit:
+    def run(self, client: Any, config: Config, ask: Prompt) -> Exit:
         try:
             wrapped = continuation.wrap(client, config=config, on_event=self._hear)
         except TypeError as error:

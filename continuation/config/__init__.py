@@ -86,7 +86,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Vendor:
+class VendorTable:
     """A server that speaks a known format in its own way; the dialects read `settings`."""
 
     name: str
@@ -115,7 +115,9 @@ def _below(place: str, glob: str) -> bool:
 class Config:
     """Policies by model. `policy_for` is cheap: what was found is kept."""
 
-    def __init__(self, layers: tuple[Layer, ...] = (), vendors: tuple[Vendor, ...] = ()) -> None:
+    def __init__(
+        self, layers: tuple[Layer, ...] = (), vendors: tuple[VendorTable, ...] = ()
+    ) -> None:
         self.layers = tuple(sorted(layers, key=lambda layer: layer.rank))
         """What was said, in the order in which it holds: the later one wins."""
         self.vendors = vendors
@@ -145,7 +147,7 @@ class Config:
         check(values)
         return Config((*self.layers, Layer(source, unaliased(values), last=True)), self.vendors)
 
-    def vendor(self, url: str) -> Vendor | None:
+    def vendor(self, url: str) -> VendorTable | None:
         """Return the vendor a URL belongs to, by the longest glob, if there is one."""
         best = max(self.vendors, key=lambda vendor: vendor.covers(url), default=None)
         return best if best is not None and best.covers(url) else None
@@ -225,11 +227,11 @@ def examine(path: Path) -> tuple[Config, list[Exception]]:
         return Config(), [ConfigError(f"{path}: not UTF-8 text (byte {error.start})")]
     except tomllib.TOMLDecodeError as error:
         return Config(), [ConfigError(f"{path}: not valid TOML: {error}")]
-    reader = _Reader(path)
+    reader = _TableReader(path)
     return reader.read(document), reader.mistakes
 
 
-class _Reader:
+class _TableReader:
     """Reads a decoded file table by table and goes on after a mistake."""
 
     def __init__(self, path: Path) -> None:
@@ -244,7 +246,7 @@ class _Reader:
             place = f"[models.{_quoted(glob)}]"
             self._try(place, _check_glob, glob, values)
             layers.append(self._layer(place, _as_table(values), glob))
-        vendors: list[Vendor] = []
+        vendors: list[VendorTable] = []
         for name, values in _table(document, "vendors").items():
             place = f"[vendors.{name}]"
             if vendor := self._try(place, _vendor, name, values):
@@ -323,7 +325,7 @@ _SETTING = re.compile(r"[a-z][a-z0-9_]*")
 _PATTERN = re.compile(r"(?=.*[A-Za-z0-9])[^\s?#]+")
 
 
-def _vendor(name: str, values: object) -> Vendor:
+def _vendor(name: str, values: object) -> VendorTable:
     """Check the shape of a vendor's table; what its settings mean, `server_mistakes` knows."""
     if not _NAME.fullmatch(name):
         message = "the name must be of letters, digits, '_', '.' and '-'"
@@ -339,7 +341,7 @@ def _vendor(name: str, values: object) -> Vendor:
         instead = f" (not {near!r})" if near else ""
         message = f'base_url is missing{instead}: say which servers, as in "api.example.com/v1"'
         raise ValueError(message)
-    return Vendor(name, tuple(_patterns(settings.pop("base_url"))), settings)
+    return VendorTable(name, tuple(_patterns(settings.pop("base_url"))), settings)
 
 
 def _check_setting(key: str, value: object) -> None:

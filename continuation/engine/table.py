@@ -2,9 +2,9 @@
 
 `OPENINGS` says what becomes of a request and the head of its answer, `ROWS` what happens after an
 attempt has ended, `ENDINGS` how the caller's answer ends. A row's condition is data: the name of a
-fact, and the value it must have. Facts are the fields of the values below (`Opening`, `Situation`
-with its `AttemptResult`, `Closing`); a condition that names no fact raises `KeyError`. Every table
-is total: its last row has no condition, or stands behind rows that leave nothing out.
+fact, and the value it must have. Facts are the fields of the values below (`OpeningFacts`,
+`Situation` with its `AttemptResult`, `Closing`); a condition that names no fact raises `KeyError`.
+Every table is total: its last row has no condition, or stands behind rows that leave nothing out.
 
 Nothing else in the engine decides. `evidence.py` finds out whether a label can be trusted,
 `budget.py` what is left to spend; both only state facts. `design/decision-table.md` is drawn from
@@ -122,7 +122,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
+class OpeningFacts:
     """What is known of the caller's request and, once it has come, of the head of its answer."""
 
     unreadable: str | None = None
@@ -173,7 +173,7 @@ OPENINGS: tuple[Row, ...] = (
 # fmt: on
 
 
-def decide_opening(opening: Opening) -> Decision:
+def decide_opening(opening: OpeningFacts) -> Decision:
     """Say whether a turn is ours. Asked before the request goes out, and when its answer begins."""
     return _decision(*first_fit(OPENINGS, opening))
 

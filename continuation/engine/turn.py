@@ -51,7 +51,7 @@ from continuation.engine.table import (
     Closing,
     Decision,
     Held,
-    Opening,
+    OpeningFacts,
     Situation,
     decide,
     decide_opening,
@@ -113,12 +113,12 @@ class Turn:
             request = dialect.call(asked)
         except Untouched as reason:
             self.policy = policies("")
-            self._opening = Opening(unreadable=str(reason))
+            self._opening = OpeningFacts(unreadable=str(reason))
             return
         self.policy = policies(request.model)
         """What holds for this turn."""
         smallest = self.policy.leave_limits_below
-        self._opening = Opening(
+        self._opening = OpeningFacts(
             reserved=request.untouched(self.policy),
             enabled=self.policy.enabled,
             limit=request.limit,

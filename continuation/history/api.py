@@ -18,8 +18,8 @@ from continuation.history.tree import HistoryContext
 from continuation.history.types import (
     Body,
     Change,
-    Dialect,
     Facts,
+    HistoryFormat,
     OpenCall,
     Repaired,
     RepairPolicy,
@@ -30,7 +30,7 @@ from continuation.wire.vendors import vendor_of_model
 
 _log = logging.getLogger(__name__)
 
-_GRAMMARS: dict[Dialect, Grammar] = {
+_GRAMMARS: dict[HistoryFormat, Grammar] = {
     grammar.dialect: grammar
     for grammar in (AnthropicGrammar(), ChatGrammar(), ResponsesGrammar(), GeminiGrammar())
 }
@@ -251,9 +251,9 @@ def _grammar(body: Body, dialect: str | None) -> Grammar:
     if dialect is None:
         return _GRAMMARS[detect(body)]
     try:
-        return _GRAMMARS[Dialect(dialect)]
+        return _GRAMMARS[HistoryFormat(dialect)]
     except ValueError:
-        names = ", ".join(Dialect)
+        names = ", ".join(HistoryFormat)
         msg = f"dialect={dialect!r}: use one of {names}, or None to tell it from the body"
         raise ValueError(msg) from None
 
@@ -282,9 +282,9 @@ def _context(
     )
 
 
-def _known(dialect: Dialect, model: str) -> Facts | None:
+def _known(dialect: HistoryFormat, model: str) -> Facts | None:
     """What the table says of a model, where its rows speak of this dialect's own models."""
-    own = {Dialect.ANTHROPIC: "claude", Dialect.GEMINI: "gemini"}.get(dialect)
+    own = {HistoryFormat.ANTHROPIC: "claude", HistoryFormat.GEMINI: "gemini"}.get(dialect)
     if own is None or own not in model.lower():
         return None
     from continuation import limits  # the table is read only where a history depends on the model
@@ -294,4 +294,4 @@ def _known(dialect: Dialect, model: str) -> Facts | None:
 
 def _vendor(grammar: Grammar, model: str) -> str:
     """Whose rules hold for a model, by its name; only Chat has rules that differ by vendor."""
-    return vendor_of_model(model) if grammar.dialect is Dialect.OPENAI_CHAT else ""
+    return vendor_of_model(model) if grammar.dialect is HistoryFormat.OPENAI_CHAT else ""

@@ -21,7 +21,7 @@ from continuation.history.tree import (
     Part,
     text_of,
 )
-from continuation.history.types import Body, Change, Dialect, RepairPolicy, Violation
+from continuation.history.types import Body, Change, HistoryFormat, RepairPolicy, Violation
 from continuation.wire.json_values import as_list, as_map
 
 JoinTexts: TypeAlias = Callable[[str, str], str]
@@ -135,7 +135,7 @@ class Work(History):
 class Grammar(ABC):
     """The rules of one wire format; subclasses give the words, this class the shape."""
 
-    dialect: ClassVar[Dialect]
+    dialect: ClassVar[HistoryFormat]
     field: ClassVar[str]
     """Name of the body's list of messages."""
     rules: ClassVar[Mapping[str, Rule]]

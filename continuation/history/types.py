@@ -24,7 +24,7 @@ Decision: TypeAlias = Literal["synthesize", "purge", "new_session"]
 """What becomes of a tool call that has no result."""
 
 
-class Dialect(StrEnum):
+class HistoryFormat(StrEnum):
     """The wire formats whose histories we know."""
 
     ANTHROPIC = "anthropic"

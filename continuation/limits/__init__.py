@@ -29,7 +29,7 @@ __all__ = [
     "KEPT",
     "Learned",
     "ModelLimits",
-    "Row",
+    "ModelRow",
     "clamp",
     "find",
     "parse",
@@ -146,7 +146,7 @@ _FIELDS: Final = tuple(field.name for field in fields(ModelLimits))
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ModelRow:
     """One line of models.toml: a glob over normalised ids and what holds for what it matches."""
 
     match: str
@@ -167,25 +167,25 @@ class Row:
         return name.startswith(self.prefix) and fnmatchcase(name, self.match)
 
 
-def parse(text: str) -> tuple[Row, ...]:
+def parse(text: str) -> tuple[ModelRow, ...]:
     """Read a table in the form of models.toml; the most specific row comes first."""
     import tomllib  # not needed by a program whose answers are never cut
 
-    rows = list[Row]()
+    rows = list[ModelRow]()
     for entry in tomllib.loads(text)["model"]:
         match: str = entry["match"]
         limits = ModelLimits(**{name: entry[name] for name in _FIELDS if name in entry})
-        rows.append(Row(match, re.split(r"[*?\[]", match, maxsplit=1)[0], limits))
+        rows.append(ModelRow(match, re.split(r"[*?\[]", match, maxsplit=1)[0], limits))
     return tuple(sorted(rows, key=lambda row: row.rank, reverse=True))
 
 
 @cache
-def table() -> tuple[Row, ...]:
+def table() -> tuple[ModelRow, ...]:
     """Return the table we ship, the most specific row first; read once, on first use."""
     return parse(Path(__file__).with_name("models.toml").read_text(encoding="utf-8"))
 
 
-def pick(rows: Iterable[Row], model: str) -> Row | None:
+def pick(rows: Iterable[ModelRow], model: str) -> ModelRow | None:
     """Return the first of the rows that covers the model in any of its spellings."""
     names = spellings(model)
     return next((row for row in rows if any(row.covers(name) for name in names)), None)

@@ -34,7 +34,7 @@ Key: TypeAlias = "tuple[str, str, str]"
 """Upstream, digest of the credential, model."""
 
 
-class Kept(NamedTuple):
+class LearnedFile(NamedTuple):
     """What a file holds."""
 
     salt: bytes
@@ -58,7 +58,7 @@ class Memory:
             if not self._path.exists():
                 # Made whole and at once, so that all who start together agree on its salt.
                 with contextlib.suppress(FileExistsError):
-                    _write(self._path, Kept(self._learned.salt, {}), new=True)
+                    _write(self._path, LearnedFile(self._learned.salt, {}), new=True)
             kept = read(self._path)
         except (OSError, ValueError) as error:
             self._give_up(error)
@@ -84,7 +84,7 @@ class Memory:
                 }
                 others = {key: kept for key, kept in found.lessons.items() if key not in ours}
                 together = [*others.items(), *ours.items()][-MOST:]
-                _write(self._path, Kept(found.salt, dict(together)), new=False)
+                _write(self._path, LearnedFile(found.salt, dict(together)), new=False)
             except (OSError, ValueError) as error:
                 self._give_up(error)
 
@@ -94,7 +94,7 @@ class Memory:
         logger.warning("learned_file %s is not used: %s", self._path, why)
 
 
-def read(path: Path) -> Kept:
+def read(path: Path) -> LearnedFile:
     """Read a file; raises `ValueError` when it is not ours or not whole, `OSError`."""
     if path.stat().st_size > _LARGEST:
         message = "it is too large to be a file of ours"
@@ -115,7 +115,7 @@ def read(path: Path) -> Kept:
             facts = {name: item[name] for name in KEPT if _is_sound(name, item.get(name))}
             if facts:
                 lessons[upstream, credential, model] = facts
-    return Kept(salt, lessons)
+    return LearnedFile(salt, lessons)
 
 
 def _is_sound(name: str, value: object) -> bool:
@@ -124,7 +124,7 @@ def _is_sound(name: str, value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 10_000_000
 
 
-def _write(path: Path, kept: Kept, *, new: bool) -> None:
+def _write(path: Path, kept: LearnedFile, *, new: bool) -> None:
     """Write all or nothing; `new`: raises `FileExistsError` if there is a file by now."""
     lessons: list[Mapping[str, Any]] = [
         {**dict(zip(_NAMES, key, strict=True)), **facts} for key, facts in kept.lessons.items()

@@ -101,7 +101,7 @@ OnEvent: TypeAlias = Callable[[Event], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Seam:
+class SeamReport:
     """Where two attempts meet."""
 
     attempt: int
@@ -150,7 +150,7 @@ class Report:
     """That stop reason is ours, not the provider's."""
     attempts: tuple[Attempt, ...]
     """The upstream calls, in the order they were sent."""
-    seams: tuple[Seam, ...]
+    seams: tuple[SeamReport, ...]
     """Where the texts of two attempts meet, from the first to the last."""
     error: str | None
     """What the last failed attempt failed with."""
@@ -242,7 +242,7 @@ class Recorder:
         """Who else gets the report (`tracing.py`)."""
         self._dialect = dialect
         self._on_event = on_event
-        self._seams: list[Seam] = []
+        self._seams: list[SeamReport] = []
         self._watching = _watching.get()
 
     def tell(self, event: Event) -> None:
@@ -257,7 +257,7 @@ class Recorder:
     def seam(self, at: int, verdict: Verdict) -> None:
         """Note the seam of the last attempt; `at`: characters before it."""
         self._seams.append(
-            Seam(
+            SeamReport(
                 attempt=self.ledger.sent,
                 at=at,
                 kind=str(verdict.kind),

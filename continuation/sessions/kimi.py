@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from continuation.history.tree import text_of
-from continuation.history.types import Dialect
+from continuation.history.types import HistoryFormat
 from continuation.sessions.lines import Problem, Record
 from continuation.sessions.logs import Contents, Log, LogEntry, steady_uuid
 from continuation.wire.json_values import as_list, as_map
@@ -25,7 +25,7 @@ class KimiCode(Log):
     """kimi-code's event log."""
 
     name: ClassVar[str] = "kimi-code"
-    speaks: ClassVar[Dialect] = Dialect.OPENAI_CHAT
+    speaks: ClassVar[HistoryFormat] = HistoryFormat.OPENAI_CHAT
 
     def fits(self, records: list[Record]) -> bool:
         return any(record.value.get("type") in (_EVENT, _MESSAGE) for record in records)

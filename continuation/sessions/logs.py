@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 
 from continuation.history.detect import detect
 from continuation.history.openai.items import PAIRED_CALLS
-from continuation.history.types import Dialect
+from continuation.history.types import HistoryFormat
 from continuation.sessions.lines import Problem, Record
 from continuation.wire.json_values import as_list, as_map, as_text, is_map
 from continuation.wire.responses_items import OUTPUTS
@@ -42,7 +42,7 @@ class Log(ABC):
     """One kind of log."""
 
     name: ClassVar[str]
-    speaks: ClassVar[Dialect]
+    speaks: ClassVar[HistoryFormat]
     """The dialect of its messages."""
     threaded: ClassVar[bool] = False
     """Records name the record before them, in `parentUuid`."""
@@ -55,7 +55,7 @@ class Log(ABC):
     def read(self, records: list[Record]) -> Contents:
         """The messages, in the order in which a provider would get them."""
 
-    def dialect(self, messages: list[Any]) -> Dialect:
+    def dialect(self, messages: list[Any]) -> HistoryFormat:
         """The dialect of these messages."""
         return self.speaks
 
@@ -83,11 +83,11 @@ class Plain(Log):
     def read(self, records: list[Record]) -> Contents:
         return Contents([LogEntry(r.value, [r]) for r in records if _is_message(r.value)])
 
-    def dialect(self, messages: list[Any]) -> Dialect:
+    def dialect(self, messages: list[Any]) -> HistoryFormat:
         if any("parts" in message for message in messages):
-            return Dialect.GEMINI
+            return HistoryFormat.GEMINI
         if any("role" not in message or message.get("type") == "message" for message in messages):
-            return Dialect.OPENAI_RESPONSES
+            return HistoryFormat.OPENAI_RESPONSES
         return detect({"messages": messages})
 
     def write(self, message: Any, like: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
@@ -107,7 +107,7 @@ class Codex(Log):
     """codex's rollout-*.jsonl: Responses items, those after the last compaction."""
 
     name: ClassVar[str] = "codex"
-    speaks: ClassVar[Dialect] = Dialect.OPENAI_RESPONSES
+    speaks: ClassVar[HistoryFormat] = HistoryFormat.OPENAI_RESPONSES
 
     def fits(self, records: list[Record]) -> bool:
         return any(
@@ -219,7 +219,7 @@ class ClaudeCode(ThreadedLog):
     """
 
     name: ClassVar[str] = "claude-code"
-    speaks: ClassVar[Dialect] = Dialect.ANTHROPIC
+    speaks: ClassVar[HistoryFormat] = HistoryFormat.ANTHROPIC
     content: ClassVar[str] = "content"
 
     def fits(self, records: list[Record]) -> bool:
@@ -280,7 +280,7 @@ class QwenCode(ThreadedLog):
     """qwen-code's chats/<session>.jsonl: a thread of Gemini contents."""
 
     name: ClassVar[str] = "qwen-code"
-    speaks: ClassVar[Dialect] = Dialect.GEMINI
+    speaks: ClassVar[HistoryFormat] = HistoryFormat.GEMINI
     content: ClassVar[str] = "parts"
 
     def fits(self, records: list[Record]) -> bool:

@@ -14,7 +14,7 @@ import jiter
 
 from continuation.history.api import repair, validate
 from continuation.history.detect import detect
-from continuation.history.types import Dialect, Repaired, RepairPolicy, Violation
+from continuation.history.types import HistoryFormat, Repaired, RepairPolicy, Violation
 from continuation.sessions.kimi import KimiCode
 from continuation.sessions.lines import Problem, Record, read_lines
 from continuation.sessions.logs import ClaudeCode, Codex, Log, LogEntry, Plain, QwenCode
@@ -23,7 +23,7 @@ from continuation.sessions.rewrite import rewrite
 from continuation.wire.json_values import as_map, is_list, is_map
 
 _LOGS: tuple[Log, ...] = (KimiCode(), Codex(), QwenCode(), ClaudeCode(), Plain())
-_FIELD = {Dialect.GEMINI: "contents", Dialect.OPENAI_RESPONSES: "input"}
+_FIELD = {HistoryFormat.GEMINI: "contents", HistoryFormat.OPENAI_RESPONSES: "input"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class SavedSession:
     path: Path
     format: str
     """The agent's name, "json" (a request), "jsonl" (one message a line) or "unknown"."""
-    dialect: Dialect | None
+    dialect: HistoryFormat | None
     """None where nothing of a conversation was found."""
     body: dict[str, Any]
     problems: list[Problem] = field(default_factory=list[Problem])
@@ -173,7 +173,7 @@ def _load_storage(path: Path, messages: Path, parts: Path) -> SavedSession:
     storage = Storage(messages, parts)
     storage.read()
     body = {"messages": storage.body}
-    dialect = Dialect.OPENAI_CHAT
+    dialect = HistoryFormat.OPENAI_CHAT
     return SavedSession(path, "opencode", dialect, body, storage.problems, source=storage)
 
 

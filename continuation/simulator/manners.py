@@ -11,7 +11,7 @@ PREAMBLE = "Continuing from where I left off:\n\n"
 
 
 @dataclass(frozen=True)
-class Opening:
+class RecoveryHead:
     """`head` is said first; then, if `goes_on`, the answer from character `position`."""
 
     head: str
@@ -35,18 +35,18 @@ class _Seam:
         return self.answer[self.position :]
 
 
-def opening(manner: str, answer: str, position: int, prompt: str) -> Opening:
+def recovery_head(manner: str, answer: str, position: int, prompt: str) -> RecoveryHead:
     """Open a recovery that goes on at `position` after the user turn `prompt`, in a manner."""
     name, _, count = manner.partition(":")
     return _OPENINGS[name](_Seam(answer, position, prompt, int(count or 0)))
 
 
-def _anchor(seam: _Seam) -> Opening:
+def _anchor(seam: _Seam) -> RecoveryHead:
     """Repeat the quoted words, and then the white space that the quotation may have lost."""
     quotation = next(_quotations(seam), "")
     trimmed = len(seam.said) - len(seam.said.rstrip())
     whole = seam.said.endswith(quotation)
-    return Opening(quotation, seam.position if whole else seam.position - trimmed)
+    return RecoveryHead(quotation, seam.position if whole else seam.position - trimmed)
 
 
 _DELIMITED = (
@@ -79,41 +79,43 @@ def _longest_tail_in(prompt: str, said: str) -> str:
     return said[len(said) - low :]
 
 
-def _echo_word(seam: _Seam) -> Opening:
+def _echo_word(seam: _Seam) -> RecoveryHead:
     found = re.search(r"\S+\s*\Z", seam.said)
-    return Opening(found[0] if found else "", seam.position)
+    return RecoveryHead(found[0] if found else "", seam.position)
 
 
-def _echo_line(seam: _Seam) -> Opening:
+def _echo_line(seam: _Seam) -> RecoveryHead:
     start = seam.said.rstrip("\n").rfind("\n") + 1
-    return Opening(seam.said[start:], seam.position)
+    return RecoveryHead(seam.said[start:], seam.position)
 
 
-def _fence(seam: _Seam) -> Opening:
+def _fence(seam: _Seam) -> RecoveryHead:
     """Open a code fence again, in the language of the one that is still open."""
     opened = re.findall(r"^```([^\n`]*)$", seam.said, re.MULTILINE)
     language = opened[-1] if len(opened) % 2 else ""
-    return Opening(f"```{language}\n", seam.position)
+    return RecoveryHead(f"```{language}\n", seam.position)
 
 
-def _whitespace(seam: _Seam) -> Opening:
+def _whitespace(seam: _Seam) -> RecoveryHead:
     eaten = len(seam.rest) - len(seam.rest.lstrip())
-    return Opening("" if eaten else "\n", seam.position + eaten)
+    return RecoveryHead("" if eaten else "\n", seam.position + eaten)
 
 
-_OPENINGS: dict[str, Callable[[_Seam], Opening]] = {
-    "exact": lambda seam: Opening("", seam.position),
+_OPENINGS: dict[str, Callable[[_Seam], RecoveryHead]] = {
+    "exact": lambda seam: RecoveryHead("", seam.position),
     "anchor": _anchor,
-    "echo": lambda seam: Opening(seam.said[max(0, seam.position - seam.count) :], seam.position),
+    "echo": lambda seam: RecoveryHead(
+        seam.said[max(0, seam.position - seam.count) :], seam.position
+    ),
     "echo-word": _echo_word,
     "echo-line": _echo_line,
-    "preamble": lambda seam: Opening(PREAMBLE, seam.position),
+    "preamble": lambda seam: RecoveryHead(PREAMBLE, seam.position),
     "fence": _fence,
-    "restart": lambda seam: Opening("", 0),
+    "restart": lambda seam: RecoveryHead("", 0),
     "whitespace": _whitespace,
-    "skip": lambda seam: Opening("", min(len(seam.answer), seam.position + seam.count)),
-    "prefill-echo": lambda seam: Opening("", seam.position),
-    "done": lambda seam: Opening(DONE, seam.position, goes_on=False),
-    "empty": lambda seam: Opening("", seam.position, goes_on=False),
+    "skip": lambda seam: RecoveryHead("", min(len(seam.answer), seam.position + seam.count)),
+    "prefill-echo": lambda seam: RecoveryHead("", seam.position),
+    "done": lambda seam: RecoveryHead(DONE, seam.position, goes_on=False),
+    "empty": lambda seam: RecoveryHead("", seam.position, goes_on=False),
 }
 MANNERS = tuple(_OPENINGS)

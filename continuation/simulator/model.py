@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from continuation.simulator.manners import Opening, opening
+from continuation.simulator.manners import RecoveryHead, recovery_head
 from continuation.simulator.scenario import SIGNED, Block, Reply, Scenario, Text, Thinking, ToolCall
 
 CHARS_PER_TOKEN = 4
@@ -131,15 +131,15 @@ class Reciter:
         if text:
             yield Text(text)
 
-    def _opening(self, ask: Ask, manner: str) -> Opening:
+    def _opening(self, ask: Ask, manner: str) -> RecoveryHead:
         position, last = self.position(ask.turns), ask.turns[-1]
         if last.role == "assistant":
-            return Opening(last.text if manner == "prefill-echo" else "", position)
+            return RecoveryHead(last.text if manner == "prefill-echo" else "", position)
         if position == len(self.answer):
-            return Opening("", position if self._was_cut(ask.key) else 0)
+            return RecoveryHead("", position if self._was_cut(ask.key) else 0)
         if position == 0:
-            return Opening("", 0)
-        return opening(manner, self.answer, position, last.text)
+            return RecoveryHead("", 0)
+        return recovery_head(manner, self.answer, position, last.text)
 
     def _was_cut(self, key: str) -> bool:
         """Tell whether the whole answer was said but not ended: its last token was the limit's."""

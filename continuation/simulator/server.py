@@ -55,7 +55,7 @@ class Simulator:
         self._formats: Sequence[Format[Any]] = formats(models or {})
         self._reciter = None if answer is None else _reciter(answer)
         self._script: deque[Reply] = deque()
-        self._attempts = Attempts()
+        self._attempts = AttemptCounter()
         self._lock = threading.Lock()
         self._server = _Server(self, port)
 
@@ -166,7 +166,7 @@ def _reciter(answer: str | Path) -> Reciter:
         raise ValueError(msg) from None
 
 
-class Attempts:
+class AttemptCounter:
     """Counts the model calls of each conversation, from 1."""
 
     def __init__(self) -> None:

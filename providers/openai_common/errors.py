@@ -37,7 +37,7 @@ Zero or less means that nothing fits, `None` that the text does not tell.
 """
 
 
-class Row(NamedTuple):
+class ErrorRow(NamedTuple):
     """One wording: whose it is, what it means, and how the limit follows from its numbers."""
 
     name: str
@@ -189,26 +189,26 @@ def _compile(source: str) -> re.Pattern[str]:
     return re.compile(named, re.IGNORECASE)
 
 
-def _ceiling(name: str, source: str, measure: Measure = _named) -> Row:
-    return Row(name, ErrorKind.CEILING, source, measure)
+def _ceiling(name: str, source: str, measure: Measure = _named) -> ErrorRow:
+    return ErrorRow(name, ErrorKind.CEILING, source, measure)
 
 
-def _room(name: str, source: str, measure: Measure = _left) -> Row:
-    return Row(name, ErrorKind.CONTEXT_OVERFLOW, source, measure)
+def _room(name: str, source: str, measure: Measure = _left) -> ErrorRow:
+    return ErrorRow(name, ErrorKind.CONTEXT_OVERFLOW, source, measure)
 
 
-def _no_fix(name: str, source: str) -> Row:
-    return Row(name, ErrorKind.FINAL, source, _untold)
+def _no_fix(name: str, source: str) -> ErrorRow:
+    return ErrorRow(name, ErrorKind.FINAL, source, _untold)
 
 
-def _prefill(name: str, source: str) -> Row:
-    return Row(name, ErrorKind.PREFILL, source, _untold)
+def _prefill(name: str, source: str) -> ErrorRow:
+    return ErrorRow(name, ErrorKind.PREFILL, source, _untold)
 
 
 QUOTAS: Final = (
     # OpenAI; Groq with status 413. The limit is reserved against the quota, so a single request can
     # be larger than all of it. "Limit 30000, Used 29000, Requested 5000" is not that, and passes.
-    Row(
+    ErrorRow(
         "tokens per minute",
         ErrorKind.RETRYABLE,
         r"request too large.{0,300}?\(TP[MDH]\): limit:? <window>, requested:? <total>",
@@ -351,7 +351,7 @@ _TRUNCATED = r"could not finish the message because LIMIT or model output limit 
 
 ROWS: Final = (
     *QUOTAS,
-    Row("spent", ErrorKind.LIMIT_CONSUMED, _TRUNCATED, _untold),
+    ErrorRow("spent", ErrorKind.LIMIT_CONSUMED, _TRUNCATED, _untold),
     *_ROOM,
     *_PROMPT,
     *_CEILING,

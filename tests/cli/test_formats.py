@@ -13,7 +13,7 @@ import pytest
 from support.cli_helpers import KEY, KEYS, TEXT, clean, interrupt, start
 
 from continuation.cli import Exit, main
-from continuation.cli.formats import FORMATS, Ask, Ear, Format, choose, offered
+from continuation.cli.formats import FORMATS, Ear, FormatDriver, Prompt, choose, offered
 from continuation.cli.sdks import SDKS, Sdk
 from continuation.registry import BUILT_IN
 from continuation.simulator import Reply, Scenario, Simulator, Text
@@ -43,7 +43,7 @@ def answer(tmp_path: Path) -> Path:
     return path
 
 
-def go(one: Format, sim: Simulator, *more: str) -> int:
+def go(one: FormatDriver, sim: Simulator, *more: str) -> int:
     url = sim.url + one.sdk.path
     return main(
         ["run", "go", "--model", one.model, "--dialect", one.name, "--base-url", url, *more]
@@ -87,7 +87,7 @@ def test_a_format_without_a_dialect_is_not_offered(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("one", EVERY)
 @pytest.mark.parametrize("command", ["demo", "run"])
 def test_a_missing_sdk_is_named_with_the_extra_that_installs_it(
-    command: str, one: Format, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    command: str, one: FormatDriver, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setitem(sys.modules, one.sdk.module, None)
     prompt = ["go", "--model", "any"] if command == "run" else []
@@ -102,7 +102,7 @@ def test_a_missing_sdk_is_named_with_the_extra_that_installs_it(
 
 @pytest.mark.parametrize("one", EVERY)
 def test_the_demo_proves_equality_in_every_format(
-    one: Format, answer: Path, capsys: Capture
+    one: FormatDriver, answer: Path, capsys: Capture
 ) -> None:
     assert main(["demo", "--file", str(answer), "--dialect", one.name]) == Exit.WHOLE
     out = capsys.readouterr().out
@@ -114,7 +114,7 @@ def test_the_demo_proves_equality_in_every_format(
 
 @pytest.mark.parametrize("one", EVERY)
 def test_the_tool_demo_proves_one_whole_call_in_every_format(
-    one: Format, answer: Path, capsys: Capture
+    one: FormatDriver, answer: Path, capsys: Capture
 ) -> None:
     assert main(["demo", "--tool", "--file", str(answer), "--dialect", one.name]) == Exit.WHOLE
     out = capsys.readouterr().out
@@ -151,7 +151,7 @@ def test_the_demo_takes_the_format_of_the_model(answer: Path, capsys: Capture) -
 
 @pytest.mark.parametrize("one", EVERY)
 def test_the_demo_has_no_part_in_what_the_environment_says(
-    one: Format, answer: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    one: FormatDriver, answer: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
@@ -198,7 +198,7 @@ _HALVES = {
 
 
 @pytest.mark.parametrize("one", EVERY)
-def test_a_run_is_whole_in_every_format(one: Format, sim: Simulator, capsys: Capture) -> None:
+def test_a_run_is_whole_in_every_format(one: FormatDriver, sim: Simulator, capsys: Capture) -> None:
     assert go(one, sim, "--max-tokens", "1000", "--system", "Be long.") == Exit.WHOLE
     out, err = capsys.readouterr()
     assert out == TEXT
@@ -208,7 +208,7 @@ def test_a_run_is_whole_in_every_format(one: Format, sim: Simulator, capsys: Cap
 
 @pytest.mark.parametrize("one", EVERY)
 def test_a_cut_answer_ends_with_1_and_the_formats_own_word(
-    one: Format, sim: Simulator, capsys: Capture
+    one: FormatDriver, sim: Simulator, capsys: Capture
 ) -> None:
     assert go(one, sim, "--max-tokens", "100") == Exit.NOT_WHOLE
     assert f"not whole: {one.stop_name} {CUT[one.name]}" in capsys.readouterr().err
@@ -217,7 +217,7 @@ def test_a_cut_answer_ends_with_1_and_the_formats_own_word(
 @pytest.mark.parametrize("one", EVERY)
 @pytest.mark.parametrize("status", [401, 404, 500])
 def test_a_providers_error_is_one_line_in_every_format(
-    status: int, one: Format, sim: Simulator, capsys: Capture
+    status: int, one: FormatDriver, sim: Simulator, capsys: Capture
 ) -> None:
     refused = Reply(status=status, error=("some_error", f"no, {KEY} it is"),
                     headers={"retry-after-ms": "1"})  # fmt: skip
@@ -232,7 +232,7 @@ def test_a_providers_error_is_one_line_in_every_format(
 
 @pytest.mark.parametrize("one", EVERY)
 def test_an_error_in_the_stream_before_any_text_ends_with_4_in_every_format(
-    one: Format, sim: Simulator, capsys: Capture
+    one: FormatDriver, sim: Simulator, capsys: Capture
 ) -> None:
     sim.scenario = sim.scenario.but("error_event=1:0+2:0+3:0+4:0+5:0")
     assert go(one, sim, "--max-tokens", "1000") == Exit.PROVIDER
@@ -242,7 +242,7 @@ def test_an_error_in_the_stream_before_any_text_ends_with_4_in_every_format(
 
 @pytest.mark.parametrize("one", EVERY)
 def test_a_server_that_speaks_something_else_ends_with_4_in_every_format(
-    one: Format, sim: Simulator, capsys: Capture
+    one: FormatDriver, sim: Simulator, capsys: Capture
 ) -> None:
     sim.script([Reply(raw_body="<html>hello</html>", headers={"content-type": "text/html"})])
     assert go(one, sim, "--max-tokens", "1000") == Exit.PROVIDER
@@ -273,7 +273,7 @@ def test_the_limit_has_the_name_that_the_server_knows(sim: Simulator) -> None:
     assert chat is not None
     for model in ("gpt-5.5", "deepseek-chat"):
         with chat.sdk.simulated(sim.url) as client:
-            chat.stream(client, Ask(model, "go", 300), Ear(lambda _: None))
+            chat.stream(client, Prompt(model, "go", 300), Ear(lambda _: None))
         asked.append({name for name in sim.posts[-1].body or {} if name.startswith("max_")})
     assert asked == [{"max_completion_tokens"}, {"max_tokens"}]
 
@@ -304,9 +304,9 @@ def test_the_simulator_introduces_every_sdk_and_tells_every_formats_figures(answ
     ]
 
 
-def _told(one: Format, url: str, lines: Any) -> str:
+def _told(one: FormatDriver, url: str, lines: Any) -> str:
     with one.sdk.simulated(url) as client:
-        one.stream(client, Ask(one.model, "a secret", 300), Ear(lambda _: None))
+        one.stream(client, Prompt(one.model, "a secret", 300), Ear(lambda _: None))
     return str(lines.readline().decode().strip())
 
 
@@ -317,5 +317,5 @@ def test_the_introduced_client_is_one_that_works(sdk: Sdk, sim: Simulator) -> No
     one = next(one for one in offered() if one.sdk is sdk)
     heard: list[str] = []
     with eval(sdk.sample(sim.url), {module.__name__: module}) as client:
-        one.stream(client, Ask(one.model, "go", 300), Ear(heard.append))
+        one.stream(client, Prompt(one.model, "go", 300), Ear(heard.append))
     assert heard == ["yes"]

@@ -15,7 +15,7 @@ from support.sdks.messages import NEW, ask, limits
 import continuation
 from continuation import Policy
 from continuation.cli import main
-from continuation.config import ENVIRONMENT, Config, ConfigError, Layer, Vendor, load
+from continuation.config import ENVIRONMENT, Config, ConfigError, Layer, VendorTable, load
 from continuation.policy import KEYS
 from continuation.simulator import Reply, Simulator, Text
 
@@ -300,7 +300,7 @@ def test_what_a_vendor_cannot_be_is_told_when_a_client_is_wrapped(tmp_path: Path
     assert first.startswith(f"{path}: [vendors.a] limit = 3: must be one of 'max_tokens', ")
     asked = "unknown key 'prefil'; did you mean 'prefill'?"
     assert second == f"{path}: [vendors.b] prefil = 1: {asked}"
-    made = Config(vendors=(Vendor("c", ("llm.local",), {"terminal": "never"}),))
+    made = Config(vendors=(VendorTable("c", ("llm.local",), {"terminal": "never"}),))
     with pytest.raises(ConfigError, match=r"^\[vendors\.c\] terminal = 'never'"):
         continuation.http_client(config=made)
 

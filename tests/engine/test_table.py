@@ -16,7 +16,7 @@ from continuation.engine.table import (
     Closing,
     Ending,
     Held,
-    Opening,
+    OpeningFacts,
     Row,
     Situation,
     decide,
@@ -366,7 +366,7 @@ OPENING_CASES: list[tuple[str, dict[str, Any], Action, Outcome | None, str | Non
 def test_each_opening(
     row: str, facts: dict[str, Any], action: Action, outcome: Outcome | None, reason: str | None
 ) -> None:
-    decision = decide_opening(Opening(**facts))
+    decision = decide_opening(OpeningFacts(**facts))
     assert (decision.row, decision.action) == (row, action)
     assert (decision.outcome, decision.reason) == (outcome, reason)
 

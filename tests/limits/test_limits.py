@@ -23,7 +23,7 @@ from continuation.limits import (
     DEFAULT_CEILING,
     Learned,
     ModelLimits,
-    Row,
+    ModelRow,
     clamp,
     find,
     parse,
@@ -63,7 +63,7 @@ def test_every_row_is_sane(entry: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("row", table(), ids=lambda row: row.match)
-def test_every_row_can_be_reached(row: Row) -> None:
+def test_every_row_can_be_reached(row: ModelRow) -> None:
     example = re.sub(r"\[(.)[^]]*\]", r"\1", row.match).replace("*", "").replace("?", "9")
     found = pick(table(), example)
     assert found is not None

@@ -25,7 +25,7 @@ from continuation.history.anthropic.rules import RULES
 from continuation.history.grammar import Grammar, History, JoinTexts, Rule, Work
 from continuation.history.passes import split_by_side
 from continuation.history.tree import Fault, HistoryContext, Kind, Message, Part, blank
-from continuation.history.types import Body, Dialect, Violation
+from continuation.history.types import Body, HistoryFormat, Violation
 from continuation.wire.json_values import as_list, as_map
 
 _LONGEST_ID: Final = 64
@@ -34,7 +34,7 @@ _LONGEST_ID: Final = 64
 class AnthropicGrammar(Grammar):
     """The grammar of the Messages API and what speaks it: Bedrock, Vertex, other servers."""
 
-    dialect: ClassVar[Dialect] = Dialect.ANTHROPIC
+    dialect: ClassVar[HistoryFormat] = HistoryFormat.ANTHROPIC
     field: ClassVar[str] = "messages"
     rules: ClassVar[Mapping[str, Rule]] = RULES
     calls_last: ClassVar[bool] = True

@@ -16,7 +16,7 @@ from continuation.history.gemini.rules import RULES
 from continuation.history.grammar import Grammar, History, JoinTexts, Rule, Work
 from continuation.history.passes import merge_neighbours, side_fault, split_by_side
 from continuation.history.tree import Fault, HistoryContext, Kind, Message, Part, Role, blank
-from continuation.history.types import Body, Dialect, Violation
+from continuation.history.types import Body, HistoryFormat, Violation
 from continuation.history.wordings import looks_synthetic
 from continuation.wire.json_values import as_list, as_map, as_text, is_map
 
@@ -32,7 +32,7 @@ _SIGNATURE_KEYS: Final = ("thoughtSignature", "thought_signature")
 class GeminiGrammar(Grammar):
     """The grammar of `contents`."""
 
-    dialect: ClassVar[Dialect] = Dialect.GEMINI
+    dialect: ClassVar[HistoryFormat] = HistoryFormat.GEMINI
     field: ClassVar[str] = "contents"
     rules: ClassVar[Mapping[str, Rule]] = RULES
     ordered: ClassVar[bool] = True

@@ -26,7 +26,7 @@ from continuation.history.tree import (
     blank,
     text_of,
 )
-from continuation.history.types import Body, Dialect, Violation
+from continuation.history.types import Body, HistoryFormat, Violation
 from continuation.history.wordings import looks_synthetic
 from continuation.wire.json_values import as_list, as_map, as_text, is_list, is_map
 
@@ -45,7 +45,7 @@ _FOREIGN_BLOCKS: Final = frozenset({"tool_use", "tool_result", "thinking", "reda
 class ChatGrammar(Grammar):
     """The grammar of `/v1/chat/completions`."""
 
-    dialect: ClassVar[Dialect] = Dialect.OPENAI_CHAT
+    dialect: ClassVar[HistoryFormat] = HistoryFormat.OPENAI_CHAT
     field: ClassVar[str] = "messages"
     rules: ClassVar[Mapping[str, Rule]] = CHAT_RULES
     one_message: ClassVar[bool] = False

@@ -16,14 +16,14 @@ from continuation.history.grammar import Grammar, History, JoinTexts, Rule, Work
 from continuation.history.openai import fast_path, items
 from continuation.history.openai.rules import RESPONSES_RULES
 from continuation.history.tree import Fault, HistoryContext, Kind, Message, Part, Role, text_of
-from continuation.history.types import Body, Dialect, Violation
+from continuation.history.types import Body, HistoryFormat, Violation
 from continuation.wire.json_values import as_list, as_map
 
 
 class ResponsesGrammar(Grammar):
     """The grammar of `input`."""
 
-    dialect: ClassVar[Dialect] = Dialect.OPENAI_RESPONSES
+    dialect: ClassVar[HistoryFormat] = HistoryFormat.OPENAI_RESPONSES
     field: ClassVar[str] = "input"
     rules: ClassVar[Mapping[str, Rule]] = RESPONSES_RULES
     adjacent: ClassVar[bool] = False

@@ -35,7 +35,7 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Turn:
+class RoleTurn:
     """What the API makes of one or more messages of the same role in a row."""
 
     role: str
@@ -64,7 +64,7 @@ class Context(AnyContext):
         return self.body.get("max_tokens")
 
     @cached_property
-    def turns(self) -> list[Turn]:
+    def turns(self) -> list[RoleTurn]:
         return turns(self.body)
 
     @cached_property
@@ -103,15 +103,15 @@ def messages(body: Json) -> list[Json]:
     return objects(body.get("messages"))
 
 
-def turns(body: Json) -> list[Turn]:
+def turns(body: Json) -> list[RoleTurn]:
     """Return user and assistant turns; messages of one role in a row are one turn."""
-    found: list[Turn] = []
+    found: list[RoleTurn] = []
     for number, message in enumerate(messages(body)):
         role = str(message.get("role"))
         if role == "system":
             continue
         if not found or found[-1].role != role:
-            found.append(Turn(role, number, []))
+            found.append(RoleTurn(role, number, []))
         listed = enumerate(blocks(message.get("content")))
         found[-1].blocks.extend(Placed(number, place, block) for place, block in listed)
     return found

@@ -15,7 +15,7 @@ from typing import Any
 from continuation.simulator.anthropic.request import (
     THINKING,
     Placed,
-    Turn,
+    RoleTurn,
     messages,
     turns,
     without,
@@ -70,7 +70,7 @@ def errors(body: Json, *, binding: bool, strict: bool) -> Iterator[str]:
 
 
 def _fault(
-    body: Json, turn: Turn, placed: Placed, before: Json | None, *, binding: bool, strict: bool
+    body: Json, turn: RoleTurn, placed: Placed, before: Json | None, *, binding: bool, strict: bool
 ) -> str | None:
     """Return what is wrong with one thinking block; `before` is the one before it."""
     signed = unseal(_MARK, str(placed.block.get("signature")), 3)

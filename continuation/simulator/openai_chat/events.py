@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from continuation.simulator.openai_chat.request import Context, text_of
-from continuation.simulator.openai_chat.vendors import Vendor
+from continuation.simulator.openai_chat.vendors import SimulatedVendor
 from continuation.simulator.replies import arrived, compact, pieces, spent, told_usage
 from continuation.simulator.scenario import Block, Raw, Reply, Text, Thinking, ToolCall
 from continuation.simulator.wire import Event, Json
@@ -74,7 +74,7 @@ class Writer:
     # -- what is told
 
     @property
-    def _vendor(self) -> Vendor:
+    def _vendor(self) -> SimulatedVendor:
         return self.context.vendor
 
     @cached_property

@@ -12,7 +12,7 @@ from continuation.simulator.model import Ask, Said
 from continuation.simulator.openai_chat.checks import CHECKS, no_model
 from continuation.simulator.openai_chat.events import CREATED, DONE, Writer
 from continuation.simulator.openai_chat.request import Context, model_name, text_of
-from continuation.simulator.openai_chat.vendors import Vendor, find_vendor
+from continuation.simulator.openai_chat.vendors import SimulatedVendor, find_vendor
 from continuation.simulator.replies import compact
 from continuation.simulator.requests import conversation_key, merged
 from continuation.simulator.scenario import Reply, Scenario
@@ -170,7 +170,7 @@ def _model_path(path: str) -> str | None:
     return unquote(name.strip("/"))
 
 
-def _described(name: str, limits: ModelLimits, vendor: Vendor) -> Json:
+def _described(name: str, limits: ModelLimits, vendor: SimulatedVendor) -> Json:
     """Describe a model; some vendors tell its window or its ceiling."""
     model: Json = {"id": name, "object": "model", "created": CREATED, "owned_by": vendor.name}
     for path, fact in vendor.listed.items():

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from continuation.simulator.format import Context as AnyContext
 from continuation.simulator.model import tokens
-from continuation.simulator.openai_chat.vendors import Vendor, find_vendor
+from continuation.simulator.openai_chat.vendors import SimulatedVendor, find_vendor
 from continuation.simulator.wire import Json, Recorded
 from continuation.wire.json_values import as_int, mapping, objects
 
@@ -42,7 +42,7 @@ class Context(AnyContext):
         return model_name(self.request)
 
     @cached_property
-    def vendor(self) -> Vendor:
+    def vendor(self) -> SimulatedVendor:
         return find_vendor(self.scenario.vendor, self.scenario.quirks)
 
     @cached_property

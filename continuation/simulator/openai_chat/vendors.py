@@ -18,7 +18,7 @@ _STRANGER = "unknown"
 
 
 @dataclass(frozen=True)
-class Vendor:
+class SimulatedVendor:
     """One server's ways; the fields are the keys of its table."""
 
     name: str
@@ -74,16 +74,18 @@ class Vendor:
 
 
 @cache
-def vendors() -> Mapping[str, Vendor]:
+def vendors() -> Mapping[str, SimulatedVendor]:
     """Return every vendor that can be played, by name."""
     known = {name: _read(name, table) for name, table in tables().items() if name != _STRANGER}
     return MappingProxyType(known)
 
 
-_OWN = tuple(each.name for each in fields(Vendor) if each.name not in ("name", "tolerates"))
+_OWN = tuple(
+    each.name for each in fields(SimulatedVendor) if each.name not in ("name", "tolerates")
+)
 
 
-def _read(name: str, table: Mapping[str, object]) -> Vendor:
+def _read(name: str, table: Mapping[str, object]) -> SimulatedVendor:
     """Read a vendor's table; raises ValueError for a key of its server that there is not."""
     server, history = as_json(table.get(SERVER)), as_json(table.get(HISTORY))
     if strange := server.keys() - set(_OWN):
@@ -94,7 +96,7 @@ def _read(name: str, table: Mapping[str, object]) -> Vendor:
     values: dict[str, Any] = {**dialect, **server, **demands}
     # Arrays, which are lists in TOML, are not to be changed.
     frozen: dict[str, Any] = {k: tuple(v) if is_list(v) else v for k, v in values.items()}
-    return Vendor(name, **frozen)
+    return SimulatedVendor(name, **frozen)
 
 
 #: What a scenario may lay over any vendor, since one host has it today and another tomorrow.
@@ -118,7 +120,7 @@ QUIRKS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 
 
-def find_vendor(name: str, quirks: str = "") -> Vendor:
+def find_vendor(name: str, quirks: str = "") -> SimulatedVendor:
     """Return a vendor with the quirks laid over it, several of which are joined by `+`.
 
     Raises ValueError that names what is unknown and what is possible.

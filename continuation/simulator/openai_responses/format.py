@@ -21,7 +21,7 @@ from continuation.simulator.openai_responses.request import (
     listed,
     turns,
 )
-from continuation.simulator.openai_responses.store import Kept, Shelf
+from continuation.simulator.openai_responses.store import Shelf, StoredResponse
 from continuation.simulator.replies import compact
 from continuation.simulator.requests import conversation_key
 from continuation.simulator.scenario import Reply, Scenario
@@ -105,7 +105,7 @@ class ResponsesFormat(Format[Context]):
             shelf.extend(context.conversation, [*whole_input[read.held :], *response["output"]])
         if context.body.get("store") is not False:
             background = bool(context.body.get("background"))
-            shelf.keep(Kept(response, whole_input, told if background else ()))
+            shelf.keep(StoredResponse(response, whole_input, told if background else ()))
 
     # -- errors
 
@@ -158,7 +158,7 @@ class ResponsesFormat(Format[Context]):
         text = f"Invalid URL ({request.method} {request.path})"
         return self.refused(Refusal(text, 404), request)
 
-    def _retrieve(self, context: Context, kept: Kept) -> Answer:
+    def _retrieve(self, context: Context, kept: StoredResponse) -> Answer:
         """Show a response, or go on with the stream of one made in the background."""
         asked = _query(context.request)
         if asked.get("stream") != "true":

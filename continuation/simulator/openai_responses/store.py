@@ -23,7 +23,7 @@ from continuation.simulator.wire import Event, Json
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredResponse:
     """A stored response; `context` is all its input, `events` its stream if it can be resumed."""
 
     response: Json
@@ -35,13 +35,13 @@ class Kept:
 class Shelf:
     """What is kept for one credential; nobody else finds it."""
 
-    responses: dict[str, Kept] = field(default_factory=dict[str, Kept])
+    responses: dict[str, StoredResponse] = field(default_factory=dict[str, StoredResponse])
     conversations: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
     _items: dict[str, Json] = field(default_factory=dict[str, Json])
     _reasoning: dict[str, str] = field(default_factory=dict[str, str])
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: StoredResponse) -> None:
         with self._lock:
             self.responses[kept.response["id"]] = kept
             self._note(kept)
@@ -78,7 +78,7 @@ class Shelf:
         """Return the id of the reasoning that the item of that id must not be parted from."""
         return self._reasoning.get(name)
 
-    def _note(self, kept: Kept) -> None:
+    def _note(self, kept: StoredResponse) -> None:
         output = kept.response["output"]
         self._items.update({item["id"]: item for item in (*kept.context, *output)})
         for before, item in itertools.pairwise(output):

@@ -17,7 +17,7 @@ from continuation.providers.openai_common import vendors as dialect
 from continuation.providers.openai_common.vendors import Profile
 from continuation.simulator import Scenario, Simulator
 from continuation.simulator.openai_chat import vendors as server
-from continuation.simulator.openai_chat.vendors import Vendor
+from continuation.simulator.openai_chat.vendors import SimulatedVendor
 from continuation.types import Outcome
 from continuation.wire import vendors as shipped
 
@@ -136,7 +136,7 @@ def test_a_key_that_its_server_does_not_have_is_named(
 
 def test_dialect_and_simulator_have_the_same_defaults_for_the_keys_they_share() -> None:
     theirs = {each.name: each.default for each in fields(Profile)}
-    ours = {each.name: each.default for each in fields(Vendor)}
+    ours = {each.name: each.default for each in fields(SimulatedVendor)}
     shared = ours.keys() & theirs.keys() - {"name"}
     assert len(shared) == 8
     assert {key: ours[key] for key in shared} == {key: theirs[key] for key in shared}
@@ -150,6 +150,8 @@ def test_what_a_server_does_without_a_limit_is_what_the_dialect_goes_by(name: st
     assert one.trailing_answer in ("", "finished", "continued", "user")
     assert one.error_shape in ("nested", "flat", "list", "string")
     assert one.unfinished in ("never", "overflow", "cut")
-    values = {each.name: (getattr(one, each.name), each.default) for each in fields(Vendor)}
+    values = {
+        each.name: (getattr(one, each.name), each.default) for each in fields(SimulatedVendor)
+    }
     flags = [value for value, default in values.values() if isinstance(default, bool)]
     assert all(isinstance(value, bool) for value in flags)

@@ -12,7 +12,7 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from continuation import Policy
-from continuation.config import Config, Vendor, load
+from continuation.config import Config, VendorTable, load
 from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall
 from support.sdks.turn import FAST, How, Turn, body_of, play
 
@@ -109,7 +109,7 @@ def ask(**changes: Any) -> dict[str, Any]:
 
 def playing(policy: Policy | None = None, like: str = "openai", **settings: Any) -> Config:
     """Return a configuration that takes the loopback server for a vendor's."""
-    vendor = Vendor("simulated", ("127.0.0.1",), {"like": like, **settings})
+    vendor = VendorTable("simulated", ("127.0.0.1",), {"like": like, **settings})
     return Config(load(policy or FAST).layers, (vendor,))
 
 
