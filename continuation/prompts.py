@@ -6,7 +6,7 @@ import string
 from enum import StrEnum
 from typing import Final
 
-from continuation.seams.state import Cut, Form
+from continuation.seams.text import Cut, Form
 
 __all__ = [
     "Cause",

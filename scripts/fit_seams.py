@@ -13,7 +13,7 @@ The slopes are a logistic regression with a small ridge, by Newton's method, onc
 a line and once for cuts after one. The constant is then lowered or raised until chance is taken
 for an echo at no more than `--wrong` of 100,000 cuts, since a wrong cut loses text. Both the
 shipped and the fitted weights are tried on a third sample, of another seed. `--write` puts the
-fitted ones into `continuation/seams/weights.py`; whether they serve as well is for
+fitted ones into `continuation/seams/evidence.py`; whether they serve as well is for
 `tests/benchmarks/seams.py` to say. Seed, texts and counts go into the file.
 """
 
@@ -34,13 +34,14 @@ sys.path.insert(0, str(ROOT / "tests" / "benchmarks"))
 
 from seam_cases import Maker, Text, boundaries, corpus, repetitive_texts  # noqa: E402 - found by the line above
 
-from continuation.seams import weights  # noqa: E402
-from continuation.seams.evidence import THRESHOLD, features, foregone  # noqa: E402
+from continuation.seams.evidence import AFTER, INSIDE, THRESHOLD, features, foregone  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-TABLE: Final = ROOT / "continuation" / "seams" / "weights.py"
+TABLE: Final = ROOT / "continuation" / "seams" / "evidence.py"
+#: The line of it behind which everything is written again.
+_WEIGHTS: Final = "# The weights ---"
 #: Characters of the attempt that are looked at, and of the text that must stand before a cut.
 _HEAD, _BEFORE = 600, 600
 #: Characters before a cut by chance that can matter, and the longest repetition looked for.
@@ -196,8 +197,7 @@ def compare(kind: str, shipped: Measured, fitted: Measured, fresh: Sample) -> st
 
 
 def _render(tables: Mapping[str, Measured], how: str) -> str:
-    head = '"""The weights of the seam: log odds of an echo, by feature (`evidence.features`).\n\n'
-    text = f'{head}Written by `scripts/fit_seams.py`: {how}.\n"""\n\nfrom typing import Final\n'
+    text = "\n# Written by `scripts/fit_seams.py`: " + how.replace("\n", "\n# ") + ".\n"
     meanings = {
         "inside": "For a cut inside a line.",
         "after": "For a cut after a line, where the step to a line's start is nothing rare.",
@@ -214,10 +214,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--texts", type=int, default=160, help="texts of the sample")
     parser.add_argument("--wrong", type=float, default=10.0, help="wrong cuts of 100,000 allowed")
-    parser.add_argument("--write", action="store_true", help="write weights.py")
+    parser.add_argument("--write", action="store_true", help="write evidence.py")
     options = parser.parse_args()
     found, fresh = (sample(seed, options.texts) for seed in (options.seed, options.seed + 1))
-    shipped = {"inside": dict(weights.INSIDE), "after": dict(weights.AFTER)}
+    shipped = {"inside": dict(INSIDE), "after": dict(AFTER)}
     fitted = {kind: fit(found[kind], list(table), options.wrong) for kind, table in shipped.items()}
     for kind, table in shipped.items():
         sys.stdout.write(compare(kind, table, fitted[kind], fresh[kind]) + "\n")
@@ -227,7 +227,9 @@ def main() -> None:
             for kind, one in found.items()
         )
         how = f"{datetime.now(UTC):%Y-%m-%d}, seed {options.seed}, {options.texts} texts,\n{counts}"
-        TABLE.write_text(_render(fitted, how), encoding="utf-8")
+        kept, title, _ = TABLE.read_text(encoding="utf-8").partition(_WEIGHTS)
+        text = (kept + title).ljust(len(kept) + 100, "-") + "\n" + _render(fitted, how)
+        TABLE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ How an attempt's text finds its place depends on the attempt. The first one, one
 and one that the provider itself continues are shown as they are (`_emit_plain`). A recovery
 (`Mode.RECOVERY`) was asked to go on from the last text and often repeats some of it: its text goes
 through a `Seam`, which holds the head until it knows what to drop. An answer that was generated
-again behind one that was shown (`Mode.APPEND_TAIL`) says first what the caller has: `Follow` lets
+again behind one that was shown (`Mode.APPEND_TAIL`) says first what the caller has: `Replay` lets
 pass only what comes after. A `TextSplicer` has one of the two, or neither. What a delta says of
 *places* in a text (citations, annotations) is kept aside until the seam tells where they are.
 
@@ -68,7 +68,7 @@ from dataclasses import dataclass, field
 from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment, answered
 from continuation.answer.wire_codec import Writer
 from continuation.prompts import cut_call_note
-from continuation.seams.seam import Follow, Seam, Verdict
+from continuation.seams.seam import Replay, Seam, Verdict
 from continuation.types import Json, Mode, ReplayBuffer, Resume
 from continuation.wire.json_values import as_text
 
@@ -80,7 +80,7 @@ class TextSplicer:
     """
 
     def __init__(
-        self, seam: Seam | None = None, follow: Follow | None = None, resume: Resume | None = None
+        self, seam: Seam | None = None, follow: Replay | None = None, resume: Resume | None = None
     ) -> None:
         self.seam = seam
         """Joins a recovery's text onto the text before it; it may hold the head of it."""
@@ -124,7 +124,8 @@ class TextSplicer:
     def feed(self, piece: str) -> str:
         """Take a piece of the text; return what may be shown now."""
         if self._follow is not None:
-            return self._follow.feed(piece)
+            passed = self._follow.feed(piece)
+            return "" if self._follow.lost else passed
         return piece if self.seam is None else self.seam.feed(piece)
 
     def whole(self, text: str, before: str) -> str:
@@ -351,7 +352,7 @@ class ClientStream:
             live_calls=self.calls,
         )
         if mode is Mode.APPEND_TAIL:
-            joined.splicer = TextSplicer(follow=Follow(self.text))
+            joined.splicer = TextSplicer(follow=Replay(self.text))
         elif resume is not None and mode is Mode.RECOVERY and not resume.glue:
             self._stop()
         elif resume is not None and mode is Mode.RECOVERY and (before := self.tail):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from continuation.dialect import MessageBuilder
-from continuation.seams.seam import is_loop
+from continuation.seams.text import is_loop
 from continuation.types import AttemptResult, Stop, ToolCallState
 
 

@@ -64,7 +64,7 @@ from continuation.policy import Policy, changed, file_of
 from continuation.prompts import Cause, cut_call_guidance, recovery_prompt
 from continuation.reports.report import Escalating, OnEvent, Recorder, Recovering, Truncated
 from continuation.reports.tracing import begin as trace
-from continuation.seams.seam import choose_anchor
+from continuation.seams.text import choose_anchor
 from continuation.types import (
     AttemptResult,
     Enough,

@@ -6,40 +6,16 @@ lines, equal cells), and where it does, the step from the end of the first copy 
 the second is a step the document takes elsewhere too. An echo starts anywhere: at the start of
 a line in the middle of another, in the middle of a word. So we look at that step, at the run
 before it, at the length and at how new the repeated words are, and add up log odds. The
-weights (`weights.py`) are fitted on repetitions of real files against echoes of every length.
+weights (below) are fitted on repetitions of real files against echoes of every length.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from math import log2
 from typing import Final
 
-from continuation.seams import weights
-
-__all__ = [
-    "NEVER",
-    "THRESHOLD",
-    "common_prefix",
-    "common_suffix",
-    "features",
-    "foregone",
-    "is_run",
-    "novelty",
-    "odds",
-    "seen_with",
-]
-
-#: Characters of earlier text looked at: bounds the time, whatever the size of the answer.
-_WINDOW: Final = 8192
-#: Characters of context that make the next ones predictable when they occurred together before.
-_CONTEXT: Final = 5
-#: Cost in bits of going on as a known context predicts, and of copying from anywhere.
-_PREDICTED: Final = 4.0
-_COPIED: Final = 13.0
-#: Longest single copy we look for; a longer one just counts again.
-_PHRASE: Final = 64
+from continuation.seams.text import WINDOW, common_suffix, novelty, seen_with
 
 #: From these log odds on a repetition counts as an echo: about one wrong cut in ten thousand of
 #: texts that repeat themselves far more than answers do, and fewer in ordinary ones.
@@ -48,15 +24,10 @@ THRESHOLD: Final = 2.5
 NEVER: Final = -99.0
 #: Below so many characters, or so many bits of novelty, a repetition shows nothing.
 _SHORTEST, _TRITE = 4, 10.0
-#: Shorter echoes must be clearer by so many log odds.
-_SHORT, _SHORT_PENALTY = 12, 1.0
 #: Characters of a whole answer so far that, said again, are no accident.
 _WHOLE: Final = 24
 #: A shorter text before the seam cannot tell a rare step from a common one.
 _ENOUGH_TEXT: Final = 400
-#: Bits of novelty that a short text demands instead.
-_NOVEL_LINE, _NOVEL_WORDS, _NOVEL_LINES = 24.0, 32.0, 64.0
-
 #: The start of a list item or heading, with the first letter of its text.
 _ITEM: Final = re.compile(r"(?:[-*+]|\d{1,3}[.)]|#{1,6}) \w")
 #: What closes something says nothing of its own: tags, brackets, marks.
@@ -74,7 +45,7 @@ def odds(before: str, head: str, size: int) -> float:
     if known is not None:
         return known
     measured = features(before, head, size)
-    table = weights.AFTER if before.endswith("\n") else weights.INSIDE
+    table = AFTER if before.endswith("\n") else INSIDE
     return measured["short"] + sum(weight * measured[name] for name, weight in table.items())
 
 
@@ -88,22 +59,22 @@ def foregone(before: str, head: str, size: int) -> float | None:
         return NEVER
     if len(before) < _ENOUGH_TEXT:
         return _odds_in_little(before, head, size)
-    window = before[-_WINDOW:]
+    window = before[-WINDOW:]
     in_run = common_suffix(window, window[: len(window) - size]) >= size
     return NEVER if in_run else None
 
 
 def features(before: str, head: str, size: int) -> dict[str, float]:
     """What is measured about the first `size` characters of `head`, which `before` ends with."""
-    window = before[-_WINDOW:]
+    window = before[-WINDOW:]
     echo, rest = head[:size], head[size : size + 4]
     previous = before[-size - 1 : -size]
     sentence = bool(_SENTENCE_END.search(before[max(0, len(before) - size - 3) : -size]))
     run = common_suffix(window, window[: len(window) - size])
-    pair = seen_with(window, window, head[:2])
-    quad = seen_with(window, window, head[:4])
-    joined = seen_with(window, window, rest)
-    doubled = seen_with(window, window + echo, rest)
+    pair = seen_with(window, head[:2])
+    quad = seen_with(window, head[:4])
+    joined = seen_with(window, rest)
+    doubled = seen_with(window, rest, window + echo)
     word = before[-1].isalnum() and head[0].isalnum()
     new = novelty(before, echo, enough=48.0)
     # A character of Chinese, Japanese or Korean says as much as two or three letters.
@@ -112,7 +83,7 @@ def features(before: str, head: str, size: int) -> dict[str, float]:
         "const": 1.0,
         # How long it is, how new its words are, and whether it stands alone.
         "length": log2(min(weight, 512)),
-        "short": -_SHORT_PENALTY if size < _SHORT else 0.0,
+        "short": -1.0 if size < 12 else 0.0,
         "new": new,
         "long_new": log2(max(1.0, min(weight, 192) / 48)) if new >= 40 else 0.0,
         "whole": size == len(head) and new >= 32,
@@ -157,18 +128,16 @@ def _begins_again(before: str, head: str, size: int) -> bool:
     line_start = before[start - 1 : start] in ("\n", "")
     if not (line_start or _SENTENCE_END.search(before[max(0, start - 2) : start])):
         return False
-    unit, window = head[:size], before[-_WINDOW:]
+    unit, window = head[:size], before[-WINDOW:]
     indent = size - len(unit.lstrip())
     if len(head) == size or not unit.strip() or unit.endswith("\n"):
         return False
     if line_start and indent >= 2:
-        return seen_with(window, window, head[: indent + 1]) < 1
-    step = before[-2:] + head[:2]
-    return step not in window and _is_telling(unit, head[size], window)
-
-
-def _is_telling(unit: str, following: str, window: str) -> bool:
-    """Whether a short first part of a line or sentence is more than a sign or a number."""
+        return seen_with(window, head[: indent + 1]) < 1
+    if before[-2:] + head[:2] in window:
+        return False
+    # What is begun again must be more than a sign or a number.
+    following = head[size]
     if ord(unit[0]) >= 0x2E80:
         return len(unit) >= 5 or (len(unit) >= 3 and unit + following in window)
     if len(set(unit)) < 2 or not any(map(str.isalpha, unit)):
@@ -203,77 +172,53 @@ def _retyped(before: str, echo: str, rest: str) -> bool:
 def _odds_in_little(before: str, head: str, size: int) -> float:
     if _retyped(before, head[:size], head[size : size + 4]):
         return THRESHOLD + 2
-    new = novelty(before, head[:size])
-    if before.endswith("\n"):
-        needed = _NOVEL_LINES
-    elif before[-size - 1 : -size] in ("\n", ""):
-        needed = _NOVEL_LINE
-    else:
-        needed = _NOVEL_WORDS
-    return THRESHOLD + (new - needed) / 4 if size >= 8 else -9.0
+    if size < 8:
+        return -9.0
+    at_line = before[-size - 1 : -size] in ("\n", "")
+    needed = 64.0 if before.endswith("\n") else 24.0 if at_line else 32.0  # bits of novelty
+    return THRESHOLD + (novelty(before, head[:size]) - needed) / 4
 
 
-# Measuring --------------------------------------------------------------------------------------
+# The weights ------------------------------------------------------------------------------------
 
+# Rounded by hand after a logistic fit on 1.6 million tokens of real files, before
+# `scripts/fit_seams.py` was written: that one writes all that follows this line.
 
-def novelty(before: str, repeated: str, *, enough: float = 96.0) -> float:
-    """Bits it takes to write `repeated`, with which `before` ends, given what came before it.
+#: For a cut inside a line.
+INSIDE: Final = {
+    "const": -7.2,
+    "length": 0.4,
+    "run": -0.6,
+    "run_any": 1.0,
+    "pair_0": 3.0,
+    "pair_1": 1.4,
+    "pair_2": 0.3,
+    "quad_0": 1.1,
+    "quad_3": 1.6,
+    "line_start": 5.9,
+    "in_word": 0.5,
+    "word_start": 1.6,
+    "stutter": 1.5,
+    "retyped": 5.0,
+    "word_step": 0.9,
+    "lines": 2.5,
+    "space_last": 2.4,
+    "goes_on": -1.4,
+    "fit": 0.9,
+    "sentence_start": 4.0,
+    "whole": 3.0,
+    "long_new": 7.0,
+}
 
-    Coded the way a small compressor would; counting stops at `enough` bits.
-    """
-    known = before[max(0, len(before) - len(repeated) - _WINDOW) : len(before) - len(repeated)]
-    led_by = before[-_CONTEXT:] + repeated
-    literal = max(0.5, 0.75 * log2(len(set(before[-512:] or repeated[:512])) or 1))
-    bits, at = 0.0, 0
-    while at < len(repeated) and bits < enough:
-        text = known + repeated[:at]
-        length = _copied(text, led_by[at : at + _CONTEXT], repeated, at)
-        if length:
-            bits += _PREDICTED
-        else:
-            length = max(1, _copied(text, "", repeated, at))
-            bits += min(length * literal, _COPIED)
-        at += length
-    return bits
-
-
-def _copied(known: str, context: str, text: str, at: int) -> int:
-    """How many characters of `text` from `at` on occur in `known` right after `context`."""
-    most = min(_PHRASE, len(text) - at)
-    return _longest(most, lambda n: context + text[at : at + n] in known)
-
-
-def seen_with(known: str, left: str, right: str, most: int = 12) -> int:
-    """The longest ending of `left` (at most `most`) that `right` follows in `known`.
-
-    -1 when `right` does not occur at all.
-    """
-    if not right or right not in known:
-        return -1
-    return _longest(min(most, len(left)), lambda n: left[len(left) - n :] + right in known)
-
-
-def common_suffix(left: str, right: str, most: int = 1024) -> int:
-    """Length of the longest common ending, at most `most`."""
-    most = min(len(left), len(right), most)
-    return _longest(most, lambda n: left.endswith(right[len(right) - n :]))
-
-
-def common_prefix(left: str, right: str) -> int:
-    """Length of the longest common beginning."""
-    return _longest(min(len(left), len(right)), lambda n: left.startswith(right[:n]))
-
-
-def _longest(most: int, fits: Callable[[int], bool]) -> int:
-    """The largest length up to `most` that fits: found by doubling, then by halving."""
-    low, high = 0, 1
-    while high <= most and fits(high):
-        low, high = high, high * 2
-    high = min(high, most + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if fits(middle):
-            low = middle
-        else:
-            high = middle
-    return low
+#: For a cut after a line, where the step to a line's start is nothing rare.
+AFTER: Final = {
+    "const": -2.4,
+    "run": -0.9,
+    "pair_1": 2.1,
+    "quad_0": 3.0,
+    "line_start": 4.4,
+    "newline_first": 4.5,
+    "whole": 3.0,
+    "new": 0.085,
+    "long_new": 0.5,
+}

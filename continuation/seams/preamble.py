@@ -13,17 +13,7 @@ import re
 import unicodedata
 from typing import Final
 
-from continuation.seams.evidence import seen_with
-from continuation.seams.state import Cut, Form, is_indentation
-
-__all__ = [
-    "ENOUGH",
-    "LONGEST",
-    "could_begin_one",
-    "ends_of_openings",
-    "only_says_complete",
-    "preamble_evidence",
-]
+from continuation.seams.text import Cut, Form, is_indentation, seen_with
 
 #: Points from which a paragraph counts as a preamble; no single piece of evidence reaches it.
 ENOUGH: Final = 5.5
@@ -56,8 +46,11 @@ def preamble_evidence(cut: Cut, opening: str, rest: str) -> float:
         return 0.0
     known = _speaks_of_going_on(cut, said)
     ill = _fits_ill(cut, opening, said)
-    allowed = _may_be_known if known else _may_be_unknown
-    if not allowed(cut, opening, said) or (not known and ill < 2.5):
+    if known:
+        on_its_line = opening[0].isspace() or "\n" not in opening
+        if len(said) > _KNOWN or said.count("\n") > _LINES or (said[0].islower() and on_its_line):
+            return 0.0
+    elif ill < 2.5 or not _may_be_unknown(cut, opening, said):
         return 0.0
     if "\n" not in opening and known < 2:
         return 0.0
@@ -68,12 +61,13 @@ def _has_shape(said: str, opening: str) -> bool:
     """A sentence or two, with a line or at least a colon of its own, that is no code."""
     if not 2 <= len(said) <= LONGEST or opening.count("\n") > 5 or _CODE_SIGNS.search(said):
         return False
+    wrapped = _WRAPPED.fullmatch(said) is not None
     apart = opening.rstrip(" \t\r").endswith("\n") or said[-1] in _COLONS
-    if not apart or (said[0] in _MARKS and not _WRAPPED.fullmatch(said)):
+    if not apart or (said[0] in _MARKS and not wrapped):
         return False
     if not all(_SAID_LINE.match(line) for line in said.split("\n") if line.strip()):
         return False
-    ended = said[-1] in _ENDS or bool(_WRAPPED.fullmatch(said))
+    ended = said[-1] in _ENDS or wrapped
     return (ended and (len(said.split()) > 1 or len(said) <= 24)) or _is_wide(said)
 
 
@@ -94,12 +88,6 @@ def _is_like_the_text(cut: Cut, opening: str) -> bool:
 def _is_wide(text: str) -> bool:
     """Whether Chinese, Japanese or Korean is spoken, where a word is a character or two."""
     return any(char >= "\u2e80" for char in text)
-
-
-def _may_be_known(cut: Cut, opening: str, said: str) -> bool:
-    del cut
-    short = len(said) <= _KNOWN and said.count("\n") <= _LINES
-    return short and not (said[0].islower() and (opening[0].isspace() or "\n" not in opening))
 
 
 def _may_be_unknown(cut: Cut, opening: str, said: str) -> bool:
@@ -131,7 +119,7 @@ def _fits_ill_in_line(cut: Cut, opening: str, said: str) -> float:
     spaced = cut.text[-1].isspace() or opening[0].isspace()
     if cut.form in _NO_PROSE and not opening[0].isspace() and _RESUMING.search(said):
         return 2.5
-    new = seen_with(cut.near, cut.near, opening[:2]) < 1
+    new = seen_with(cut.near, opening[:2]) < 1
     starts_anew = said[0].isupper() or said[0] in _MARKS
     if cut.text[-1] in _OPENERS or not starts_anew:
         return float(new)
@@ -189,7 +177,7 @@ def _goes_on(cut: Cut, rest: str) -> float:
     if rest[0].islower():
         goes_on = cut.inside_line or _broken_sentence(cut)
     elif cut.inside_line:
-        goes_on = seen_with(cut.near, cut.near, rest[:2]) >= 2
+        goes_on = seen_with(cut.near, rest[:2]) >= 2
     elif cut.line:
         space = rest[: len(rest) - len(rest.lstrip(" \t"))]
         goes_on = is_indentation(cut.near, cut.line + space) or is_indentation(cut.near, space)
@@ -207,12 +195,6 @@ def ends_of_openings(head: str) -> list[int]:
     if colon:
         ends.append(colon.end())
     return sorted(set(ends))[:6]
-
-
-def could_begin_one(head: str) -> bool:
-    """Whether `head` could be the start of a preamble: words begin there, or a mark before them."""
-    first = head.lstrip()[:1]
-    return bool(first) and (first.isupper() or ord(first) >= 0x590 or first in "[(*_")
 
 
 def only_says_complete(text: str) -> bool:

@@ -1,27 +1,83 @@
 """The seam: where the text of a later attempt is joined onto the text before it.
 
-A `Seam` is fed with the attempt's text as it arrives and gives back what may be shown. It is in
-one of three states. While the **head** is held, it is looked at whenever it has one of a fixed list
-of lengths, so that the pieces in which it came make no difference. A head that is as long as it
-may get and repeats earlier text word for word is **replayed**: followed by position, without
-keeping it twice, until it leaves that text or goes on from its end. After the **verdict** text
-passes through, and is only watched for bringing nothing new.
+Theory
+------
 
-What the head shows is decided in `judge`, where the theory is; after a prefill there is hardly
-anything to decide, and `_after_prefill` here does it.
+What there is. `before` is all the text the caller has, or is about to have; it stopped anywhere,
+in a word, a table row, a JSON string, a code fence. `head` is the beginning of what the model
+wrote when it was asked to go on. It may go on exactly, repeat the anchor it was asked for, repeat
+some other end of the text, speak to the reader first, open the fence again, begin the whole answer
+again, or do several of these one after the other. A `Finding` says how many characters at the
+start of the head to leave out and what, if anything, to put in their place.
+
+In doubt the text stays. Two mistakes are possible and they are not equal: doubled text is seen and
+can be deleted, lost text is not seen at all. So nothing is left out because it *looks* like an
+echo or a preamble. It needs evidence that outweighs the chance of the document really going on
+like that, and where two readings stay possible the finding is EXACT. The other way round, keeping
+a few doubled characters is no defect of a rule here; losing one is.
+
+What counts as evidence, strongest first, which is also the order of the questions:
+
+1. The whole attempt says nothing new: it is complete, or the text from its top (`final` only).
+2. The text ends in a run (rows of equal cells, a ladder of braces) and the head stays in it. Then
+   nothing can be told, and the head is kept, unless it is the anchor.
+3. The head begins with the anchor. That was asked for and carries bits enough, so it needs no
+   other evidence, however often the same words follow. White space may differ.
+4. The head begins with some other end of the text: an echo. `evidence.odds` says how much more
+   likely that is than a document that repeats itself; the threshold is in log odds.
+5. Syntax leaves one reading: a row would get a cell too many, a mapping the same key twice.
+6. The same as 3 and 4 in disguise: without the white space at the end, in quotes, behind an
+   ellipsis or white space. A disguise must be paid for with novelty (`_BARE_BITS`).
+7. Something stands before the continuation: a fence line, the head of the open table, a preamble.
+   Behind each the questions 3 to 7 are asked again of the rest, so that "Sure:", a fence and the
+   anchor are taken off one by one. What follows an opening speaks for it: a preamble before an
+   anchor needs fewer signs of its own.
+8. Nothing of this: only white space is put right, where syntax leaves one reading.
+
+How it is weighed. There are three currencies. Bits (`text.novelty`) say how unlikely words are to
+come again by chance. Log odds (`evidence.odds`) weigh a repetition by bits, length and the step
+back to its start, with weights fitted on real texts. Points (`preamble`) are set by hand. The
+first finding that reaches its own threshold is taken; they are not added up across rules.
+
+Who decides. `Judge` reads a head, and that is all it does: `look` is a pure function of it, and
+None means "ask again with more of it". More is asked for only while a longer head could change the
+answer: the words so far stand in the text near its end or at its top, so that an echo may be
+arriving, or they could be the start of a preamble or of a fence line. `Seam` takes the pieces as
+they arrive, decides by what the judge finds, and gives back what may be shown. It is in one of
+three states. While the **head** is held, it is looked at whenever it has one of a fixed list of
+lengths, so that the pieces in which it came make no difference; most continuations are let go
+after 24 to 48 characters. A head that is as long as it may get (the anchor and `hold` more) and
+repeats earlier text word for word is **replayed**: followed by position until it leaves that text
+or goes on from its end; otherwise the judge must answer with what there is (`final`). After the
+**verdict** text passes through, and is only watched for bringing nothing new. After a prefill
+there is hardly anything to decide, and `_after_prefill` does it.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from math import exp
 from typing import Final
 
-from continuation.seams.evidence import common_prefix, common_suffix, novelty
-from continuation.seams.judge import Judge
-from continuation.seams.verdict import Finding, SeamKind, Verdict
-
-__all__ = ["Follow", "Seam", "SeamKind", "Verdict", "choose_anchor", "is_loop", "join"]
+from continuation.seams.evidence import THRESHOLD, is_run, odds
+from continuation.seams.preamble import (
+    ENOUGH,
+    LONGEST,
+    ends_of_openings,
+    only_says_complete,
+    preamble_evidence,
+)
+from continuation.seams.syntax import (
+    line_again,
+    reopens,
+    repeated_header,
+    skips_ahead,
+    superfluous,
+    wanted,
+)
+from continuation.seams.text import Cut, ProgressWatch, common_prefix, common_suffix, novelty
 
 #: Lengths of the head at which it is looked at, whatever pieces it came in.
 _LOOKS: Final = (24, 48, 80, 128, 200, 320, 480)
@@ -29,11 +85,70 @@ _LOOKS: Final = (24, 48, 80, 128, 200, 320, 480)
 _SPACE_LOOKS: Final = (1, 2, 3, 4, 8, 16, 32)
 #: A shorter prefill may well be repeated by chance.
 _TELLING_PREFILL: Final = 16
-#: Sizes of an anchor, and the bits that make one unlikely to follow by chance.
-_SIZES: Final = (24, 40, 64, 100, 160, 250, 400)
-_BITS: Final = 56.0
-#: How far back an anchor must be unique.
-_UNIQUE_IN: Final = 262144
+#: Log odds of what leaves no doubt.
+_SURE: Final = 12.0
+
+
+class SeamKind(StrEnum):
+    """What was found where two attempts meet."""
+
+    #: The later text goes on; every character of it is shown.
+    EXACT = "exact"
+    #: It began by repeating the anchor it was asked for.
+    ANCHOR = "anchor"
+    #: It repeated the end of the earlier text, or the head of the open table, unasked.
+    ECHO = "echo"
+    #: It began with words to the reader ("Continuing where I left off:").
+    PREAMBLE = "preamble"
+    #: It opened a code fence again that was still open.
+    FENCE = "fence"
+    #: It began the answer again, from the top or from an earlier place.
+    RESTART = "restart"
+    #: The server sent the prefilled text back before going on.
+    PREFILL = "prefill"
+    #: White space alone was dropped, or a newline inserted.
+    WHITESPACE = "whitespace"
+    #: There was no later text.
+    EMPTY = "empty"
+    #: It only said that the answer was already complete.
+    COMPLETE = "complete"
+    #: It seems to go on further down, so something is missing. Nothing is dropped.
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was done at one seam: counts only, never message text."""
+
+    kind: SeamKind
+    """What was found there."""
+    dropped: int = 0
+    """Characters of the later attempt that were not shown."""
+    taken_back: int = 0
+    """Characters removed from the end of the earlier text."""
+    inserted: int = 0
+    """Characters we added between the two."""
+    confidence: float = 1.0
+    """How sure the finding is, from 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the head of an attempt shows, while the seam is being decided."""
+
+    kind: SeamKind
+    drop: int = 0
+    """Characters at the start of the head to leave out."""
+    odds: float = _SURE
+    """Log odds that this is right."""
+    insert: str = ""
+    """What to put in the place of what is left out."""
+    own_fence: bool = False
+    """The fence line left out wraps what has none, so the line that closes it goes as well."""
+
+    def after(self, skipped: int, kind: SeamKind) -> Finding:
+        """The same finding behind an opening of `skipped` characters."""
+        return replace(self, kind=kind, drop=self.drop + skipped)
 
 
 class Seam:
@@ -67,11 +182,14 @@ class Seam:
         self._looks = [*sorted(n for n in looks if 0 < n < self._hold), self._hold]
         self._judge = Judge(before, anchor)
         self._head = ""
-        self._replay: _Replay | None = None
-        self._watch = _ProgressWatch(before)
+        self._replay: Replay | None = None
+        self._opening = ""
+        """What stood before a replay began."""
+        self._watch = ProgressWatch(before)
         self._fence: str | None = None
         """What may be the line that closes a fence whose opening line was dropped."""
-        self._nothing_new = False
+        self.stalled = False
+        """Whether the text brings nothing new, so that the attempt should be stopped."""
         self.verdict: Verdict | None = None
         """What was done, once it is decided."""
 
@@ -79,11 +197,6 @@ class Seam:
     def take_back(self) -> int:
         """Characters to remove from the end of `before`; 0 until the seam is decided."""
         return self.verdict.taken_back if self.verdict else 0
-
-    @property
-    def stalled(self) -> bool:
-        """Whether the text brings nothing new, so that the attempt should be stopped."""
-        return self._nothing_new or self._watch.stalled
 
     def feed(self, piece: str) -> str:
         """Take a piece of the attempt's text; return what may be shown now."""
@@ -97,8 +210,15 @@ class Seam:
             upto = min(len(piece), at + look - len(self._head))
             self._head += piece[at:upto]
             at = upto
-            if len(self._head) == look and (shown := self._consider()) is not None:
-                return shown + self.feed(piece[at:])
+            if len(self._head) < look:
+                continue
+            found = self._find(final=False)
+            if found is None and look == self._hold:
+                if self._replays():
+                    return self.feed(piece[at:])
+                found = self._find(final=True) or Finding(SeamKind.EXACT)
+            if found is not None:
+                return self._decide(found) + self.feed(piece[at:])
         return ""
 
     def finish(self) -> str:
@@ -108,58 +228,59 @@ class Seam:
         shown = ""
         if self.verdict is None:
             shown = self._decide(self._find(final=True) or Finding(SeamKind.EXACT))
-        return shown + self._last_line()
+        held, self._fence = self._fence or "", None
+        if held.strip() in ("```", "~~~"):
+            self._drop_more(len(held))
+            held = ""
+        return shown + held
 
     # While the head is held --------------------------------------------------------------
-
-    def _consider(self) -> str | None:
-        """Look at the head; one that is as long as it may get is a replay, or decided now."""
-        found = self._find(final=False)
-        if found is None:
-            if len(self._head) < self._hold:
-                return None
-            if self._prefilled is not None:
-                self._replay = _Replay(self._prefilled, self._head, 0, 0, SeamKind.PREFILL)
-                return ""
-            if place := self._judge.replays(self._head):
-                self._replay = _Replay(self._judge.text, self._head, *place, SeamKind.RESTART)
-                return ""
-            found = self._find(final=True) or Finding(SeamKind.EXACT)
-        return self._decide(found)
 
     def _find(self, *, final: bool) -> Finding | None:
         if self._prefilled is not None:
             return _after_prefill(self._before, self._prefilled, self._head, final=final)
         if final and self._judge.restarted(self._head):
-            self._nothing_new = True
+            self.stalled = True
             return Finding(SeamKind.RESTART, len(self._head), 6.0)
         return self._judge.look(self._head, final=final)
 
+    def _replays(self) -> bool:
+        """Whether a head that is as long as it may get repeats earlier text, to be followed."""
+        if self._prefilled is not None:
+            self._replay = Replay(self._prefilled, 0, len(self._head))
+        elif place := self._judge.replays(self._head):
+            at, start = place
+            self._opening = self._head[:at]
+            self._replay = Replay(self._judge.text, start, start + len(self._head) - at)
+        return self._replay is not None
+
     # While a replay of the earlier text is followed ----------------------------------------
 
-    def _follow(self, replay: _Replay, piece: str) -> str:
+    def _follow(self, replay: Replay, piece: str) -> str:
         rest = replay.feed(piece)
-        if rest is None:
+        if not rest:
             return ""
-        if replay.diverged:
+        if replay.lost:
             return self._leave(replay) + self.feed(rest)
         self._replay = None
-        if replay.kind is SeamKind.PREFILL:
+        taken = len(self._opening) + replay.at - replay.start
+        if self._prefilled is not None:
             # The prefill came back whole: what follows is held until its white space is known.
-            self._head = replay.text
-            self._looks = [replay.taken + n for n in _SPACE_LOOKS]
+            self._head = replay.source[: replay.at]
+            self._looks = [taken + n for n in _SPACE_LOOKS]
             self._hold = self._looks[-1]
             return self.feed(rest)
         self._head = ""
-        return self._decide(Finding(replay.kind, replay.taken)) + self.feed(rest)
+        return self._decide(Finding(SeamKind.RESTART, taken)) + self.feed(rest)
 
-    def _leave(self, replay: _Replay, *, ended: bool = False) -> str:
+    def _leave(self, replay: Replay, *, ended: bool = False) -> str:
         """The replay stopped short of the text's end: all of it is shown, unless it was all."""
         self._replay = None
-        self._head = replay.text
-        if ended and replay.began_at_top:
-            self._nothing_new = True
-            return self._decide(Finding(replay.kind, len(self._head), 6.0))
+        self._head = self._opening + replay.source[replay.start : replay.at]
+        if ended and not replay.source[: replay.start].strip():
+            self.stalled = True
+            kind = SeamKind.RESTART if self._prefilled is None else SeamKind.PREFILL
+            return self._decide(Finding(kind, len(self._head), 6.0))
         return self._decide(Finding(SeamKind.EXACT, 0, 0.0))
 
     # Once it is decided ------------------------------------------------------------------
@@ -181,8 +302,8 @@ class Seam:
 
     def _pass(self, text: str) -> str:
         shown = text if self._fence is None else self._without_own_fence(self._fence + text)
-        if shown:
-            self._watch.feed(shown)
+        if shown and not self.stalled:
+            self.stalled = self._watch.feed(shown)
         return shown
 
     def _without_own_fence(self, held: str) -> str:
@@ -204,13 +325,6 @@ class Seam:
         self._drop_more(end - at)
         return held[:at] + held[end:]
 
-    def _last_line(self) -> str:
-        held, self._fence = self._fence or "", None
-        if held.strip() in ("```", "~~~"):
-            self._drop_more(len(held))
-            return ""
-        return held
-
     def _drop_more(self, count: int) -> None:
         assert self.verdict is not None
         self.verdict = replace(self.verdict, dropped=self.verdict.dropped + count)
@@ -229,43 +343,11 @@ def join(
     `unshown=None` means that none of `before` has reached the caller yet. Returns the joined
     text and the verdict.
     """
-    seam = Seam(
-        before,
-        anchor=anchor,
-        prefilled=prefilled,
-        unshown=len(before) if unshown is None else unshown,
-    )
+    unshown = len(before) if unshown is None else unshown
+    seam = Seam(before, anchor=anchor, prefilled=prefilled, unshown=unshown)
     shown = seam.feed(after) + seam.finish()
     assert seam.verdict is not None
     return before[: len(before) - seam.take_back] + shown, seam.verdict
-
-
-def choose_anchor(before: str) -> str | None:
-    """The shortest end of `before` that is long, rare and surprising enough to be asked for.
-
-    It starts at a word or a line. None when the text is too short, or repeats itself up to its
-    end, so that no anchor would tell a repetition from a continuation.
-    """
-    text = before.rstrip("\ufffd")
-    near = text[-_UNIQUE_IN:]
-    for size in _SIZES:
-        if size > len(text):
-            break
-        tail = text[_word_start(text, len(text) - size) :]
-        if near.count(tail) == 1 and novelty(text, tail) >= _BITS:
-            # Where the text before ends much as the anchor does, more of the same may follow.
-            run = common_suffix(text, text[: len(text) - len(tail)])
-            if run * 4 <= len(tail):
-                return tail
-    return None
-
-
-def _word_start(text: str, at: int) -> int:
-    """The start of the word at `at`, looked for a few characters back."""
-    start = at
-    while start > max(0, at - 16) and not text[start - 1].isspace():
-        start -= 1
-    return start if start == 0 or text[start - 1].isspace() else at
 
 
 def _after_prefill(before: str, prefilled: str, head: str, *, final: bool) -> Finding | None:
@@ -292,160 +374,406 @@ def _after_prefill(before: str, prefilled: str, head: str, *, final: bool) -> Fi
     return Finding(kind, echoed + same)
 
 
-# Texts that say again what was said ----------------------------------------------------------
+class Replay:
+    """Follows a text that says `source` again from `start` on, and has said it up to `at`."""
 
-
-class Follow:
-    """Of a regenerated text, lets pass only what follows the text already shown."""
-
-    def __init__(self, shown: str) -> None:
-        self._rest = shown
+    def __init__(self, source: str, start: int = 0, at: int = 0) -> None:
+        self.source = source
+        self.start = start
+        self.at = at
         self.lost = False
-        """Whether the text left what was shown; then nothing of it passes."""
+        """Whether the text left the source before its end."""
 
     @property
     def done(self) -> bool:
-        """Whether what was shown has been matched to its end, so that all that follows is new."""
-        return not self._rest and not self.lost
+        """Whether the source was said to its end, so that all that follows is new."""
+        return self.at >= len(self.source) and not self.lost
 
     def feed(self, piece: str) -> str:
-        """Take a piece of the text; return what of it is new."""
-        if self.lost or not self._rest:
-            return "" if self.lost else piece
-        common = min(len(piece), len(self._rest))
-        if piece[:common] != self._rest[:common]:
-            self.lost = True
-            return ""
-        self._rest = self._rest[common:]
-        return piece[common:]
-
-
-class _Replay:
-    """Follows an attempt that says `source` again from `place` on, `start` characters into it."""
-
-    def __init__(self, source: str, head: str, start: int, place: int, kind: SeamKind) -> None:
-        self._source = source
-        self._opening = head[:start]
-        self._place = place
-        self._reached: int = place + len(head) - start
-        self.kind = kind
-        self.diverged = False
-
-    @property
-    def taken(self) -> int:
-        """Characters of the attempt that were taken so far."""
-        return len(self._opening) + self._reached - self._place
-
-    @property
-    def began_at_top(self) -> bool:
-        """Whether the replay began at the top of the text, so that it holds nothing new so far."""
-        return not self._source[: self._place].strip()
-
-    @property
-    def text(self) -> str:
-        """What was taken, again."""
-        return self._opening + self._source[self._place : self._reached]
-
-    def feed(self, piece: str) -> str | None:
-        """Take a piece; return None while the replay lasts, and then what follows it.
-
-        It is over when it reaches the end of the source or leaves it; then it has `diverged`.
-        """
-        expected = self._source[self._reached : self._reached + len(piece)]
-        if piece == expected:
-            self._reached += len(piece)
-            return None
-        same = common_prefix(piece, expected)
-        self._reached += same
-        self.diverged = same < len(expected)
+        """Take a piece of the text; return what of it the source does not say here."""
+        if self.lost:
+            return piece
+        expected = self.source[self.at : self.at + len(piece)]
+        same = len(piece) if piece == expected else common_prefix(piece, expected)
+        self.at += same
+        self.lost = same < len(expected)
         return piece[same:]
 
 
-# Whether text brings something new ------------------------------------------------------------
+# Reading a head -----------------------------------------------------------------------------
 
-#: Characters of one unit said over and over from which on it is a loop, and at least this often.
-_LONG: Final = 4000
-_OFTEN: Final = 4
-#: Longest unit looked for.
-_UNIT: Final = 2000
-_KEPT: Final = _UNIT * (_OFTEN + 2)
-#: New characters between two looks, and new characters a loop begun earlier still gets.
-_STEP: Final = 512
-#: Characters copied from the text before, without a break, from which on it is a repetition.
-_COPY: Final = 1024
-_COPIES: Final = 4
-#: Characters of the blocks by which a copy is first looked for.
-_BLOCK: Final = 64
-
-
-def is_loop(text: str) -> bool:
-    """Whether `text` ends in one unit (up to 2,000 characters) repeated for 4,000 or more."""
-    tail = text[-_KEPT:]
-    probe = tail[-64:]
-    before = tail.rfind(probe, 0, len(tail) - 1)
-    if before < 0 or len(tail) < _LONG:
-        return False
-    unit = len(tail) - len(probe) - before
-    extent = common_suffix(tail, tail[: len(tail) - unit], most=_KEPT) + unit
-    return unit <= _UNIT and extent >= max(_LONG, _OFTEN * unit)
+#: Characters by which an echo's end is found; shorter echoes are tried one by one.
+_PROBE: Final = 8
+#: A restart shown by this much of the top of the answer needs no other evidence.
+_TOP: Final = 200
+#: Characters whose absence from the earlier text shows that no echo has begun.
+_FIRST: Final = 20
+#: How far back an echo may begin while it is still arriving.
+_BACK: Final = 16384
+#: Characters in which the two copies of a repeated unit must lie.
+_RUN: Final = 1200
+#: Bits an anchor must carry to be believed on its own.
+_ANCHOR_BITS: Final = 12.0
+#: Bits of an echo that leaves out the white space at the end, or puts some before it.
+_BARE_BITS: Final = 40.0
+#: Points that a preamble gets at most for what follows it.
+_MOST: Final = 5.0
+#: Bits of all that was written, said again from the top.
+_ALL_BITS: Final = 64.0
+#: What may stand around an echo, and what closes it.
+_DECORATION: Final = re.compile(
+    r"\s*(?:\.{3}|…)?\s*(<anchor>|\*\*|[\"“„«'`\u2018*_])?(?:\.{3}|…)?[^\S\n]*"
+)
+_CLOSING: Final = {"<anchor>": "</anchor>", "“": "”", "„": "“", "«": "»", "\u2018": "\u2019"}
 
 
-class _ProgressWatch:
-    """Takes the text that is shown after a seam, and notices when it brings nothing new.
+class _MoreNeededError(Exception):
+    """A longer head may change what is found; whoever looks asks again when there is one."""
 
-    Two things are noticed: one unit repeated without end (also when the earlier text had begun
-    it), and long stretches copied from the earlier text. Looks are taken every 512 characters of
-    text, wherever the pieces end.
-    """
 
-    def __init__(self, before: str) -> None:
-        self._before = before
-        self._tail = before[-_KEPT:]
-        self._waiting = 0
-        self._unread = 0
-        self._copies = 0
-        self._blocks: set[int] = set()
-        self.stalled = False
+class Judge:
+    """Reads the head of a later attempt against the text before it."""
 
-    def feed(self, text: str) -> None:
-        """Take shown text."""
-        at = 0
-        while at < len(text) and not self.stalled:
-            step = min(len(text) - at, _STEP - self._waiting)
-            self._tail += text[at : at + step]
-            self._waiting += step
-            at += step
-            if self._waiting == _STEP:
-                self._waiting = 0
-                self._tail = self._tail[-_KEPT:]
-                self._unread += _STEP
-                self.stalled = is_loop(self._tail) or self._copied()
+    def __init__(self, before: str, anchor: str | None) -> None:
+        self.text = text = before.rstrip("\ufffd")
+        """The text before, without the sign of half a character at its end."""
+        self._cut = Cut(text)
+        self._bare = text.rstrip()
+        self._tail = text[-_BACK:]
+        self._top = text[:4096].lstrip()
+        asked = anchor.rstrip("\ufffd") if anchor else ""
+        self._asked = len(asked)
+        tells = (
+            asked
+            and text.endswith(asked)
+            and novelty(text, asked, enough=_ANCHOR_BITS) >= _ANCHOR_BITS
+        )
+        self._anchor = asked if tells else ""
+        self._period = 0
+        """The length of the unit that the text ends in two or more of; 0 when it does not."""
+        tail, probe = text[-_RUN:], text[-16:]
+        again = tail.rfind(probe, 0, len(tail) - 1)
+        unit = len(tail) - len(probe) - again
+        if again >= 0 and tail[-unit:].strip():
+            same = common_suffix(tail, tail[:-unit])
+            if same >= unit and same + unit >= 8:
+                self._period = unit
 
-    def _copied(self) -> bool:
-        """Whether the last thousands of characters all stand in the earlier text.
+    def look(self, head: str, *, final: bool) -> Finding | None:
+        """The finding about `head`, or None while more of it is needed."""
+        if not head:
+            return Finding(SeamKind.EMPTY) if final else None
+        if final and only_says_complete(head):
+            return Finding(SeamKind.COMPLETE, len(head), 4.0)
+        if final and head.strip() == self.text.strip() and novelty("", head) >= _ALL_BITS:
+            return Finding(SeamKind.RESTART, len(head), 6.0)  # from the top to the same place
+        if self._stays_in_run(head, final=final):
+            return Finding(SeamKind.EXACT, 0, 2.0)
+        try:
+            found = self._repeats(head, final=final) or self._opens(head, final=final, depth=2)
+        except _MoreNeededError:
+            return None
+        if found is None and (final or not self._may_tell(head)):
+            return self._plain(head)
+        return found
 
-        Where that repeated itself at length already, more of it is no surprise.
-        """
-        if self._unread < _COPY:
+    def replays(self, head: str) -> tuple[int, int] | None:
+        """Where in the text a long head replays it: (characters before the replay, place)."""
+        for at in self._starts(head):
+            body = head[at:]
+            if len(body) < 2 * _PROBE or is_run(body) or novelty("", body) < _ALL_BITS:
+                continue
+            # From the top of the text if it says so there, otherwise from near its end.
+            place = len(self.text) - len(self.text.lstrip())
+            if not self.text.startswith(body, place):
+                near = self._tail.find(body)
+                place = len(self.text) - len(self._tail) + near if near >= 0 else -1
+            if place >= 0 and (
+                at == 0 or place < 200 or preamble_evidence(self._cut, head[:at], body) > 0
+            ):
+                return at, place
+        return None
+
+    def restarted(self, head: str) -> bool:
+        """Whether a whole attempt only says again how the answer began."""
+        return any(
+            self._top.startswith(head[at:]) and len(head) - at >= 2 * _TOP
+            for at in self._starts(head)
+        )
+
+    def _starts(self, head: str) -> list[int]:
+        lead = len(head) - len(head.lstrip())
+        return list(dict.fromkeys([0, lead, *ends_of_openings(head)]))
+
+    def _stays_in_run(self, head: str, *, final: bool) -> bool:
+        """Whether the text ends in a run that `head` goes on with: then nothing can be told."""
+        period = self._period
+        known = min(len(head), period)
+        if not period or not (final or known == period):
             return False
-        self._unread = 0
-        self._copies = self._copies + 1 if self._stands_earlier(self._tail[-_COPY:]) else 0
-        if self._copies < _COPIES:
-            return False
-        before, tail = self._before, self._before[-_COPY:]
-        return len(tail) < _COPY or before.find(tail) == len(before) - _COPY
+        asked = self._anchor and head.startswith(self._anchor)
+        return not asked and head.startswith(self.text[-period:][:known])
 
-    def _stands_earlier(self, text: str) -> bool:
-        """Whether the earlier text holds this one.
+    # The repetition of the end of the text ------------------------------------------------
 
-        A copy this long covers a whole block of the earlier text, at one of the first `_BLOCK`
-        places; only if one of those is known is the earlier text searched. So that a look costs
-        the same however long the earlier text is.
-        """
-        if not self._blocks:
-            before = self._before
-            ends = range(_BLOCK, len(before) + 1, _BLOCK)
-            self._blocks = {hash(before[end - _BLOCK : end]) for end in ends} or {0}
-        places = range(min(_BLOCK, max(0, len(text) - _BLOCK + 1)))
-        known = any(hash(text[i : i + _BLOCK]) in self._blocks for i in places)
-        return known and text in self._before
+    def _repeats(self, head: str, *, final: bool) -> Finding | None:
+        """An echo at the start of `head`: exact, or up to white space and quotes."""
+        found = self._anchored(head, final=final) or self._echo(head, self.text, final=final)
+        found = found or self._proven(head, final=final)
+        if found is None and len(self._bare) < len(self.text):
+            found = self._echo_without_space(head, final=final)
+        found = found or self._decorated(head, final=final)
+        if found is None and head[0].isspace():
+            found = self._behind_space(head, final=final)
+        return found
+
+    def _anchored(self, head: str, *, final: bool) -> Finding | None:
+        anchor = self._anchor
+        if not anchor:
+            return None
+        if head.startswith(anchor):
+            return Finding(SeamKind.ANCHOR, len(anchor))
+        words = " ".join(head.split())
+        if not final and " ".join(anchor.split()).startswith(words):
+            raise _MoreNeededError
+        if head[:1] != anchor[:1]:
+            return None
+        loose = re.match(r"\s+".join(map(re.escape, anchor.split())), head)
+        if loose is None:
+            return None
+        if not final and len(head) < loose.end() + 8:
+            raise _MoreNeededError
+        return Finding(SeamKind.ANCHOR, loose.end() + self._same_space(head[loose.end() :]), 8.0)
+
+    def _echo(self, head: str, text: str, *, final: bool) -> Finding | None:
+        best: Finding | None = None
+        for size in _borders(text, head):
+            if _goes_round_early(head, size):
+                continue
+            if size >= max(_TOP, len(text.lstrip())) and novelty("", head[:size]) >= _ALL_BITS:
+                score = _SURE
+            else:
+                score = odds(text, head, size)
+                if self._asked and size >= 8:
+                    score += 6.0 if size >= self._asked else 1.0
+            if score >= (best.odds if best else THRESHOLD):
+                # A longer echo, the anchor or a replay may still be arriving.
+                known = size + max(8, min(size, 64))
+                if not final and (len(head) < known or self._knows(head[: max(known, 2 * _FIRST)])):
+                    raise _MoreNeededError
+                whole = size >= min(len(text.lstrip()), 600)
+                best = Finding(SeamKind.RESTART if whole else SeamKind.ECHO, size, score)
+        if best is None:
+            return None
+        rest = head[best.drop :].lstrip("\n")
+        more = self._anchored(rest, final=final) if rest else None
+        return more.after(len(head) - len(rest), more.kind) if more else best
+
+    def _proven(self, head: str, *, final: bool) -> Finding | None:
+        """The last line said again, where the syntax leaves no other reading."""
+        size = line_again(self._cut, head)
+        if size == 0 or (size is None and final):
+            return None
+        if size is None or (not final and self._knows(head[: max(size + _PROBE, 2 * _FIRST)])):
+            raise _MoreNeededError
+        return Finding(SeamKind.ECHO, size, 4.0)
+
+    def _echo_without_space(self, head: str, *, final: bool) -> Finding | None:
+        found = self._echo(head, self._bare, final=final) if self._bare else None
+        if found is None:
+            return None
+        drop = found.drop + self._same_space(head[found.drop :])
+        # A run whose unit ends in the white space goes on only behind it.
+        if novelty(self._bare, head[: found.drop]) < _BARE_BITS or _goes_round_early(head, drop):
+            return None
+        return replace(found, drop=drop)
+
+    def _same_space(self, rest: str) -> int:
+        """White space at the start of `rest` that the text ends with already."""
+        stripped = self.text[len(self._bare) :]
+        lead = rest[: len(rest) - len(rest.lstrip())]
+        if lead.startswith(stripped):
+            return len(stripped)
+        return len(lead) if stripped.startswith(lead) else 0
+
+    def _decorated(self, head: str, *, final: bool) -> Finding | None:
+        """An echo in quotes, or behind an ellipsis."""
+        opened = _DECORATION.match(head)
+        rest = head[opened.end() :] if opened else ""
+        if not opened or not opened[0].strip() or not rest:
+            return None
+        found = self._anchored(rest, final=final) or self._echo(rest, self.text, final=final)
+        if found is None:
+            return None
+        if not final and len(rest) < found.drop + 12:
+            raise _MoreNeededError
+        if novelty(self.text, rest[: found.drop]) < _BARE_BITS:
+            return None
+        mark = opened[1] or ""
+        closing = _CLOSING.get(mark, mark)
+        drop = found.drop
+        if closing and rest.startswith(closing, drop):
+            drop += len(closing)
+            after = rest[drop:]
+            if self._cut.inside_line and after.startswith("\n"):
+                drop += len(after) - len(after.lstrip("\n"))
+        elif mark and mark not in ("<anchor>", "**"):
+            return None
+        return Finding(found.kind, opened.end() + drop, found.odds)
+
+    def _behind_space(self, head: str, *, final: bool) -> Finding | None:
+        """An echo behind white space that does not belong to it."""
+        rest = head.lstrip()
+        lead = len(head) - len(rest)
+        found = self._anchored(rest, final=final) if rest else None
+        if found is None and rest and lead > 1:
+            found = self._echo(rest, self.text, final=final)
+        if found is None:
+            return None
+        belongs = self.text.endswith(head[: lead + found.drop])
+        if belongs or novelty(self.text, rest[: found.drop]) < _BARE_BITS:
+            return None
+        return found.after(lead, found.kind)
+
+    # What comes before going on ----------------------------------------------------------
+
+    def _opens(self, head: str, *, final: bool, depth: int) -> Finding | None:
+        """A fence, a table's head or a preamble before the text goes on."""
+        found = self._refenced(head, final=final, depth=depth) or self._headed(head, final=final)
+        if found is None and depth:
+            found = self._prefaced(head, final=final, depth=depth)
+        return found
+
+    def _refenced(self, head: str, *, final: bool, depth: int) -> Finding | None:
+        opened = reopens(self._cut, head)
+        if opened is None:
+            return None
+        size, own = opened
+        rest = head[size:]
+        if own is None:
+            # A closing fence, unless what follows it was said before it.
+            found = self._repeats(rest, final=final) if self._cut.fence and rest else None
+            return found and found.after(size, SeamKind.FENCE)
+        inner = self._within(rest, final=final, depth=depth)
+        return replace(inner.after(size, SeamKind.FENCE), own_fence=own)
+
+    def _headed(self, head: str, *, final: bool) -> Finding | None:
+        size = repeated_header(self._cut, head)
+        if not size:
+            return None
+        rest = head[size:]
+        inner = self._within(rest, final=final, depth=0)
+        if inner.drop == 0 and not inner.insert and self._cut.inside_line:
+            in_table = self._cut.last_line.lstrip().startswith("|")
+            # The block ended in a newline, and the text before it did not.
+            ended = "" if in_table or rest[:1] in ("", "\n") else "\n"
+            inner = replace(inner, insert=wanted(self._cut, rest) or ended)
+        return inner.after(size, SeamKind.ECHO)
+
+    def _prefaced(self, head: str, *, final: bool, depth: int) -> Finding | None:
+        best: tuple[float, int, Finding] | None = None
+        for at in ends_of_openings(head):
+            rest = head[at:]
+            points = preamble_evidence(self._cut, head[:at], rest)
+            if points <= 0 or (not rest and not final):
+                continue
+            try:
+                inner = self._within(rest, final=final, depth=depth - 1)
+            except _MoreNeededError:
+                if points + _MOST >= ENOUGH:
+                    raise
+                continue
+            points += _bonus(inner, len(self.text))
+            repeats = inner.kind in (SeamKind.ANCHOR, SeamKind.RESTART)
+            if points >= ENOUGH and (best is None or (repeats and best[2].drop == 0)):
+                best = points, at, inner
+        if best is None:
+            return None
+        points, at, inner = best
+        return replace(inner.after(at, SeamKind.PREAMBLE), odds=points - ENOUGH + THRESHOLD)
+
+    def _within(self, rest: str, *, final: bool, depth: int) -> Finding:
+        """What follows an opening: an echo, another opening, or simply the text."""
+        found = self._repeats(rest, final=final) if rest else None
+        found = found or self._line_again(rest, final=final)
+        if found is None and rest and depth >= 0:
+            found = self._opens(rest, final=final, depth=depth)
+        if found is not None:
+            return found
+        if not final and self._may_tell(rest):
+            raise _MoreNeededError
+        return self._plain(rest) if rest.strip() else Finding(SeamKind.EXACT)
+
+    def _line_again(self, rest: str, *, final: bool) -> Finding | None:
+        """The last line, begun again after an opening: however short it is, that is one."""
+        line = self._cut.line or self._cut.last_line + "\n"
+        if not self.text.endswith(line) or not rest.startswith(line) or len(rest) == len(line):
+            return None
+        if is_run(line) or not line.strip():
+            return None
+        if self._knows(rest[: max(len(line) + _PROBE, 2 * _FIRST)]):
+            if final:
+                return None
+            raise _MoreNeededError
+        return Finding(SeamKind.ECHO, len(line), THRESHOLD)
+
+    # No repetition -----------------------------------------------------------------------
+
+    def _plain(self, head: str) -> Finding:
+        if drop := superfluous(self._cut, head):
+            return Finding(SeamKind.WHITESPACE, drop, 3.0)
+        if insert := wanted(self._cut, head):
+            return Finding(SeamKind.WHITESPACE, 0, 3.0, insert)
+        if skips_ahead(self._cut, head):
+            return Finding(SeamKind.SKIP, 0, 0.0)
+        return Finding(SeamKind.EXACT, 0, 4.0)
+
+    def _may_tell(self, head: str) -> bool:
+        """Whether more of `head` may tell an echo, a preamble or a fence at its start."""
+        body = head.lstrip()
+        if len(body) < _FIRST + 4:
+            return True
+        line = body[:_FIRST].partition("\n")[0]
+        if self._knows(line if len(line) >= _PROBE else body[:_FIRST]):
+            return True
+        if body[:3] in ("```", "~~~") and "\n" not in body.rstrip():
+            return True
+        ends = ends_of_openings(head)
+        if not ends:
+            # Words to the reader begin with a capital letter, or with a mark before it.
+            begins = body[0].isupper() or ord(body[0]) >= 0x590 or body[0] in "[(*_"
+            return begins and len(head) <= LONGEST
+        points = (preamble_evidence(self._cut, head[:at], head[at:]) for at in ends)
+        return any(some > 0 and some + _MOST >= ENOUGH for some in points)
+
+    def _knows(self, words: str) -> bool:
+        """Whether the text says `words` near its end or at its top."""
+        return words in self._tail or words in self._top
+
+
+def _borders(text: str, head: str) -> list[int]:
+    """Sizes, ascending, of the beginnings of `head` with which `text` ends."""
+    sizes = [n for n in range(1, min(_PROBE, len(head) + 1)) if text.endswith(head[:n])]
+    if len(text) < _PROBE:
+        return sizes
+    probe = text[-_PROBE:]
+    at = head.find(probe)
+    while at >= 0 and len(sizes) < 24:
+        if text.endswith(head[: at + _PROBE]):
+            sizes.append(at + _PROBE)
+        at = head.find(probe, at + 1)
+    return sizes
+
+
+def _goes_round_early(head: str, size: int) -> bool:
+    """Whether `head` seems to repeat its first `size` characters over and over."""
+    known = min(size, 64)
+    following = head[size : size + known]
+    return head.startswith(following) and len(following) >= min(known, 3)
+
+
+def _bonus(inner: Finding, length: int) -> float:
+    """Points for what a preamble is followed by; `_MOST` at most."""
+    if inner.kind is SeamKind.ANCHOR or inner.drop >= max(length, _TOP):
+        return _MOST
+    return 3.0 if inner.kind in (SeamKind.ECHO, SeamKind.FENCE, SeamKind.RESTART) else 0.0

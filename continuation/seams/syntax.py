@@ -10,18 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from continuation.seams.evidence import novelty
-from continuation.seams.state import Cut, Fence, Form, cells, fence_line, is_indentation
-
-__all__ = [
-    "fence_opening",
-    "line_again",
-    "reopens",
-    "repeated_header",
-    "skips_ahead",
-    "superfluous",
-    "wanted",
-]
+from continuation.seams.text import Cut, Fence, Form, cells, fence_line, is_indentation, novelty
 
 _OPENER: Final = re.compile(r"\s*((?:`{3,}|~{3,})[^\n`]*)\n")
 _BLOCK: Final = re.compile(r"[^\S\n]*(?:\|.*\||#{1,6} .*|>.*|[-*+] .*|(?:`{3}|~{3}).*)$")
@@ -43,49 +32,42 @@ _ALIASES: Final = {
 _JSON_LINE: Final = re.compile(
     r'"[^"]+": (?:.*,|\[)|(?:"[^"]+": )?(?:"(?:[^"\\]|\\.)*"|-?\d[\w.+-]*|true|false|null)'
 )
-#: How far back a block that is written again may stand.
-_NEAR: Final = 400
 _NUMBERED: Final = re.compile(r"\s*(?:[-*]\s+)?(\d{1,4})([.)])\s+\S")
-_WORD: Final = re.compile(r"[^\W\d_]+")
 #: What may be followed by a deeper line.
 _OPENING: Final = tuple(":({[,\\=|&+-*>")
 #: Times a habit must have shown before its absence tells something.
 _OFTEN: Final = 40
 
-
-def fence_opening(head: str) -> tuple[str, Fence] | None:
-    """The fence line with which `head` begins, white space before it included."""
-    found = _OPENER.match(head)
-    fence = fence_line(found[1]) if found else None
-    return (found[0], fence) if found and fence else None
+# Fences -----------------------------------------------------------------------------------------
 
 
-def reopens(cut: Cut, opening: str, fence: Fence, rest: str) -> bool | None:
-    """Whether the fence line `opening` before `rest` opens again what is being written.
+def reopens(cut: Cut, head: str) -> tuple[int, bool | None] | None:
+    """The size of the fence line with which `head` begins, and what it opens again, if anything.
 
-    None when it does not. True when that was written without a fence, so that the line which
-    closes the fence later on is superfluous as well; False when the fence was open already.
+    True: what was written without a fence, so that the line which closes the fence later on is
+    superfluous as well. False: the fence that was open already. None: nothing.
     """
+    opened = _OPENER.match(head)
+    fence = fence_line(opened[1]) if opened else None
+    if opened is None or fence is None:
+        return None
+    size = opened.end()
     if cut.fence is None:
-        return True if _wraps_document(cut, fence) else None
+        return size, True if _wraps_document(cut, fence) else None
     if fence.info:
-        return False if _same_language(cut.fence, fence) else None
-    if opening.lstrip("\r\n")[:1].isspace():
-        return None  # indented with the text around it: it closes
-    return False if _goes_on_as_code(cut, rest) else None
+        ours, theirs = _language(cut.fence), _language(fence)
+        same = ours == theirs or (
+            ours not in ("markdown", "mdx", "rst")  # in these other fences are content
+            and (not ours or ours.startswith(theirs) or theirs.startswith(ours))
+        )
+        return size, False if same else None
+    if head.lstrip("\r\n")[:1].isspace():
+        return size, None  # indented with the text around it: it closes
+    return size, False if _goes_on_as_code(cut, head[size:]) else None
 
 
-def _same_language(current: Fence, again: Fence) -> bool:
-    ours, theirs = (_language(fence.info) for fence in (current, again))
-    if ours in ("markdown", "mdx", "rst"):
-        return theirs == ours
-    if not ours:
-        return True
-    return ours == theirs or ours.startswith(theirs) or theirs.startswith(ours)
-
-
-def _language(info: str) -> str:
-    word = re.split(r"[\s{:,]", info.lower().strip(), maxsplit=1)[0]
+def _language(fence: Fence) -> str:
+    word = re.split(r"[\s{:,]", fence.info.lower().strip(), maxsplit=1)[0]
     return _ALIASES.get(word, word)
 
 
@@ -95,12 +77,12 @@ def _wraps_document(cut: Cut, fence: Fence) -> bool:
         return True
     if cut.form is Form.CODE and cut.line:  # a line of code is not broken off by a fence
         return fence.marker[:3] not in cut.near
-    info = _language(fence.info)
-    return {
-        Form.JSON: info in ("json", "jsonc", ""),
-        Form.CSV: info in ("csv", "tsv", "text", ""),
-        Form.HTML: info in ("html", "xml", "svg", ""),
-    }.get(cut.form, False)
+    languages = {
+        Form.JSON: ("json", "jsonc", ""),
+        Form.CSV: ("csv", "tsv", "text", ""),
+        Form.HTML: ("html", "xml", "svg", ""),
+    }
+    return _language(fence) in languages.get(cut.form, ())
 
 
 def _goes_on_as_code(cut: Cut, rest: str) -> bool:
@@ -121,11 +103,8 @@ def _is_sentence(rest: str) -> bool:
 
 def _next_fence_closes(rest: str) -> bool:
     """Whether the next fence line in `rest` is a bare one."""
-    for line in rest.split("\n"):
-        fence = fence_line(line)
-        if fence is not None:
-            return not fence.info
-    return False
+    fence = next(filter(None, map(fence_line, rest.split("\n"))), None)
+    return fence is not None and not fence.info
 
 
 def _looks_fenced(cut: Cut, rest: str) -> bool:
@@ -140,6 +119,9 @@ def _looks_fenced(cut: Cut, rest: str) -> bool:
     return first is not None and ("\n" + first[0]) in cut.near[cut.near.rfind("```") :]
 
 
+# Lines that are written again -------------------------------------------------------------------
+
+
 def line_again(cut: Cut, head: str) -> int | None:
     """Characters at the start of `head` that say the last line again, as the syntax proves.
 
@@ -150,38 +132,34 @@ def line_again(cut: Cut, head: str) -> int | None:
     if not line.strip() or not cut.text.endswith(line) or not head.startswith(line):
         return 0
     if not cut.line:
-        return len(line) if _cannot_follow_itself(cut, line) else 0
+        return len(line) if _cannot_follow_itself(cut, line.strip()) else 0
+    above = cut.near.rpartition("\n")[0].rpartition("\n")[2]
     if line.strip() == "|":
-        return _row_again(cut, head, len(line))
-    separator = {Form.TABLE: "|", Form.CSV: ","}.get(cut.form)
-    if separator is None:
+        return _row_again(above, head, len(line))
+    if cut.form not in (Form.TABLE, Form.CSV):
         return 0
     if "\n" not in head:
         return None
-    row, above = head.partition("\n")[0], cut.near.rpartition("\n")[0].rpartition("\n")[2]
-    fields = [_separators(text, separator) for text in (above, row, line + row)]
-    return len(line) if fields[0] == fields[1] != fields[2] else 0
+    row = head.partition("\n")[0]
+    before, here, doubled = (
+        text.count("|") if cut.form is Form.TABLE else cells(text)
+        for text in (above, row, line + row)
+    )
+    return len(line) if before == here != doubled else 0
 
 
-def _row_again(cut: Cut, head: str, size: int) -> int | None:
+def _row_again(above: str, head: str, size: int) -> int | None:
     """The bar with which a row had just begun, said again: the row has all its bars without it."""
-    above = cut.near.rpartition("\n")[0].rpartition("\n")[2]
     inside = above.lstrip().startswith("|")
     rows = head.split("\n", 2)
     if len(rows) < 3:
         return None
     if inside == (_RULER.fullmatch(rows[1]) is not None):
         return 0  # the head of a table: of this one, or of none
-    beside = above if inside else rows[1]
-    return size if _separators(rows[0], "|") == _separators(beside, "|") else 0
-
-
-def _separators(row: str, separator: str) -> int:
-    return row.rstrip().count("|") if separator == "|" else cells(row)
+    return size if rows[0].count("|") == (above if inside else rows[1]).count("|") else 0
 
 
 def _cannot_follow_itself(cut: Cut, line: str) -> bool:
-    line = line.strip()
     if cut.form is Form.JSON:
         return line in ("},", "],", "{") or _JSON_LINE.fullmatch(line) is not None
     return cut.form is Form.YAML and re.fullmatch(r"[\w.-]+:(?: .*)?", line) is not None
@@ -193,12 +171,11 @@ def repeated_header(cut: Cut, head: str) -> int:
     That is the header row of the open table with its ruler, the header of the CSV file, or a
     block of Markdown that stands a few lines above.
     """
-    lead = len(head) - len(head.lstrip("\n"))
-    body = head[lead:]
-    if body.count("\n") == 0:
+    body = head.lstrip("\n")
+    if "\n" not in body:
         return 0
     size = _csv_header(cut, body) or _table_header(cut, body) or _block_above(cut, body)
-    return lead + size if size else 0
+    return len(head) - len(body) + size if size else 0
 
 
 def _csv_header(cut: Cut, body: str) -> int:
@@ -213,39 +190,32 @@ def _csv_header(cut: Cut, body: str) -> int:
 
 def _table_header(cut: Cut, body: str) -> int:
     """The size of header row and ruler, when they are those of the table that is open."""
-    if not cut.last_line.lstrip().startswith("|"):
+    header = body.split("\n", 2)[:-1]
+    in_table = cut.last_line.lstrip().startswith("|")
+    if not in_table or len(header) < 2 or not _RULER.fullmatch(header[1]):
         return 0
-    lines = body.split("\n", 2)
-    if len(lines) < 3 or not _RULER.fullmatch(lines[1]):
-        return 0
-    table = _open_table(cut)
-    written = [line.strip() for line in table[:2]]
-    if [lines[0].strip(), lines[1].strip()] != written or len(table) < 3:
-        return 0
-    return len(lines[0]) + len(lines[1]) + 2
-
-
-def _open_table(cut: Cut) -> list[str]:
     lines = cut.text[-60000:].rstrip("\n").split("\n")
     start = len(lines)
     while start and lines[start - 1].lstrip().startswith("|"):
         start -= 1
-    return lines[start:]
+    written = [line.strip() for line in lines[start : start + 2]]
+    if len(lines) - start < 3 or [line.strip() for line in header] != written:
+        return 0
+    return sum(len(line) + 1 for line in header)
 
 
 def _block_above(cut: Cut, body: str) -> int:
     """Two or more lines of Markdown blocks, written again from just above an unfinished line."""
     if not cut.inside_line or cut.last_line.lstrip().startswith("|"):
         return 0
-    lines, above = body.split("\n"), [x.strip() for x in cut.text[-_NEAR:].split("\n")[1:-1]]
+    lines, above = body.split("\n"), [x.strip() for x in cut.text[-400:].split("\n")[1:-1]]
     count = 0
     while count < len(lines) - 1 and _BLOCK.match(lines[count]):
         count += 1
-    while count >= 2:
-        block = [line.strip() for line in lines[:count]]
-        if block == above[-count:] and novelty("", "\n".join(block)) >= 24:
-            return sum(len(line) + 1 for line in lines[:count])
-        count -= 1
+    for size in range(count, 1, -1):
+        block = [line.strip() for line in lines[:size]]
+        if block == above[-size:] and novelty("", "\n".join(block)) >= 24:
+            return sum(len(line) + 1 for line in lines[:size])
     return 0
 
 
@@ -263,9 +233,20 @@ def superfluous(cut: Cut, head: str) -> int:
         return len(space)
     if _indents_twice(cut, space):
         return len(cut.line)
-    if space == " " and _never_doubles_spaces(cut):
-        return 1
-    return 0
+    return 1 if space == " " and _never_doubles_spaces(cut) else 0
+
+
+def _joins_to_known_word(cut: Cut, rest: str) -> bool:
+    """Whether the parts on both sides are pieces of one word the text has used before."""
+    left, right = re.search(r"[^\W\d_]+$", cut.near), re.match(r"[^\W\d_]+", rest)
+    if left is None or right is None or not rest[0].islower():
+        return False
+    word = left[0] + right[0]
+    near = cut.near[: left.start()]
+    whole, *parts = (
+        re.search(rf"(?<!\w){re.escape(x)}(?!\w)", near) for x in (word, left[0], right[0])
+    )
+    return len(word) >= 5 and whole is not None and not any(parts)
 
 
 def _indents_twice(cut: Cut, space: str) -> bool:
@@ -283,23 +264,6 @@ def _indents_twice(cut: Cut, space: str) -> bool:
     deeper = width > len(above) - len(above.lstrip()) or width % 2
     known = is_indentation(cut.near, space) and not is_indentation(cut.near, line + space)
     return bool(deeper) and known and not opens
-
-
-def _joins_to_known_word(cut: Cut, rest: str) -> bool:
-    """Whether the parts on both sides are pieces of one word the text has used before."""
-    left = re.search(r"[^\W\d_]+$", cut.near)
-    right = _WORD.match(rest)
-    if left is None or right is None or not rest[0].islower():
-        return False
-    word = left[0] + right[0]
-    near = cut.near[: left.start()]
-    if len(word) < 5 or not _has_word(near, word):
-        return False
-    return not _has_word(near, left[0]) and not _has_word(near, right[0])
-
-
-def _has_word(text: str, word: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
 
 
 def _never_doubles_spaces(cut: Cut) -> bool:
@@ -328,14 +292,10 @@ def _starts_new_row(cut: Cut, head: str) -> bool:
     row, line = cut.line.strip(), head.partition("\n")[0].rstrip()
     if not (row.startswith("|") and row.endswith("|") and line.startswith("|")):
         return False
-    whole = row.count("|") > 2 and cells(row, "|") == cells(_row_above(cut), "|")
-    return (
-        whole and len(line) > 1 and (not line.endswith("|") or cells(line, "|") == cells(row, "|"))
-    )
-
-
-def _row_above(cut: Cut) -> str:
-    return cut.near[: len(cut.near) - len(cut.line)].rstrip("\n").rpartition("\n")[2]
+    above = cut.near[: len(cut.near) - len(cut.line)].rstrip("\n").rpartition("\n")[2]
+    if row.count("|") <= 2 or cells(row, "|") != cells(above, "|"):
+        return False
+    return len(line) > 1 and (not line.endswith("|") or cells(line, "|") == cells(row, "|"))
 
 
 def _starts_next_item(cut: Cut, head: str) -> bool:

@@ -21,7 +21,7 @@ from typing import Any
 
 from seam_cases import Case, make_cases, make_hard_cases
 
-from continuation.seams import weights
+from continuation.seams import evidence
 from continuation.seams.seam import join
 
 _NEVER = re.compile(r"(?!)")
@@ -47,31 +47,31 @@ class Rule:
 def _rules() -> list[Rule]:
     listed: list[tuple[str, str, str, Any]] = [
         # the judge's findings, in its order
-        ("says it is complete", "judge", "only_says_complete", False),
-        ("all said again, nothing new", "judge:Judge", "restarted", False),
-        ("stays in a run", "judge:Judge", "_stays_in_run", False),
-        ("anchor", "judge:Judge", "_anchored", None),
-        ("echo", "judge:Judge", "_echo", None),
-        ("echo: head goes round", "judge", "_goes_round_early", False),
-        ("echo without the last space", "judge:Judge", "_echo_without_space", None),
-        ("echo in quotes, after an ellipsis", "judge:Judge", "_decorated", None),
-        ("echo behind white space", "judge:Judge", "_behind_space", None),
-        ("syntax proves a line twice", "judge:Judge", "_proven", None),
+        ("says it is complete", "seam", "only_says_complete", False),
+        ("all said again, nothing new", "seam:Judge", "restarted", False),
+        ("stays in a run", "seam:Judge", "_stays_in_run", False),
+        ("anchor", "seam:Judge", "_anchored", None),
+        ("echo", "seam:Judge", "_echo", None),
+        ("echo: head goes round", "seam", "_goes_round_early", False),
+        ("echo without the last space", "seam:Judge", "_echo_without_space", None),
+        ("echo in quotes, after an ellipsis", "seam:Judge", "_decorated", None),
+        ("echo behind white space", "seam:Judge", "_behind_space", None),
+        ("syntax proves a line twice", "seam:Judge", "_proven", None),
         ("- a row's first bar", "syntax", "_row_again", 0),
         ("- a line that cannot follow itself", "syntax", "_cannot_follow_itself", False),
-        ("fence again", "judge:Judge", "_refenced", None),
+        ("fence again", "seam:Judge", "_refenced", None),
         ("- around a whole document", "syntax", "_wraps_document", False),
         ("- bare, goes on as code", "syntax", "_goes_on_as_code", False),
         ("- bare, looks fenced", "syntax", "_looks_fenced", False),
         ("- bare, the next one closes", "syntax", "_next_fence_closes", False),
         ("- bare, is a sentence", "syntax", "_is_sentence", False),
-        ("block again", "judge:Judge", "_headed", None),
+        ("block again", "seam:Judge", "_headed", None),
         ("- CSV header", "syntax", "_csv_header", 0),
         ("- table header", "syntax", "_table_header", 0),
         ("- lines just above", "syntax", "_block_above", 0),
-        ("line again behind an opening", "judge:Judge", "_line_again", None),
-        ("preamble", "judge:Judge", "_prefaced", None),
-        ("long replay", "judge:Judge", "replays", None),
+        ("line again behind an opening", "seam:Judge", "_line_again", None),
+        ("preamble", "seam:Judge", "_prefaced", None),
+        ("long replay", "seam:Judge", "replays", None),
         # the preamble's points
         ("preamble: like the text", "preamble", "_is_like_the_text", False),
         ("preamble: unknown wording", "preamble", "_may_be_unknown", False),
@@ -84,13 +84,13 @@ def _rules() -> list[Rule]:
         ("- agreeing", "preamble", "_AGREEING", _NEVER),
         ("- of itself", "preamble", "_OF_ITSELF", _NEVER),
         ("preamble: rest goes on", "preamble", "_goes_on", 0.0),
-        ("preamble: rest repeats", "judge", "_bonus", 0.0),
+        ("preamble: rest repeats", "seam", "_bonus", 0.0),
         # white space
-        ("white space: superfluous", "judge", "superfluous", 0),
+        ("white space: superfluous", "seam", "superfluous", 0),
         ("- joins a known word", "syntax", "_joins_to_known_word", False),
         ("- indents twice", "syntax", "_indents_twice", False),
         ("- never doubles spaces", "syntax", "_never_doubles_spaces", False),
-        ("white space: newline wanted", "judge", "wanted", ""),
+        ("white space: newline wanted", "seam", "wanted", ""),
         ("- before a row", "syntax", "_starts_new_row", False),
         ("- before an item", "syntax", "_starts_next_item", False),
         ("- before a closing fence", "syntax", "_closes_fence", False),
@@ -104,10 +104,10 @@ def _rules() -> list[Rule]:
     ]
     rules = [Rule(name, place, neutral, attribute) for name, place, attribute, neutral in listed]
     for table in ("INSIDE", "AFTER"):
-        for name in getattr(weights, table):
+        for name in getattr(evidence, table):
             if name != "const":
                 title = f"weight {table.lower()}: {name}"
-                rules.append(Rule(title, f"weights:{table}", 0.0, name))
+                rules.append(Rule(title, f"evidence:{table}", 0.0, name))
     return rules
 
 

@@ -22,8 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from continuation.seams.seam import choose_anchor
-from continuation.seams.state import Cut
+from continuation.seams.text import Cut, choose_anchor
 
 _SIZE = 12000
 

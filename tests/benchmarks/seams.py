@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from seam_ablation import ablate
 from seam_cases import PREAMBLES, Case, boundaries, make_cases, paragraph
 
-from continuation.seams.seam import Seam, choose_anchor, join
+from continuation.seams.seam import Seam, join
+from continuation.seams.text import choose_anchor
 
 # Joining and counting ---------------------------------------------------------------------------
 

@@ -25,7 +25,8 @@ from support.examples import places
 
 from continuation import Policy
 from continuation.policy import changed
-from continuation.seams.seam import choose_anchor, join
+from continuation.seams.seam import join
+from continuation.seams.text import choose_anchor
 from continuation.types import Outcome
 
 TOLD = "Vexing one two three. "

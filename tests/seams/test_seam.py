@@ -11,7 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.examples import examples
 
-from continuation.seams.seam import Seam, SeamKind, Verdict, choose_anchor, is_loop, join
+from continuation.seams.seam import Seam, SeamKind, Verdict, join
+from continuation.seams.text import choose_anchor, is_loop
 
 PROSE = (
     "# The ferry\n\nEvery morning at six the ferry leaves the northern harbour with coal, letters "

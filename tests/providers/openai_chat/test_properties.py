@@ -26,7 +26,7 @@ from support.examples import examples
 
 from continuation import Policy
 from continuation.prompts import looks_like_recovery_prompt
-from continuation.seams.seam import choose_anchor
+from continuation.seams.text import choose_anchor
 from continuation.types import Outcome
 
 

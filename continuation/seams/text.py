@@ -1,0 +1,356 @@
+"""One text, looked at: what is open at its end, how new a part of it is, whether it goes round.
+
+What is open (`Cut`) is a code fence, a JSON string, a table, a list, a word. How new something is
+(`novelty`) is measured in bits: what it would take to write it, given the text before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from math import log2
+from typing import Final
+
+# What is open at the end ------------------------------------------------------------------------
+
+_NEAR: Final = 4096
+_FENCE: Final = re.compile(r"[ \t>]*(`{3,}|~{3,})([^\n`]*)")
+_CODE_LINE: Final = re.compile(
+    r"[;{}\[\]()=,]\s*$|^\s*(?:[#@}\])]|//|/\*|\*|<)|\w\(|\)\s*:|:\s*$|\s[-+*/=!<>]?=\s|^\s{4,}\S|->|=>"
+)
+_QUOTED: Final = re.compile(r'"(?:[^"]|"")*("|$)')
+_YAML_LINE: Final = re.compile(r"\s*(?:- )?[\w.\-\"']+:(?:\s|$)|\s*- |\s*#")
+
+
+class Form(StrEnum):
+    """The kind of text that was being written."""
+
+    PROSE = "prose"
+    CODE = "code"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+    HTML = "html"
+    TABLE = "table"
+    LIST = "list"
+
+
+#: Forms by the info string of a fence: code when it is not listed, any when it is plain.
+_FORMS: Final = {
+    **dict.fromkeys(("json", "jsonc"), Form.JSON),
+    **dict.fromkeys(("csv", "tsv"), Form.CSV),
+    **dict.fromkeys(("html", "xml"), Form.HTML),
+    **dict.fromkeys(("yaml", "yml"), Form.YAML),
+}
+_PLAIN: Final = frozenset({"", "text", "txt", "plain", "plaintext", "markdown", "md"})
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """An open code fence: its marker (three or more backticks or tildes) and info string."""
+
+    marker: str
+    info: str
+
+
+def fence_line(line: str) -> Fence | None:
+    """The fence that `line` opens or closes, if it is such a line."""
+    found = _FENCE.fullmatch(line.rstrip())
+    return Fence(found[1], found[2].strip()) if found else None
+
+
+def cells(line: str, separator: str = ",") -> int:
+    """The number of fields in a line of comma-separated values or of a Markdown table."""
+    if separator == "|":
+        return line.replace("\\|", "").strip().strip("|").count("|") + 1
+    unquoted = _QUOTED.sub("", line) if '"' in line else line
+    return unquoted.count(separator) + 1
+
+
+def is_indentation(text: str, space: str) -> bool:
+    """Whether a line of `text` is indented by exactly `space`."""
+    return re.search(rf"\n{space}\S", text) is not None
+
+
+class Cut:
+    """The end of a text: what reads more than a few lines of it is looked at only when asked."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.near = near = text[-_NEAR:]
+        self.line = near[near.rfind("\n") + 1 :]
+        """The unfinished last line; empty right after a newline."""
+        self.last_line = near.rstrip("\n").rpartition("\n")[2]
+        """The last line that says something, finished or not."""
+        self.inside_line = bool(self.line.strip())
+        """Whether the last line has something on it that is not white space."""
+        self.inside_word = text[-1:].isalnum()
+        """Whether the last character is a letter or digit."""
+
+    @cached_property
+    def fence(self) -> Fence | None:
+        """The code fence that is open (CommonMark 4.5)."""
+        text = self.text
+        starts: set[int] = set()  # of the lines that hold a marker
+        for marker in ("```", "~~~"):
+            # One character is looked for much faster than three, and most texts have none.
+            at = text.find(marker[0])
+            at = text.find(marker, at) if at >= 0 else -1
+            while at >= 0:
+                starts.add(text.rfind("\n", 0, at) + 1)
+                end = text.find("\n", at)
+                at = text.find(marker, end) if end >= 0 else -1
+        current: Fence | None = None
+        for at in sorted(starts):
+            end = text.find("\n", at)
+            line = fence_line(text[at : end if end >= 0 else None])
+            if line is None:
+                continue
+            if current is None:
+                # A bare row of tildes underlines the line above it in reStructuredText.
+                above = text[text.rfind("\n", 0, max(0, at - 1)) + 1 : at]
+                if line.info or line.marker[0] != "~" or not above.strip():
+                    current = line
+            elif not line.info and line.marker.startswith(current.marker):
+                current = None
+        return current
+
+    @cached_property
+    def form(self) -> Form:
+        """What was being written: by the fence, by the top of the document, by the last lines."""
+        info = self.fence.info.lower() if self.fence is not None else ""
+        if info not in _PLAIN:
+            return _FORMS.get(info.split()[0], Form.CODE)
+        if self.fence is None:
+            top = self.text[:200].lstrip()
+            if re.match(r"[\[{]\s*[\"{\[\]}\d-]", top):
+                return Form.JSON
+            if re.match(r"<(?:!doctype|\?xml|[a-z]+[ >])", top, re.IGNORECASE):
+                return Form.HTML
+        last = self.last_line.strip()
+        if last.startswith("|") and last.count("|") > 1:
+            return Form.TABLE
+        lines = [line for line in self.near.split("\n")[-24:] if line.strip()]
+        records = (lines[:-1] if self.inside_line else lines)[-3:]
+        if (
+            len(records) == 3
+            and self.columns
+            and all(cells(x) == self.columns and ", " not in _QUOTED.sub("", x) for x in records)
+        ):
+            return Form.CSV
+        if len(lines) > 3 and sum(bool(_YAML_LINE.match(x)) for x in lines) * 5 > len(lines) * 4:
+            return Form.YAML
+        coded = sum(bool(_CODE_LINE.search(line[:200])) for line in lines)
+        if coded * 2 > len(lines) and len(lines) > 3:
+            return Form.CODE
+        return Form.LIST if re.match(r"(?:[-*+]|\d+[.)])\s", last) else Form.PROSE
+
+    @cached_property
+    def columns(self) -> int:
+        """The number of fields of the last finished line, or 0 when it has only one."""
+        lines = self.near.rsplit("\n", 3)
+        found = cells(lines[-2]) if len(lines) > 1 and lines[-2] else 0
+        return found if found > 1 else 0
+
+    @cached_property
+    def inside_string(self) -> bool:
+        """Whether a JSON string is open; such a string holds no bare newline."""
+        line = re.sub(r"\\.", "", self.line)
+        return self.form is Form.JSON and line.count('"') % 2 == 1
+
+
+# How new a part of it is ------------------------------------------------------------------------
+
+#: Characters of earlier text looked at: bounds the time, whatever the size of the answer.
+WINDOW: Final = 8192
+#: Characters of context that make the next ones predictable when they occurred together before.
+_CONTEXT: Final = 5
+#: Cost in bits of going on as a known context predicts, and of copying from anywhere.
+_PREDICTED: Final = 4.0
+_COPIED: Final = 13.0
+#: Longest single copy we look for; a longer one just counts again.
+_PHRASE: Final = 64
+
+
+def novelty(before: str, repeated: str, *, enough: float = 96.0) -> float:
+    """Bits it takes to write `repeated`, with which `before` ends, given what came before it.
+
+    Coded the way a small compressor would; counting stops at `enough` bits.
+    """
+    known = before[max(0, len(before) - len(repeated) - WINDOW) : len(before) - len(repeated)]
+    led_by = before[-_CONTEXT:] + repeated
+    literal = max(0.5, 0.75 * log2(len(set(before[-512:] or repeated[:512])) or 1))
+    bits, at = 0.0, 0
+    while at < len(repeated) and bits < enough:
+        text = known + repeated[:at]
+        length = _copied(text, led_by[at : at + _CONTEXT], repeated, at)
+        if length:
+            bits += _PREDICTED
+        else:
+            length = max(1, _copied(text, "", repeated, at))
+            bits += min(length * literal, _COPIED)
+        at += length
+    return bits
+
+
+def _copied(known: str, context: str, text: str, at: int) -> int:
+    """How many characters of `text` from `at` on occur in `known` right after `context`."""
+    most = min(_PHRASE, len(text) - at)
+    return _longest(most, lambda n: context + text[at : at + n] in known)
+
+
+def seen_with(known: str, right: str, left: str = "") -> int:
+    """The longest ending, up to 12, of `left` (or of `known`) that `right` follows in `known`.
+
+    -1 when `right` does not occur at all.
+    """
+    if not right or right not in known:
+        return -1
+    left = left or known
+    return _longest(min(12, len(left)), lambda n: left[len(left) - n :] + right in known)
+
+
+def common_suffix(left: str, right: str, most: int = 1024) -> int:
+    """Length of the longest common ending, at most `most`."""
+    most = min(len(left), len(right), most)
+    return _longest(most, lambda n: left.endswith(right[len(right) - n :]))
+
+
+def common_prefix(left: str, right: str) -> int:
+    """Length of the longest common beginning."""
+    return _longest(min(len(left), len(right)), lambda n: left.startswith(right[:n]))
+
+
+def _longest(most: int, fits: Callable[[int], bool]) -> int:
+    """The largest length up to `most` that fits: found by doubling, then by halving."""
+    low, high = 0, 1
+    while high <= most and fits(high):
+        low, high = high, high * 2
+    high = min(high, most + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+# An end of it worth asking for ------------------------------------------------------------------
+
+#: Sizes of an anchor, and the bits that make one unlikely to follow by chance.
+_SIZES: Final = (24, 40, 64, 100, 160, 250, 400)
+_BITS: Final = 56.0
+#: How far back an anchor must be unique.
+_UNIQUE_IN: Final = 262144
+
+
+def choose_anchor(before: str) -> str | None:
+    """The shortest end of `before` that is long, rare and surprising enough to be asked for.
+
+    It starts at a word or a line. None when the text is too short, or repeats itself up to its
+    end, so that no anchor would tell a repetition from a continuation.
+    """
+    text = before.rstrip("\ufffd")
+    near = text[-_UNIQUE_IN:]
+    for size in _SIZES:
+        if size > len(text):
+            break
+        at = start = len(text) - size
+        while start > max(0, at - 16) and not text[start - 1].isspace():
+            start -= 1
+        # A word that is longer than that is broken.
+        tail = text[start if start == 0 or text[start - 1].isspace() else at :]
+        if near.count(tail) == 1 and novelty(text, tail) >= _BITS:
+            # Where the text before ends much as the anchor does, more of the same may follow.
+            run = common_suffix(text, text[: len(text) - len(tail)])
+            if run * 4 <= len(tail):
+                return tail
+    return None
+
+
+# Whether it brings something new ----------------------------------------------------------------
+
+#: Characters of one unit said over and over from which on it is a loop, and at least this often.
+_LONG: Final = 4000
+_OFTEN: Final = 4
+#: Longest unit looked for.
+_UNIT: Final = 2000
+_KEPT: Final = _UNIT * (_OFTEN + 2)
+#: New characters between two looks.
+_STEP: Final = 512
+#: Characters copied from the text before, without a break, from which on it is a repetition.
+_COPY: Final = 1024
+_COPIES: Final = 4
+#: Characters of the blocks by which a copy is first looked for.
+_BLOCK: Final = 64
+
+
+def is_loop(text: str) -> bool:
+    """Whether `text` ends in one unit (up to 2,000 characters) repeated for 4,000 or more."""
+    tail = text[-_KEPT:]
+    probe = tail[-64:]
+    before = tail.rfind(probe, 0, len(tail) - 1)
+    if before < 0 or len(tail) < _LONG:
+        return False
+    unit = len(tail) - len(probe) - before
+    extent = common_suffix(tail, tail[: len(tail) - unit], most=_KEPT) + unit
+    return unit <= _UNIT and extent >= max(_LONG, _OFTEN * unit)
+
+
+class ProgressWatch:
+    """Takes the text that is shown after a seam, and notices when it brings nothing new.
+
+    Two things are noticed: one unit repeated without end (also when the earlier text had begun
+    it), and long stretches copied from the earlier text. Looks are taken every 512 characters of
+    text, wherever the pieces end.
+    """
+
+    def __init__(self, before: str) -> None:
+        self._before = before
+        self._tail = before[-_KEPT:]
+        self._waiting = 0
+        self._unread = 0
+        self._copies = 0
+        self._blocks: set[int] = set()
+
+    def feed(self, text: str) -> bool:
+        """Take shown text; return whether it brings nothing new."""
+        at = 0
+        while at < len(text):
+            step = min(len(text) - at, _STEP - self._waiting)
+            self._tail += text[at : at + step]
+            self._waiting += step
+            at += step
+            if self._waiting == _STEP:
+                self._waiting = 0
+                self._tail = self._tail[-_KEPT:]
+                self._unread += _STEP
+                if is_loop(self._tail) or self._copied():
+                    return True
+        return False
+
+    def _copied(self) -> bool:
+        """Whether the last thousands of characters all stand in the earlier text.
+
+        A copy this long covers a whole block of the earlier text, at one of the first `_BLOCK`
+        places; only if one of those is known is the earlier text searched. So that a look costs
+        the same however long the earlier text is. Where that repeated itself at length already,
+        more of it is no surprise.
+        """
+        if self._unread < _COPY:
+            return False
+        self._unread = 0
+        before, text = self._before, self._tail[-_COPY:]
+        if not self._blocks:
+            ends = range(_BLOCK, len(before) + 1, _BLOCK)
+            self._blocks = {hash(before[end - _BLOCK : end]) for end in ends} or {0}
+        known = any(hash(text[i : i + _BLOCK]) in self._blocks for i in range(_BLOCK))
+        self._copies = self._copies + 1 if known and text in before else 0
+        if self._copies < _COPIES:
+            return False
+        tail = before[-_COPY:]
+        return len(tail) < _COPY or before.find(tail) == len(before) - _COPY
