@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 TABLE: Final = ROOT / "continuation" / "seams" / "evidence.py"
-#: The line of it behind which everything is written again.
+#: The start of the line behind which all of it is written again.
 _WEIGHTS: Final = "# The weights ---"
 #: Characters of the attempt that are looked at, and of the text that must stand before a cut.
 _HEAD, _BEFORE = 600, 600
@@ -222,14 +222,14 @@ def main() -> None:
     for kind, table in shipped.items():
         sys.stdout.write(compare(kind, table, fitted[kind], fresh[kind]) + "\n")
     if options.write:
-        counts = ", ".join(
+        counts = ",\n".join(
             f"{len(one.echoes)} echoes and {len(one.chance)} repetitions by chance {kind} a line"
             for kind, one in found.items()
         )
         how = f"{datetime.now(UTC):%Y-%m-%d}, seed {options.seed}, {options.texts} texts,\n{counts}"
-        kept, title, _ = TABLE.read_text(encoding="utf-8").partition(_WEIGHTS)
-        text = (kept + title).ljust(len(kept) + 100, "-") + "\n" + _render(fitted, how)
-        TABLE.write_text(text, encoding="utf-8")
+        text = TABLE.read_text(encoding="utf-8")
+        kept = text[: text.index("\n", text.index(_WEIGHTS)) + 1]
+        TABLE.write_text(kept + _render(fitted, how), encoding="utf-8")
 
 
 if __name__ == "__main__":
