@@ -12,7 +12,7 @@ if not Path(__path__[0], "providers").is_dir():
     __path__.append(str(Path(__path__[0]).parent))
 
 from continuation.attach.doors import async_http_client, http_client, wrap
-from continuation.config.overrides import override
+from continuation.config import override
 from continuation.ledger import Attempt
 from continuation.policy import Policy
 from continuation.reports.report import (

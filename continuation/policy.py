@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache, wraps
 from pathlib import Path
 from typing import (
@@ -128,27 +128,25 @@ class Policy:
     log_repairs: bool = True
     """Log a warning when a history was repaired; events tell it in any case."""
 
-    def __post_init__(self) -> None:
-        for item in fields(self):
-            _check(item.name, getattr(self, item.name))
 
-
-def _naming_unknown_keys(init: Callable[..., None]) -> Callable[..., None]:
-    """Let `Policy(...)` name what an unknown key is called, or the nearest one, as files do."""
+def _checking(init: Callable[..., None]) -> Callable[..., None]:
+    """Let `Policy(...)` check what it is given, and name unknown keys as files do."""
 
     @wraps(init)
-    def checked(self: Policy, **values: object) -> None:
-        try:
-            for key, value in values.items():
-                known_key(key, value, KEYS)
-        except ValueError as error:
-            raise TypeError(str(error)) from None
+    def checked(self: Policy, **values: Any) -> None:
+        for key in values.keys() - _NAMES:
+            try:
+                known_key(key, values[key], KEYS)
+            except ValueError as error:
+                raise TypeError(str(error)) from None
+        for key, value in values.items():
+            _check(key, value)
         init(self, **values)
 
     return checked
 
 
-Policy.__init__ = _naming_unknown_keys(Policy.__init__)  # type: ignore[method-assign]
+Policy.__init__ = _checking(Policy.__init__)  # type: ignore[method-assign]
 
 
 class CallKeys(TypedDict, total=False):
@@ -199,6 +197,7 @@ class PolicyKeys(CallKeys, total=False):
 
 KEYS: Final = tuple(item.name for item in fields(Policy))
 """Every key, in the order of the documentation."""
+_NAMES: Final = frozenset(KEYS)
 
 CLIENT_KEYS: Final = frozenset({"learned_file", "chain_store"})
 """Keys that hold for a whole client, and so for neither one model nor one call."""
@@ -236,39 +235,23 @@ _RENAMED_WORDS: Final[Mapping[tuple[str, object], str]] = {
 # --- checking -----------------------------------------------------------------------------------
 
 
-def changed(policy: Policy, values: Mapping[str, Any]) -> Policy:
-    """Return `policy` with `values` set; raises what `check` raises."""
-    values = unaliased(values)
-    check(values)
-    return replace(policy, **values)
+def check(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Check keys and values, whatever the rest of a policy says; return them under our own keys.
 
-
-def check(values: Mapping[str, Any]) -> None:
-    """Check keys and values, whatever the rest of a policy says.
-
-    Raises `ValueError` naming key, value and the nearest key, the choices or the range, and
-    `TypeError` naming key, value and type.
-    """
-    for key, value in unaliased(values).items():
-        known_key(key, value, KEYS)
-        _check(key, value)
-
-
-def unaliased(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `values` under our own keys; other tools say `session_recovery` and `quiet_mode`.
-
-    Both are flags; raises `TypeError` naming key and value for anything else.
+    Other tools say `session_recovery` and `quiet_mode`; both are flags. Raises `ValueError` naming
+    key, value and the nearest key, the choices or the range, and `TypeError` naming key, value and
+    type.
     """
     plain: dict[str, Any] = {}
     for key, value in values.items():
-        if key in ALIASES:
-            if not isinstance(value, bool):
-                message = f"{key} = {shown(key, value)}: must be true or false"
-                raise TypeError(message)
-            ours, *words = ALIASES[key]
-            plain[ours] = words[value]
-        else:
-            plain[key] = value
+        ours, *words = ALIASES.get(key, (key,))
+        if words and not isinstance(value, bool):
+            message = f"{key} = {shown(key, value)}: must be true or false"
+            raise TypeError(message)
+        plain[ours] = words[value] if words else value
+    for key, value in plain.items():
+        known_key(key, value, KEYS)
+        _check(key, value)
     return plain
 
 
@@ -282,7 +265,10 @@ def known_key(key: str, value: object, known: Iterable[str]) -> None:
     told = f"{key} = {shown(key, value)}"
     old = {before: now for before, now in RENAMED.items() if now in known}
     if key in old:
-        message = f"{told}: {key!r} is {old[key]!r} now{_renamed_value(key, value)}"
+        word = _RENAMED_WORDS.get((old[key], value)) if isinstance(value, str) else None
+        more = f", and {value!r} is {word!r}" if word else ""
+        more = ", the other way round: true logs" if key == "quiet" else more
+        message = f"{told}: {key!r} is {old[key]!r} now{more}"
         raise ValueError(message)
     near = difflib.get_close_matches(key, (*known, *old), n=1, cutoff=0.5)
     hint = f"did you mean {old.get(near[0], near[0])!r}?" if near else f"known: {', '.join(known)}"
@@ -290,33 +276,25 @@ def known_key(key: str, value: object, known: Iterable[str]) -> None:
     raise ValueError(message)
 
 
-def _renamed_value(key: str, value: object) -> str:
-    if key == "quiet":
-        return ", the other way round: true logs"
-    word = _RENAMED_WORDS.get((RENAMED[key], value)) if isinstance(value, str) else None
-    return f", and {value!r} is {word!r}" if word else ""
-
-
 def possible(key: str) -> str:
     """Say what a key may be: its choices, or its type and range."""
     shape = _shapes()[key]
     if shape.choices:
-        either = ", or a callable" if shape.callable else ""
-        return f"{', '.join(map(repr, shape.choices))}{either}"
-    return f"{shape.kind.__name__}{shape.range}"
+        return ", ".join(map(repr, shape.choices)) + (", or a callable" if shape.callable else "")
+    return shape.kind.__name__ + (f", {shape.between}" if shape.between else "")
 
 
 def read_value(key: str, text: str) -> Any:
     """Read a value for `key` from text, as a header has it; raises `ValueError` naming both."""
     known_key(key, text, (*KEYS, *ALIASES))
-    shape = _FLAG if key in ALIASES else _shapes()[key]
+    kind = bool if key in ALIASES else _shapes()[key].kind
     try:
-        if shape.kind is bool:
+        if kind is bool:
             return {"true": True, "false": False}[text.lower()]
-        return shape.kind(text) if shape.kind in (int, float) else text
+        return kind(text) if kind in (int, float) else text
     except (KeyError, ValueError):
-        kind = "true or false" if shape.kind is bool else f"of type {possible(key)}"
-        message = f"{key} = {shown(key, text)}: must be {kind}"
+        needed = "true or false" if kind is bool else f"of type {possible(key)}"
+        message = f"{key} = {shown(key, text)}: must be {needed}"
         raise ValueError(message) from None
 
 
@@ -329,57 +307,49 @@ class _Shape(NamedTuple):
     """A callable that decides may stand in place of one of the choices."""
     between: Between | None = None
 
-    @property
-    def range(self) -> str:
-        return f", {self.between}" if self.between else ""
-
-
-_FLAG = _Shape(bool)
-
 
 @cache
 def _shapes() -> dict[str, _Shape]:
-    return {key: _shape(hint) for key, hint in get_type_hints(Policy, include_extras=True).items()}
-
-
-def _shape(hint: Any) -> _Shape:
-    kind, *rest = get_args(hint) or (hint,)
-    if get_origin(hint) is Annotated:
-        return _Shape(kind, between=rest[0])
-    if get_origin(hint) is Literal:
-        return _Shape(choices=get_args(hint))
-    if rest:  # the choices, or a callable
-        return _Shape(choices=get_args(kind), callable=True)
-    return _Shape(kind)
+    found: dict[str, _Shape] = {}
+    for key, hint in get_type_hints(Policy, include_extras=True).items():
+        first, *rest = get_args(hint) or (hint,)
+        if get_origin(hint) is Annotated:
+            found[key] = _Shape(first, between=rest[0])
+        elif get_origin(hint) is Literal:
+            found[key] = _Shape(choices=get_args(hint))
+        elif rest:  # the choices, or a callable
+            found[key] = _Shape(choices=get_args(first), callable=True)
+        else:
+            found[key] = _Shape(first)
+    return found
 
 
 def _check(key: str, value: Any) -> None:
     """Check one value; `chain_store` and `recovery_prompt` have rules beside their types."""
-    told = f"{key} = {shown(key, value)}"
     shape = _shapes()[key]
+    accepted = (int, float) if shape.kind is float else shape.kind
+    wrong, cause = "", None
     if shape.choices:
         if value not in shape.choices and not (shape.callable and callable(value)):
             word = _RENAMED_WORDS.get((key, value)) if isinstance(value, str) else None
-            remedy = f"{value!r} is {word!r} now" if word else f"choose one of {possible(key)}"
-            message = f"{told}: {remedy}"
-            raise ValueError(message)
-        return
-    accepted = (int, float) if shape.kind is float else shape.kind
-    if not isinstance(value, accepted) or (isinstance(value, bool) and shape.kind is not bool):
-        message = f"{told}: must be {possible(key)}, not {type(value).__name__}"
+            wrong = f"{value!r} is {word!r} now" if word else f"choose one of {possible(key)}"
+    elif not isinstance(value, accepted) or (isinstance(value, bool) and shape.kind is not bool):
+        needed = f"must be {possible(key)}, not {type(value).__name__}"
+        message = f"{key} = {shown(key, value)}: {needed}"
         raise TypeError(message)
-    if shape.between and not shape.between.low <= value <= shape.between.high:
-        message = f"{told}: must be {shape.between}"
-        raise ValueError(message)
-    if key == "chain_store" and not value:
-        message = f"{told}: must be 'memory', 'off' or the path of an SQLite file"
-        raise ValueError(message)
-    if key == "recovery_prompt":
+    elif shape.between and not shape.between.low <= value <= shape.between.high:
+        wrong = f"must be {shape.between}"
+    elif key == "chain_store" and not value:
+        wrong = "must be 'memory', 'off' or the path of an SQLite file"
+    elif key == "recovery_prompt":
         try:
             str(value).format(anchor="", state="")
         except (ValueError, LookupError, AttributeError) as error:
-            message = f"{told}: {{anchor}} and {{state}} are filled in; write other braces twice"
-            raise ValueError(message) from error
+            wrong = "{anchor} and {state} are filled in; write other braces twice"
+            cause = error
+    if wrong:
+        message = f"{key} = {shown(key, value)}: {wrong}"
+        raise ValueError(message) from cause
 
 
 # --- what files and messages need ---------------------------------------------------------------
@@ -395,7 +365,4 @@ def shown(key: str, value: object) -> str:
     if re.search(r"key|token$|secret|passw|credential|auth", key, re.IGNORECASE):
         return "..."
     text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-
-
-_LONGEST = 60
+    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -23,15 +23,13 @@ from support.spending import repeat, spend
 
 import continuation
 from continuation import Policy
-from continuation.config import load
-from continuation.config.overrides import parse
+from continuation.config import load, parse
 from continuation.policy import (
     ALIASES,
     CLIENT_KEYS,
     KEYS,
     CallKeys,
     PolicyKeys,
-    changed,
     check,
     possible,
 )
@@ -328,7 +326,7 @@ def test_every_key_changes_what_it_says(key: str) -> None:
     look, by_default, value, then = CASES[key]
     base = Policy() if key in PLAIN else FAST
     assert look(base) == by_default
-    assert look(changed(base, {key: value})) == then
+    assert look(replace(base, **check({key: value}))) == then
 
 
 ELSEWHERE = {

@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import AbstractContextManager, aclosing, closing, contextmanager, nullcontext
 from typing import Any
 
-from continuation.config.overrides import override
+from continuation.config import override
 from continuation.registry import dialects
 from continuation.reports.recent import find
 from continuation.reports.report import last_report

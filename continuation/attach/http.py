@@ -24,8 +24,8 @@ import anyio
 import httpx2
 
 from continuation.attach.session import CLOSED, Session, head_of
-from continuation.config.overrides import checked
-from continuation.config.overrides import take as take_override
+from continuation.config import HEADER, parse
+from continuation.config import take as take_override
 from continuation.engine.commands import Command, Emit, Read, Reply, Send, StreamBody, Wait
 from continuation.engine.turn import Engine, Turn
 from continuation.types import Request
@@ -274,7 +274,12 @@ class _StandIn:
 
     def build_request(self, *arguments: Any, **options: Any) -> httpx2.Request:
         """Let the origin build it: its class may have its own way."""
-        return checked(self._origin.build_request(*arguments, **options))
+        request = self._origin.build_request(*arguments, **options)
+        if HEADER in request.headers:
+            # The SDKs turn what `send` raises into connection errors and try again; what is raised
+            # here, before that, reaches the caller as it is.
+            parse(request.headers[HEADER])
+        return request
 
     def __getattr__(self, name: str) -> Any:
         # Reached for what neither httpx2 nor the shared settings have: the origin's class does.

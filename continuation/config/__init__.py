@@ -2,19 +2,22 @@
 
 A file `continuation.toml` has a table `[defaults]`, any number of `[models."glob"]` and of
 `[vendors.NAME]`. A layer sets some keys; the later one wins: the defaults we ship, `[defaults]`,
-the globs that match the model (the most specific one last), then what is said of a single call
-(`override.py`).
+the globs that match the model (the most specific one last), then what is said of a single call: by
+`override` for a block of code, by a header for one request. That is fixed when the request is sent.
 """
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from continuation.limits import spellings
 from continuation.policy import (
@@ -26,16 +29,26 @@ from continuation.policy import (
     check,
     file_of,
     known_key,
+    read_value,
     shown,
-    unaliased,
 )
 from continuation.registry import server_mistakes
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    import httpx2
+
+    from continuation.policy import CallKeys
 
 ENVIRONMENT = "CONTINUATION_CONFIG"
 """The environment variable that may name the file."""
 FILE_NAME = "continuation.toml"
 TABLES = ("defaults", "models", "vendors")
 BUILT_IN = "built-in default"
+HEADER = "x-continuation"
+"""`off`, `on`, or `key=value, key=value`; a text with a comma in it is written "in quotes"."""
+_MOST_MODELS = 1024
 
 Source: TypeAlias = "Config | Policy | str | Path | None"
 """What `wrap(config=...)` takes."""
@@ -99,17 +112,15 @@ class VendorTable:
         """Return how specifically it speaks of a URL: characters of the glob, 0 for not at all."""
         place = _bare(url)
         host = place.split("/", 1)[0].rpartition("@")[2]
-        places = (place, host, host.partition(":")[0])
-        found = [g for g in self.base_url if any(_below(p, g.lower()) for p in places)]
-        return max(map(len, found), default=0)
+        places, most = (place, host, host.partition(":")[0]), 0
+        for glob in map(str.lower, self.base_url):
+            if any(fnmatchcase(p, end) for p in places for end in (glob, f"{glob}/*")):
+                most = max(most, len(glob))
+        return most
 
 
 def _bare(url: str) -> str:
     return re.sub(r"^[a-z][a-z0-9+.-]*://", "", url.lower()).rstrip("/")
-
-
-def _below(place: str, glob: str) -> bool:
-    return fnmatchcase(place, glob) or fnmatchcase(place, f"{glob}/*")
 
 
 class Config:
@@ -130,8 +141,11 @@ class Config:
         if policy is None:
             if len(self._found) >= _MOST_MODELS:
                 self._found.clear()
-            values = {key: found.value for key, found in self.explain(model).items()}
-            policy = self._found[model] = Policy(**cast("dict[str, Any]", values))
+            values: dict[str, Any] = {}
+            for layer in self.layers:
+                if layer.covers(model):
+                    values.update(layer.values)
+            policy = self._found[model] = Policy(**values)
         return policy
 
     def explain(self, model: str) -> dict[str, Value]:
@@ -144,16 +158,12 @@ class Config:
 
     def but(self, source: str, **values: Any) -> Config:
         """Return this configuration with `values` above all of it; raises what `check` raises."""
-        check(values)
-        return Config((*self.layers, Layer(source, unaliased(values), last=True)), self.vendors)
+        return Config((*self.layers, Layer(source, check(values), last=True)), self.vendors)
 
     def vendor(self, url: str) -> VendorTable | None:
         """Return the vendor a URL belongs to, by the longest glob, if there is one."""
         best = max(self.vendors, key=lambda vendor: vendor.covers(url), default=None)
         return best if best is not None and best.covers(url) else None
-
-
-_MOST_MODELS = 1024
 
 
 # --- where it comes from ------------------------------------------------------------------------
@@ -169,7 +179,12 @@ def load(source: Source) -> Config:
     for anything but the above; `OSError` when the file cannot be read.
     """
     if source is None:
-        return _from_environment()
+        named = os.environ.get(ENVIRONMENT)
+        try:
+            return read(Path(named)) if named else Config()
+        except (OSError, ValueError) as error:
+            error.add_note(f"{ENVIRONMENT} names that file")
+            raise
     if isinstance(source, Config):
         for vendor in source.vendors:  # made by a program; those of a file were checked
             for error in server_mistakes(vendor.settings):
@@ -177,7 +192,12 @@ def load(source: Source) -> Config:
                 raise ConfigError(message)
         return source
     if isinstance(source, Policy):
-        return _from_policy(source)
+        given = {
+            item.name: value
+            for item in fields(Policy)
+            if (value := getattr(source, item.name)) != item.default
+        }
+        return Config((Layer("the Policy given in the program", given),) if given else ())
     if not isinstance(source, (str, Path)):  # pyright: ignore[reportUnnecessaryIsInstance]
         message = (
             f"config must be a continuation.Policy or the path of a TOML file, "
@@ -185,26 +205,6 @@ def load(source: Source) -> Config:
         )
         raise TypeError(message)
     return read(Path(source))
-
-
-def _from_environment() -> Config:
-    named = os.environ.get(ENVIRONMENT)
-    if not named:
-        return Config()
-    try:
-        return read(Path(named))
-    except (OSError, ValueError) as error:
-        error.add_note(f"{ENVIRONMENT} names that file")
-        raise
-
-
-def _from_policy(policy: Policy) -> Config:
-    given = {
-        item.name: getattr(policy, item.name)
-        for item in fields(Policy)
-        if getattr(policy, item.name) != item.default
-    }
-    return Config((Layer("the Policy given in the program", given),) if given else ())
 
 
 def read(path: Path) -> Config:
@@ -227,64 +227,46 @@ def examine(path: Path) -> tuple[Config, list[Exception]]:
         return Config(), [ConfigError(f"{path}: not UTF-8 text (byte {error.start})")]
     except tomllib.TOMLDecodeError as error:
         return Config(), [ConfigError(f"{path}: not valid TOML: {error}")]
-    reader = _TableReader(path)
-    return reader.read(document), reader.mistakes
+    mistakes: list[Exception] = []
 
-
-class _TableReader:
-    """Reads a decoded file table by table and goes on after a mistake."""
-
-    def __init__(self, path: Path) -> None:
-        self.mistakes: list[Exception] = []
-        self._path = path
-
-    def read(self, document: Mapping[str, Any]) -> Config:
-        for key, value in document.items():
-            self._try("", _check_table, key, value)
-        layers = [self._layer("[defaults]", _table(document, "defaults"), None)]
-        for glob, values in _table(document, "models").items():
-            place = f"[models.{_quoted(glob)}]"
-            self._try(place, _check_glob, glob, values)
-            layers.append(self._layer(place, _as_table(values), glob))
-        vendors: list[VendorTable] = []
-        for name, values in _table(document, "vendors").items():
-            place = f"[vendors.{name}]"
-            if vendor := self._try(place, _vendor, name, values):
-                wrong = [*server_mistakes(vendor.settings)]
-                self.mistakes += (ConfigError(f"{self._path}: {place} {error}") for error in wrong)
-                vendors += [] if wrong else [vendor]
-        return Config(tuple(layers), tuple(vendors))
-
-    def _layer(self, place: str, values: Mapping[str, Any], glob: str | None) -> Layer:
-        good: dict[str, Any] = {}
-        for key, value in values.items():
-            if self._try(place, _check_key, key, value, glob):
-                good |= unaliased({key: self._placed(value) if key in CLIENT_KEYS else value})
-        return Layer(f"{self._path} {place}", good, glob)
-
-    def _placed(self, name: str) -> str:
-        """A file named in a file is looked for beside it."""
-        return name if name in NO_FILES else str(self._path.parent / file_of(name))
-
-    def _try(self, place: str, step: Callable[..., Any], *arguments: Any) -> Any:
+    @contextlib.contextmanager
+    def noting(place: str = "") -> Generator[None]:
+        """Note a mistake and go on behind it."""
         try:
-            return step(*arguments)
+            yield
         except (ValueError, TypeError) as error:
-            where = f"{self._path}: {place} " if place else f"{self._path}: "
-            self.mistakes.append(type(error)(f"{where}{error}"))
-            return None
+            mistakes.append(type(error)(f"{path}: {place}{error}"))
+
+    layers: list[Layer] = []
+    vendors: list[VendorTable] = []
+    for key, value in document.items():
+        with noting():
+            _check_table(key, value)
+    for glob, values in ((None, document.get("defaults")), *_table(document.get("models")).items()):
+        place = "[defaults]" if glob is None else f"[models.{_quoted(glob)}]"
+        with noting(f"{place} "):
+            _check_glob(glob, values)
+        good: dict[str, Any] = {}
+        for key, value in _table(values).items():
+            with noting(f"{place} "):
+                good |= _key(key, value, glob, path.parent)
+        layers.append(Layer(f"{path} {place}", good, glob))
+    for name, values in _table(document.get("vendors")).items():
+        with noting(f"[vendors.{name}] "):
+            vendor = _vendor(name, values)
+            if wrong := [*server_mistakes(vendor.settings)]:
+                mistakes += (ConfigError(f"{path}: [vendors.{name}] {error}") for error in wrong)
+            else:
+                vendors.append(vendor)
+    return Config(tuple(layers), tuple(vendors)), mistakes
 
 
 def _quoted(glob: str) -> str:
     return '"' + glob.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _as_table(value: object) -> Mapping[str, Any]:
+def _table(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    return _as_table(document.get(name))
 
 
 def _check_table(key: str, value: object) -> None:
@@ -293,14 +275,15 @@ def _check_table(key: str, value: object) -> None:
     if key in KEYS:
         message = f"{key} = {shown(key, value)}: stands in no table; put it under [defaults]"
         raise ValueError(message)
-    if key not in TABLES:
-        known_key(key, value, TABLES)
+    known_key(key, value, TABLES)
     if not isinstance(value, dict):
         message = f"{key} = {shown(key, value)}: must be a table, [{key}]"
         raise TypeError(message)
 
 
-def _check_glob(glob: str, values: object) -> None:
+def _check_glob(glob: str | None, values: object) -> None:
+    if glob is None:
+        return
     if not isinstance(values, dict):
         message = f"= {shown(glob, values)}: must be a table; write [models.{_quoted('claude-*')}]"
         raise TypeError(message)
@@ -309,25 +292,24 @@ def _check_glob(glob: str, values: object) -> None:
         raise ValueError(message)
 
 
-def _check_key(key: str, value: object, glob: str | None) -> bool:
+def _key(key: str, value: Any, glob: str | None, folder: Path) -> dict[str, Any]:
+    """Check a key of [defaults] or of a model; return it as `Policy` has it."""
     if glob is not None and isinstance(value, dict):
         message = f"{key}: is a table; quote a name with dots: [models.{_quoted(f'{glob}.{key}')}]"
         raise ValueError(message)
-    check({key: value})
-    if glob is not None and key in CLIENT_KEYS:
-        message = f"{key} = {shown(key, value)}: holds for all models; put it under [defaults]"
-        raise ValueError(message)
-    return True
-
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_SETTING = re.compile(r"[a-z][a-z0-9_]*")
-_PATTERN = re.compile(r"(?=.*[A-Za-z0-9])[^\s?#]+")
+    found = check({key: value})
+    if key in CLIENT_KEYS:
+        if glob is not None:
+            message = f"{key} = {shown(key, value)}: holds for all models; put it under [defaults]"
+            raise ValueError(message)
+        if value not in NO_FILES:  # a file named in a file is looked for beside it
+            found[key] = str(folder / file_of(value))
+    return found
 
 
 def _vendor(name: str, values: object) -> VendorTable:
     """Check the shape of a vendor's table; what its settings mean, `server_mistakes` knows."""
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
         message = "the name must be of letters, digits, '_', '.' and '-'"
         raise ValueError(message)
     if not isinstance(values, dict):
@@ -335,32 +317,110 @@ def _vendor(name: str, values: object) -> VendorTable:
         raise TypeError(message)
     settings = dict(cast("dict[str, Any]", values))
     for key, value in settings.items():
-        _check_setting(key, value)
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", key):
+            message = f"{key} = {shown(key, value)}: a key is of small letters, digits and '_'"
+            raise ValueError(message)
+        if not isinstance(value, (str, int, float, list, dict)):
+            message = f"{key} = {value}: must be text, a number, true, false, a list or a table"
+            raise TypeError(message)
     if "base_url" not in settings:
         near = next((key for key in settings if "url" in key or "host" in key), None)
         instead = f" (not {near!r})" if near else ""
         message = f'base_url is missing{instead}: say which servers, as in "api.example.com/v1"'
         raise ValueError(message)
-    return VendorTable(name, tuple(_patterns(settings.pop("base_url"))), settings)
-
-
-def _check_setting(key: str, value: object) -> None:
-    if not _SETTING.fullmatch(key):
-        message = f"{key} = {shown(key, value)}: a key is of small letters, digits and '_'"
-        raise ValueError(message)
-    if not isinstance(value, (str, int, float, list, dict)):
-        needed = "must be text, a number, true, false, a list or a table"
-        message = f"{key} = {value}: {needed}"
-        raise TypeError(message)
-
-
-def _patterns(value: object) -> Iterator[str]:
-    listed = cast("list[object]", value) if isinstance(value, list) else [value]
-    for pattern in listed or [""]:
+    given = settings.pop("base_url")
+    patterns = (cast("list[Any]", given) or [""]) if isinstance(given, list) else [given]
+    for pattern in patterns:
         if not isinstance(pattern, str):
             message = f"base_url = {shown('base_url', pattern)}: must be a text or a list of texts"
             raise TypeError(message)
-        if not _PATTERN.fullmatch(pattern):
+        if not re.fullmatch(r"(?=.*[A-Za-z0-9])[^\s?#]+", pattern):
             message = f'base_url = {pattern!r}: must be a glob such as "*.example.com/v1"'
             raise ValueError(message)
-        yield _bare(pattern)
+    return VendorTable(name, tuple(map(_bare, patterns)), settings)
+
+
+# --- what is said of a single call --------------------------------------------------------------
+
+_current: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
+    "continuation_override",
+    default={},  # noqa: B039 - never written to
+)
+
+
+@contextlib.contextmanager
+def override(**keys: Unpack[CallKeys]) -> Generator[None]:
+    """Let other policies hold for the requests sent inside the block.
+
+    `keys`: any key of `Policy` but `learned_file` and `chain_store`, which hold for a client.
+    Blocks nest, the inner one wins; a header of the request wins over both. Threads and tasks do
+    not see each other's blocks; a task that is started inside a block begins with what holds
+    there. A stream keeps the policies that held when its request was sent.
+
+    Raises `ValueError` or `TypeError` naming key, value and what is possible.
+    """
+    token = _current.set({**_current.get(), **_for_one_call({**keys})})
+    try:
+        yield
+    finally:
+        # A generator may be closed in another context, which never had the block's value.
+        with contextlib.suppress(ValueError):
+            _current.reset(token)
+
+
+def current() -> Mapping[str, Any]:
+    """Return what `override` blocks say here."""
+    return _current.get()
+
+
+def take(request: httpx2.Request) -> Mapping[str, Any]:
+    """Take the header off a request; return what holds for it: the blocks, then the header.
+
+    The header is for callers that cannot reach into a block, such as a framework's settings.
+    Raises `ValueError` naming header, key, value and what is possible. A request that is sent
+    once more keeps what its header said.
+    """
+    said: Mapping[str, Any] | None = request.extensions.get(HEADER)
+    if HEADER in request.headers:
+        said = parse(request.headers[HEADER])
+        del request.headers[HEADER]
+        request.extensions = {**request.extensions, HEADER: said}
+    return {**_current.get(), **said} if said else _current.get()
+
+
+_ITEM = re.compile(r'\s*([^\s=,"]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^,"]*?)\s*(,|$)')
+
+
+def parse(text: str) -> dict[str, Any]:
+    """Read the header's value; raises `ValueError` naming header, key, value and remedy."""
+    word = text.strip().lower()
+    if word in {"on", "off"}:
+        return {"enabled": word == "on"}
+    values: dict[str, Any] = {}
+    seen: set[str] = set()
+    at, more = 0, True
+    while more:
+        item = _ITEM.match(text, at)
+        if item is None or item[1] in seen:
+            why = f"{item[1]!r} is said twice" if item else "write off, or key=value, key=value"
+            message = f"{HEADER}: {shown('', text)}: {why}"
+            raise ValueError(message)
+        key, told = item[1], item[2]
+        try:
+            value = read_value(key, json.loads(told) if told.startswith('"') else told)
+            values |= _for_one_call({key: value})
+        except (ValueError, TypeError) as error:
+            message = f"{HEADER}: {error}"
+            raise ValueError(message) from None
+        seen.add(key)
+        at, more = item.end(), bool(item[3])
+    return values
+
+
+def _for_one_call(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values under our own keys, checked; raises as `check`."""
+    checked = check(values)
+    for key in CLIENT_KEYS & values.keys():
+        message = f"{key} = {shown(key, values[key])}: holds for a client, not for one call"
+        raise ValueError(message)
+    return checked

@@ -30,8 +30,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from continuation.config import Config, load
-from continuation.config.overrides import current
+from continuation.config import Config, current, load
 from continuation.dialect import Dialect, Feed, MessageBuilder
 from continuation.engine import evidence
 from continuation.engine.attempts import Attempts, send
@@ -60,7 +59,7 @@ from continuation.engine.table import (
 from continuation.ledger import Ledger
 from continuation.limits import Learned
 from continuation.limits.tokens import estimate
-from continuation.policy import Policy, changed, file_of
+from continuation.policy import Policy, file_of
 from continuation.prompts import Cause, cut_call_guidance, recovery_prompt
 from continuation.reports.report import Escalating, OnEvent, Recorder, Recovering, Truncated
 from continuation.reports.tracing import begin as trace
@@ -468,7 +467,7 @@ class Engine:
 
         def policies(model: str) -> Policy:
             policy = self.config.policy_for(model)
-            return changed(policy, overrides) if overrides else policy
+            return replace(policy, **overrides) if overrides else policy
 
         recorder = Recorder(dialect.name, self._on_event, Ledger(self._now))
         turn = Turn(dialect, request, timeout, policies, self.learned, recorder, self._wall)

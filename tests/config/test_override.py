@@ -20,7 +20,7 @@ from support.shells import both
 
 import continuation
 from continuation import Policy
-from continuation.config.overrides import HEADER, current, override, parse, take
+from continuation.config import HEADER, current, override, parse, take
 from continuation.policy import KEYS
 from continuation.simulator import Reply, Simulator, Text
 

@@ -24,7 +24,6 @@ from support.drive import (
 from support.examples import places
 
 from continuation import Policy
-from continuation.policy import changed
 from continuation.seams.seam import join
 from continuation.seams.text import choose_anchor
 from continuation.types import Outcome
@@ -95,7 +94,8 @@ def test_nothing_is_live_in_an_answer_that_is_not_streamed(kind: str) -> None:
     half = {"type": "tool_use", "id": "toolu_1", "name": "Write", "input": {"path": "a"}}
     body = {**opening()["message"], "content": [half], "stop_reason": "max_tokens"}
     body["usage"] = {"input_tokens": 10, "output_tokens": 1000}
-    policy = changed(Policy(model_max_output_tokens=1000), {kind: "live"})
+    live: Any = {kind: "live"}
+    policy = Policy(model_max_output_tokens=1000, **live)
     raw = json.dumps(body).encode()
     driven = ask(in_turn((200, JSON, [raw], None)), policy, stream=False)
     message = Message.model_validate_json(b"".join(driven.pieces))

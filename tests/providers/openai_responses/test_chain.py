@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from support.servers import Answer, Canned
 
 import continuation
 from continuation import Policy
-from continuation.policy import changed
 from continuation.prompts import looks_like_recovery_prompt
 from continuation.providers.openai_responses import chain as _responses_chain
 from continuation.simulator import Reply, Scenario, Simulator, Text, Thinking, ToolCall
@@ -399,7 +399,7 @@ def test_any_interleaving_gives_requests_that_the_server_accepts(
 ) -> None:
     """`steps`: what the turn is, whether it is streamed, whether the process restarts after it."""
     path = tmp_path_factory.mktemp("chains") / "chains.db"
-    policy = changed(FAST, {"chain_store": str(path), "remember_limit": False})
+    policy = replace(FAST, chain_store=str(path), remember_limit=False)
     with Simulator(scenario=Scenario(strict_signatures=True)) as sim:
         caller = Caller(sim, policy)
         history, brought, last = [GO], list[Any]([GO]), None
