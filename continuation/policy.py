@@ -245,10 +245,13 @@ def check(values: Mapping[str, Any]) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     for key, value in values.items():
         ours, *words = ALIASES.get(key, (key,))
-        if words and not isinstance(value, bool):
-            message = f"{key} = {shown(key, value)}: must be true or false"
-            raise TypeError(message)
-        plain[ours] = words[value] if words else value
+        if words:
+            if not isinstance(value, bool):
+                message = f"{key} = {shown(key, value)}: must be true or false"
+                raise TypeError(message)
+            plain[ours] = words[value]
+        else:
+            plain[ours] = value
     for key, value in plain.items():
         known_key(key, value, KEYS)
         _check(key, value)
@@ -287,7 +290,7 @@ def possible(key: str) -> str:
 def read_value(key: str, text: str) -> Any:
     """Read a value for `key` from text, as a header has it; raises `ValueError` naming both."""
     known_key(key, text, (*KEYS, *ALIASES))
-    kind = bool if key in ALIASES else _shapes()[key].kind
+    kind: Any = bool if key in ALIASES else _shapes()[key].kind
     try:
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]

@@ -78,7 +78,10 @@ class Request:
     @property
     def credential(self) -> str | None:
         """The header value that says who asks."""
-        return next((value for n in _CREDENTIALS if (value := self.headers.get(n))), None)
+        for name in _CREDENTIALS:
+            if self.headers.get(name):
+                return self.headers[name]
+        return None
 
 
 class Mode(StrEnum):

@@ -19,8 +19,7 @@ from typing import Any
 
 from continuation.config import override
 from continuation.registry import dialects
-from continuation.reports.recent import find
-from continuation.reports.report import last_report
+from continuation.reports.report import last_report, report
 from continuation.types import Outcome
 
 _OURS = frozenset({Outcome.HEALED, Outcome.PARTIAL, Outcome.TRUNCATED, Outcome.STALLED})
@@ -113,10 +112,10 @@ class _AsyncChat(_Memory):
 
 def _cut(chunk: Any) -> bool:
     try:
-        report = find(chunk)
+        found = report(chunk)
     except TypeError:  # it carries no id
-        report = last_report()
-    return report is not None and report.outcome in _OURS
+        found = last_report()
+    return found is not None and found.outcome in _OURS
 
 
 def _one(contents: Sequence[Any]) -> Any:

@@ -274,7 +274,7 @@ class _StandIn:
 
     def build_request(self, *arguments: Any, **options: Any) -> httpx2.Request:
         """Let the origin build it: its class may have its own way."""
-        request = self._origin.build_request(*arguments, **options)
+        request: httpx2.Request = self._origin.build_request(*arguments, **options)
         if HEADER in request.headers:
             # The SDKs turn what `send` raises into connection errors and try again; what is raised
             # here, before that, reaches the caller as it is.

@@ -187,8 +187,8 @@ def load(source: Source) -> Config:
             raise
     if isinstance(source, Config):
         for vendor in source.vendors:  # made by a program; those of a file were checked
-            for error in server_mistakes(vendor.settings):
-                message = f"[vendors.{vendor.name}] {error}"
+            for mistake in server_mistakes(vendor.settings):
+                message = f"[vendors.{vendor.name}] {mistake}"
                 raise ConfigError(message)
         return source
     if isinstance(source, Policy):
@@ -329,7 +329,7 @@ def _vendor(name: str, values: object) -> VendorTable:
         message = f'base_url is missing{instead}: say which servers, as in "api.example.com/v1"'
         raise ValueError(message)
     given = settings.pop("base_url")
-    patterns = (cast("list[Any]", given) or [""]) if isinstance(given, list) else [given]
+    patterns = (given or [""]) if isinstance(given, list) else [given]
     for pattern in patterns:
         if not isinstance(pattern, str):
             message = f"base_url = {shown('base_url', pattern)}: must be a text or a list of texts"

@@ -103,7 +103,7 @@ class Attempts:
         policy, raised = self._policy, None
         repaired = self._repaired_before()
         if ours and repaired is None:
-            remembered = policy.remember_limit and self._learned.get_raised(self._key)
+            remembered = policy.remember_limit and self._learned.get(self._key).start
             if remembered or policy.initial_limit == "ceiling":
                 raised = self.budget.raised_first()
         if repaired is not None:
@@ -141,7 +141,7 @@ class Attempts:
         body = yield Read()
         error = self.request.refused(reply, body if isinstance(body, bytes) else b"")
         self._ledger.record(error=error.error)
-        budget.learned.forget_raised(budget.key)
+        budget.learned.learn(budget.key, raised=None)
         named = error.maximum if budget.learn(error, limit) else None
         spare = self._ledger.sent == 1 and self._policy.max_attempts > 2
         if named is not None and named > (self.request.limit or 0) and spare:
@@ -235,7 +235,7 @@ class Attempts:
         budget, request = self.budget, self.request
         wanted = self._policy.models_endpoint and self._policy.escalate
         outgoing = request.lookup() if wanted and not budget.known_ceiling else None
-        if outgoing is None or budget.spent or not budget.learned.ask_once(budget.key):
+        if outgoing is None or budget.spent or not budget.learned.learn(budget.key, asked=True):
             return
         reply = yield Send(outgoing, seconds=min(_LOOKUP_SECONDS, budget.patience))
         if isinstance(reply, Head):

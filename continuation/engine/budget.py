@@ -71,7 +71,7 @@ class Budget:
     @property
     def known_ceiling(self) -> int | None:
         """The ceiling that policy or the provider itself has named, if one of them has."""
-        return self._policy.model_max_output_tokens or self.learned.get_ceiling(self.key)
+        return self._policy.model_max_output_tokens or self.learned.get(self.key).ceiling
 
     def target(self, *, onward: bool) -> int:
         """Return the limit for the next attempt: the ceiling, as far as the window has room.
@@ -113,7 +113,7 @@ class Budget:
         if self._policy.initial_limit == "ceiling":
             limit = self.ceiling
         elif self._policy.remember_limit:
-            limit = self.learned.get_raised(self.key) or 0
+            limit = self.learned.get(self.key).start or 0
         if not request.streamed and request.unary_ceiling is not None:
             limit = min(limit, request.unary_ceiling)
         limit = min(limit, self._policy.max_turn_output_tokens)
@@ -135,7 +135,7 @@ class Budget:
         if escalates:
             self.escalated = True
             if self._policy.remember_limit:
-                self.learned.remember_raised(self.key, target)
+                self.learned.learn(self.key, raised=target)
                 self._ledger.lessons.append(Lesson("raised", target, "escalation"))
         elif action is Action.RETRY_SMALLER:
             self.may_retry_smaller = False
@@ -182,7 +182,7 @@ class Budget:
     def learn(self, error: ClassifiedError, limit: int | None) -> bool:
         """Take the lesson of a refusal; whether it makes another try worth it."""
         if error.kind is ErrorKind.PREFILL:
-            self.learned.refuse_prefill(self.key)
+            self.learned.learn(self.key, no_prefill=True)
             self._ledger.lessons.append(Lesson("prefill", 0, "refusal"))
             return True
         if error.kind is ErrorKind.UNSUPPORTED_PARAMETER:
@@ -196,7 +196,7 @@ class Budget:
 
     def learn_ceiling(self, ceiling: int, source: str) -> None:
         """Keep the ceiling that the provider has named."""
-        self.learned.learn_ceiling(self.key, ceiling)
+        self.learned.learn(self.key, ceiling=ceiling)
         self._ledger.lessons.append(Lesson("ceiling", ceiling, source))
 
     def quota(self, error: ClassifiedError, limit: int | None) -> int | None:
@@ -207,7 +207,7 @@ class Budget:
         most = error.maximum if error.kind is ErrorKind.RETRYABLE else None
         if most is None or limit is None or not self._least <= most < limit:
             return None
-        self.learned.forget_raised(self.key)
+        self.learned.learn(self.key, raised=None)
         return most
 
     def step_down(self, limit: int | None) -> int | None:
@@ -215,7 +215,7 @@ class Budget:
 
         Some vendors reserve the limit against the quota, so that a 429 can be our doing.
         """
-        self.learned.forget_raised(self.key)
+        self.learned.learn(self.key, raised=None)
         before = self._ledger.limit or 0
         smaller = math.isqrt(before * (limit or 0))
         if self.stepped_down or smaller < WORTH * before or before == 0:

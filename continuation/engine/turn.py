@@ -62,7 +62,6 @@ from continuation.limits.tokens import estimate
 from continuation.policy import Policy, file_of
 from continuation.prompts import Cause, cut_call_guidance, recovery_prompt
 from continuation.reports.report import Escalating, OnEvent, Recorder, Recovering, Truncated
-from continuation.reports.tracing import begin as trace
 from continuation.seams.text import choose_anchor
 from continuation.types import (
     AttemptResult,
@@ -319,7 +318,7 @@ class Turn:
             way, prompt = Way.RETRY_SMALLER, cut_call_guidance(answer.cut_name, answer.cut_length)
         else:
             prefills = self.policy.prefill and request.prefills(budget.table.prefill)
-            refused = not before.strip() or budget.learned.prefill_refused(budget.key)
+            refused = not before.strip() or budget.learned.get(budget.key).no_prefill
             way = Way.PREFILL if prefills and not refused else Way.PROMPT
             cause = Cause.DROP if action is Action.RESUME else Cause.LENGTH
             prompt = recovery_prompt(before, anchor, cause, self.policy.recovery_prompt or None)
@@ -471,6 +470,5 @@ class Engine:
 
         recorder = Recorder(dialect.name, self._on_event, Ledger(self._now))
         turn = Turn(dialect, request, timeout, policies, self.learned, recorder, self._wall)
-        if spans := trace(turn.policy.tracing, request.headers):
-            recorder.then = spans.finish
+        recorder.trace(turn.policy.tracing, request.headers)
         return turn

@@ -19,24 +19,10 @@ from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping
-
-__all__ = [
-    "DEFAULT_CEILING",
-    "KEPT",
-    "Learned",
-    "ModelLimits",
-    "ModelRow",
-    "clamp",
-    "find",
-    "parse",
-    "pick",
-    "spellings",
-    "table",
-]
+    from collections.abc import Callable, Hashable, Iterable
 
 DEFAULT_CEILING: Final = 64_000
 """The ceiling assumed for an unknown model, in tokens."""
@@ -156,16 +142,6 @@ class ModelRow:
     limits: ModelLimits
     """What holds for what it matches."""
 
-    @property
-    def rank(self) -> tuple[int, bool, int]:
-        """Sort key: longest literal prefix, then an exact name, then the longest glob."""
-        return len(self.prefix), self.prefix == self.match, len(self.match)
-
-    def covers(self, name: str) -> bool:
-        """Tell whether one normalised id belongs to this row."""
-        # Most rows fail on the prefix; a glob is only compiled for the few that do not.
-        return name.startswith(self.prefix) and fnmatchcase(name, self.match)
-
 
 def parse(text: str) -> tuple[ModelRow, ...]:
     """Read a table in the form of models.toml; the most specific row comes first."""
@@ -176,7 +152,9 @@ def parse(text: str) -> tuple[ModelRow, ...]:
         match: str = entry["match"]
         limits = ModelLimits(**{name: entry[name] for name in _FIELDS if name in entry})
         rows.append(ModelRow(match, re.split(r"[*?\[]", match, maxsplit=1)[0], limits))
-    return tuple(sorted(rows, key=lambda row: row.rank, reverse=True))
+    # The longest literal prefix, then an exact name, then the longest glob.
+    rows.sort(key=lambda r: (len(r.prefix), r.prefix == r.match, len(r.match)), reverse=True)
+    return tuple(rows)
 
 
 @cache
@@ -188,18 +166,33 @@ def table() -> tuple[ModelRow, ...]:
 def pick(rows: Iterable[ModelRow], model: str) -> ModelRow | None:
     """Return the first of the rows that covers the model in any of its spellings."""
     names = spellings(model)
-    return next((row for row in rows if any(row.covers(name) for name in names)), None)
+    for row in rows:
+        for name in names:
+            # Most rows fail on the prefix; a glob is only compiled for the few that do not.
+            if name.startswith(row.prefix) and fnmatchcase(name, row.match):
+                return row
+    return None
 
 
 # -- what a client learned -----------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Facts:
+class Facts(NamedTuple):
+    """What was learned of one model."""
+
     ceiling: int | None = None
+    """The largest output limit, in tokens, as the provider named it."""
     raised: int | None = None
+    """The limit in tokens that an escalation needed."""
     no_prefill: bool = False
+    """Whether a trailing assistant message was refused."""
     asked: bool = False
+    """Whether the models endpoint was asked."""
+
+    @property
+    def start(self) -> int | None:
+        """The raised limit to begin with, never above a ceiling learned since."""
+        return self.raised and min(self.raised, self.ceiling or self.raised)
 
 
 KEPT: Final = ("ceiling", "raised", "no_prefill")
@@ -217,52 +210,36 @@ class Learned:
     def __init__(self, capacity: int = 4096) -> None:
         self._capacity = capacity
         self._lock = threading.Lock()
-        self._known: OrderedDict[Hashable, _Facts] = OrderedDict()
+        self._known: OrderedDict[Hashable, Facts] = OrderedDict()
         self.salt = os.urandom(16)
         self.on_news: Callable[[], None] | None = None
-        """Called, outside the lock, when a fact has changed."""
+        """Called, outside the lock, when a fact worth keeping has changed."""
 
-    def get_ceiling(self, key: Hashable) -> int | None:
-        """Return the ceiling a provider named for this key, in tokens."""
+    def get(self, key: Hashable) -> Facts:
+        """Return what is known for this key."""
         with self._lock:
-            return self._read(key).ceiling
+            if key not in self._known:
+                return Facts()
+            self._known.move_to_end(key)
+            return self._known[key]
 
-    def learn_ceiling(self, key: Hashable, n: int) -> None:
-        """Keep a ceiling in tokens; the newest counts, and a number below 1 is ignored."""
-        if n > 0:
-            self._set(key, "ceiling", n)
+    def learn(self, key: Hashable, **facts: Any) -> bool:
+        """Keep facts under their names in `Facts`, the newest counts; return whether one is new.
 
-    def get_raised(self, key: Hashable) -> int | None:
-        """Return the raised limit to start from, never above a ceiling learned since."""
+        Of callers who learn the same fact at once, exactly one is told that it is new. A number
+        below 1 is nonsense, and ignored.
+        """
+        for value in facts.values():
+            if value is not None and value < 1:
+                return False
         with self._lock:
-            known = self._read(key)
-            limits = [n for n in (known.raised, known.ceiling) if n is not None]
-            return min(limits) if known.raised is not None else None
-
-    def remember_raised(self, key: Hashable, n: int) -> None:
-        """Keep the limit in tokens that an escalation needed."""
-        if n > 0:
-            self._set(key, "raised", n)
-
-    def forget_raised(self, key: Hashable) -> None:
-        """Forget the raised limit: it ran into a rate limit."""
-        self._set(key, "raised", None)
-
-    def prefill_refused(self, key: Hashable) -> bool:
-        """Tell whether this provider refused a trailing assistant message before."""
-        with self._lock:
-            return self._read(key).no_prefill
-
-    def refuse_prefill(self, key: Hashable) -> None:
-        """Keep that a trailing assistant message is refused."""
-        self._set(key, "no_prefill", True)
-
-    def ask_once(self, key: Hashable) -> bool:
-        """Return True to exactly one caller per key: the one who asks the models endpoint."""
-        with self._lock:
-            known = self._write(key)
-            first, known.asked = not known.asked, True
-            return first
+            known = self._known.pop(key, Facts())
+            now = self._known[key] = known._replace(**facts)
+            if len(self._known) > self._capacity:
+                self._known.popitem(last=False)
+        if now[: len(KEPT)] != known[: len(KEPT)] and self.on_news is not None:
+            self.on_news()
+        return now != known
 
     def digest(self, credential: str | None) -> str:
         """Return what stands for a credential in a key; it cannot be turned back into it."""
@@ -271,37 +248,9 @@ class Learned:
     def facts(self) -> dict[Hashable, dict[str, Any]]:
         """Return what is worth keeping, by key, the longest unused first."""
         with self._lock:
-            found = {
-                key: {name: value for name in KEPT if (value := getattr(known, name))}
-                for key, known in self._known.items()
-            }
+            known = dict(self._known)
+        found = {
+            key: {name: value for name in KEPT if (value := getattr(facts, name))}
+            for key, facts in known.items()
+        }
         return {key: facts for key, facts in found.items() if facts}
-
-    def restore(self, key: Hashable, facts: Mapping[str, Any]) -> None:
-        """Take in what `facts` returned before."""
-        with self._lock:
-            known = self._write(key)
-            for name in KEPT:
-                setattr(known, name, facts.get(name, getattr(known, name)))
-
-    def _set(self, key: Hashable, name: str, value: object) -> None:
-        """Keep a fact, and call `on_news` when it has changed."""
-        with self._lock:
-            known = self._write(key)
-            news = getattr(known, name) != value
-            setattr(known, name, value)
-        if news and self.on_news is not None:
-            self.on_news()
-
-    def _read(self, key: Hashable) -> _Facts:
-        if key not in self._known:
-            return _Facts()
-        self._known.move_to_end(key)
-        return self._known[key]
-
-    def _write(self, key: Hashable) -> _Facts:
-        known = self._known.setdefault(key, _Facts())
-        self._known.move_to_end(key)
-        if len(self._known) > self._capacity:
-            self._known.popitem(last=False)
-        return known

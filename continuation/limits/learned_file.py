@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from continuation.limits import KEPT, Learned
+from continuation.limits import Learned
 
 logger = logging.getLogger("continuation")
 
@@ -65,7 +65,7 @@ class Memory:
             return
         self._learned.salt = kept.salt
         for key, facts in kept.lessons.items():
-            self._learned.restore(key, facts)
+            self._learned.learn(key, **facts)
         self._learned.on_news = self._save
 
     def _save(self) -> None:
@@ -112,16 +112,16 @@ def read(path: Path) -> LearnedFile:
         # What is not sound among the lessons is passed over.
         with contextlib.suppress(ValueError, LookupError, TypeError):
             upstream, credential, model = (str(item[name])[:_LONGEST] for name in _NAMES)
-            facts = {name: item[name] for name in KEPT if _is_sound(name, item.get(name))}
+            facts: dict[str, Any] = {
+                name: item[name]
+                for name in ("ceiling", "raised")
+                if type(item.get(name)) is int and 0 < item[name] <= 10_000_000
+            }
+            if item.get("no_prefill") is True:
+                facts["no_prefill"] = True
             if facts:
                 lessons[upstream, credential, model] = facts
     return LearnedFile(salt, lessons)
-
-
-def _is_sound(name: str, value: object) -> bool:
-    if name == "no_prefill":
-        return value is True
-    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 10_000_000
 
 
 def _write(path: Path, kept: LearnedFile, *, new: bool) -> None:

@@ -25,11 +25,7 @@ from typing import TYPE_CHECKING, Final
 from continuation.limits import spellings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import tiktoken
-
-__all__ = ["estimate", "vocabulary"]
 
 _SLICE: Final = 16_384
 _SLICES: Final = 16
@@ -72,10 +68,20 @@ def estimate(text: str, model: str | None = None) -> int:
         return 0
     name = next(iter(spellings(model)), "") if model else ""
     encoding = _vocabulary_for(name)
+    # Slices also keep tiktoken alive: two million spaces in one string make its regular expression
+    # engine run out of stack, and what then comes up through Python is no `Exception`.
+    starts = range(0, len(text), _SLICE)
+    if len(starts) > _SLICES:
+        starts = range(0, len(text) - _SLICE + 1, (len(text) - _SLICE) // (_SLICES - 1))
     counted = tokens = 0
-    for piece in _slices(text):
+    for start in starts:
+        piece = text[start : start + _SLICE]
         counted += len(piece)
-        tokens += len(encoding.encode_ordinary(piece)) if encoding else _by_characters(piece)
+        if encoding:
+            tokens += len(encoding.encode_ordinary(piece))
+        else:
+            extra = len(_SECOND_TOKEN.findall(piece)) + sum(map(len, _RANDOM.findall(piece))) // 5
+            tokens += (len(_PIECE.findall(piece)) + extra) * 9 // 8 + 1
     tokens = -(-tokens * len(text) // counted)
     foreign = encoding is not None and not _OPENAI.match(name)
     return max(1, -(-tokens * 5 // 4) if foreign else tokens)
@@ -85,24 +91,6 @@ def vocabulary() -> str | None:
     """Return the name of the vocabulary in use, or None when text is estimated by characters."""
     found = _vocabulary_for("")
     return found.name if found else None
-
-
-def _slices(text: str) -> Iterator[str]:
-    """Cut the text into slices, or take evenly spaced ones of a long text.
-
-    Slices also keep tiktoken alive: two million spaces in one string make its regular expression
-    engine run out of stack, and what then comes up through Python is no `Exception`.
-    """
-    if len(text) <= _SLICE * _SLICES:
-        starts = range(0, len(text), _SLICE)
-    else:
-        starts = range(0, len(text) - _SLICE + 1, (len(text) - _SLICE) // (_SLICES - 1))
-    return (text[start : start + _SLICE] for start in starts)
-
-
-def _by_characters(text: str) -> int:
-    extra = len(_SECOND_TOKEN.findall(text)) + sum(map(len, _RANDOM.findall(text))) // 5
-    return (len(_PIECE.findall(text)) + extra) * 9 // 8 + 1
 
 
 def _vocabulary_for(name: str) -> tiktoken.Encoding | None:

@@ -1,6 +1,7 @@
 """What happened in a turn: the events while it runs, and the report when it has ended.
 
-Neither ever holds message text, keys or headers other than a request id.
+Neither ever holds message text, keys or headers other than a request id. The reports of recent
+turns are kept, to be found by the ids that the caller's objects carry.
 """
 
 from __future__ import annotations
@@ -8,15 +9,18 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import logging
-from collections.abc import Callable, Generator, Sequence
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Set
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from continuation.ledger import Attempt, Ledger, Lesson, delivered, total
-from continuation.reports.recent import find, keep
+from continuation.ledger import Attempt, Ledger, Lesson, delivered, request_id_in, total
 from continuation.types import Mode, Outcome, Usage
 
 if TYPE_CHECKING:
+    from continuation.reports.tracing import Spans
     from continuation.seams.seam import Verdict
 
 logger = logging.getLogger("continuation")
@@ -194,6 +198,15 @@ def last_report() -> Report | None:
     return _last.get()
 
 
+# --- found again --------------------------------------------------------------------------------
+
+MOST = 1024
+"""So many reports are kept; the oldest goes first."""
+_reports: dict[str, Report] = {}
+_kept: deque[tuple[Set[str], Report]] = deque()
+_lock = threading.Lock()
+
+
 def report(thing: object) -> Report | None:
     """Return the report of the turn that an SDK object came from; `None`: none is known.
 
@@ -203,7 +216,57 @@ def report(thing: object) -> Report | None:
 
     Raises `TypeError` for an object that carries no id.
     """
-    return find(thing)
+    found = _id_of(thing)
+    if found is None:
+        message = (
+            f"{type(thing).__name__} carries no id; give the message or raw response the "
+            "SDK returned, its stream, its error, or the id itself, or use last_report()"
+        )
+        raise TypeError(message)
+    with _lock:
+        return _reports.get(found)
+
+
+def _keep(report: Report) -> None:
+    """Keep a report under the ids by which the caller may know the turn.
+
+    Those are its answers' ids, and the request's id of the response that the caller holds: the last
+    one of the first mode.
+    """
+    held, ids = "", set[str]()
+    for attempt in report.attempts:
+        if attempt.answer_id:
+            ids.add(attempt.answer_id)
+        if attempt.mode is Mode.FIRST and attempt.request_id:
+            held = attempt.request_id
+    if held:
+        ids.add(held)
+    with _lock:
+        _kept.append((ids, report))
+        _reports.update(dict.fromkeys(ids, report))
+        while len(_kept) > MOST:
+            old, gone = _kept.popleft()
+            for known in old:
+                if _reports.get(known) is gone:
+                    del _reports[known]
+
+
+def _id_of(thing: object) -> str | None:
+    """Find an id: a request's before the answer's own, which an event's answer has as well."""
+    if isinstance(thing, str):
+        return thing
+    for name in ("_request_id", "request_id"):
+        if isinstance(known := getattr(thing, name, None), str):
+            return known
+    told: list[Any] = []
+    for name in ("", "response", "http_response", "sdk_http_response", "_response"):
+        headers = getattr(getattr(thing, name, None) if name else thing, "headers", None)
+        if isinstance(headers, Mapping):
+            plain = {str(key).lower(): str(value) for key, value in headers.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - any SDK's headers
+            told.append(request_id_in(plain))
+    for answer in (thing, getattr(thing, "message", None), getattr(thing, "response", None)):
+        told += [getattr(answer, name, None) for name in ("response_id", "id")]
+    return next((found for found in told if found and isinstance(found, str)), None)
 
 
 _watching: contextvars.ContextVar[tuple[list[Report], ...]] = contextvars.ContextVar(
@@ -238,12 +301,22 @@ class Recorder:
         self.model: str | None = None
         self.finished: Report | None = None
         """The report, once it is written."""
-        self.then: Callable[[Report], object] | None = None
-        """Who else gets the report (`tracing.py`)."""
+        self._spans: Spans | None = None
         self._dialect = dialect
         self._on_event = on_event
         self._seams: list[SeamReport] = []
         self._watching = _watching.get()
+
+    def trace(self, wanted: str, headers: Mapping[str, str]) -> None:
+        """Begin to trace the turn, if policy `tracing` wants it. Never raises.
+
+        "auto": where the program has imported OpenTelemetry and set a tracer provider. `headers`:
+        the request's, with lower-case names.
+        """
+        if wanted == "on" or (wanted == "auto" and "opentelemetry.trace" in sys.modules):
+            from continuation.reports.tracing import begin  # most programs do not trace
+
+            self._spans = begin(headers, always=wanted == "on")
 
     def tell(self, event: Event) -> None:
         """Hand an event to the listener. A listener that raises is logged, and no more."""
@@ -299,24 +372,11 @@ class Recorder:
         _last.set(report)
         for turns in self._watching:
             turns.append(report)
-        if self.then is not None:
+        if self._spans is not None:
             try:
-                self.then(report)
+                self._spans.finish(report)
             except Exception:
                 logger.exception("the spans could not be made; the turn goes on")
-        keep(_ids(report.attempts), report)
+        _keep(report)
         self.tell(Finished(report))
         return report
-
-
-def _ids(attempts: Sequence[Attempt]) -> list[str]:
-    """Return the ids by which the caller may know a turn.
-
-    Of the requests' it is the last one of the first mode: the response the caller holds has it.
-    """
-    ids = {attempt.answer_id for attempt in attempts}
-    for attempt in reversed(attempts):
-        if attempt.mode is Mode.FIRST and attempt.request_id:
-            ids.add(attempt.request_id)
-            break
-    return [found for found in ids if found]

@@ -10,12 +10,11 @@ carry neither, so that nothing that adds up spans counts a token twice; the coun
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from continuation.types import Outcome
+from continuation.types import Outcome, Usage
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -27,16 +26,12 @@ logger = logging.getLogger("continuation")
 
 SCOPE = "continuation"
 """The instrumentation scope of our spans: what tells them from others."""
-_API = "opentelemetry.trace"
 _PROVIDERS = {
     "openai-chat": "openai",
     "openai-responses": "openai",
     "gemini": "gcp.gemini",
 }
 """The conventions' names of providers, by dialect; another dialect's is its own."""
-_NANO = 1_000_000_000
-
-Attributes: TypeAlias = "dict[str, str | int | float | bool | tuple[str, ...]]"
 
 
 class Spans:
@@ -54,10 +49,25 @@ class Spans:
         """Make the spans."""
         from opentelemetry import trace
 
+        stops = None if report.stop is None else (report.stop,)
         turn = self._tracer.start_span(
             f"continuation {report.model or ''}".strip(),
             context=self._context,
-            attributes=_of_turn(report),
+            attributes=_known(
+                {
+                    "gen_ai.provider.name": _PROVIDERS.get(report.dialect, report.dialect),
+                    "gen_ai.request.model": report.model,
+                    "gen_ai.response.finish_reasons": stops,
+                    "continuation.outcome": str(report.outcome),
+                    "continuation.reason": report.reason,
+                    "continuation.synthetic": report.synthetic,
+                    "continuation.attempts": len(report.attempts),
+                    "continuation.seams": len(report.seams),
+                    "continuation.billed.input_tokens": report.billed.prompt,
+                    "continuation.billed.output_tokens": report.billed.output,
+                    "continuation.discarded.output_tokens": report.discarded.output,
+                }
+            ),
             start_time=self._began,
         )
         if report.outcome is Outcome.FAILED:
@@ -70,11 +80,31 @@ class Spans:
     def _attempt(self, attempt: Attempt, report: Report, within: Any) -> None:
         from opentelemetry.trace import SpanKind
 
+        nested, usage = self._nested, attempt.usage or Usage()
+        place = "continuation.usage" if nested else "gen_ai.usage"
+        stops = None if attempt.stop is None else (attempt.stop,)
         span = self._tracer.start_span(
-            f"{'attempt' if self._nested else 'chat'} {report.model or ''}".strip(),
+            f"{'attempt' if nested else 'chat'} {report.model or ''}".strip(),
             context=within,
-            kind=SpanKind.INTERNAL if self._nested else SpanKind.CLIENT,
-            attributes=_of_attempt(attempt, report, nested=self._nested),
+            kind=SpanKind.INTERNAL if nested else SpanKind.CLIENT,
+            attributes=_known(
+                {
+                    "gen_ai.operation.name": None if nested else "chat",
+                    "gen_ai.provider.name": _PROVIDERS.get(report.dialect, report.dialect),
+                    "gen_ai.request.model": report.model,
+                    "gen_ai.request.max_tokens": attempt.limit,
+                    "gen_ai.response.finish_reasons": stops,
+                    f"{place}.input_tokens": usage.prompt,
+                    f"{place}.cache_read.input_tokens": usage.cached,
+                    f"{place}.cache_write.input_tokens": usage.cache_write,
+                    f"{place}.output_tokens": usage.output,
+                    f"{place}.reasoning.output_tokens": usage.thinking,
+                    "continuation.attempt": attempt.number,
+                    "continuation.mode": str(attempt.mode),
+                    "continuation.discarded": attempt.discarded,
+                    "continuation.request_id": attempt.request_id,
+                }
+            ),
             start_time=self._at(attempt.begun),
         )
         if attempt.error is not None:
@@ -82,44 +112,34 @@ class Spans:
         span.end(end_time=self._at(attempt.begun + attempt.seconds))
 
     def _at(self, seconds: float) -> int:
-        return self._began + int(seconds * _NANO)
-
-
-def begin(wanted: str, headers: Mapping[str, str]) -> Spans | None:
-    """Begin to trace a turn as policy `tracing` says; `None`: no spans. Never raises.
-
-    `headers`: the request's, with lower-case names.
-    """
-    if wanted == "off" or (wanted == "auto" and _API not in sys.modules):
-        return None
-    try:
-        tracer = _tracer(always=wanted == "on")
-        return None if tracer is None else Spans(tracer, headers)
-    except Exception as error:  # spans are never worth an answer
-        _complain(error)
-        return None
-
-
-def _tracer(*, always: bool) -> Tracer | None:
-    from opentelemetry import trace
-
-    from continuation import __version__
-
-    provider = trace.get_tracer_provider()
-    if isinstance(provider, trace.ProxyTracerProvider) and not always:
-        return None
-    return provider.get_tracer(SCOPE, __version__)
+        return self._began + int(seconds * 1_000_000_000)
 
 
 _told: set[str] = set()
+"""Why there are no spans, as it was said: once each."""
 
 
-def _complain(error: Exception) -> None:
-    """Say once why there are no spans."""
-    why = f"{type(error).__name__}: {error}"
-    if why not in _told:
-        _told.add(why)
-        logger.warning("no spans: %s", why)
+def begin(headers: Mapping[str, str], *, always: bool) -> Spans | None:
+    """Begin to trace a turn; `None`: no spans. Never raises.
+
+    Without `always` only where a tracer provider is set. `headers`: the request's, with lower-case
+    names.
+    """
+    try:
+        from opentelemetry import trace
+
+        from continuation import __version__
+
+        provider = trace.get_tracer_provider()
+        if isinstance(provider, trace.ProxyTracerProvider) and not always:
+            return None
+        return Spans(provider.get_tracer(SCOPE, __version__), headers)
+    except Exception as error:  # spans are never worth an answer
+        why = f"{type(error).__name__}: {error}"
+        if why not in _told:
+            _told.add(why)
+            logger.warning("no spans: %s", why)
+        return None
 
 
 def _is_call(span: Any, headers: Mapping[str, str]) -> bool:
@@ -138,55 +158,5 @@ def _fail(span: Any, error: str) -> None:
     span.set_status(Status(StatusCode.ERROR))
 
 
-# --- attributes ---------------------------------------------------------------------------------
-
-
-def _of_turn(report: Report) -> Attributes:
-    return _known(
-        {
-            "gen_ai.provider.name": _PROVIDERS.get(report.dialect, report.dialect),
-            "gen_ai.request.model": report.model,
-            "gen_ai.response.finish_reasons": _tuple(report.stop),
-            "continuation.outcome": str(report.outcome),
-            "continuation.reason": report.reason,
-            "continuation.synthetic": report.synthetic,
-            "continuation.attempts": len(report.attempts),
-            "continuation.seams": len(report.seams),
-            "continuation.billed.input_tokens": report.billed.prompt,
-            "continuation.billed.output_tokens": report.billed.output,
-            "continuation.discarded.output_tokens": report.discarded.output,
-        }
-    )
-
-
-def _of_attempt(attempt: Attempt, report: Report, *, nested: bool) -> Attributes:
-    usage, place = attempt.usage, "continuation.usage" if nested else "gen_ai.usage"
-    counts = {
-        f"{place}.input_tokens": usage.prompt if usage else None,
-        f"{place}.cache_read.input_tokens": usage.cached if usage else None,
-        f"{place}.cache_write.input_tokens": usage.cache_write if usage else None,
-        f"{place}.output_tokens": usage.output if usage else None,
-        f"{place}.reasoning.output_tokens": usage.thinking if usage else None,
-    }
-    return _known(
-        {
-            "gen_ai.operation.name": None if nested else "chat",
-            "gen_ai.provider.name": _PROVIDERS.get(report.dialect, report.dialect),
-            "gen_ai.request.model": report.model,
-            "gen_ai.request.max_tokens": attempt.limit,
-            "gen_ai.response.finish_reasons": _tuple(attempt.stop),
-            **counts,
-            "continuation.attempt": attempt.number,
-            "continuation.mode": str(attempt.mode),
-            "continuation.discarded": attempt.discarded,
-            "continuation.request_id": attempt.request_id,
-        }
-    )
-
-
-def _tuple(word: str | None) -> tuple[str, ...] | None:
-    return None if word is None else (word,)
-
-
-def _known(values: Mapping[str, Any]) -> Attributes:
+def _known(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: value for name, value in values.items() if value is not None}

@@ -189,9 +189,9 @@ def attached(path: Path) -> Learned:
 
 def test_two_processes_add_to_each_other(path: Path) -> None:
     one, two = attached(path), attached(path)
-    one.learn_ceiling(("h", "c", "one"), 1)
-    two.learn_ceiling(("h", "c", "two"), 2)
-    one.learn_ceiling(("h", "c", "three"), 3)
+    one.learn(("h", "c", "one"), ceiling=1)
+    two.learn(("h", "c", "two"), ceiling=2)
+    one.learn(("h", "c", "three"), ceiling=3)
     assert {key[2] for key in read(path).lessons} == {"one", "two", "three"}
 
 
@@ -200,7 +200,7 @@ def test_many_threads_write_a_whole_file(path: Path) -> None:
 
     def learn(thread: int) -> None:
         for number in range(20):
-            learned.learn_ceiling(("h", str(thread), str(number)), number + 1)
+            learned.learn(("h", str(thread), str(number)), ceiling=number + 1)
 
     threads = [threading.Thread(target=learn, args=(n,)) for n in range(4)]
     for thread in threads:
@@ -214,7 +214,7 @@ def test_the_file_is_bounded(path: Path) -> None:
     learned = attached(path)
     save, learned.on_news = learned.on_news, None
     for number in range(MOST + 50):
-        learned.learn_ceiling(("h", "c", str(number)), 5)
+        learned.learn(("h", "c", str(number)), ceiling=5)
     assert save is not None
     save()
     kept = [key[2] for key in read(path).lessons]
@@ -225,7 +225,7 @@ def test_a_name_without_end_is_not_kept_and_costs_nothing_else(path: Path) -> No
     learned = attached(path)
     for number in range(40):
         for width in (300, 100_000):
-            learned.learn_ceiling(("h", "c", f"{number:*>{width}}"), 5)
+            learned.learn(("h", "c", f"{number:*>{width}}"), ceiling=5)
     assert len(read(path).lessons) == 40
 
 
@@ -248,16 +248,16 @@ def test_a_file_made_anew_by_somebody_else_is_not_mixed_with(
     learned = attached(path)
     path.unlink()
     attached(path)
-    learned.learn_ceiling(("h", "c", "m"), 9)
+    learned.learn(("h", "c", "m"), ceiling=9)
     assert "made anew" in caplog.text
     assert read(path).lessons == {}
 
 
 def test_a_fact_that_is_no_news_is_not_written(path: Path) -> None:
     learned = attached(path)
-    learned.learn_ceiling(("h", "c", "m"), 9)
+    learned.learn(("h", "c", "m"), ceiling=9)
     path.unlink()
-    learned.learn_ceiling(("h", "c", "m"), 9)
+    learned.learn(("h", "c", "m"), ceiling=9)
     assert not path.exists()
 
 

@@ -276,48 +276,48 @@ KEY = ("https://api.anthropic.com", "9f86d081", "claude-opus-5")
 
 def test_a_new_client_knows_nothing() -> None:
     learned = Learned()
-    assert learned.get_ceiling(KEY) is None
-    assert learned.get_raised(KEY) is None
-    assert learned.prefill_refused(KEY) is False
+    assert learned.get(KEY).ceiling is None
+    assert learned.get(KEY).start is None
+    assert learned.get(KEY).no_prefill is False
 
 
 def test_the_newest_ceiling_counts_and_nonsense_does_not() -> None:
     learned = Learned()
     for n in (64_000, 128_000, 0, -1):
-        learned.learn_ceiling(KEY, n)
-    assert learned.get_ceiling(KEY) == 128_000
+        learned.learn(KEY, ceiling=n)
+    assert learned.get(KEY).ceiling == 128_000
 
 
 def test_a_raised_limit_is_remembered_until_it_is_forgotten() -> None:
     learned = Learned()
-    learned.remember_raised(KEY, 64_000)
-    assert learned.get_raised(KEY) == 64_000
-    learned.remember_raised(KEY, 0)
-    assert learned.get_raised(KEY) == 64_000
-    learned.forget_raised(KEY)
-    assert learned.get_raised(KEY) is None
-    learned.forget_raised("never seen")
+    learned.learn(KEY, raised=64_000)
+    assert learned.get(KEY).start == 64_000
+    learned.learn(KEY, raised=0)
+    assert learned.get(KEY).start == 64_000
+    learned.learn(KEY, raised=None)
+    assert learned.get(KEY).start is None
+    learned.learn("never seen", raised=None)
 
 
 def test_a_raised_limit_never_exceeds_a_ceiling_learned_since() -> None:
     learned = Learned()
-    learned.remember_raised(KEY, 128_000)
-    learned.learn_ceiling(KEY, 32_000)
-    assert learned.get_raised(KEY) == 32_000
+    learned.learn(KEY, raised=128_000)
+    learned.learn(KEY, ceiling=32_000)
+    assert learned.get(KEY).start == 32_000
 
 
 def test_a_refused_prefill_is_remembered_for_that_key_only() -> None:
     learned = Learned()
-    learned.refuse_prefill(KEY)
-    assert learned.prefill_refused(KEY)
-    assert not learned.prefill_refused((*KEY[:2], "claude-haiku-4-5"))
-    assert learned.get_ceiling(KEY) is None
+    learned.learn(KEY, no_prefill=True)
+    assert learned.get(KEY).no_prefill
+    assert not learned.get((*KEY[:2], "claude-haiku-4-5")).no_prefill
+    assert learned.get(KEY).ceiling is None
 
 
 def test_clients_do_not_share_what_they_learned() -> None:
     first, second = Learned(), Learned()
-    first.learn_ceiling(KEY, 8_192)
-    assert second.get_ceiling(KEY) is None
+    first.learn(KEY, ceiling=8_192)
+    assert second.get(KEY).ceiling is None
 
 
 def test_of_many_threads_exactly_one_asks_the_models_endpoint() -> None:
@@ -326,7 +326,7 @@ def test_of_many_threads_exactly_one_asks_the_models_endpoint() -> None:
 
     def ask() -> list[bool]:
         together.wait(timeout=60)
-        return [learned.ask_once(key) for key in keys]
+        return [learned.learn(key, asked=True) for key in keys]
 
     with ThreadPoolExecutor(threads) as pool:
         asked = [future.result(timeout=60) for future in [pool.submit(ask) for _ in range(threads)]]
@@ -336,14 +336,14 @@ def test_of_many_threads_exactly_one_asks_the_models_endpoint() -> None:
 def test_a_client_for_many_tenants_does_not_grow_without_end() -> None:
     learned = Learned(capacity=3)
     for n in range(3):
-        learned.learn_ceiling(n, 1_000 + n)
-    learned.learn_ceiling(0, 2_000)  # used again, so 1 is now the one unused for longest
-    learned.learn_ceiling(3, 1_003)
-    assert [learned.get_ceiling(n) for n in range(4)] == [2_000, None, 1_002, 1_003]
-    learned.get_ceiling(0)  # looked at, and so used
+        learned.learn(n, ceiling=1_000 + n)
+    learned.learn(0, ceiling=2_000)  # used again, so 1 is now the one unused for longest
+    learned.learn(3, ceiling=1_003)
+    assert [learned.get(n).ceiling for n in range(4)] == [2_000, None, 1_002, 1_003]
+    learned.get(0)  # looked at, and so used
     for n in (4, 5):
-        learned.learn_ceiling(n, 1_000 + n)
-    assert [learned.get_ceiling(n) for n in (0, 2, 3)] == [2_000, None, None]
+        learned.learn(n, ceiling=1_000 + n)
+    assert [learned.get(n).ceiling for n in (0, 2, 3)] == [2_000, None, None]
 
 
 # -- the refresh script --------------------------------------------------------------------------

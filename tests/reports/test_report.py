@@ -17,11 +17,11 @@ from support.sdks.turn import FAST, HOWS, How
 
 import continuation
 from continuation import Finished, Report
-from continuation.ledger import Lesson
-from continuation.reports import recent
+from continuation.ledger import Ledger, Lesson
+from continuation.reports import report as reports
 from continuation.simulator import Reply, Simulator, Text, Thinking, ToolCall
 from continuation.testing import simulate
-from continuation.types import Mode, Outcome
+from continuation.types import AttemptResult, Head, Mode, Outcome, Stop
 
 CUT = Reply([Text("One, ")], stop="max_tokens")
 REST = Reply([Text("two.")])
@@ -41,7 +41,7 @@ def client(sim: Simulator) -> Iterator[anthropic.Anthropic]:
 
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
-    recent._reports.clear()  # every simulator counts its request ids from one
+    reports._reports.clear()  # every simulator counts its request ids from one
 
 
 # --- watch ----------------------------------------------------------------------------------
@@ -199,13 +199,17 @@ def test_an_unknown_id_has_no_report() -> None:
 
 
 def test_only_the_last_reports_are_kept() -> None:
-    report = Report(Outcome.COMPLETE, None, "d", "m", None, False, (), (), None, 0.0)
-    for number in range(recent.MOST + 10):
-        recent.keep([f"test_{number}", f"also_{number}"], report)
+    told = []
+    for number in range(reports.MOST + 10):
+        ledger = Ledger(lambda: 0.0)
+        ledger.begin(Mode.FIRST, 1000)
+        ledger.answered(Head(200, {"request-id": f"test_{number}"}))
+        ledger.record(AttemptResult(Stop.END, id=f"also_{number}"))
+        told.append(reports.Recorder("d", None, ledger).finish(Outcome.COMPLETE))
     for kind in ("test", "also"):
         assert continuation.report(f"{kind}_9") is None
-        assert continuation.report(f"{kind}_10") is report
-    assert len(recent._reports) == 2 * recent.MOST
+        assert continuation.report(f"{kind}_10") is told[10]
+    assert len(reports._reports) == 2 * reports.MOST
 
 
 # --- numbers --------------------------------------------------------------------------------

@@ -268,7 +268,6 @@ def test_without_a_provider_there_are_no_spans(
     sim.script([REST])
     turn(sim)
     assert asked == []
-    assert tracing.begin("auto", {}) is None
 
 
 def test_policy_may_switch_it_off_or_insist(sim: Simulator, provider: Provider) -> None:
@@ -286,8 +285,8 @@ def test_to_insist_is_to_take_even_the_providers_stand_in(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(trace, "get_tracer_provider", trace.ProxyTracerProvider)
-    assert tracing.begin("auto", {}) is None
-    assert tracing.begin("on", {}) is not None
+    assert tracing.begin({}, always=False) is None
+    assert tracing.begin({}, always=True) is not None
 
 
 def test_a_provider_that_fails_costs_no_answer(
@@ -338,11 +337,14 @@ def test_without_the_api_nothing_is_imported_and_insisting_is_a_warning() -> Non
     code = (
         "import sys\n"
         "import continuation\n"
-        "from continuation.reports import tracing\n"
+        "from continuation.ledger import Ledger\n"
+        "from continuation.reports.report import Recorder\n"
+        "recorder = Recorder('d', None, Ledger(float))\n"
+        "recorder.trace('auto', {})\n"
         "assert not any(name.startswith('opentelemetry') for name in sys.modules)\n"
-        "assert tracing.begin('auto', {}) is None\n"
         "sys.modules['opentelemetry'] = None\n"
-        "assert tracing.begin('on', {}) is None\n"
+        "recorder.trace('on', {})\n"
+        "recorder.finish('complete')\n"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert "no spans: ModuleNotFoundError" in done.stderr
