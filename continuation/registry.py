@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from continuation.dialect import Dialect
 
 BUILT_IN = {
-    "anthropic": "continuation.providers.anthropic_messages",
-    "openai-chat": "continuation.providers.openai_chat",
-    "gemini": "continuation.providers.gemini",
-    "openai-responses": "continuation.providers.openai_responses",
+    "anthropic": "continuation.providers.anthropic_messages.request",
+    "openai-chat": "continuation.providers.openai_chat.request",
+    "gemini": "continuation.providers.gemini.request",
+    "openai-responses": "continuation.providers.openai_responses.request",
 }
 """Name of a dialect -> module whose `DIALECT` it is. A built-in name wins over an entry point."""
 

@@ -8,8 +8,7 @@ from typing import Protocol
 
 from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
-from continuation.wire.fast_path import first_text, last_object
-from continuation.wire.json_values import as_text
+from continuation.wire.json_values import as_text, first_text, last_object
 from continuation.wire.sse import Frame
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, TypeGuard, cast
 
@@ -23,7 +24,12 @@ def loads(data: bytes | bytearray | str) -> Any:
     try:
         return jiter.from_json(raw)
     except ValueError:
-        return _lenient(raw)
+        pass
+    try:
+        return json.loads(raw)
+    except RecursionError as error:  # a model that runs wild writes brackets and nothing else
+        message = "it is nested too deeply"
+        raise ValueError(message) from error
 
 
 def dumps(value: object) -> bytes:
@@ -37,17 +43,9 @@ def dumps(value: object) -> bytes:
 def parsed(text: str) -> object:
     """Decode JSON; `None` for what is none."""
     try:
-        return _lenient(text)
-    except ValueError:
+        return json.loads(text)
+    except (ValueError, RecursionError):
         return None
-
-
-def _lenient(data: str | bytes) -> Any:
-    try:
-        return json.loads(data)
-    except RecursionError as error:  # a model that runs wild writes brackets and nothing else
-        message = "it is nested too deeply"
-        raise ValueError(message) from error
 
 
 def partial(text: str) -> object:
@@ -107,3 +105,32 @@ def is_list(value: object) -> TypeGuard[list[Any]]:
 def as_map(value: object) -> Mapping[str, Any]:
     """Return `value` if it is a JSON object or any mapping, else an empty one."""
     return value if is_map(value) else {}
+
+
+# --- a value in a text that is not parsed --------------------------------------------------------
+
+_WINDOW = 4096
+_JSON = json.JSONDecoder()
+
+
+def first_text(body: bytes | bytearray, key: str, start: int = 0) -> str:
+    """Return the first text that stands under `key` in a JSON text, if it needs no decoding."""
+    found = re.compile(rb'"%s"\s*:\s*"([^"\\]+)"' % key.encode()).search(body, start)
+    return found[1].decode("utf-8", "replace") if found is not None else ""
+
+
+def last_object(body: bytes | bytearray, key: str) -> Json:
+    """Return the last object that stands under `key` anywhere in a JSON text; `{}`: none."""
+    quoted = b'"%s"' % key.encode()
+    follows = re.compile(rb"\s*:\s*(?=\{)")
+    at, found = len(body), None
+    while found is None:
+        at = body.rfind(quoted, 0, at)
+        if at < 0:
+            return {}
+        found = follows.match(body, at + len(quoted))
+    text = bytes(body[found.end() : found.end() + _WINDOW]).decode("utf-8", "replace")
+    try:
+        return as_json(_JSON.raw_decode(text)[0])
+    except ValueError:
+        return {}

@@ -8,7 +8,7 @@ fields stand, and how a turn of the user's or the model's is put behind the conv
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Self, cast
 
 from continuation.dialect import MessageBuilder
@@ -52,16 +52,25 @@ class BaseRequest(ABC):
     stream_key: ClassVar[str] = "stream"
     """The fields that hold the conversation, the model's name, the limit, how to answer."""
 
+    ceiling_field: str = ""
+    """Where in the models endpoint's answer the ceiling is: keys joined by dots; `""`: nowhere."""
     structured: bool = False
     liftable: bool = True
+    """Whether the constraint on structured output can be lifted for a recovery."""
     unbounded: bool = False
+    """Without a limit in the request the server allows the model's whole ceiling."""
     ceiling: int | None = None
+    """The model's ceiling on this server, where that is known to differ from the model's."""
     unary_ceiling: int | None = None
+    """Largest limit that is safe on a call that is not streamed; `None`: no such bound."""
     hop_ceiling: int | None = None
+    """Largest output of one request, whatever its limit; `None`: its limit is the bound."""
+    _stream_path: Callable[[str], str] | None = None
+    """Maps the caller's URL path to that of a streamed answer, where that is another."""
 
     def __init__(self, request: Request, body: Json) -> None:
         self._request = request
-        self._body = body
+        self.body = body
         self.model = as_text(body.get(self.model_key))
         self.limit = as_int(body.get(self.limit_key))
         self.streamed = body.get(self.stream_key) is True
@@ -97,29 +106,27 @@ class BaseRequest(ABC):
         """Return the body of a recovery: without what was asked of the whole answer."""
         return body
 
-    def _streamed(self, body: Json) -> Outgoing:
+    def _send(self, body: Json, limit: int | None) -> Outgoing:
         """Return a later attempt, which is always streamed: it may be long."""
-        return Outgoing(
-            dumps({**body, self.stream_key: True}), headers={"accept": "application/json"}
-        )
-
-    def _ceiling_in(self, answer: Any) -> int | None:
-        """Read the ceiling in the decoded answer of the models endpoint."""
-        return None
+        body = {**self._limited(body, limit), self.stream_key: True}
+        return Outgoing(dumps(body), self._stream_path, headers={"accept": "application/json"})
 
     # --- `ProviderRequest` -----------------------------------------------------------------------
 
-    @property
-    def body(self) -> Json:
-        """The request's body, decoded."""
-        return self._body
+    @abstractmethod
+    def answer(self, policy: Policy) -> MessageBuilder:
+        """Return what builds the caller's answer."""
 
     def untouched(self, policy: Policy) -> str | None:
         """Why this request is not ours to heal, if it is not."""
         return None
 
     def prefills(self, model_takes_it: bool) -> bool:
-        """Whether this request can be gone on with by prefill."""
+        """Whether this request can be gone on with by prefill.
+
+        `model_takes_it`: what the table of models says, for formats in which it is the model's
+        matter and not the server's.
+        """
         return False
 
     def prefilled(self, answer: MessageBuilder) -> str:
@@ -137,19 +144,19 @@ class BaseRequest(ABC):
 
     def outgoing(self, headers: Mapping[str, str]) -> Outgoing:
         """Return the request as it is, with further headers."""
-        return Outgoing(dumps(self._body), headers=headers)
+        return Outgoing(dumps(self.body), headers=headers)
 
     def first(self, limit: int) -> Outgoing:
         """Return the caller's request with another limit, streamed or not as the caller asked."""
-        return Outgoing(dumps(self._limited(self._body, limit)))
+        return Outgoing(dumps(self._limited(self.body, limit)))
 
     def again(self, limit: int | None) -> Outgoing:
         """Return the same request with another limit, streamed."""
-        return self._send(self._body, limit)
+        return self._send(self.body, limit)
 
     def resume(self, answer: MessageBuilder, way: Way, prompt: str, limit: int | None) -> Outgoing:
         """Return the request that asks the model to go on from `answer`."""
-        turns = self._turns_of(self._body)
+        turns = self._turns_of(self.body)
         if way is Way.PREFILL:
             self._add_prefill(turns, answer.content)
         else:
@@ -158,7 +165,7 @@ class BaseRequest(ABC):
                     self._add_user(turns, turn)
                 else:
                     self._add_model(turns, turn)
-        body = self._for_recovery({**self._body, self.turns_key: turns}, answer)
+        body = self._for_recovery({**self.body, self.turns_key: turns}, answer)
         return self._send(body, limit)
 
     def hop(self, answer: MessageBuilder, limit: int | None) -> Outgoing:
@@ -176,25 +183,28 @@ class BaseRequest(ABC):
     def looked_up(self, body: bytes) -> int | None:
         """Read the ceiling in the models endpoint's answer."""
         try:
-            ceiling = self._ceiling_in(loads(body))
+            told = loads(body)
         except ValueError:
             return None
+        for key in self.ceiling_field.split("."):
+            told = as_json(told).get(key)
+        ceiling = as_int(told)
         return ceiling if ceiling is not None and ceiling > 0 else None
 
     def rewritten(
         self, policy: Policy, head: Head | None = None, body: bytes = b""
     ) -> BaseRequest | None:
-        """Return `None`: most formats keep nothing at the server."""
+        """Return the request as its server must be asked, where that differs from what it holds.
+
+        With `head` and `body`: after this refusal. `None`: as it is, or there is no help.
+        """
         return None
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
-        """Classify an error answer to a later attempt."""
+        """Classify an error answer; the next request is built with what it teaches of the form."""
         busy = head.status in {408, 429} or head.status >= 500
         kind = ErrorKind.RETRYABLE if busy else ErrorKind.FINAL
         return ClassifiedError(kind, label_of(head.status, body))
-
-    def _send(self, body: Json, limit: int | None) -> Outgoing:
-        return self._streamed(self._limited(body, limit))
 
 
 def exchange(answer: MessageBuilder, way: Way, prompt: str) -> Iterator[str | list[Json]]:

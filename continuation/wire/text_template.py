@@ -72,14 +72,14 @@ class TextTemplate:
         """Make the template of an event; the holes are in the order in which they stand."""
         at = holes[0].start
         self._before, self._after = event[:at], event[holes[-1].end :]
-        pattern = b""
+        pattern, text = b"", holes[0]
         for hole in holes:
             pattern += re.escape(event[at : hole.start])
             pattern += b"(?P<%s>%s)" % (hole.name.encode(), hole.form)
             at = hole.end
+            text = hole if hole.name == _TEXT else text
         self._holes = re.compile(pattern)
         """From the first hole to the last."""
-        text = next(hole for hole in holes if hole.name == _TEXT)
         self._head, self._tail = event[: text.start], event[text.end :]
         self._bare = self._tail.translate(None, _DIGITS)
         self._lead: bytes | None = None
@@ -118,14 +118,11 @@ class TextTemplate:
     @classmethod
     def written(cls, write: Callable[[str, int], bytes]) -> TextTemplate:
         """Make the template of what `write` makes of a text, and of a number if it has one."""
-        event = write(_MARK, _COUNT)
-        marks = {_TEXT: quoted(_MARK).encode(), _NUMBER: b"%d" % _COUNT}
-        begins = {name: event.find(mark) for name, mark in marks.items()}
-        holes = [
-            Hole(at, at + len(marks[name]), name, STRING if name == _TEXT else NUMBER)
-            for name, at in begins.items()
-            if at >= 0
-        ]
+        event, holes = write(_MARK, _COUNT), list[Hole]()
+        marks = (_TEXT, quoted(_MARK).encode(), STRING), (_NUMBER, b"%d" % _COUNT, NUMBER)
+        for name, mark, form in marks:
+            if (at := event.find(mark)) >= 0:
+                holes.append(Hole(at, at + len(mark), name, form))
         return cls(event, sorted(holes))
 
     def match(self, event: bytes) -> re.Match[bytes] | None:

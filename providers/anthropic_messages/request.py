@@ -7,7 +7,6 @@ thinking", "Errors", and the behaviour of anthropic 2.12.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 from continuation.answer.blocks import SERVER_CALLS, TEXT, THINKING, TOOL_CALL
@@ -38,21 +37,23 @@ _ROOM = re.compile(r"exceed context limit: (\d+) \+ (\d+) > (\d+)")
 _PREFILL = re.compile(r"prefill|must end with a user message|final position", re.IGNORECASE)
 _LEAST_THINKING = 1024
 """Tokens; a smaller `budget_tokens` is refused (docs: "Extended thinking")."""
-_CODEC = MessagesCodec()
 _BUSY = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 
 
 class MessagesRequest(BaseRequest):
     """One Messages request of the caller's."""
 
+    ceiling_field = "max_tokens"
     # The SDK refuses a larger limit without streaming: it expects more than ten minutes.
-    unary_ceiling: int | None = 21_333
+    unary_ceiling = 21_333
 
     def __init__(self, request: Request, body: Json) -> None:
         super().__init__(request, body)
         vertex = _VERTEX.search(request.path)
         self._vertex = vertex is not None
-        self.model = vertex[1] if vertex else self.model
+        if vertex:
+            self.model = vertex[1]
+            self._stream_path = lambda path: re.sub(r":rawPredict$", ":streamRawPredict", path)
         self.streamed = bool(body.get("stream")) or request.path.endswith(":streamRawPredict")
         shaped = as_json(body.get("output_config")).get("format") or body.get("output_format")
         # A forced call is structured output of another name, and nothing can lift it: a model
@@ -61,6 +62,8 @@ class MessagesRequest(BaseRequest):
         self._forced = choice if choice in {"any", "tool"} else ""
         self.structured = bool(shaped or self._forced)
         self.liftable = not self._forced
+        thinking = as_text(as_json(body.get("thinking")).get("type"))
+        self._thinking = thinking not in {"", "disabled"}
 
     def untouched(self, policy: Policy) -> str | None:
         """Why this request is not ours to heal."""
@@ -68,37 +71,32 @@ class MessagesRequest(BaseRequest):
             return "no max_tokens in the request"
         if self._forced and policy.forced_tool_choice == "pass":
             return f"tool_choice {self._forced!r} forces a call"
-        foreign = next((key for key in _FOREIGN if self._body.get(key) is not None), None)
-        return f"the request uses {foreign!r}" if foreign else None
-
-    @property
-    def _thinking(self) -> bool:
-        return as_text(as_json(self._body.get("thinking")).get("type")) not in {"", "disabled"}
+        for key in _FOREIGN:
+            if self.body.get(key) is not None:
+                return f"the request uses {key!r}"
+        return None
 
     def prefills(self, model_takes_it: bool) -> bool:
         """Prefill needs thinking off and no output format (docs: "Prefill not supported")."""
         return model_takes_it and not self._thinking and not self.structured
 
     def prefilled(self, answer: Turn) -> str:
-        """Return the text that `resume` by prefill ends with."""
         return answer.open_text.rstrip()
 
     def answer(self, policy: Policy) -> MessageBuilder:
-        """Return what builds the caller's answer."""
-        return MessageBuilder(_CODEC, policy)
+        return MessageBuilder(MessagesCodec(), policy)
 
     def with_less_thinking(self) -> MessagesRequest | None:
         """Lower a manual budget to its minimum, or the effort where thinking is adaptive."""
-        thinking, config = (as_json(self._body.get(k)) for k in ("thinking", "output_config"))
+        thinking, config = (as_json(self.body.get(k)) for k in ("thinking", "output_config"))
         budget = as_int(thinking.get("budget_tokens"))
         if budget is not None:
             least: Json = {**thinking, "budget_tokens": _LEAST_THINKING}
-            return (
-                self._like({**self._body, "thinking": least}) if budget > _LEAST_THINKING else None
-            )
+            lower = budget > _LEAST_THINKING
+            return self._like({**self.body, "thinking": least}) if lower else None
         if config.get("effort") == "low" or not self._thinking:
             return None
-        return self._like({**self._body, "output_config": {**config, "effort": "low"}})
+        return self._like({**self.body, "output_config": {**config, "effort": "low"}})
 
     def lookup(self) -> Outgoing | None:
         """Ask `GET /v1/models/{id}`; Vertex has no such endpoint."""
@@ -140,7 +138,8 @@ class MessagesRequest(BaseRequest):
     def _for_recovery(self, body: Json, answer: Turn) -> Json:
         """Lift the output constraint: what goes on from half a document is no whole document."""
         body.pop("output_format", None)
-        config = {k: v for k, v in as_json(body.get("output_config")).items() if k != "format"}
+        config = dict(as_json(body.get("output_config")))
+        config.pop("format", None)
         if config:
             body["output_config"] = config
         else:
@@ -148,16 +147,6 @@ class MessagesRequest(BaseRequest):
         if container := as_json(answer.lasting("container")).get("id"):
             body["container"] = container
         return body
-
-    def _streamed(self, body: Json) -> Outgoing:
-        return replace(super()._streamed(body), path=_streamed_path if self._vertex else None)
-
-    def _ceiling_in(self, answer: Any) -> int | None:
-        return as_int(as_json(answer).get("max_tokens"))
-
-
-def _streamed_path(path: str) -> str:
-    return re.sub(r":rawPredict$", ":streamRawPredict", path)
 
 
 def _replayed(content: list[Json]) -> list[Json]:
@@ -168,22 +157,23 @@ def _replayed(content: list[Json]) -> list[Json]:
     `thinking`"); outside a tool-use turn it may be left out.
     """
     answered = {block.get("tool_use_id") for block in content}
-    kept = [block for block in content if _whole(block, answered)]
-    if not any(block.get("type") in SERVER_CALLS for block in kept):
-        first = kept[0].get("type") if kept else None
-        kept = kept if first in THINKING else [b for b in kept if b.get("type") not in THINKING]
+    kept, server_tools = list[Json](), False
+    for block in content:
+        kind = block.get("type")
+        if kind == TEXT:
+            whole = bool(as_text(block.get("text")).strip())
+        elif kind in SERVER_CALLS:
+            whole = block.get("id") in answered
+            server_tools = server_tools or whole
+        else:
+            whole = kind != TOOL_CALL and (kind != "thinking" or bool(block.get("signature")))
+        if whole:
+            kept.append(block)
+    if kept and not server_tools and kept[0].get("type") not in THINKING:
+        kept = [block for block in kept if block.get("type") not in THINKING]
     while kept and kept[-1].get("type") in THINKING:
         kept.pop()
     return kept
-
-
-def _whole(block: Json, answered: set[object]) -> bool:
-    kind = block.get("type")
-    if kind == TEXT:
-        return bool(as_text(block.get("text")).strip())
-    if kind in SERVER_CALLS:
-        return block.get("id") in answered
-    return kind != TOOL_CALL and (kind != "thinking" or bool(block.get("signature")))
 
 
 class AnthropicMessages:
@@ -195,13 +185,9 @@ class AnthropicMessages:
     default_timeout: float | None = 600.0
 
     def claims(self, method: str, path: str) -> bool:
-        """Whether a request is a Messages call."""
-        return method == "POST" and (
-            _PATH.search(path) is not None or _VERTEX.search(path) is not None
-        )
+        return method == "POST" and bool(_PATH.search(path) or _VERTEX.search(path))
 
     def call(self, request: Request) -> MessagesRequest:
-        """Read a request. Raises `Untouched` when it is not one we can read."""
         return MessagesRequest(request, read_body(request))
 
 

@@ -16,8 +16,14 @@ from continuation.providers.gemini.parts import KNOWN, RESULTS, SIGNATURE, part_
 from continuation.providers.gemini.reader import LENGTH, GeminiReader, output_of
 from continuation.providers.gemini.writer import GeminiWriter
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
-from continuation.wire.fast_path import first_text, last_object
-from continuation.wire.json_values import as_int, as_json, as_list, as_text
+from continuation.wire.json_values import (
+    as_int,
+    as_json,
+    as_list,
+    as_text,
+    first_text,
+    last_object,
+)
 
 _REFUSED = (
     "SAFETY RECITATION LANGUAGE OTHER BLOCKLIST PROHIBITED_CONTENT SPII IMAGE_SAFETY "

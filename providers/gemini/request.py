@@ -49,6 +49,7 @@ class GenerateRequest(BaseRequest):
     """
 
     turns_key = "contents"
+    ceiling_field = "outputTokenLimit"
     liftable = False
 
     def __init__(self, request: Request, body: Json, codec: GeminiCodec | None = None) -> None:
@@ -79,12 +80,12 @@ class GenerateRequest(BaseRequest):
         but a recovery would have to tell the model the text before it, which is not known here.
         """
         kinds = ("responseSchema", "responseJsonSchema", "responseFormat")
-        calling = _Setting(_Setting(self._body, "toolConfig").value, "functionCallingConfig")
+        calling = _Setting(_Setting(self.body, "toolConfig").value, "functionCallingConfig")
         return (
             as_text(self._config.get("responseMimeType")) not in {"", "text/plain"}
             or any(self._config.get(kind) for kind in kinds)
             or calling.get("mode") == "ANY"
-            or bool(_get(self._body, "continuationToken"))
+            or bool(_get(self.body, "continuationToken"))
         )
 
     def untouched(self, policy: Policy) -> str | None:
@@ -114,7 +115,7 @@ class GenerateRequest(BaseRequest):
         lowered = (
             config.put("thinkingBudget", _LEAST) if budgets else config.put("thinkingLevel", "low")
         )
-        return self._like({**self._body, self._config.name: lowered})
+        return self._like({**self.body, self._config.name: lowered})
 
     def hop(self, answer: Turn, limit: int | None) -> Outgoing:
         """Return the request last answered, with its token: the limit is that of all hops."""
@@ -142,9 +143,9 @@ class GenerateRequest(BaseRequest):
             return None
         return Outgoing(b"", path=_model_path, query={"alt": ""}, method="GET")
 
-    def _ceiling_in(self, answer: Any) -> int | None:
-        """Read `outputTokenLimit`; where answers take several hops it may be that of one hop."""
-        limit = as_int(as_json(answer).get("outputTokenLimit"))
+    def looked_up(self, body: bytes) -> int | None:
+        """Read the ceiling; where answers take several hops it may be that of one hop."""
+        limit = super().looked_up(body)
         return None if limit is not None and self._hops and limit <= _HOP_MOST else limit
 
     # --- how a request is made --------------------------------------------------------------------
@@ -177,7 +178,7 @@ class _Setting:
     """One object in a request; names come in camelCase or in snake_case, as the server has it."""
 
     def __init__(self, body: Json, name: str) -> None:
-        self._body = body
+        self.body = body
         self.name = name if name in body or _snake(name) not in body else _snake(name)
         self.value = as_json(body.get(self.name))
 
@@ -186,7 +187,7 @@ class _Setting:
 
     def put(self, key: str, value: object) -> Json:
         """Return the request with another value there."""
-        return {**self._body, self.name: {**self.without(key), key: value}}
+        return {**self.body, self.name: {**self.without(key), key: value}}
 
     def without(self, key: str) -> Json:
         return {k: v for k, v in self.value.items() if k not in {key, _snake(key)}}

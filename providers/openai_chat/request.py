@@ -19,7 +19,7 @@ from continuation.providers.openai_common import errors
 from continuation.providers.openai_common.request import OpenAIRequest, needy
 from continuation.providers.openai_common.vendors import UNKNOWN
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request, Way
-from continuation.wire.json_values import as_int, as_json, as_list, as_text
+from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps
 from continuation.wire.request import exchange, read_body
 
 _PATH = re.compile(r"/chat/completions/?$")
@@ -61,7 +61,7 @@ class ChatRequest(OpenAIRequest):
 
     def untouched(self, policy: Policy) -> str | None:
         """Why this request is not ours to heal."""
-        body = self._body
+        body = self.body
         if (as_int(body.get("n")) or 1) > 1:
             return "several choices are asked for"
         spoken = [kind for kind in as_list(body.get("modalities")) if kind != "text"]
@@ -76,7 +76,7 @@ class ChatRequest(OpenAIRequest):
 
     def prefills(self, model_takes_it: bool) -> bool:
         """Prefill is the server's matter, unless its profile leaves it to the model."""
-        body = self._body
+        body = self.body
         present = [k for k in ("tools", "tool_choice") if body.get(k) not in (None, [], "auto")]
         if self._shaped:
             present.append("response_format")
@@ -87,7 +87,7 @@ class ChatRequest(OpenAIRequest):
     @property
     def _thinks(self) -> bool:
         """Whether the request turns reasoning on, as far as any vendor's parameter says so."""
-        body, template = self._body, as_json(self._body.get("chat_template_kwargs"))
+        body, template = self.body, as_json(self.body.get("chat_template_kwargs"))
         thinking = as_text(as_json(body.get("thinking")).get("type"))
         effort = as_text(body.get("reasoning_effort"))
         on = body.get("enable_thinking") is True or template.get("enable_thinking") is True
@@ -97,7 +97,7 @@ class ChatRequest(OpenAIRequest):
     def resume(self, answer: Turn, way: Way, prompt: str, limit: int | None) -> Outgoing:
         """Return the request that asks the model to go on from `answer`."""
         messages, begun = self._begun()
-        body = {**_lifted(self._body), "messages": messages}
+        body = {**_lifted(self.body), "messages": messages}
         if way is Way.PREFILL:
             return self._prefill(body, begun, answer, limit)
         for turn in exchange(answer, way, prompt):
@@ -113,11 +113,11 @@ class ChatRequest(OpenAIRequest):
 
         That text and the answer are one message; a server that repeats it has put it there.
         """
-        messages = as_list(self._body.get("messages"))
+        messages = as_list(self.body.get("messages"))
         last = as_json(messages[-1]) if messages else {}
         if last.get("role") != "assistant" or last.get("tool_calls"):
             return [*messages], ""
-        body, vendor = self._body, self._vendor
+        body, vendor = self.body, self._vendor
         flags = (last.get("prefix"), last.get("partial"), body.get("continue_final_message"))
         if True not in flags and not (vendor.prefill == "bare" and self.prefills(False)):
             return [*messages], ""
@@ -153,8 +153,8 @@ class ChatRequest(OpenAIRequest):
         return answer.text or answer.open_text
 
     def answer(self, policy: Policy) -> MessageBuilder:
-        asked = as_json(self._body.get("stream_options")).get("include_usage") is True
-        codec = ChatCodec(self._vendor, usage_asked=asked, needy=needy(self._body))
+        asked = as_json(self.body.get("stream_options")).get("include_usage") is True
+        codec = ChatCodec(self._vendor, usage_asked=asked, needy=needy(self.body))
         return MessageBuilder(codec, policy)
 
     def with_less_thinking(self) -> ChatRequest | None:
@@ -162,10 +162,10 @@ class ChatRequest(OpenAIRequest):
         lowered = self._lowered()
         if lowered is None:
             return None
-        return self._like({**self._body, **lowered})
+        return self._like({**self.body, **lowered})
 
     def _lowered(self) -> Json | None:
-        body = self._body
+        body = self.body
         if as_text(as_json(body.get("thinking")).get("type")) == "enabled":
             return {"thinking": {**as_json(body["thinking"]), "type": "disabled"}}
         if body.get("enable_thinking") is True:
@@ -214,16 +214,16 @@ class ChatRequest(OpenAIRequest):
         kept = {key: value for key, value in body.items() if key not in _LIMITS}
         return {**kept, name: self._asked}
 
-    def _streamed(self, body: Json) -> Outgoing:
+    def _send(self, body: Json, limit: int | None) -> Outgoing:
         """Ask for usage as well, where the server is known to take that."""
+        body = {**self._limited(body, limit), "stream": True}
         options = as_json(body.get("stream_options"))
         self._added = self._vendor.stream_options and self._manners.counts and not options
-        body = {**body, "stream": True}
         if self._added or options:
             body["stream_options"] = {**options, "include_usage": True}
         if not self._manners.counts:
             body.pop("stream_options", None)
-        return super()._streamed(body)
+        return Outgoing(dumps(body), headers={"accept": "application/json"})
 
 
 def _forced(choice: object) -> bool:

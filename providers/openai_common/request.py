@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from continuation.providers.openai_common.vendors import profile
 from continuation.types import Json, Outgoing, Request
@@ -24,6 +23,7 @@ class OpenAIRequest(BaseRequest):
         deployed = _DEPLOYMENT.search(request.path)
         self.model = self.model or (deployed[1] if deployed else "")
         self.ceiling = vendor.ceiling(self.model)
+        self.ceiling_field = vendor.ceiling_field
         self.unary_ceiling = min(_UNARY, vendor.stream_above or _UNARY)
         self._asked: int | None = None
         """The limit of the request sent last."""
@@ -32,9 +32,6 @@ class OpenAIRequest(BaseRequest):
         """Ask the server's models endpoint, where one tells a ceiling."""
         path = self._vendor.models_url(self._request.path, self.model)
         return Outgoing(b"", path=lambda _: path, method="GET") if path and self.model else None
-
-    def _ceiling_in(self, answer: Any) -> int | None:
-        return self._vendor.told_ceiling(answer)
 
 
 def needy(body: Json) -> frozenset[str]:

@@ -109,14 +109,6 @@ class Profile:
             return None
         return path[: call.start()] + self.models_endpoint.replace("{model}", quote(model, "/:@"))
 
-    def told_ceiling(self, answer: object) -> int | None:
-        """Read the ceiling out of the decoded answer of the models endpoint."""
-        if not self.ceiling_field:
-            return None
-        for key in self.ceiling_field.split("."):
-            answer = as_json(answer).get(key)
-        return _positive(answer)
-
 
 _CHAT = "/chat/completions"
 _CALL = re.compile(r"/(?:chat/completions|completions|responses)/?$")

@@ -16,8 +16,8 @@ from continuation.providers.openai_responses.items import PARTS, SERVER_ITEMS, c
 from continuation.providers.openai_responses.reader import ResponsesReader
 from continuation.providers.openai_responses.writer import Finished, ResponsesWriter
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
-from continuation.wire.fast_path import NamedPath
 from continuation.wire.json_values import as_json, as_text
+from continuation.wire.sse import NamedPath
 
 _STOPS = {
     "max_output_tokens": Stop.LENGTH,

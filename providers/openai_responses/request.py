@@ -16,7 +16,6 @@ from continuation.answer.message_builder import MessageBuilder
 from continuation.dialect import MessageBuilder as Turn
 from continuation.policy import Policy
 from continuation.providers.openai_common import errors
-from continuation.providers.openai_common.error_text import text_of
 from continuation.providers.openai_common.request import OpenAIRequest, needy
 from continuation.providers.openai_responses.chain import Chain
 from continuation.providers.openai_responses.codec import ResponsesCodec
@@ -59,7 +58,7 @@ class ResponsesRequest(OpenAIRequest):
         """Why this request is not ours to heal; what it goes on from is read all the same."""
         if _compacts(self._request.path):
             return "the request compacts a conversation"
-        foreign = next((key for key in _FOREIGN if self._body.get(key)), None)
+        foreign = next((key for key in _FOREIGN if self.body.get(key)), None)
         return f"the request uses {foreign!r}" if foreign else None
 
     def rewritten(
@@ -75,20 +74,20 @@ class ResponsesRequest(OpenAIRequest):
 
     def with_less_thinking(self) -> ResponsesRequest | None:
         """Lower the effort of reasoning; a model that does not reason refuses that."""
-        reasoning = as_json(self._body.get("reasoning"))
+        reasoning = as_json(self.body.get("reasoning"))
         if as_text(reasoning.get("effort")) in {"none", "minimal", "low"}:
             return None
-        return self._like({**self._body, "reasoning": {**reasoning, "effort": "low"}})
+        return self._like({**self.body, "reasoning": {**reasoning, "effort": "low"}})
 
     def answer(self, policy: Policy) -> MessageBuilder:
         self._chain.keep_in(policy.chain_store)
-        return MessageBuilder(ResponsesCodec(self._chain.finished, needy(self._body)), policy)
+        return MessageBuilder(ResponsesCodec(self._chain.finished, needy(self.body)), policy)
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
         """Classify an error answer to a later attempt."""
         told = errors.refused(head.status, body, self._asked)
         fixable = told.kind is ErrorKind.FINAL and head.status in {400, 404, 422}
-        if fixable and not self._bare and _ITEMS.search(text_of(body)):
+        if fixable and not self._bare and _ITEMS.search(errors.text_of(body)):
             self._bare = True
             return replace(told, kind=ErrorKind.UNSUPPORTED_PARAMETER)
         return told
@@ -142,7 +141,7 @@ class _Lost(ResponsesRequest):
     """A request whose chain cannot be shown whole: it is answered by the error that says so."""
 
     def __init__(self, lost: ResponsesRequest, error: bytes) -> None:
-        super().__init__(lost._request, lost._body, lost._chain)  # noqa: SLF001
+        super().__init__(lost._request, lost.body, lost._chain)  # noqa: SLF001
         self._error = error
 
     def repaired(self, body: Mapping[str, object], more: str | None) -> BaseRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import fields, replace
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from continuation.config import read
+from continuation.providers.openai_chat.request import DIALECT
 from continuation.providers.openai_common import vendors as _vendors
 from continuation.providers.openai_common.vendors import (
     CONDITIONS,
@@ -19,6 +21,7 @@ from continuation.providers.openai_common.vendors import (
     mistakes,
     profile,
 )
+from continuation.types import Request
 
 VENDORS = [
     "unknown",
@@ -247,7 +250,8 @@ def test_the_models_endpoint_stands_beside_the_call(
 def test_a_ceiling_is_read_and_a_window_is_not(
     name: str, answer: object, ceiling: int | None
 ) -> None:
-    assert built_in()[name].told_ceiling(answer) == ceiling
+    request = Request("host", "/v1/chat/completions", {}, b'{"model": "m"}', {"like": name})
+    assert DIALECT.call(request).looked_up(json.dumps(answer).encode()) == ceiling
 
 
 # --- what the user says -------------------------------------------------------------------------
