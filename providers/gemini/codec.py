@@ -70,10 +70,6 @@ class GeminiCodec(WireCodec):
     def to_events(self, body: Json) -> Iterable[Json]:
         return GeminiReader(self.limit).body([body], whole=True)
 
-    def explode_array(self, chunks: Sequence[object]) -> Iterable[Json]:
-        """Tell a later attempt that came as an array, whatever the caller's own came as."""
-        return GeminiReader(self.limit).body(chunks, whole=False)
-
     def read_usage(self, usage: Json) -> Usage | None:
         if not usage:
             return None
@@ -100,8 +96,10 @@ class GeminiCodec(WireCodec):
             tools = as_int(native.get("toolUsePromptTokenCount")) or 0
             counts["candidatesTokenCount"] = said
             counts["totalTokenCount"] = (usage.prompt or 0) + tools + usage.output
-            if details := _one_modality(native, said):
-                native = {**native, "candidatesTokensDetails": details}
+            details = as_list(native.get("candidatesTokensDetails"))
+            if len(details) == 1:  # the answer is of one modality, text as a rule
+                told = [{**as_json(details[0]), "tokenCount": said}]
+                native = {**native, "candidatesTokensDetails": told}
         return {**native, **{key: count for key, count in counts.items() if count is not None}}
 
     def wire(self, block: Block) -> Json:
@@ -138,14 +136,5 @@ class GeminiCodec(WireCodec):
         if not sketch.calls:
             return ToolCallState.NONE
         at = raw.rfind(b'"functionCall"') if len(sketch.calls) == 1 else 0
-        return (
-            ToolCallState.CUT
-            if raw.find(b'"willContinue"', max(at, 0)) >= 0
-            else ToolCallState.WHOLE
-        )
-
-
-def _one_modality(native: Json, said: int) -> list[Json]:
-    """Return the details of an answer that is of one modality, text as a rule."""
-    details = as_list(native.get("candidatesTokensDetails"))
-    return [{**as_json(details[0]), "tokenCount": said}] if len(details) == 1 else []
+        cut = raw.find(b'"willContinue"', max(at, 0)) >= 0
+        return ToolCallState.CUT if cut else ToolCallState.WHOLE

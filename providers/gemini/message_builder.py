@@ -18,6 +18,7 @@ from continuation.policy import Policy
 from continuation.providers.gemini.codec import GeminiCodec
 from continuation.providers.gemini.metadata import moved, shift
 from continuation.providers.gemini.parts import joined, part_of
+from continuation.providers.gemini.reader import GeminiReader
 from continuation.types import (
     AttemptResult,
     Enough,
@@ -51,17 +52,13 @@ class GeminiMessageBuilder(MessageBuilder):
             return feed
 
         def look(chunk: bytes) -> bytes:
-            if self._first is None and is_array(replay.raw):
-                self._begin_array(replay)
+            if self._first is None and _OPENING.match(replay.raw) is not None:
+                # What comes is no body to wait for: its elements flow like events.
+                self._gemini.array = self._streamed = True
+                self._first = FirstArray(self._codec, replay, Gate(self._policy))
             return feed(chunk) if self._first is None else self._first.feed(chunk)
 
         return look
-
-    def _begin_array(self, replay: ReplayBuffer) -> None:
-        """What comes is no body to wait for: its elements flow like events."""
-        self._gemini.array = True
-        self._streamed = True
-        self._first = FirstArray(self._codec, replay, Gate(self._policy))
 
     def begin(self, resume: Resume, head: Head) -> Feed:
         hops = resume.mode is Mode.NATIVE_CONTINUATION
@@ -79,7 +76,8 @@ class GeminiMessageBuilder(MessageBuilder):
 
     def _read_body(self, raw: bytes | bytearray) -> None:
         if chunks := as_list(loads(raw)):
-            self._attempt.see(self._gemini.explode_array(chunks))
+            # It came as an array, whatever the caller's own answer came as.
+            self._attempt.see(GeminiReader(self._gemini.limit).body(chunks, whole=False))
         else:
             super()._read_body(raw)
 
@@ -90,17 +88,15 @@ class GeminiMessageBuilder(MessageBuilder):
             self._beside = items
             return
         before = [as_json(item.get("candidate")) for item in self._beside]
-        by = shift(self._own(), joined(map(part_of, self._client.blocks)), before)
+        if self._hopped:
+            own: list[Json] = [{"text": self._segment.text[self._hopped :]}]
+        else:
+            silent = THINKING | {TOOL_CALL}
+            own = joined(part_of(b) for b in self._segment.blocks if b.kind not in silent)
+        by = shift(own, joined(map(part_of, self._client.blocks)), before)
         self._beside = self._beside + [
             {"candidate": moved(as_json(item.get("candidate")), by)} for item in items
         ]
-
-    def _own(self) -> list[Json]:
-        """Return the visible parts of the attempt read last."""
-        if self._hopped:
-            return [{"text": self._segment.text[self._hopped :]}]
-        blocks = self._segment.blocks
-        return joined(part_of(b) for b in blocks if b.kind not in THINKING | {TOOL_CALL})
 
 
 # --- a stream as one array ------------------------------------------------------------------------
@@ -112,11 +108,6 @@ _PLAIN = rb'[^"{}\[\]]*+'
 _OUTSIDE = re.compile(_PLAIN + rb'(?:"' + _STRING + rb'"' + _PLAIN + rb")*+", re.DOTALL)
 """What leads up to a brace or a bracket, whole strings among it."""
 _DEEPER, _QUOTE = frozenset(b"{["), b'"'[0]
-
-
-def is_array(raw: bytearray) -> bool:
-    """Whether what has come so far is the beginning of an array."""
-    return _OPENING.match(raw) is not None
 
 
 class Elements:
@@ -140,20 +131,15 @@ class Elements:
             self._at += 1
             if self._raw[at] == _QUOTE:
                 self._quoted = not self._quoted
-            elif self._ends(self._raw[at], at):
-                found.append(Frame("", bytes(self._raw[self._start : self._at]), self._at))
+            elif self._raw[at] in _DEEPER:
+                self._depth += 1
+                self._start = at if self._depth == 2 else self._start
+            else:
+                self._depth -= 1
+                self.closed = self._depth < 1
+                if self._depth == 1:  # the last brace of an element
+                    found.append(Frame("", bytes(self._raw[self._start : self._at]), self._at))
         return found
-
-    def _ends(self, kind: int, at: int) -> bool:
-        """Take a brace or a bracket; whether it is the last one of an element."""
-        if kind in _DEEPER:
-            self._depth += 1
-            if self._depth == 2:
-                self._start = at
-            return False
-        self._depth -= 1
-        self.closed = self._depth < 1
-        return self._depth == 1
 
 
 class FirstArray(FirstStream):

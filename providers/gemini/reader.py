@@ -64,14 +64,9 @@ class GeminiReader:
             chunk = loads(frame.data)
         except ValueError:
             chunk = None
-        told = self.tell(chunk)
+        told = list(self._tell(chunk))
         self._plain.learn(frame, told)
         return told
-
-    def tell(self, chunk: object) -> Sequence[Json]:
-        """Tell one decoded chunk."""
-        told = as_json(chunk)
-        return list(self._tell(told)) if told else ({"type": "no response"},)
 
     def _count_plain(self) -> None:
         """Take the count of the plain chunk that came last, if there was one."""
@@ -85,12 +80,16 @@ class GeminiReader:
     def body(self, chunks: Sequence[object], *, whole: bool) -> Iterator[Json]:
         """Tell an answer that came in one piece; `whole`: no end is needed to show that it is."""
         for chunk in chunks:
-            yield from self.tell(chunk)
+            yield from self._tell(chunk)
         yield from self._end_of_bytes(whole=whole)
 
     # --- chunks --------------------------------------------------------------------------------
 
-    def _tell(self, chunk: Json) -> Iterator[Json]:
+    def _tell(self, given: object) -> Iterator[Json]:
+        """Tell one decoded chunk."""
+        if not (chunk := as_json(given)):
+            yield {"type": "no response"}
+            return
         self._chunks += 1
         if error := as_json(chunk.get("error")):
             kind = as_text(error.get("status")) or str(error.get("code") or "error")
@@ -108,7 +107,9 @@ class GeminiReader:
             yield _blocks.closing(reason, self._usage, feedback=feedback)
             yield ENDED
             return
-        candidate = _first(chunk)
+        # Only the first candidate is read, if the chunk is about it.
+        candidates = [as_json(candidate) for candidate in as_list(chunk.get("candidates"))]
+        candidate = next((c for c in candidates if not c.get("index")), None)
         self._bare = candidate is None
         yield from self._candidate(candidate or {})
 
@@ -140,19 +141,27 @@ class GeminiReader:
 
     def _part(self, part: Json) -> Iterator[Json]:
         kind = kind_of(part)
-        if kind == TOOL_CALL and self._streamed(part):
-            yield from self._piece(part)
+        call = as_json(part["functionCall"]) if kind == TOOL_CALL else {}
+        goes_on = self._streaming and not call.get("name")  # an end has no name
+        if call.get("willContinue") or (kind == TOOL_CALL and goes_on):
+            # A call whose arguments come in pieces (Vertex).
+            if goes_on:
+                yield _blocks.delta(self._count, "part_delta", part=part)
+            else:
+                yield from self._stop()
+                yield self._start(block_of(part), args_verified=False)
+                self._streaming = True
+            if not call.get("willContinue"):
+                self._streaming = False
+                yield from self._stop()
         elif not plain(part):
             yield from self._whole(part, kind)
         elif text := as_text(part["text"]):
-            yield from self._text(kind, part, text)
-
-    def _text(self, kind: str, part: Json, text: str) -> Iterator[Json]:
-        if self._open is None or self._open[1] != kind:
-            yield from self._stop()
-            yield self._start(block_of(part), loose=True)
-        key = "text" if kind == TEXT else "thinking"
-        yield _blocks.delta(self._count, f"{key}_delta", **{key: text})
+            if self._open is None or self._open[1] != kind:
+                yield from self._stop()
+                yield self._start(block_of(part), loose=True)
+            key = "text" if kind == TEXT else "thinking"
+            yield _blocks.delta(self._count, f"{key}_delta", **{key: text})
 
     def _whole(self, part: Json, kind: str) -> Iterator[Json]:
         """Tell a part that stands for itself."""
@@ -164,23 +173,6 @@ class GeminiReader:
             key = "text" if kind == TEXT else "thinking"
             yield _blocks.delta(self._count, f"{key}_delta", **{key: part["text"]})
         yield from self._stop()
-
-    def _streamed(self, part: Json) -> bool:
-        """Whether a call's arguments come in pieces (Vertex); an end has no name."""
-        call = as_json(part["functionCall"])
-        return bool(call.get("willContinue") or (self._streaming and not call.get("name")))
-
-    def _piece(self, part: Json) -> Iterator[Json]:
-        call = as_json(part["functionCall"])
-        if self._streaming and not call.get("name"):
-            yield _blocks.delta(self._count, "part_delta", part=part)
-        else:
-            yield from self._stop()
-            yield self._start(block_of(part), args_verified=False)
-            self._streaming = True
-        if not call.get("willContinue"):
-            self._streaming = False
-            yield from self._stop()
 
     def _start(self, block: Json, **traits: bool) -> Json:
         self._count += 1
@@ -201,7 +193,7 @@ class GeminiReader:
         Behind it there may be a last count or a signature, and some servers say it with each chunk.
         """
         more: Json = {"finishMessage": candidate.get("finishMessage")}
-        if reason == _MALFORMED and self._spent >= self._most(self._limit or _UNSET):
+        if reason == _MALFORMED and self._spent(self._limit or _UNSET):
             # It wrote a call until the limit, and nothing of that call arrived.
             yield from self._stop()
             yield self._start(
@@ -213,28 +205,18 @@ class GeminiReader:
         self._finished, self._cut = True, reason == LENGTH
 
     def _end_of_bytes(self, *, whole: bool = False) -> Iterator[Json]:
-        if not self._finished and self._bare and self._ran_out:
+        # An answer without a candidate that spent its limit: thinking can eat it all.
+        used_up = output_of(self._usage) and self._spent(min(self._limit or 0, _HOP))
+        if not self._finished and self._bare and used_up:
             yield _blocks.closing(LENGTH, self._usage, beside=self._beside)
             self._finished = True
         if self._finished or whole:
             yield from self._stop()
             yield ENDED
 
-    @property
-    def _ran_out(self) -> bool:
-        """Whether an answer without a candidate spent its limit: thinking can eat it all."""
-        spent = self._spent
-        limit = min(self._limit or 0, _HOP)
-        return spent > 0 and spent >= self._most(limit)
-
-    @property
-    def _spent(self) -> int:
-        return output_of(self._usage) or 0
-
-    @staticmethod
-    def _most(limit: int) -> int:
-        """Return what counts as all of a limit; thinking stops a little before it."""
-        return limit - max(16, limit // 20)
+    def _spent(self, limit: int) -> bool:
+        """Whether the answer cost as good as all of a limit; thinking stops a little before it."""
+        return (output_of(self._usage) or 0) >= limit - max(16, limit // 20)
 
 
 def output_of(usage: Json) -> int | None:
@@ -252,9 +234,3 @@ def _string(chunk: Json) -> object:
     (candidate,) = as_list(chunk["candidates"])
     (part,) = as_list(as_json(candidate["content"])["parts"])
     return part["text"] if candidate.keys() <= _OF_ANSWER else None
-
-
-def _first(chunk: Json) -> Json | None:
-    """Return the first candidate, if the chunk is about it."""
-    candidates = [as_json(candidate) for candidate in as_list(chunk.get("candidates"))]
-    return next((c for c in candidates if not c.get("index")), None)

@@ -30,6 +30,7 @@ _HOP_MOST = 65_536
 """What one request of a stream brings at most, of a model that answers in hops..."""
 _UNARY_MOST = 32_768
 """...and what one that is not streamed may ask for."""
+_SCHEMAS = ("responseSchema", "responseJsonSchema", "responseFormat")
 _LEAST = 512
 """Tokens; the smallest thinking budget that all models with budgets take."""
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
@@ -61,32 +62,24 @@ class GenerateRequest(BaseRequest):
         self.limit = as_int(self._config.get("maxOutputTokens"))
         self._codec = codec or GeminiCodec()
         self._codec.limit = self.limit
+        generation = _GENERATION.match(self.model)
+        self._generation = int(generation[1]) if generation is not None else None
+        self._hops = self._generation is not None and self._generation >= 4
+        """The model answers in hops and shares one window between input and output."""
         self.unary_ceiling = _UNARY_MOST if self._hops else None
         self.hop_ceiling = _HOP_MOST if self._hops else None
-        self.structured = self._shaped()
+        # JSON by a schema, or by a call that the model is forced to make. An answer that began in
+        # an earlier request counts as such too: it can be asked for again, but a recovery would
+        # have to tell the model the text before it, which is not known here.
+        calling = _Setting(_Setting(body, "toolConfig").value, "functionCallingConfig")
+        self.structured = (
+            as_text(self._config.get("responseMimeType")) not in {"", "text/plain"}
+            or any(self._config.get(kind) for kind in _SCHEMAS)
+            or calling.get("mode") == "ANY"
+            or bool(_get(body, "continuationToken"))
+        )
         self._asked = body
         """What the attempt that is to be gone on from by a token was asked."""
-
-    @property
-    def _hops(self) -> bool:
-        """The model answers in hops and shares one window between input and output."""
-        generation = _GENERATION.match(self.model)
-        return generation is not None and int(generation[1]) >= 4
-
-    def _shaped(self) -> bool:
-        """Whether the answer is JSON by a schema, or by a call that the model is forced to make.
-
-        An answer that began in an earlier request counts as such too: it can be asked for again,
-        but a recovery would have to tell the model the text before it, which is not known here.
-        """
-        kinds = ("responseSchema", "responseJsonSchema", "responseFormat")
-        calling = _Setting(_Setting(self.body, "toolConfig").value, "functionCallingConfig")
-        return (
-            as_text(self._config.get("responseMimeType")) not in {"", "text/plain"}
-            or any(self._config.get(kind) for kind in kinds)
-            or calling.get("mode") == "ANY"
-            or bool(_get(self.body, "continuationToken"))
-        )
 
     def untouched(self, policy: Policy) -> str | None:
         """Why this request is not ours to heal."""
@@ -108,8 +101,7 @@ class GenerateRequest(BaseRequest):
         """Lower the thinking level, or the budget where the model has budgets (before 3)."""
         config = _Setting(self._config.value, "thinkingConfig")
         level, budget = as_text(config.get("thinkingLevel")), as_int(config.get("thinkingBudget"))
-        generation = _GENERATION.match(self.model)
-        budgets = budget is not None or (generation is not None and int(generation[1]) < 3)
+        budgets = budget is not None or (self._generation or 3) < 3
         if level.lower() in {"low", "minimal"} or (budget is not None and 0 <= budget <= _LEAST):
             return None
         lowered = (
@@ -119,16 +111,18 @@ class GenerateRequest(BaseRequest):
 
     def hop(self, answer: Turn, limit: int | None) -> Outgoing:
         """Return the request last answered, with its token: the limit is that of all hops."""
-        body = dict(self._asked)
+        body = {**self._asked, "continuationToken": answer.token}
         body.pop("continuation_token", None)
-        body["continuationToken"] = answer.token
         return self._send(body, limit)
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
         """Classify an error answer to a later attempt."""
         text, label = message_of(body), label_of(head.status, body)
         if head.status in _BUSY:
-            return ClassifiedError(ErrorKind.RETRYABLE, label, wait=_delay(body))
+            # The seconds of a `google.rpc.RetryInfo`, which stands in place of a header.
+            delay = _DELAY.search(body)
+            wait = float(delay[1]) if delay else None
+            return ClassifiedError(ErrorKind.RETRYABLE, label, wait=wait)
         if found := _RANGE.search(text):
             # In a shared window the range is what this prompt leaves of it.
             refusal = ErrorKind.CONTEXT_OVERFLOW if self._hops else ErrorKind.CEILING
@@ -141,7 +135,9 @@ class GenerateRequest(BaseRequest):
         """Ask `GET .../models/{id}`; Vertex tells no limits there."""
         if _VERTEX.search(self._request.path) or not self.model:
             return None
-        return Outgoing(b"", path=_model_path, query={"alt": ""}, method="GET")
+        return Outgoing(
+            b"", path=lambda path: path.rpartition(":")[0], query={"alt": ""}, method="GET"
+        )
 
     def looked_up(self, body: bytes) -> int | None:
         """Read the ceiling; where answers take several hops it may be that of one hop."""
@@ -163,9 +159,17 @@ class GenerateRequest(BaseRequest):
     def _send(self, body: Json, limit: int | None) -> Outgoing:
         self._asked = body
         body = self._limited(body, limit)
-        if not self.streamed:
-            body = _whole_arguments(body)
-        return Outgoing(dumps(body), path=_streamed_path, query={"alt": "sse"})
+        if not self.streamed:  # a body has calls in one piece: ask for them so
+            tools_of = _Setting(body, "toolConfig")
+            calling = _Setting(tools_of.value, "functionCallingConfig")
+            if calling.get("streamFunctionCallArguments"):
+                whole = calling.without("streamFunctionCallArguments")
+                body = tools_of.put("functionCallingConfig", whole)
+        return Outgoing(
+            dumps(body),
+            path=lambda path: path.replace(":generateContent", ":streamGenerateContent"),
+            query={"alt": "sse"},
+        )
 
     def _limited(self, body: Json, limit: int | None) -> Json:
         self._codec.limit = self.limit if limit is None else limit
@@ -201,23 +205,6 @@ def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower()
 
 
-def _whole_arguments(body: Json) -> Json:
-    """Ask for calls in one piece: the answer to a call that is not streamed has no other."""
-    tools_of = _Setting(body, "toolConfig")
-    calling = _Setting(tools_of.value, "functionCallingConfig")
-    if not calling.get("streamFunctionCallArguments"):
-        return body
-    return tools_of.put("functionCallingConfig", calling.without("streamFunctionCallArguments"))
-
-
-def _streamed_path(path: str) -> str:
-    return path.replace(":generateContent", ":streamGenerateContent")
-
-
-def _model_path(path: str) -> str:
-    return path.rpartition(":")[0]
-
-
 class Gemini:
     """The dialect object."""
 
@@ -227,22 +214,14 @@ class Gemini:
     default_timeout: float | None = None
 
     def claims(self, method: str, path: str) -> bool:
-        """Whether a request is a generateContent call."""
         return method == "POST" and _PATH.search(path) is not None
 
     def call(self, request: Request) -> GenerateRequest:
-        """Read a request. Raises `Untouched` when it is not one we can read."""
         return GenerateRequest(request, read_body(request))
 
     def joined(self, parts: Iterable[Json]) -> list[Json]:
         """Return the parts of an answer that came in pieces: plain texts joined, all else as is."""
         return joined(parts)
-
-
-def _delay(body: bytes) -> float | None:
-    """Return the seconds of a `google.rpc.RetryInfo`, which stands in place of a header."""
-    found = _DELAY.search(body)
-    return float(found[1]) if found else None
 
 
 DIALECT = Gemini()

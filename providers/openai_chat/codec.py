@@ -15,8 +15,8 @@ from continuation.answer.wire_codec import FastPath, Reader, WireCodec, Writer
 from continuation.providers.openai_chat.deltas import ENVELOPE, REFUSAL, Pieces, beside
 from continuation.providers.openai_chat.fast_path import ChatPath, lone_call_whole
 from continuation.providers.openai_chat.writer import DONE, ChatWriter, folded
-from continuation.providers.openai_common import usage as _openai_usage
 from continuation.providers.openai_common.errors import lasting
+from continuation.providers.openai_common.usage import CHAT
 from continuation.providers.openai_common.vendors import Profile
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
 from continuation.wire import sse as _sse
@@ -89,12 +89,10 @@ class ChatCodec(WireCodec):
         yield _blocks.ENDED
 
     def read_usage(self, usage: Json) -> Usage | None:
-        return _openai_usage.read(usage, _openai_usage.CHAT)
+        return CHAT.read(usage)
 
     def write_usage(self, native: Json, usage: Usage | None) -> Json:
-        if usage is None or not native:
-            return native
-        return _openai_usage.write(native, usage, _openai_usage.CHAT)
+        return CHAT.write(native, usage) if native else native
 
     def wire(self, block: Block) -> Json:
         """Return the block as the part of an assistant message it is."""
@@ -105,8 +103,7 @@ class ChatCodec(WireCodec):
         reasons = {match[1] for match in _REASON.finditer(body)}
         if len(reasons) != 1 or _CALLS.search(body) is not None:
             return None
-        reason = (reasons.pop() or b"").decode() or None
-        return self.quick_result(body, reason)
+        return self.quick_result(body, (reasons.pop() or b"").decode() or None)
 
     def quick_calls(self, raw: bytearray, sketch: Segment) -> ToolCallState:
         """Read the calls again, from the first one on: no label proves them whole."""
@@ -140,32 +137,33 @@ class ChatReader:
         if (event := self._plain.match(frame)) is not None:
             self._pieces.observe(event)
             return (event,)
-        told = self._told(frame)
+        told = list(self._told(frame))
         self._plain.learn(frame, told)
         return told
 
-    def _told(self, frame: _sse.Frame) -> Sequence[Json]:
+    def _told(self, frame: _sse.Frame) -> Iterator[Json]:
         if frame.data.strip() == b"[DONE]":
-            return self._done()
+            # Without a reason and without a count nobody said that the answer is whole.
+            if self._ended or self._counted or (self._optional and not self._failed):
+                yield from (*self._pieces.close(), _blocks.ENDED)
+            return
         try:
             chunk = as_json(loads(frame.data)) if frame.data else {}
         except ValueError:
             chunk = {}
-        if chunk.get("error") and not (frame.name and frame.name != "error"):
+        if (error := chunk.get("error")) and frame.name in {"", "error"}:
             # An error in place of an answer is as final as it would be under its own status.
-            self._failed = not self._opened and lasting(as_json(chunk["error"]))
-            return [] if self._failed else [{"type": "error", "error": _error(chunk["error"])}]
-        return list(self._chunk(chunk))
+            given = as_json(error)  # some servers say it in an object, some in a string
+            self._failed = not self._opened and lasting(given)
+            if not self._failed:
+                kind = str(given.get("type") or given.get("code") or "error")
+                yield {"type": "error", "error": {**given, "type": kind}}
+            return
+        yield from self._chunk(chunk)
 
     def eof(self) -> Sequence[Json]:
         """Some servers never say why they end (a profile's `terminal`); that is no drop there."""
         if self._ended or (self._optional and self._opened):
-            return [*self._pieces.close(), _blocks.ENDED]
-        return ()
-
-    def _done(self) -> Sequence[Json]:
-        # Without a reason and without a count nobody said that the answer is whole.
-        if self._ended or self._counted or (self._optional and not self._failed):
             return [*self._pieces.close(), _blocks.ENDED]
         return ()
 
@@ -226,10 +224,3 @@ def around(choice: Json) -> Json:
     """Return what stands beside a choice's delta and is somebody's own."""
     usual = {"index", "delta", "finish_reason"}
     return {k: v for k, v in choice.items() if k not in usual and v is not None}
-
-
-def _error(error: object) -> Json:
-    """Some servers say it in an object, some in a string."""
-    given = as_json(error)
-    kind = given.get("type") or given.get("code") or "error"
-    return {**given, "type": str(kind)}

@@ -108,21 +108,19 @@ class Pieces:
 
     def _stop(self) -> Iterator[Json]:
         """End the open block; not a call that lacks its arguments, whatever is said to follow."""
-        if self._where and not self._lacking():
+        call = self._last
+        here = call is not None and call.block == self._open
+        lacking = here and call is not None and call.name in self._needy and not call.arguments
+        if self._where and not lacking:
             yield _blocks.stop(self._open)
         self._where = ""
 
-    def _lacking(self) -> bool:
-        call = self._last
-        return (
-            call is not None
-            and call.block == self._open
-            and call.name in self._needy
-            and not call.arguments
-        )
-
     def _split(self, delta: Json) -> Iterator[Json]:
-        yield from self._think(delta)
+        thoughts = *self._reasoning, "reasoning_details"
+        if thought := {k: delta[k] for k in thoughts if delta.get(k)}:
+            yield from self._in("thinking", {"type": "thinking"}, loose=True)
+            text = next((v for v in thought.values() if isinstance(v, str)), "")
+            yield _blocks.delta(self._open, "thinking_delta", thinking=text, native=thought)
         yield from self._speak(delta.get("content"))
         if refusal := as_text(delta.get(REFUSAL)):
             yield from self._in(REFUSAL, {"type": REFUSAL})
@@ -131,21 +129,11 @@ class Pieces:
             yield from self._in_turn(as_json(item))
         if legacy := as_json(delta.get("function_call")):
             yield from self._legacy(legacy)
-        native = {k: v for k, v in delta.items() if self._extra(k) and v is not None}
-        if native:
+        told = {*_ROLE, *thoughts}
+        if native := {k: v for k, v in delta.items() if v is not None and k not in told}:
             if not self._where:
                 yield from self._in(TEXT, {"type": TEXT, "text": ""})
             yield _blocks.delta(self._open, "extra_delta", native=native)
-
-    def _extra(self, key: str) -> bool:
-        return key not in _ROLE and key not in self._reasoning and key != "reasoning_details"
-
-    def _think(self, delta: Json) -> Iterator[Json]:
-        native = {k: delta[k] for k in (*self._reasoning, "reasoning_details") if delta.get(k)}
-        if native:
-            yield from self._in("thinking", {"type": "thinking"}, loose=True)
-            text = next((v for v in native.values() if isinstance(v, str)), "")
-            yield _blocks.delta(self._open, "thinking_delta", thinking=text, native=native)
 
     def _speak(self, content: object) -> Iterator[Json]:
         if isinstance(content, str):

@@ -39,17 +39,6 @@ class ChatPath:
     taken from the first chunk that was looked at closely, and the others are compared with that.
     """
 
-    __slots__ = (
-        "_before",
-        "_behind",
-        "_called",
-        "_head",
-        "_null",
-        "_samples",
-        "_tail",
-        "_text",
-        "_thoughts",
-    )
     blank = b"\n\n"
 
     def __init__(self) -> None:
@@ -100,10 +89,7 @@ class ChatPath:
             self._tail, start, end
         ):
             return not _calls(raw, start, end)
-        return self._count(raw, start, end)
-
-    def _count(self, raw: bytes | bytearray, start: int, end: int) -> bool:
-        """Find the same where no pattern helps."""
+        # No pattern helps: find the same in what each event must hold.
         count = raw.count(b"\n\n", start, end)
         if self._nulls(raw, start, end) != count or _calls(raw, start, end):
             return False

@@ -80,24 +80,22 @@ class ChatRequest(OpenAIRequest):
         present = [k for k in ("tools", "tool_choice") if body.get(k) not in (None, [], "auto")]
         if self._shaped:
             present.append("response_format")
-        if self._thinks:
+        # Whether reasoning is on, as far as any vendor's parameter says so.
+        template = as_json(body.get("chat_template_kwargs"))
+        if (
+            True in (body.get("enable_thinking"), template.get("enable_thinking"))
+            or as_json(body.get("reasoning"))
+            or as_text(as_json(body.get("thinking")).get("type")) not in {"", "disabled"}
+            or as_text(body.get("reasoning_effort")) not in {"", "none"}
+            or _BOUND.search(self.model)
+        ):
             present.append("thinking")
         return self._vendor.prefills(self.model, model_takes_it, present)
 
-    @property
-    def _thinks(self) -> bool:
-        """Whether the request turns reasoning on, as far as any vendor's parameter says so."""
-        body, template = self.body, as_json(self.body.get("chat_template_kwargs"))
-        thinking = as_text(as_json(body.get("thinking")).get("type"))
-        effort = as_text(body.get("reasoning_effort"))
-        on = body.get("enable_thinking") is True or template.get("enable_thinking") is True
-        asked = bool(as_json(body.get("reasoning"))) or thinking not in {"", "disabled"}
-        return on or asked or effort not in {"", "none"} or bool(_BOUND.search(self.model))
-
     def resume(self, answer: Turn, way: Way, prompt: str, limit: int | None) -> Outgoing:
-        """Return the request that asks the model to go on from `answer`."""
         messages, begun = self._begun()
-        body = {**_lifted(self.body), "messages": messages}
+        lifted = {k: v for k, v in self.body.items() if k not in _FIRST_ONLY}
+        body = {**lifted, "messages": messages}
         if way is Way.PREFILL:
             return self._prefill(body, begun, answer, limit)
         for turn in exchange(answer, way, prompt):
@@ -149,7 +147,6 @@ class ChatRequest(OpenAIRequest):
         return [message]
 
     def prefilled(self, answer: Turn) -> str:
-        """Return the text that `resume` by prefill ends with."""
         return answer.text or answer.open_text
 
     def answer(self, policy: Policy) -> MessageBuilder:
@@ -159,22 +156,18 @@ class ChatRequest(OpenAIRequest):
 
     def with_less_thinking(self) -> ChatRequest | None:
         """Lower what the request says of reasoning in its vendor's words, or else the effort."""
-        lowered = self._lowered()
-        if lowered is None:
-            return None
-        return self._like({**self.body, **lowered})
-
-    def _lowered(self) -> Json | None:
         body = self.body
-        if as_text(as_json(body.get("thinking")).get("type")) == "enabled":
-            return {"thinking": {**as_json(body["thinking"]), "type": "disabled"}}
-        if body.get("enable_thinking") is True:
-            return {"enable_thinking": False}
-        if reasoning := as_json(body.get("reasoning")):
-            low = {"effort": "low"}
-            return None if as_text(reasoning.get("effort")) in _LOW else {"reasoning": low}
-        effort = as_text(body.get("reasoning_effort"))
-        return None if effort in _LOW else {"reasoning_effort": "low"}
+        thinking, reasoning = as_json(body.get("thinking")), as_json(body.get("reasoning"))
+        if thinking.get("type") == "enabled":
+            lowered: Json = {"thinking": {**thinking, "type": "disabled"}}
+        elif body.get("enable_thinking") is True:
+            lowered = {"enable_thinking": False}
+        else:
+            effort = reasoning.get("effort") if reasoning else body.get("reasoning_effort")
+            if as_text(effort) in _LOW:
+                return None
+            lowered = {"reasoning": {"effort": "low"}} if reasoning else {"reasoning_effort": "low"}
+        return self._like({**body, **lowered})
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
         """Classify an error answer; a parameter that is not taken is put in another way, once."""
@@ -234,11 +227,6 @@ def _forced(choice: object) -> bool:
     return as_text(choice) in {"required", "any"}  # "any" is Mistral's word
 
 
-def _lifted(body: Json) -> Json:
-    """Lift what holds for the first answer only."""
-    return {k: v for k, v in body.items() if k not in _FIRST_ONLY}
-
-
 _FIRST_ONLY = {
     "response_format",
     "prediction",
@@ -247,6 +235,7 @@ _FIRST_ONLY = {
     "add_generation_prompt",
     "echo",
 }
+"""What holds for the first answer only."""
 
 
 class OpenAIChat:
@@ -261,20 +250,16 @@ class OpenAIChat:
         self._manners: OrderedDict[tuple[str, str], _Manners] = OrderedDict()
 
     def claims(self, method: str, path: str) -> bool:
-        """Whether a request is a chat completion."""
         return method == "POST" and _PATH.search(path) is not None
 
     def call(self, request: Request) -> ChatRequest:
-        """Read a request. Raises `Untouched` when it is not one we can read."""
         body = read_body(request)
-        return ChatRequest(request, body, self._known(request.host, as_text(body.get("model"))))
-
-    def _known(self, host: str, model: str) -> _Manners:
-        manners = self._manners.setdefault((host, model), _Manners())
-        self._manners.move_to_end((host, model))
+        asked = request.host, as_text(body.get("model"))
+        manners = self._manners.setdefault(asked, _Manners())
+        self._manners.move_to_end(asked)
         while len(self._manners) > _MOST:
             self._manners.popitem(last=False)
-        return manners
+        return ChatRequest(request, body, manners)
 
 
 _MOST = 1024

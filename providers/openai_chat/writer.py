@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from continuation.answer.blocks import TEXT, TOOL_CALL, Block
+from continuation.answer.wire_codec import Writer
 from continuation.types import Json
 from continuation.wire import sse as _sse
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps
@@ -13,9 +14,13 @@ from continuation.wire.text_template import PlainWriter
 
 _STRINGS = {"text_delta": "text", "input_json_delta": "partial_json"}
 DONE = b"data: [DONE]\n\n"
+_NONE: Json = {}
 
 
-class ChatWriter:
+_SPEAKER: Json = {"role": "assistant", "content": ""}
+
+
+class ChatWriter(Writer):
     """Writes chunks under the first attempt's name, or a completion."""
 
     def __init__(self, *, usage_asked: bool) -> None:
@@ -30,15 +35,14 @@ class ChatWriter:
     def open(self, message: Json) -> bytes:
         self._name(message)
         self._role_due = False
-        return self._role_chunk()
+        return self._encode(_SPEAKER)
 
     def start(self, index: int, block: Block) -> bytes:
         if block.kind != TOOL_CALL:
             return b""
         if block.start.get("legacy"):
-            return self._chunk(
-                {"function_call": {"name": block.start.get("name"), "arguments": ""}}
-            )
+            legacy = {"name": block.start.get("name"), "arguments": ""}
+            return self._chunk({"function_call": legacy})
         number = self._calls[index] = len(self._calls)
         return self._chunk({"tool_calls": [{"index": number, **call_of(block, "")}]})
 
@@ -73,9 +77,6 @@ class ChatWriter:
             return {"reasoning_content": delta.get("thinking")}
         return _shifted(native, delta)
 
-    def stop(self, index: int, block: Block) -> bytes:
-        return b""
-
     def other(self, event: Json) -> bytes:
         """What a later attempt says before its answer is news only where nothing was shown."""
         return _sse.encode("", dumps(as_json(event.get("chunk")))) if self._role_due else b""
@@ -88,15 +89,15 @@ class ChatWriter:
 
     def closing(self, blocks: Sequence[Block], delta: Json) -> bytes:
         reason = as_text(delta.get("stop_reason")) or "length"
-        role = self._role_chunk() if self._role_due else b""
-        return role + self._encode({}, reason, {}, {}) + DONE
+        role = self._encode(_SPEAKER) if self._role_due else b""
+        return role + self._encode({}, reason=reason) + DONE
 
     def end(self, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
         around, beside = as_json(delta.get("choice")), dict(as_json(delta.get("chunk")))
         inline = bool(usage) and bool(delta.get("inline"))
         if inline:
             beside["usage"] = usage
-        ending = self._role() + self._encode({}, _finish(blocks, delta), around, beside)
+        ending = self._chunk({}, around, beside, _finish(blocks, delta))
         if usage and self._usage_asked and not inline:
             counted = dumps({**self._head, "choices": [], "usage": usage})
             ending += _sse.encode("", counted)
@@ -125,18 +126,16 @@ class ChatWriter:
         self._head = {**head, "object": head.get("object") or "chat.completion.chunk"}
         self._plain = PlainWriter()
 
-    def _role(self) -> bytes:
-        """Say who speaks, if the caller has not been told."""
-        role, self._role_due = self._role_chunk() if self._role_due else b"", False
-        return role
+    def _chunk(
+        self, delta: Json, choice: Json = _NONE, chunk: Json = _NONE, reason: str | None = None
+    ) -> bytes:
+        """Write a chunk, and before it who speaks, if the caller has not been told."""
+        role, self._role_due = self._encode(_SPEAKER) if self._role_due else b"", False
+        return role + self._encode(delta, choice, chunk, reason)
 
-    def _role_chunk(self) -> bytes:
-        return self._encode({"role": "assistant", "content": ""}, None, {}, {})
-
-    def _chunk(self, delta: Json, choice: Json | None = None, chunk: Json | None = None) -> bytes:
-        return self._role() + self._encode(delta, None, choice or {}, chunk or {})
-
-    def _encode(self, delta: Json, reason: str | None, choice: Json, chunk: Json) -> bytes:
+    def _encode(
+        self, delta: Json, choice: Json = _NONE, chunk: Json = _NONE, reason: str | None = None
+    ) -> bytes:
         own: Json = {"index": 0, "delta": delta}
         if self._logprobs:
             own["logprobs"] = None

@@ -19,46 +19,47 @@ class Names(NamedTuple):
     prompt_details: str
     output_details: str
 
+    def read(self, usage: Json) -> Usage | None:
+        """Return the provider's counts in the engine's words; `None` when it gave none."""
+        if not usage:
+            return None
+        taken = as_json(usage.get(self.prompt_details))
+        cached = as_int(taken.get("cached_tokens"))
+        written = as_int(taken.get("cache_write_tokens"))
+        prompt = as_int(usage.get(self.prompt))
+        made = as_json(usage.get(self.output_details))
+        return Usage(
+            input=None if prompt is None else max(0, prompt - (cached or 0) - (written or 0)),
+            cached=cached,
+            cache_write=written,
+            output=as_int(usage.get(self.output)),
+            thinking=as_int(made.get("reasoning_tokens")),
+        )
+
+    def write(self, native: Json, usage: Usage | None) -> Json:
+        """Return the provider's usage object with our counts; other fields stay as they came."""
+        if usage is None:
+            return native
+        written = dict(native)
+        if usage.prompt is not None:
+            written[self.prompt] = usage.prompt
+        if usage.output is not None:
+            written[self.output] = usage.output
+        if usage.prompt is not None and usage.output is not None:
+            written["total_tokens"] = usage.prompt + usage.output
+        details = (
+            (self.prompt_details, "cached_tokens", usage.cached),
+            (self.prompt_details, "cache_write_tokens", usage.cache_write),
+            (self.output_details, "reasoning_tokens", usage.thinking),
+        )
+        for group, key, count in details:
+            told = as_json(written.get(group))
+            if count is not None and (count or key in told):
+                written[group] = {**told, key: count}
+        return written
+
 
 CHAT = Names(
     "prompt_tokens", "completion_tokens", "prompt_tokens_details", "completion_tokens_details"
 )
 RESPONSES = Names("input_tokens", "output_tokens", "input_tokens_details", "output_tokens_details")
-
-
-def read(usage: Json, names: Names) -> Usage | None:
-    """Return the provider's counts in the engine's words; `None` when it gave none."""
-    if not usage:
-        return None
-    taken = as_json(usage.get(names.prompt_details))
-    cached, written = as_int(taken.get("cached_tokens")), as_int(taken.get("cache_write_tokens"))
-    prompt = as_int(usage.get(names.prompt))
-    made = as_json(usage.get(names.output_details))
-    return Usage(
-        input=None if prompt is None else max(0, prompt - (cached or 0) - (written or 0)),
-        cached=cached,
-        cache_write=written,
-        output=as_int(usage.get(names.output)),
-        thinking=as_int(made.get("reasoning_tokens")),
-    )
-
-
-def write(native: Json, usage: Usage, names: Names) -> Json:
-    """Return the provider's usage object with our counts; other fields stay as they came."""
-    written = dict(native)
-    if usage.prompt is not None:
-        written[names.prompt] = usage.prompt
-    if usage.output is not None:
-        written[names.output] = usage.output
-    if usage.prompt is not None and usage.output is not None:
-        written["total_tokens"] = usage.prompt + usage.output
-    _detail(written, names.prompt_details, "cached_tokens", usage.cached)
-    _detail(written, names.prompt_details, "cache_write_tokens", usage.cache_write)
-    _detail(written, names.output_details, "reasoning_tokens", usage.thinking)
-    return written
-
-
-def _detail(usage: Json, group: str, key: str, count: int | None) -> None:
-    details = as_json(usage.get(group))
-    if count is not None and (count or key in details):
-        usage[group] = {**details, key: count}

@@ -17,7 +17,6 @@ from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import quote
 
 from continuation.policy import known_key, shown
-from continuation.types import Json
 from continuation.wire import vendors
 from continuation.wire.json_values import as_int, as_json, as_list
 
@@ -31,47 +30,31 @@ CONDITIONS: Final = ("thinking", "response_format", "tools", "tool_choice")
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a dialect must know of a server; the defaults are what holds for an unknown one."""
+    """What a dialect must know of a server; the defaults are what holds for an unknown one.
+
+    What each field means stands at the top of `vendors.toml`.
+    """
 
     name: str = UNKNOWN
     """The built-in profile it comes from."""
     urls: tuple[str, ...] = ()
-    """Globs over `host[:port]/path`; a glob also holds for all below it."""
     prefill: Prefill = "none"
-    """How a trailing assistant message is continued: as it is ("bare"), with `prefix` or `partial`
-    true in the message, or with `continue_final_message` in the body."""
     prefill_path: str = ""
-    """What goes before `/chat/completions` in the URL of a prefill; see `prefill_url`."""
     prefill_unless: tuple[str, ...] = ()
-    """Members of `CONDITIONS` under which there is no prefill."""
     prefill_models: tuple[str, ...] = ()
-    """Globs: these models continue it here, and no others. Without any, the model decides."""
     prefill_not_models: tuple[str, ...] = ()
-    """Globs: these models do not."""
     prefill_echoes: bool = False
-    """The answer repeats the text it goes on from."""
     limit: LimitName = "max_tokens"
-    """The parameter to set when the caller set none that counts."""
     limit_only: bool = False
-    """That parameter alone is read; the other one is ignored without an error, or refused."""
     default_limit_is_ceiling: bool = False
-    """A request without a limit is cut only where a larger limit could not help."""
     terminal: Literal["required", "optional"] = "optional"
-    """Whether a stream that ends with neither finish_reason nor [DONE] was dropped."""
     stream_options: bool = False
-    """Whether usage may be asked for where the caller did not."""
     stream_above: int | None = None
-    """Tokens; a larger limit is refused on a call that is not streamed."""
     reasoning: tuple[str, ...] = ("reasoning_content", "reasoning")
-    """Fields of a message or delta that reasoning travels in."""
     replays_reasoning: bool = False
-    """Reasoning must go back with a partial assistant message."""
     models_endpoint: str = ""
-    """Path below the API's base that tells a model's ceiling, with `{model}`; "" if none does."""
     ceiling_field: str = ""
-    """Where in its answer the ceiling is: keys joined by dots."""
     ceilings: tuple[tuple[str, int], ...] = ()
-    """Model globs and their ceilings here, in tokens, where they differ from the model's own."""
 
     def ceiling(self, model: str) -> int | None:
         """Return the ceiling this vendor has for a model, in tokens, if it is its own."""
@@ -144,14 +127,13 @@ _MOST = 1024
 @cache
 def built_in() -> Mapping[str, Profile]:
     """Return the profiles we ship, by name; read once, on first use."""
-    return {name: _shipped(name, table) for name, table in vendors.tables().items()}
-
-
-def _shipped(name: str, table: Json) -> Profile:
-    values = {key: table[key] for key in table if key not in (vendors.SERVER, vendors.HISTORY)}
-    # Not a key of the user's: there, base_url says which servers are meant.
-    urls = _texts("urls", values.pop("urls"))
-    return _with(Profile(name, urls), values)
+    shipped: dict[str, Profile] = {}
+    for name, table in vendors.tables().items():
+        values = {key: table[key] for key in table if key not in (vendors.SERVER, vendors.HISTORY)}
+        # Not a key of the user's: there, base_url says which servers are meant.
+        urls = _texts("urls", values.pop("urls"))
+        shipped[name] = _with(Profile(name, urls), values)
+    return shipped
 
 
 def _matching(place: str) -> Profile:
@@ -191,12 +173,11 @@ def _laid_over(base: Profile, settings: Mapping[str, object]) -> Profile:
 
 
 def _with(base: Profile, values: Mapping[str, object]) -> Profile:
-    return replace(base, **{key: _value(key, value) for key, value in values.items()})
-
-
-def _value(key: str, value: object) -> Any:
-    known_key(key, value, (*_READERS, vendors.LIKE))
-    return _READERS[key](key, value)
+    read: dict[str, Any] = {}
+    for key, value in values.items():
+        known_key(key, value, (*_READERS, vendors.LIKE))
+        read[key] = _READERS[key](key, value)
+    return replace(base, **read)
 
 
 def _wrong(key: str, value: object, possible: str) -> ValueError:

@@ -33,18 +33,14 @@ def registry(where: str) -> Chains:
 
     `memory`: with this process; `off`: no content is kept; else the path of an SQLite file.
     """
-    with _lock:
-        if where not in _registries:
-            _registries[where] = _made(where)
-        return _registries[where]
-
-
-def _made(where: str) -> Chains:
     from continuation.chains import Chains, MemoryStore, SqliteStore  # few requests need them
 
-    if where in {"memory", "off"}:
-        return Chains(MemoryStore(), content="off" if where == "off" else "joined")
-    return Chains(SqliteStore(file_of(where)))
+    with _lock:
+        if where not in _registries:
+            kept = where in {"memory", "off"}
+            store = MemoryStore() if kept else SqliteStore(file_of(where))
+            _registries[where] = Chains(store, content="off" if where == "off" else "joined")
+        return _registries[where]
 
 
 class Chain:
@@ -53,7 +49,8 @@ class Chain:
     def __init__(self, request: Request, body: Json) -> None:
         self._upstream = request.host
         self._credential = request.credential
-        self._where = "memory"
+        self.where = "memory"
+        """What the policy `chain_store` says."""
         self.sent: Mapping[str, object] = body
         """The first attempt's body, as it was sent."""
         self._asked: Mapping[str, object] = body
@@ -61,11 +58,7 @@ class Chain:
         """What became of it, if it did not go as it was."""
 
     def _tenant(self) -> Tenant:
-        return registry(self._where).of(self._upstream, self._credential)
-
-    def keep_in(self, where: str) -> None:
-        """Take the policy that says where turns are kept."""
-        self._where = where
+        return registry(self.where).of(self._upstream, self._credential)
 
     def rewritten(self) -> Json | bytes | None:
         """Return the body to send so that the model sees the merged turn.
@@ -82,8 +75,13 @@ class Chain:
 
         `None` too where nothing is known of the chain: then the server's own error is the answer.
         """
-        code, text = _error(answer)
-        lost = code == _NOT_FOUND or (self._made is not None and _ITEM_LOST.search(text))
+        try:
+            error = as_json(as_json(loads(answer)).get("error"))
+        except ValueError:
+            return None
+        lost = error.get("code") == _NOT_FOUND or (
+            self._made is not None and _ITEM_LOST.search(as_text(error.get("message")))
+        )
         if not lost or self._tenant().find(as_text(self._asked.get(_ANCHOR))) is None:
             return None
         sent = self._made
@@ -110,11 +108,3 @@ class Chain:
         same = last.get("id") and as_list(last.get("output")) == response["output"]
         held = as_text(last.get("id")) if same and last.get("status") == "completed" else None
         self._tenant().keep(self.sent, as_list(response["output"]), given=given, held=held)
-
-
-def _error(answer: bytes) -> tuple[str, str]:
-    try:
-        error = as_json(as_json(loads(answer)).get("error"))
-    except ValueError:
-        return "", ""
-    return as_text(error.get("code")), as_text(error.get("message"))

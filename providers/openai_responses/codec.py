@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 from continuation.answer.blocks import THINKING, TOOL_CALL, Block, Segment
 from continuation.answer.wire_codec import FastPath, Reader, WireCodec, Writer
-from continuation.providers.openai_common import usage as _openai_usage
-from continuation.providers.openai_responses.items import PARTS, SERVER_ITEMS, carries, replayed
+from continuation.providers.openai_common.usage import RESPONSES
+from continuation.providers.openai_responses.items import PARTS, RESENT, SERVER_ITEMS, replayed
 from continuation.providers.openai_responses.reader import ResponsesReader
 from continuation.providers.openai_responses.writer import Finished, ResponsesWriter
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
@@ -26,13 +26,6 @@ _STOPS = {
     "content_filter": Stop.REFUSED,
     "failed": Stop.REFUSED,
 }
-_KNOWN = PARTS | THINKING | SERVER_ITEMS | {TOOL_CALL}
-_HELD = (
-    "response.reasoning_summary_text.delta",
-    "response.reasoning_text.delta",
-    "response.function_call_arguments.delta",
-    "response.custom_tool_call_input.delta",
-)
 _DETAILS = re.compile(rb'"incomplete_details"\s*:\s*(?:null|\{\s*"reason"\s*:\s*"([^"\\]*)"\s*\})')
 _CALLED = re.compile(rb'"type"\s*:\s*"function_call"')
 _OTHER_STATUS = re.compile(rb'"status"\s*:\s*"(?:failed|cancelled)"')
@@ -45,7 +38,7 @@ class ResponsesCodec(WireCodec):
     called = "completed"
     truncated = "max_output_tokens"
     stops = _STOPS
-    kinds = _KNOWN
+    kinds = PARTS | THINKING | SERVER_ITEMS | {TOOL_CALL}
 
     def __init__(self, finished: Finished, needy: Collection[str] = frozenset()) -> None:
         self._finished = finished
@@ -59,7 +52,13 @@ class ResponsesCodec(WireCodec):
         return as_text(as_json(message.get("response")).get("id"))
 
     def fast_path(self) -> FastPath:
-        return NamedPath("response.output_text.delta", *_HELD)
+        return NamedPath(
+            "response.output_text.delta",
+            "response.reasoning_summary_text.delta",
+            "response.reasoning_text.delta",
+            "response.function_call_arguments.delta",
+            "response.custom_tool_call_input.delta",
+        )
 
     def writer(self) -> Writer:
         return ResponsesWriter(self._finished)
@@ -69,22 +68,24 @@ class ResponsesCodec(WireCodec):
         reader = ResponsesReader(self._needy)
         begun: Json = {**body, "output": [], "usage": None}
         yield from reader.tell({"type": "response.created", "response": begun})
-        yield from reader.tell({"type": f"response.{_kind(body)}", "response": body})
+        # The event that would have ended this answer; unfinished ones end like any other.
+        status = body.get("status")
+        kind = status if status in {"incomplete", "failed", "cancelled"} else "completed"
+        yield from reader.tell({"type": f"response.{kind}", "response": body})
 
     def read_usage(self, usage: Json) -> Usage | None:
-        return _openai_usage.read(usage, _openai_usage.RESPONSES)
+        return RESPONSES.read(usage)
 
     def write_usage(self, native: Json, usage: Usage | None) -> Json:
-        if usage is None:
-            return native
-        return _openai_usage.write(native, usage, _openai_usage.RESPONSES)
+        return RESPONSES.write(native, usage)
 
     def wire(self, block: Block) -> Json:
         """Return the block as input of a later request, under no id."""
         return replayed(block)
 
     def carries(self, block: Block, blocks: Sequence[Block]) -> bool:
-        return carries(block)
+        """Whether it can be sent again under no id; the provider's other items cannot."""
+        return block.kind in RESENT
 
     def quick_body(self, body: bytes | bytearray) -> AttemptResult | None:
         """Calls get a full look: some servers label a cut one as completed."""
@@ -100,9 +101,3 @@ class ResponsesCodec(WireCodec):
         if not sketch.calls:
             return ToolCallState.NONE
         return ToolCallState.CUT if sketch.delta.get("half") else ToolCallState.WHOLE
-
-
-def _kind(body: Json) -> str:
-    """Return the event that would have ended this answer; unfinished ones end like any other."""
-    status = body.get("status")
-    return str(status) if status in {"incomplete", "failed", "cancelled"} else "completed"

@@ -38,7 +38,7 @@ _PREFIXES: Final = {
     "custom_tool_call": "ctc",
 }
 """Kinds of items that are known by what they hold, so that they may have any id."""
-_RESENT: Final = PARTS | THINKING | {"web_search_call"}
+RESENT: Final = PARTS | THINKING | {"web_search_call"}
 
 
 def kind_of(item: Json) -> str:
@@ -71,10 +71,9 @@ def blank_message() -> Json:
 
 def half(item: Json, needy: Collection[str] = frozenset()) -> bool:
     """Whether an item is a call that was cut. `needy`: tools that need arguments."""
-    if item.get("type") != "function_call":
-        return False
     lacks = item.get("name") in needy and not as_text(item.get("arguments")).strip()
-    return item.get("status") == "incomplete" or lacks or _broken(item)
+    call = item.get("type") == "function_call"
+    return call and (item.get("status") == "incomplete" or lacks or _broken(item))
 
 
 def _broken(item: Json) -> bool:
@@ -88,27 +87,19 @@ def _broken(item: Json) -> bool:
 # --- as a later request carries them ------------------------------------------------------------
 
 
-def carries(block: Block) -> bool:
-    """Whether a block can be sent again under no id; the provider's other items cannot."""
-    return block.kind in _RESENT
-
-
 def replayed(block: Block) -> Json:
     """Return a block as input of another request, in a form that no server has to look up."""
-    if block.kind == TEXT:
-        return _spoken(block, block.text)
+    if block.kind in PARTS:
+        content: object = block.text
+        if block.kind == REFUSAL:
+            content = [{"type": REFUSAL, REFUSAL: as_text(final_part(block).get(REFUSAL))}]
+        phase = {"phase": block.phase} if block.phase else {}
+        return {"type": "message", "role": "assistant", "content": content, **phase}
     item = final(block)
-    if block.kind == REFUSAL:
-        return _spoken(block, [{"type": REFUSAL, REFUSAL: as_text(final_part(block).get(REFUSAL))}])
     if block.kind == REASONING:
         kept = ("type", "summary", "encrypted_content")
         return {"summary": [], **{key: item[key] for key in kept if key in item}}
     return {key: value for key, value in item.items() if key not in {"id", "status"}}
-
-
-def _spoken(block: Block, content: str | list[Json]) -> Json:
-    phase = {"phase": block.phase} if block.phase else {}
-    return {"type": "message", "role": "assistant", "content": content, **phase}
 
 
 # --- as the caller gets them --------------------------------------------------------------------
@@ -129,7 +120,7 @@ def final_part(block: Block) -> Json:
         part[REFUSAL] = "".join(as_text(event.get("delta")) for event in events)
     if block.kind != TEXT:
         return part
-    annotations = _annotations(block)
+    annotations = [placed(delta) for delta in block.deltas if delta.get("type") == "annotation"]
     if told and as_text(part.get("text")) == block.text and len(annotations) in {0, _noted(part)}:
         return part
     part = {"type": "output_text", **part, "text": block.text, "annotations": annotations}
@@ -142,11 +133,6 @@ def _noted(part: Json) -> int:
     return len(as_list(part.get("annotations")))
 
 
-def _annotations(block: Block) -> list[Json]:
-    """Return what annotates a text, each at its place in the text the caller has."""
-    return [placed(delta) for delta in block.deltas if delta.get("type") == "annotation"]
-
-
 def placed(delta: Json) -> Json:
     """Return the annotation of a delta; its place is the delta's, which moves with the text."""
     by, annotation = as_int(delta.get("by")) or 0, as_json(delta.get("annotation"))
@@ -156,33 +142,26 @@ def placed(delta: Json) -> Json:
 
 def written(blocks: Sequence[Block], *, ended: bool) -> list[Json]:
     """Return the output that blocks make. `ended`: none of them was cut."""
-    output = list[Json]()
-    for group in _grouped(blocks):
+    groups, output = list[list[Block]](), list[Json]()  # the blocks of each item
+    for block in blocks:
+        if groups and block.kind in PARTS and same_item(groups[-1][0], block):
+            groups[-1].append(block)
+        else:
+            groups.append([block])
+    for group in groups:
         if group[0].kind not in PARTS:
             output.append(_item(group[0]))
             continue
         item = _message(group)
         if ended or group[-1] is not blocks[-1]:
-            item = {**item, "status": "completed"} if _unsure(item) else item
+            item = {**item, "status": "completed"} if item.get("status") in _UNSURE else item
         elif item.get("status") == "in_progress":
             item = {**item, "status": "incomplete"}
         output.append(item)
     return output
 
 
-def _unsure(item: Json) -> bool:
-    return item.get("status") in {"in_progress", "incomplete"}
-
-
-def _grouped(blocks: Sequence[Block]) -> list[list[Block]]:
-    """Return the blocks of each item."""
-    groups = list[list[Block]]()
-    for block in blocks:
-        if groups and block.kind in PARTS and same_item(groups[-1][0], block):
-            groups[-1].append(block)
-        else:
-            groups.append([block])
-    return groups
+_UNSURE = frozenset({"in_progress", "incomplete"})
 
 
 def same_item(first: Block, second: Block) -> bool:
@@ -194,23 +173,18 @@ def same_item(first: Block, second: Block) -> bool:
 def _message(group: Sequence[Block]) -> Json:
     began = as_json(group[0].start.get("item"))
     told = final(group[-1])
-    parts = [final_part(block) for block in group]
-    whole = {**told, "id": began.get("id")}
-    if _alike(parts, [as_json(part) for part in as_list(told.get("content"))]):
-        return whole
+    ours = [final_part(block) for block in group]
+    theirs = [as_json(part) for part in as_list(told.get("content"))]
+    # The last word on it stands if it says the same, and nothing that annotates ours is missing.
+    if len(ours) == len(theirs) and all(
+        as_text(own.get("text")) == as_text(part.get("text"))
+        and as_text(own.get(REFUSAL)) == as_text(part.get(REFUSAL))
+        and _noted(own) in {0, _noted(part)}
+        for own, part in zip(ours, theirs, strict=True)
+    ):
+        return {**told, "id": began.get("id")}
     status = told.get("status", began.get("status"))
-    return {**began, "status": status, "content": parts}
-
-
-def _alike(ours: Sequence[Json], told: Sequence[Json]) -> bool:
-    """Whether parts say the same, and nothing that annotates ours is missing."""
-    if list(map(_said, ours)) != list(map(_said, told)):
-        return False
-    return all(_noted(own) in {0, _noted(part)} for own, part in zip(ours, told, strict=True))
-
-
-def _said(part: Json) -> tuple[str, str]:
-    return as_text(part.get("text")), as_text(part.get(REFUSAL))
+    return {**began, "status": status, "content": ours}
 
 
 def _item(block: Block) -> Json:
@@ -218,17 +192,12 @@ def _item(block: Block) -> Json:
     field = TYPED.get(as_text(item.get("type")))
     if field is not None:
         item[field] = block.arguments
-    if _unsure(item) or _broken(item):
-        item["status"] = _status(block, item)
+    if item.get("status") in _UNSURE or _broken(item):
+        # It is not said to be whole, whatever becomes of the answer: what policy has shown of a
+        # call that was cut never is.
+        told = any("item" in delta for delta in block.deltas)
+        whole = told and item.get("status") == "in_progress"
+        if item.get("type") == "function_call" and block.arguments.strip():
+            whole = not _broken(item)
+        item["status"] = "completed" if whole else "incomplete"
     return item
-
-
-def _status(block: Block, item: Json) -> str:
-    """Return how an item stands that is not said to be whole, whatever becomes of the answer.
-
-    What policy has shown of a call that was cut is never said to be whole.
-    """
-    if item.get("type") == "function_call" and block.arguments.strip():
-        return "incomplete" if _broken(item) else "completed"
-    told = any("item" in delta for delta in block.deltas)
-    return "completed" if told and item["status"] == "in_progress" else "incomplete"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from continuation.answer import blocks as _blocks
 from continuation.answer.blocks import ENDED, TEXT, TOOL_CALL
+from continuation.answer.wire_codec import Reader
 from continuation.providers.openai_responses.items import REASONING, REFUSAL, TYPED, half, kind_of
 from continuation.types import Json
 from continuation.wire import sse as _sse
@@ -41,10 +42,10 @@ class _Item:
 
     @property
     def is_message(self) -> bool:
-        return kind_of(self.native) == "message"
+        return self.native.get("type") == "message"
 
 
-class ResponsesReader:
+class ResponsesReader(Reader):
     """Tells one attempt."""
 
     def __init__(self, needy: Collection[str] = frozenset()) -> None:
@@ -60,20 +61,14 @@ class ResponsesReader:
     def events(self, frame: _sse.Frame) -> Sequence[Json]:
         if (event := self._plain.match(frame)) is not None:
             return (event,)
-        told = self._told(frame)
-        self._plain.learn(frame, told)
-        return told
-
-    def _told(self, frame: _sse.Frame) -> Sequence[Json]:
         try:
             event = as_json(loads(frame.data)) if frame.data else {}
         except ValueError:
             event = {}
         event.setdefault("type", frame.name)
-        return list(self.tell(event))
-
-    def eof(self) -> Sequence[Json]:
-        return ()
+        told = list(self.tell(event))
+        self._plain.learn(frame, told)
+        return told
 
     def tell(self, event: Json) -> Iterator[Json]:
         """Tell one decoded event."""
@@ -97,9 +92,14 @@ class ResponsesReader:
         if not self._items:
             for place, item in enumerate(output):
                 yield from self.on_item_done({"output_index": place, "item": item})
-        yield from self._close()
+        yield from self.close()
         error = as_json(response.get("error"))
-        reason = _reason(response, as_text(event.get("type")).rpartition(".")[2])
+        # Why it ended, as one word: its status, or why it is incomplete.
+        kind = as_text(event.get("type")).rpartition(".")[2]
+        reason = kind if kind == "incomplete" else as_text(response.get("status")) or kind
+        if reason == "incomplete":
+            details = as_json(response.get("incomplete_details"))
+            reason = as_text(details.get("reason")) or reason
         if reason == "failed" and as_text(error.get("code")) in _BROKEN:
             yield from self.on_error(error)
             return
@@ -124,21 +124,29 @@ class ResponsesReader:
             yield from self._begin(place, native)
         item = self._items[place]
         if item.is_message:
-            for number, part in enumerate(_parts(native.get("content"))):
+            content = native.get("content")
+            if isinstance(content, str):  # some servers say the text in place of the parts
+                content = [{**_SPOKEN, "text": content}] if content else []
+            for number, part in enumerate(as_list(content)):
                 if number not in item.parts:
                     yield from self._whole_part(item, number, as_json(part))
             last = max(item.parts.values(), default=None)
         else:
             last = item.block
             yield from self._arguments(item, native.get(TYPED.get(as_text(native.get("type")), "")))
-        if last is not None and not self._lacks(item):  # what does not end has no last word
-            yield _last_word(last, native)
-        yield from self._close()
+        if last is not None and not self._lacks(item):  # such a call does not end
+            # Reasoning that can be sent again is signed by its content.
+            sealed = as_text(native.get("encrypted_content"))
+            if sealed and native.get("status") != "incomplete":
+                yield _blocks.delta(last, "signature_delta", signature=sealed, item=native)
+            else:
+                yield _blocks.delta(last, "item", item=native)
+        yield from self.close()
         self._half = self._half or half(native, self._needy)
         self._led = as_text(native.get("id")) if kind_of(native) == REASONING else ""
 
     def _begin(self, place: int, native: Json) -> Iterator[Json]:
-        yield from self._close()
+        yield from self.close()
         item = self._items[place] = _Item(native, place, self._led)
         if item.is_message:
             return
@@ -155,16 +163,13 @@ class ResponsesReader:
         held = {"item": item.native, "output_index": item.place, "after": item.after}
         return _blocks.start(self._open, {**block, **held}, free=free)
 
-    def _close(self) -> Iterator[Json]:
+    def close(self) -> Iterator[Json]:
         """End the open block; not a call that lacks its arguments, whatever is said of it."""
-        if self._open is not None and not self._lacking:
-            yield _blocks.stop(self._open)
+        if self._open is not None:
+            item = next((item for item in self._items.values() if item.block == self._open), None)
+            if item is None or not self._lacks(item):
+                yield _blocks.stop(self._open)
         self._open = None
-
-    @property
-    def _lacking(self) -> bool:
-        item = next((item for item in self._items.values() if item.block == self._open), None)
-        return item is not None and self._lacks(item)
 
     def _lacks(self, item: _Item) -> bool:
         return item.native.get("name") in self._needy and not item.said
@@ -192,28 +197,31 @@ class ResponsesReader:
             yield from self.on_other(event)
         elif block is not None:
             yield _blocks.delta(block, "part", part=as_json(event.get("part")))
-            yield from self._close()
+            yield from self.close()
 
     def on_text(self, event: Json) -> Iterator[Json]:
         item, number = self._item_of(event), _number(event)
-        yield from self._ensured(item, number)
+        if number not in item.parts:  # it was never announced
+            yield from self._part(item, number, {**_SPOKEN})
         item.said.add(item.parts[number])
         yield _spoken(item.parts[number], event.get("delta"), event)
 
     def on_text_done(self, event: Json) -> Iterator[Json]:
         item, number = self._item_of(event), _number(event)
-        yield from self._ensured(item, number)
+        if number not in item.parts:
+            yield from self._part(item, number, {**_SPOKEN})
         if item.parts[number] not in item.said and event.get("text"):
             yield _spoken(item.parts[number], event["text"], event)
-        yield from self._close()
+        yield from self.close()
 
     def on_annotation(self, event: Json) -> Iterator[Json]:
         block = self._item_of(event).parts.get(_number(event))
         if block is not None:
-            yield _annotation(block, as_json(event.get("annotation")))
+            note = as_json(event.get("annotation"))
+            yield _blocks.delta(block, "annotation", annotation=note)
 
     def _part(self, item: _Item, number: int, part: Json) -> Iterator[Json]:
-        yield from self._close()
+        yield from self.close()
         kind = as_text(part.get("type"))
         kind = _PART_KINDS.get(kind, kind)
         text = {"text": ""} if kind == TEXT else {}
@@ -221,24 +229,20 @@ class ResponsesReader:
         item.parts[number] = self._count
         yield self._start(item, {"type": kind, **text, **phase, "part": part})
 
-    def _ensured(self, item: _Item, number: int) -> Iterator[Json]:
-        """Begin a part that was never announced."""
-        if number not in item.parts:
-            yield from self._part(item, number, {**_SPOKEN})
-
     def _whole_part(self, item: _Item, number: int, part: Json) -> Iterator[Json]:
         """Tell a part that came in one piece."""
-        yield from self._part(item, number, {**part, **_empty(part)})
+        begun = {**part, **{key: value for key, value in _GROWING.items() if key in part}}
+        yield from self._part(item, number, begun)
         block = item.parts[number]
         if part.get("type") == "output_text":
             yield _spoken(block, part.get("text"), part)
             for annotation in as_list(part.get("annotations")):
-                yield _annotation(block, as_json(annotation))
+                yield _blocks.delta(block, "annotation", annotation=as_json(annotation))
         elif text := as_text(part.get(REFUSAL)):
             event: Json = {"type": "response.refusal.delta", "delta": text}
             yield _blocks.delta(block, "native", event=event)
         yield _blocks.delta(block, "part", part=part)
-        yield from self._close()
+        yield from self.close()
 
     # --- within an item ------------------------------------------------------------------------
 
@@ -246,27 +250,24 @@ class ResponsesReader:
         item = self._item_of(event)
         if item.block is not None and event.get("delta"):
             item.said.add(item.block)
-            yield _argument(item.block, event["delta"])
+            piece = as_text(event["delta"])
+            yield _blocks.delta(item.block, "input_json_delta", partial_json=piece)
 
     def on_arguments_done(self, event: Json) -> Iterator[Json]:
         item = self._item_of(event)
         yield from self._arguments(item, event.get("arguments", event.get("input")))
-        yield from self._close()
+        yield from self.close()
 
     def _arguments(self, item: _Item, whole: object) -> Iterator[Json]:
         """Tell arguments that came in one piece; nothing where they have been told."""
-        if item.block is not None and item.block not in item.said and as_text(whole):
+        if item.block is not None and item.block not in item.said and (text := as_text(whole)):
             item.said.add(item.block)
-            yield _argument(item.block, whole)
+            yield _blocks.delta(item.block, "input_json_delta", partial_json=text)
 
     def on_thought(self, event: Json) -> Iterator[Json]:
         block, thinking = self._item_of(event).block, as_text(event.get("delta"))
         if block is not None:
             yield _blocks.delta(block, "thinking_delta", thinking=thinking, event=event)
-
-    def on_done(self, event: Json) -> Iterator[Json]:
-        """The end of what was told already: a writer makes its own."""
-        return self._close()
 
     def on_other(self, event: Json) -> Iterator[Json]:
         """Tell what is none of the above: part of its block, or of the answer as a whole."""
@@ -293,43 +294,9 @@ def _number(event: Json) -> int:
     return as_int(event.get("content_index")) or 0
 
 
-def _parts(content: object) -> list[object]:
-    """Return the parts of a message; some servers say its text in their place."""
-    text = as_text(content)
-    return [{**_SPOKEN, "text": text}] if text else as_list(content)
-
-
-def _reason(response: Json, kind: str) -> str:
-    """Return why an answer ended, as one word: its status, or why it is incomplete."""
-    status = kind if kind == "incomplete" else as_text(response.get("status")) or kind
-    if status != "incomplete":
-        return status
-    return as_text(as_json(response.get("incomplete_details")).get("reason")) or status
-
-
 def _spoken(block: int, text: object, source: Json) -> Json:
     probable = {"logprobs": source["logprobs"]} if source.get("logprobs") else {}
     return _blocks.delta(block, "text_delta", text=as_text(text), **probable)
-
-
-def _argument(block: int, text: object) -> Json:
-    return _blocks.delta(block, "input_json_delta", partial_json=as_text(text))
-
-
-def _annotation(block: int, annotation: Json) -> Json:
-    return _blocks.delta(block, "annotation", annotation=annotation)
-
-
-def _last_word(block: int, item: Json) -> Json:
-    """Tell an item as it ended; reasoning that can be sent again is signed by its content."""
-    sealed = as_text(item.get("encrypted_content"))
-    if sealed and item.get("status") != "incomplete":
-        return _blocks.delta(block, "signature_delta", signature=sealed, item=item)
-    return _blocks.delta(block, "item", item=item)
-
-
-def _empty(part: Json) -> Json:
-    return {key: value for key, value in _GROWING.items() if key in part}
 
 
 _TELLS: dict[str, Callable[[ResponsesReader, Json], Iterator[Json]]] = {
@@ -343,7 +310,8 @@ _TELLS: dict[str, Callable[[ResponsesReader, Json], Iterator[Json]]] = {
     "response.output_text.delta": ResponsesReader.on_text,
     "response.output_text.done": ResponsesReader.on_text_done,
     "response.output_text.annotation.added": ResponsesReader.on_annotation,
-    "response.refusal.done": ResponsesReader.on_done,
+    # The end of what was told already: a writer makes its own.
+    "response.refusal.done": lambda reader, _: reader.close(),
     "response.function_call_arguments.delta": ResponsesReader.on_arguments,
     "response.function_call_arguments.done": ResponsesReader.on_arguments_done,
     "response.custom_tool_call_input.delta": ResponsesReader.on_arguments,

@@ -48,15 +48,19 @@ class ResponsesRequest(OpenAIRequest):
         self._bare = False
         """Recoveries carry nothing but messages: the server has refused more."""
         kind = as_text(as_json(as_json(body.get("text")).get("format")).get("type"))
-        # Neither "auto" nor "none" nor absent: text is no answer, so it is no use to go on with it.
-        forced = _choice(body.get("tool_choice")) not in {"", "auto", "none"}
+        # How tools are chosen: a word, or what kind of tool must be called. Where it is neither
+        # "auto" nor "none" nor absent, text is no answer, and it is no use to go on with it.
+        choice = as_json(body.get("tool_choice"))
+        chosen = as_text(body.get("tool_choice")) or as_text(choice.get("type"))
+        chosen = as_text(choice.get("mode")) if chosen == "allowed_tools" else chosen
+        forced = chosen not in {"", "auto", "none"}
         self.structured = forced or kind not in {"", "text"}
         self.liftable = not forced
         self.unbounded = self.limit is None and self._vendor.default_limit_is_ceiling
 
     def untouched(self, policy: Policy) -> str | None:
         """Why this request is not ours to heal; what it goes on from is read all the same."""
-        if _compacts(self._request.path):
+        if (found := _PATH.search(self._request.path)) and found[1]:
             return "the request compacts a conversation"
         foreign = next((key for key in _FOREIGN if self.body.get(key)), None)
         return f"the request uses {foreign!r}" if foreign else None
@@ -66,7 +70,7 @@ class ResponsesRequest(OpenAIRequest):
     ) -> BaseRequest | None:
         """Return the request as its chain must be asked for, if the caller's id means another."""
         chain = self._chain
-        chain.keep_in(policy.chain_store)
+        chain.where = policy.chain_store
         made = chain.rewritten() if head is None else chain.recovered(body)
         if made is None:
             return None
@@ -80,7 +84,7 @@ class ResponsesRequest(OpenAIRequest):
         return self._like({**self.body, "reasoning": {**reasoning, "effort": "low"}})
 
     def answer(self, policy: Policy) -> MessageBuilder:
-        self._chain.keep_in(policy.chain_store)
+        self._chain.where = policy.chain_store
         return MessageBuilder(ResponsesCodec(self._chain.finished, needy(self.body)), policy)
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
@@ -111,7 +115,17 @@ class ResponsesRequest(OpenAIRequest):
 
     def _add_model(self, turns: list[Any], content: list[Json]) -> None:
         """Add what a request can carry of the turn; of a refused one, the messages alone."""
-        kept = [item for item in content if _carried(item)]
+        kept = list[Json]()
+        for item in content:  # what stands by itself: no server has to look anything up to read it
+            kind, said = item.get("type"), item.get("content")
+            if kind == "reasoning":
+                carried = bool(item.get("encrypted_content"))
+            elif kind == "message":
+                carried = bool(said.strip() if isinstance(said, str) else said)
+            else:
+                carried = kind == "web_search_call"
+            if carried:
+                kept.append(item)
         while kept and kept[-1].get("type") == "reasoning":
             kept.pop()
         if self._bare:
@@ -124,7 +138,8 @@ class ResponsesRequest(OpenAIRequest):
 
         The server does not keep a recovery: its prompt must never be part of a conversation.
         """
-        text = {key: value for key, value in as_json(body.get("text")).items() if key != "format"}
+        text = dict(as_json(body.get("text")))
+        text.pop("format", None)
         if text:
             body["text"] = text
         else:
@@ -156,28 +171,6 @@ class _Lost(ResponsesRequest):
         return Outgoing(b"", refusal=self._error)
 
 
-def _compacts(path: str) -> bool:
-    found = _PATH.search(path)
-    return found is not None and found[1] is not None
-
-
-def _choice(given: object) -> str:
-    """Return how tools are chosen: a word, or what kind of tool must be called."""
-    choice = as_json(given)
-    kind = as_text(given) or as_text(choice.get("type"))
-    return as_text(choice.get("mode")) if kind == "allowed_tools" else kind
-
-
-def _carried(item: Json) -> bool:
-    """Whether an item stands by itself: no server has to look anything up to read it."""
-    if item.get("type") == "reasoning":
-        return bool(item.get("encrypted_content"))
-    if item.get("type") == "message":
-        content = item.get("content")
-        return bool(content.strip() if isinstance(content, str) else content)
-    return item.get("type") == "web_search_call"
-
-
 class OpenAIResponses:
     """The dialect object."""
 
@@ -194,7 +187,6 @@ class OpenAIResponses:
         return method == "POST" and _PATH.search(path) is not None
 
     def call(self, request: Request) -> ResponsesRequest:
-        """Read a request. Raises `Untouched` when it is not one we can read."""
         body = read_body(request)
         return ResponsesRequest(request, body, Chain(request, body))
 

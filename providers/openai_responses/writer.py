@@ -55,10 +55,8 @@ class ResponsesWriter:
 
     def open(self, message: Json) -> bytes:
         self._response = as_json(message.get("response"))
-        return b"".join(
-            self._event(f"response.{kind}", {"response": self._response})
-            for kind in ("created", "in_progress")
-        )
+        told = {"response": self._response}
+        return self._event("response.created", told) + self._event("response.in_progress", told)
 
     def resume(self, message: Json, blocks: Sequence[Block], shown: int) -> None:
         """The caller has had the first attempt's own events, with its numbers and places."""
@@ -101,7 +99,20 @@ class ResponsesWriter:
     def delta(self, index: int, block: Block, delta: Json) -> bytes:
         kind = delta.get("type")
         if kind == "text_delta":
-            return self._text(block, delta)
+            name = "response.output_text.delta"
+            if "logprobs" in delta:
+                said = {"delta": delta.get("text"), "logprobs": delta["logprobs"]}
+                return self._event(name, {**self._at(block), **said})
+
+            def write(text: str, number: int) -> bytes:
+                head: Json = {"type": name, "sequence_number": number, **self._at(block)}
+                return _sse.encode(name, dumps({**head, "delta": text, "logprobs": []}))
+
+            item_id = as_text(as_json(block.start.get("item")).get("id"))
+            key = item_id, self._place, self._part
+            made = self._plain.write(key, as_text(delta.get("text")), write, self._number)
+            self._number += 1
+            return made
         if kind == "input_json_delta":
             name = _ARGUMENTS.get(as_text(as_json(block.start.get("item")).get("type")), "")
             return self._event(f"{name}.delta", {**self._at(block), "delta": delta["partial_json"]})
@@ -113,46 +124,24 @@ class ResponsesWriter:
         event = as_json(delta.get("event"))
         return self._event(as_text(event.get("type")), event | self._at(block)) if event else b""
 
-    def _text(self, block: Block, delta: Json) -> bytes:
-        kind = "response.output_text.delta"
-        if "logprobs" in delta:
-            said = {"delta": delta.get("text"), "logprobs": delta["logprobs"]}
-            return self._event(kind, {**self._at(block), **said})
-
-        def write(text: str, number: int) -> bytes:
-            head: Json = {"type": kind, "sequence_number": number, **self._at(block)}
-            return _sse.encode(kind, dumps({**head, "delta": text, "logprobs": []}))
-
-        at = self._name(block), self._place, self._part
-        made = self._plain.write(at, as_text(delta.get("text")), write, self._number)
-        self._number += 1
-        return made
-
     def stop(self, index: int, block: Block) -> bytes:
+        at, done = self._at(block), b""
         if block.kind in PARTS:
-            return self._end_part(block)
+            part = final_part(block)
+            if block.kind == TEXT:
+                told: Json = {"text": block.text, "logprobs": part.get("logprobs", [])}
+                done = self._event("response.output_text.done", {**at, **told})
+            elif block.kind == REFUSAL:
+                done = self._event("response.refusal.done", {**at, REFUSAL: part.get(REFUSAL, "")})
+            return done + self._event("response.content_part.done", {**at, "part": part})
         item = written([block], ended=True)[0]
-        return self._end_arguments(block, item) + self._event(
-            "response.output_item.done", {"output_index": self._place, "item": item}
-        )
-
-    def _end_part(self, block: Block) -> bytes:
-        at, part = self._at(block), final_part(block)
-        done = b""
-        if block.kind == TEXT:
-            told = {"text": block.text, "logprobs": part.get("logprobs", [])}
-            done = self._event("response.output_text.done", {**at, **told})
-        elif block.kind == REFUSAL:
-            done = self._event("response.refusal.done", {**at, REFUSAL: part.get(REFUSAL, "")})
-        return done + self._event("response.content_part.done", {**at, "part": part})
-
-    def _end_arguments(self, block: Block, item: Json) -> bytes:
         kind = as_text(item.get("type"))
-        if block.kind != TOOL_CALL or kind not in TYPED:
-            return b""
-        named = {"name": item.get("name")} if kind == "function_call" else {}
-        told = {TYPED[kind]: block.arguments, **named}
-        return self._event(f"{_ARGUMENTS[kind]}.done", {**self._at(block), **told})
+        if block.kind == TOOL_CALL and kind in TYPED:
+            named = {"name": item.get("name")} if kind == "function_call" else {}
+            told = {TYPED[kind]: block.arguments, **named}
+            done = self._event(f"{_ARGUMENTS[kind]}.done", {**at, **told})
+        ended: Json = {"output_index": self._place, "item": item}
+        return done + self._event("response.output_item.done", ended)
 
     def _end_message(self, *, cut: bool) -> bytes:
         """End the message whose parts have all ended."""
@@ -162,12 +151,10 @@ class ResponsesWriter:
         self._message = []
         return self._event("response.output_item.done", {"output_index": self._place, "item": item})
 
-    def _name(self, block: Block) -> str:
-        return as_text(as_json(block.start.get("item")).get("id"))
-
     def _at(self, block: Block) -> Json:
         """Where the events of a block belong."""
-        at: Json = {"item_id": self._name(block), "output_index": self._place}
+        name = as_text(as_json(block.start.get("item")).get("id"))
+        at: Json = {"item_id": name, "output_index": self._place}
         return {**at, "content_index": self._part} if block.kind in PARTS else at
 
     # --- the answer ----------------------------------------------------------------------------
@@ -234,16 +221,11 @@ class _Ids:
         told = as_json(block.start.get("item"))
         known = next((ours for own, ours in self._final if told is own or told is ours), None)
         if known is None:
-            known = self._made_final(told, as_text(block.start.get("after")))
+            name, after = as_text(told.get("id")), as_text(block.start.get("after"))
+            taken = not name or name in self._used or after not in {"", self._before}
+            known = (renamed(told) if taken else None) or told or blank_message()
             self._final.append((told, known))
             self._before = as_text(known.get("id"))
             self._used.add(self._before)
         block.start["item"] = known
         return known
-
-    def _made_final(self, told: Json, after: str) -> Json:
-        if not told:
-            return blank_message()
-        name = as_text(told.get("id"))
-        taken = not name or name in self._used or after not in {"", self._before}
-        return (renamed(told) if taken else None) or told
