@@ -21,7 +21,7 @@ def word(value: object) -> str:
 
 def label_of(status: int, body: bytes) -> str:
     """Return the status and the server's word for the error, if it has one."""
-    outer = _outer(body)
+    outer = _decoded(body)
     for error in (as_json(outer.get("error")), outer):
         for key in ("code", "type", "status"):
             if told := word(error.get(key)):
@@ -31,13 +31,12 @@ def label_of(status: int, body: bytes) -> str:
 
 def message_of(body: bytes) -> str:
     """Return what `error.message` says."""
-    return as_text(as_json(_outer(body).get("error")).get("message"))
+    return as_text(as_json(_decoded(body).get("error")).get("message"))
 
 
-def _outer(body: bytes) -> Json:
-    """Decode a body; a stream's error comes in an array."""
+def _decoded(body: bytes) -> Json:
     try:
         told = loads(body)
     except ValueError:
         return {}
-    return as_json(next(iter(as_list(told)), told))
+    return as_json(next(iter(as_list(told)), told))  # a stream's error comes in an array

@@ -118,7 +118,8 @@ class NamedPath:
 
     def __init__(self, flowing: str, *held: str) -> None:
         self._flowing = b"event: %s\n" % flowing.encode()
-        self._held = tuple(b"event: %s\n" % name.encode() for name in held) or (self._flowing,)
+        names = held or (flowing,)
+        self._held = tuple(b"event: %s\n" % name.encode() for name in names)
         self._inside = slice(len(self._flowing), -len(self.blank))
 
     def flows(self, chunk: bytes) -> bool:

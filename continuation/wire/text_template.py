@@ -25,7 +25,7 @@ from json.encoder import encode_basestring as quoted
 from typing import NamedTuple
 
 from continuation.types import Json
-from continuation.wire.json_values import as_json, as_text, loads
+from continuation.wire.json_values import as_json, as_text, loads, parsed
 from continuation.wire.sse import Frame
 
 PADDING = rb'"[ !#-\[\]-~]*+"'
@@ -111,7 +111,8 @@ class TextTemplate:
         ]
         for match in _VALUE.finditer(event):
             holes = sorted([Hole(*match.span(1), _TEXT, STRING), *found])
-            if _decoded(match[1]) == text and _proven(event, holes, read, at):
+            same = parsed(match[1].decode("utf-8", "replace")) == text
+            if same and _proven(event, holes, read, at):
                 return cls(event, holes)
         return None
 
@@ -160,13 +161,6 @@ def text_in(match: re.Match[bytes]) -> str:
         return as_text(loads(raw)) if b"\\" in raw else raw[1:-1].decode()
     except ValueError:
         return ""
-
-
-def _decoded(raw: bytes) -> object:
-    try:
-        return loads(raw)
-    except ValueError:
-        return None
 
 
 def _proven(

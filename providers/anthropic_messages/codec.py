@@ -28,6 +28,13 @@ _STOPS = {
     "model_context_window_exceeded": Stop.WINDOW,
     "refusal": Stop.REFUSED,
 }
+_COUNTS = {
+    "input": "input_tokens",
+    "cached": "cache_read_input_tokens",
+    "cache_write": "cache_creation_input_tokens",
+    "output": "output_tokens",
+}
+"""Our names of counts, and the provider's."""
 _REASON = re.compile(rb'"stop_reason"\s*:\s*(?:"([^"\\]*)"|null)')
 
 
@@ -83,24 +90,16 @@ class MessagesCodec(WireCodec):
         if not usage:
             return None
         details = as_json(usage.get("output_tokens_details"))
-        return Usage(
-            input=as_int(usage.get("input_tokens")),
-            cached=as_int(usage.get("cache_read_input_tokens")),
-            cache_write=as_int(usage.get("cache_creation_input_tokens")),
-            output=as_int(usage.get("output_tokens")),
-            thinking=as_int(details.get("thinking_tokens")),
-        )
+        counts = {name: as_int(usage.get(key)) for name, key in _COUNTS.items()}
+        return Usage(**counts, thinking=as_int(details.get("thinking_tokens")))
 
     def write_usage(self, native: Json, usage: Usage | None) -> Json:
         if usage is None:
             return native
-        counts = {
-            "input_tokens": usage.input,
-            "cache_read_input_tokens": usage.cached,
-            "cache_creation_input_tokens": usage.cache_write,
-            "output_tokens": usage.output,
-        }
-        merged = {**native, **{key: count for key, count in counts.items() if count is not None}}
+        merged = dict(native)
+        for name, key in _COUNTS.items():
+            if (count := getattr(usage, name)) is not None:
+                merged[key] = count
         if usage.thinking is not None:
             details = as_json(native.get("output_tokens_details"))
             merged["output_tokens_details"] = {**details, "thinking_tokens": usage.thinking}
@@ -180,8 +179,7 @@ class _Writer(Writer):
         return _event({"type": "message_start", "message": message})
 
     def start(self, index: int, block: Block) -> bytes:
-        event: Json = {"type": "content_block_start", "index": index}
-        return _event({**event, "content_block": block.start})
+        return _event({"type": "content_block_start", "index": index, "content_block": block.start})
 
     def delta(self, index: int, block: Block, delta: Json) -> bytes:
         kind = as_text(delta.get("type"))
@@ -207,9 +205,8 @@ class _Writer(Writer):
 
     def end(self, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
         ending = {"stop_sequence": None, **delta}
-        return _event({"type": "message_delta", "delta": ending, "usage": usage}) + _event(
-            {"type": "message_stop"}
-        )
+        last = _event({"type": "message_delta", "delta": ending, "usage": usage})
+        return last + _event({"type": "message_stop"})
 
     def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
         codec = MessagesCodec()

@@ -7,6 +7,7 @@ thinking", "Errors", and the behaviour of anthropic 2.12.
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 from continuation.answer.blocks import SERVER_CALLS, TEXT, THINKING, TOOL_CALL
@@ -53,7 +54,7 @@ class MessagesRequest(BaseRequest):
         self._vertex = vertex is not None
         if vertex:
             self.model = vertex[1]
-            self._stream_path = lambda path: re.sub(r":rawPredict$", ":streamRawPredict", path)
+            self._stream_path = partial(re.compile(r":rawPredict$").sub, ":streamRawPredict")
         self.streamed = bool(body.get("stream")) or request.path.endswith(":streamRawPredict")
         shaped = as_json(body.get("output_config")).get("format") or body.get("output_format")
         # A forced call is structured output of another name, and nothing can lift it: a model
@@ -103,7 +104,7 @@ class MessagesRequest(BaseRequest):
         if self._vertex or not self.model:
             return None
         models = f"/v1/models/{self.model}"
-        return Outgoing(b"", path=lambda path: _PATH.sub(models, path), method="GET")
+        return Outgoing(b"", path=partial(_PATH.sub, models), method="GET")
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
         """Classify an error answer to a later attempt."""

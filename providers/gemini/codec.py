@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from continuation.answer.blocks import THINKING, Block, Segment
+from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment
 from continuation.answer.wire_codec import FastPath, Reader, WireCodec, Writer
-from continuation.providers.gemini.fast_path import ChunkPath
-from continuation.providers.gemini.parts import KNOWN, RESULTS, SIGNATURE, part_of
+from continuation.providers.gemini.parts import KNOWN, RESULTS, SIGNATURE, kind_of, part_of, plain
 from continuation.providers.gemini.reader import LENGTH, GeminiReader, output_of
 from continuation.providers.gemini.writer import GeminiWriter
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
@@ -23,7 +22,9 @@ from continuation.wire.json_values import (
     as_text,
     first_text,
     last_object,
+    loads,
 )
+from continuation.wire.text_template import TextTemplate
 
 _REFUSED = (
     "SAFETY RECITATION LANGUAGE OTHER BLOCKLIST PROHIBITED_CONTENT SPII IMAGE_SAFETY "
@@ -138,3 +139,85 @@ class GeminiCodec(WireCodec):
         at = raw.rfind(b'"functionCall"') if len(sketch.calls) == 1 else 0
         cut = raw.find(b'"willContinue"', max(at, 0)) >= 0
         return ToolCallState.CUT if cut else ToolCallState.WHOLE
+
+
+# --- a stream, unparsed -------------------------------------------------------------------------
+
+_DATA = len(b"data: ")
+_LESSONS = 16
+"""How many chunks of an answer are parsed to learn from; some servers never repeat themselves."""
+
+
+class ChunkPath:
+    """Knows chunks of plain text by what is around the text, without parsing them.
+
+    A server writes each chunk of an answer alike but for its text and its counts. Of the first
+    chunks that were parsed templates are made; one that is like none of them gets a full look.
+    """
+
+    blank = b"\r\n\r\n"
+
+    def __init__(self) -> None:
+        self._texts: list[TextTemplate] = []
+        self._held: list[TextTemplate] = []
+        """Of thoughts, and of pieces of a call's argument."""
+        self._lessons = _LESSONS
+
+    def flows(self, chunk: bytes) -> bool:
+        for template in self._texts:  # hot: once for each chunk of every answer
+            if template.covers(chunk):
+                return True
+        return self._learnt(chunk) == TEXT
+
+    def skips(self, raw: bytearray, start: int, end: int, *, flowing: bool) -> bool:
+        events = bytes(raw[start:end]).split(self.blank)
+        if events.pop():
+            return False
+        fit = self.flows if flowing else self._waits
+        return all(fit(event + self.blank) for event in events)
+
+    def _waits(self, event: bytes) -> bool:
+        if any(template.covers(event) for template in self._held):
+            return True
+        # The first piece of a call is looked at all the same: what goes on must have begun.
+        return self._learnt(event) not in {"", TEXT, TOOL_CALL}
+
+    def _learnt(self, event: bytes) -> str:
+        """Parse a chunk of a form not met before; return its kind if it is known by it now."""
+        if self._lessons == 0 or event.find(b"\n\r\n") != len(event) - 3:
+            return ""
+        self._lessons -= 1
+        try:
+            kind, text = _plain_of(as_json(loads(event[_DATA:])))
+        except ValueError:
+            return ""
+        learn = TextTemplate.learnt
+        template = learn(event, text, lambda c: _plain_of(c)[1], {}, at=_DATA) if kind else None
+        if template is None:
+            return ""
+        (self._texts if kind == TEXT else self._held).insert(0, template)
+        return kind
+
+
+def _plain_of(chunk: Json) -> tuple[str, str]:
+    """Return the kind of block that a chunk goes on in, and the text it adds to it.
+
+    Nothing: it says or may say anything more.
+    """
+    candidates = as_list(chunk.get("candidates"))
+    candidate = as_json(candidates[0]) if len(candidates) == 1 else {}
+    parts = as_list(as_json(candidate.get("content")).get("parts"))
+    part = as_json(parts[0]) if len(parts) == 1 else {}
+    strange = chunk.keys() & {"error", "promptFeedback"} or candidate.keys() - {"content", "index"}
+    if strange or candidate.get("index"):
+        return "", ""
+    if plain(part):
+        return kind_of(part), as_text(part["text"])
+    # One more piece of one argument of a call, and not the last.
+    call = as_json(part.get("functionCall"))
+    pieces = as_list(call.get("partialArgs"))
+    more = call.keys() == {"partialArgs", "willContinue"} and call["willContinue"] is True
+    if part.keys() != {"functionCall"} or not more or len(pieces) != 1:
+        return "", ""
+    text = as_json(pieces[0]).get("stringValue")
+    return (TOOL_CALL, text) if isinstance(text, str) else ("", "")

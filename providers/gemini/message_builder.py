@@ -16,7 +16,7 @@ from continuation.answer.wire_codec import WireCodec
 from continuation.dialect import Feed
 from continuation.policy import Policy
 from continuation.providers.gemini.codec import GeminiCodec
-from continuation.providers.gemini.metadata import moved, shift
+from continuation.providers.gemini.metadata import Shift
 from continuation.providers.gemini.parts import joined, part_of
 from continuation.providers.gemini.reader import GeminiReader
 from continuation.types import (
@@ -93,9 +93,9 @@ class GeminiMessageBuilder(MessageBuilder):
         else:
             silent = THINKING | {TOOL_CALL}
             own = joined(part_of(b) for b in self._segment.blocks if b.kind not in silent)
-        by = shift(own, joined(map(part_of, self._client.blocks)), before)
+        by = Shift(own, joined(map(part_of, self._client.blocks)), before)
         self._beside = self._beside + [
-            {"candidate": moved(as_json(item.get("candidate")), by)} for item in items
+            {"candidate": by.moved(as_json(item.get("candidate")))} for item in items
         ]
 
 

@@ -6,8 +6,7 @@ behind what came before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 from continuation.providers.gemini.parts import joined
 from continuation.types import Json
@@ -17,86 +16,72 @@ Place = tuple[int, int]
 """Number of a part, and bytes of text that stand before in it."""
 
 
-@dataclass(frozen=True, slots=True)
 class Shift:
-    """How the places of one attempt move."""
+    """How the places of one attempt move: of `own`, its parts, in `turn`, those of the turn so far.
 
-    chunks: int
-    """Grounding chunks of earlier attempts."""
-    bytes: int
-    """Bytes of visible text before the attempt's own."""
-    place: Callable[[int], Place]
-    """Where a part of the attempt is in the merged answer."""
-
-
-def shift(own: Sequence[Json], turn: Sequence[Json], before: Iterable[Json]) -> Shift:
-    """Return how an attempt's places move: its parts, those of the turn so far, what was beside.
-
-    The attempt's text ends where the turn's text ends, so its parts are counted from there.
+    `before` is what stood beside the attempts before it. The attempt's text ends where the turn's
+    text ends, so its parts are counted from there.
     """
-    mine, all_ = _texts(own), _texts(turn)
 
-    def place(part: int) -> Place:
-        rank = sum(1 for number, _ in mine if number < part)
-        at = len(all_) - len(mine) + rank
-        if not (mine and 0 <= at < len(all_)) or rank >= len(mine):
+    def __init__(self, own: Sequence[Json], turn: Sequence[Json], before: Iterable[Json]) -> None:
+        self._own, self._turn = _texts(own), _texts(turn)
+        grounding = (as_json(item.get("groundingMetadata")) for item in before)
+        self._chunks = sum(len(as_list(meta.get("groundingChunks"))) for meta in grounding)
+        """Grounding chunks of earlier attempts."""
+        before_it = sum(size for _, size in self._turn) - sum(size for _, size in self._own)
+        self._bytes = max(0, before_it)
+        """Bytes of visible text before the attempt's own."""
+
+    def _place(self, part: int) -> Place:
+        """Return where a part of the attempt is in the merged answer."""
+        rank = sum(1 for number, _ in self._own if number < part)
+        at = len(self._turn) - len(self._own) + rank
+        if rank >= len(self._own) or not 0 <= at < len(self._turn):
             return part, 0
-        return all_[at][0], max(0, all_[at][1] - mine[rank][1])
+        return self._turn[at][0], max(0, self._turn[at][1] - self._own[rank][1])
 
-    grounding = (as_json(item.get("groundingMetadata")) for item in before)
-    chunks = sum(len(as_list(meta.get("groundingChunks"))) for meta in grounding)
-    moved = sum(size for _, size in all_) - sum(size for _, size in mine)
-    return Shift(chunks, max(0, moved), place)
+    def moved(self, beside: Json) -> Json:
+        """Return what stood beside the attempt with its places in the merged answer."""
+        found = dict(beside)
+        if grounding := as_json(beside.get("groundingMetadata")):
+            told = as_list(grounding.get("groundingSupports"))
+            supports = [self._support(as_json(support)) for support in told]
+            found["groundingMetadata"] = {**grounding, "groundingSupports": supports}
+        if cited := as_json(beside.get("citationMetadata")):
+            found["citationMetadata"] = {
+                key: [_span(as_json(item), self._bytes) for item in as_list(value)]
+                if key in {"citationSources", "citations"}
+                else value
+                for key, value in cited.items()
+            }
+        return found
 
-
-def moved(beside: Json, by: Shift) -> Json:
-    """Return what stood beside an attempt with its places in the merged answer."""
-    found = dict(beside)
-    if grounding := as_json(beside.get("groundingMetadata")):
-        supports = [_support(as_json(s), by) for s in as_list(grounding.get("groundingSupports"))]
-        found["groundingMetadata"] = {**grounding, "groundingSupports": supports}
-    if cited := as_json(beside.get("citationMetadata")):
-        found["citationMetadata"] = {
-            key: [_span(as_json(item), by.bytes) for item in as_list(value)]
-            if key in {"citationSources", "citations"}
-            else value
-            for key, value in cited.items()
-        }
-    return found
+    def _support(self, support: Json) -> Json:
+        found = dict(support)
+        if indices := as_list(support.get("groundingChunkIndices")):
+            moved = [i + self._chunks for i in indices if isinstance(i, int)]
+            found["groundingChunkIndices"] = moved
+        if segment := as_json(support.get("segment")):
+            part, size = self._place(as_int(segment.get("partIndex")) or 0)
+            numbered = {"partIndex": part} if part else {}
+            found["segment"] = {**_span(segment, size), **numbered}
+        return found
 
 
 def gathered(items: Iterable[Json]) -> Json:
     """Return several of them as one: lists are joined, of ratings and single values the last."""
     found: Json = {}
-    for item in items:
-        found = _merge(found, item)
-    return found
-
-
-def _merge(first: Json, second: Json) -> Json:
-    found = dict(first)
-    for key, value in second.items():
+    for key, value in ((key, value) for item in items for key, value in item.items()):
         before = found.get(key)
         if key == "safetyRatings":
             ratings = [*as_list(before), *as_list(value)]
             found[key] = list({as_text(as_json(r).get("category")): r for r in ratings}.values())
         elif as_json(before) and as_json(value):
-            found[key] = _merge(as_json(before), as_json(value))
+            found[key] = gathered((as_json(before), as_json(value)))
         elif as_list(before):
             found[key] = [*as_list(before), *as_list(value)]
         else:
             found[key] = value
-    return found
-
-
-def _support(support: Json, by: Shift) -> Json:
-    found = dict(support)
-    if indices := as_list(support.get("groundingChunkIndices")):
-        found["groundingChunkIndices"] = [i + by.chunks for i in indices if isinstance(i, int)]
-    if segment := as_json(support.get("segment")):
-        part, size = by.place(as_int(segment.get("partIndex")) or 0)
-        numbered = {"partIndex": part} if part else {}
-        found["segment"] = {**_span(segment, size), **numbered}
     return found
 
 

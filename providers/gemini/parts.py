@@ -61,11 +61,6 @@ def part_of(block: Block) -> Json:
     return {"text": block.text}
 
 
-def is_phantom(block: Block) -> bool:
-    """Whether a block stands for a call of which nothing arrived."""
-    return block.kind == TOOL_CALL and "part" not in block.start
-
-
 def joined(parts: Iterable[Json]) -> list[Json]:
     """Join plain texts that stand side by side, and leave out empty ones."""
     found: list[Json] = []
@@ -82,8 +77,8 @@ def joined(parts: Iterable[Json]) -> list[Json]:
 
 
 def merged(blocks: Sequence[Block]) -> list[Json]:
-    """Return the parts of an answer in one piece."""
-    return joined(part_of(block) for block in blocks if not is_phantom(block))
+    """Return the parts of an answer in one piece, without a call of which nothing arrived."""
+    return joined(part_of(b) for b in blocks if b.kind != TOOL_CALL or "part" in b.start)
 
 
 def spoken(parts: Iterable[Json]) -> list[Json]:
@@ -91,9 +86,9 @@ def spoken(parts: Iterable[Json]) -> list[Json]:
 
     Thoughts only under a signature: without one they are a summary, no part of the model's turn.
     """
-    kept = joined(part for part in parts if "functionCall" not in part and not _summary(part))
+    kept = joined(
+        part
+        for part in parts
+        if "functionCall" not in part and (part.get("thoughtSignature") or not part.get("thought"))
+    )
     return kept if any(not plain(part) or as_text(part["text"]).strip() for part in kept) else []
-
-
-def _summary(part: Json) -> bool:
-    return bool(part.get("thought")) and not part.get("thoughtSignature")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from continuation.answer.blocks import Block
+from continuation.answer.wire_codec import Writer
 from continuation.providers.gemini.metadata import gathered
 from continuation.providers.gemini.parts import merged, part_of
 from continuation.providers.gemini.reader import LENGTH
@@ -19,7 +20,7 @@ _NO_TEXT: Json = {"text": ""}
 """A chat takes an answer without a part for one that failed, and forgets what it was asked."""
 
 
-class GeminiWriter:
+class GeminiWriter(Writer):
     """One answer. Parts that stand for themselves wait for text, or else for the end.
 
     So calls come in one chunk, and the end with a part: a chat keeps a content for each chunk, and
@@ -37,7 +38,7 @@ class GeminiWriter:
         self._plain = PlainWriter()
 
     def open(self, message: Json) -> bytes:
-        self._message = message
+        self._message = message  # a part of each chunk
         return b""
 
     def start(self, index: int, block: Block) -> bytes:
@@ -54,22 +55,13 @@ class GeminiWriter:
         if "part" in block.start:
             return b""
         if kind == "text_delta":
-            return self._text(as_text(delta.get("text")))
+            text = as_text(delta.get("text"))
+            if self._waiting or not self._begun:
+                return self._flush({"text": text})
+            # One behind another needs nothing but its own chunk.
+            return self._plain.write(None, text, lambda text, _: self._content([{"text": text}]))
         if kind == "thinking_delta":
             return self._flush({"text": delta.get("thinking"), "thought": True})
-        return b""
-
-    def _text(self, text: str) -> bytes:
-        """Write a piece of text; one behind another needs nothing but its own chunk."""
-        if self._waiting or not self._begun:
-            return self._flush({"text": text})
-        return self._plain.write(None, text, lambda text, _: self._content([{"text": text}]))
-
-    def stop(self, index: int, block: Block) -> bytes:
-        return b""
-
-    def other(self, event: Json) -> bytes:
-        """Chunks of a later attempt that say nothing of its content are its own matter."""
         return b""
 
     def resume(self, message: Json, blocks: Sequence[Block], shown: int) -> None:
@@ -78,11 +70,11 @@ class GeminiWriter:
 
     def closing(self, blocks: Sequence[Block], delta: Json) -> bytes:
         told = {**delta, "stop_reason": delta.get("stop_reason") or LENGTH}
-        return self._last(self._end(told, self._waiting or [_NO_TEXT]))
+        return self._chunk(self._end(told, self._waiting or [_NO_TEXT])) + self._bracket()
 
     def end(self, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
         parts, self._waiting = self._waiting or [_NO_TEXT], []
-        return self._last(self._end(delta, parts), usage)
+        return self._chunk(self._end(delta, parts), usage) + self._bracket()
 
     def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
         self._message = message
@@ -102,8 +94,8 @@ class GeminiWriter:
         self._begun = True
         return chunk
 
-    def _last(self, response: Json, usage: Json | None = None) -> bytes:
-        return self._chunk(response, usage) + (b"\r\n]" if self._array() else b"")
+    def _bracket(self) -> bytes:
+        return b"\r\n]" if self._array() else b""
 
     def _chunk(self, response: Json, usage: Json | None = None) -> bytes:
         data = dumps(self._response(response, usage))
@@ -127,7 +119,9 @@ class GeminiWriter:
             token = as_text(delta.get("token"))
             reason = as_text(delta.get("finishReason")) or LENGTH
         items = [as_json(item) for item in as_list(delta.get("beside"))]
-        new = (as_json(i.get("candidate")) for i in items if not self._shown(i))
+        # Without what the caller has had in the chunk itself that it stood beside.
+        had = range(self._had + 1)
+        new = (as_json(item.get("candidate")) for item in items if item.get("chunk") not in had)
         ending: Json = {
             "content": {"parts": parts, "role": "model"},
             "finishReason": reason,
@@ -137,8 +131,3 @@ class GeminiWriter:
         }
         told = {key: value for key, value in ending.items() if value is not None}
         return {"candidates": [{**gathered(new), **told}]}
-
-    def _shown(self, item: Json) -> bool:
-        """Whether the caller has had what stood beside a chunk, in the chunk itself."""
-        chunk = item.get("chunk")
-        return isinstance(chunk, int) and chunk <= self._had

@@ -57,16 +57,10 @@ def at_start(item: Json) -> Json:
     return begun
 
 
-def renamed(item: Json) -> Json | None:
-    """Return the item under an id that no server knows; `None` for one that needs its own."""
+def renamed(item: Json) -> Json:
+    """Return the item under an id that no server knows, but for one that needs its own."""
     prefix = _PREFIXES.get(as_text(item.get("type")))
-    return {**item, "id": f"{prefix}_{uuid.uuid4().hex}"} if prefix else None
-
-
-def blank_message() -> Json:
-    """Return a message of ours, at its start."""
-    made: Json = {"type": "message", "role": "assistant", "status": "in_progress", "content": []}
-    return {**made, "id": f"msg_{uuid.uuid4().hex}"}
+    return {**item, "id": f"{prefix}_{uuid.uuid4().hex}"} if prefix else item
 
 
 def half(item: Json, needy: Collection[str] = frozenset()) -> bool:

@@ -16,7 +16,6 @@ from continuation.providers.openai_responses.items import (
     REFUSAL,
     TYPED,
     at_start,
-    blank_message,
     final_part,
     placed,
     renamed,
@@ -35,6 +34,8 @@ _ARGUMENTS = {
     "function_call": "response.function_call_arguments",
     "custom_tool_call": "response.custom_tool_call_input",
 }
+_BLANK: Json = {"type": "message", "role": "assistant", "status": "in_progress", "content": []}
+"""A message of ours, at its start."""
 _STATUSES = frozenset({"completed", "failed", "cancelled"})
 """Reasons that are statuses; every other one says why an answer is incomplete."""
 _TRUNCATED = "max_output_tokens"
@@ -223,7 +224,7 @@ class _Ids:
         if known is None:
             name, after = as_text(told.get("id")), as_text(block.start.get("after"))
             taken = not name or name in self._used or after not in {"", self._before}
-            known = (renamed(told) if taken else None) or told or blank_message()
+            known = renamed(told or _BLANK) if taken else told
             self._final.append((told, known))
             self._before = as_text(known.get("id"))
             self._used.add(self._before)
