@@ -131,8 +131,8 @@ def built_in() -> Mapping[str, Profile]:
     for name, table in vendors.tables().items():
         values = {key: table[key] for key in table if key not in (vendors.SERVER, vendors.HISTORY)}
         # Not a key of the user's: there, base_url says which servers are meant.
-        urls = _texts("urls", values.pop("urls"))
-        shipped[name] = _with(Profile(name, urls), values)
+        urls = tuple(as_list(values.pop("urls")))
+        shipped[name] = _laid_over(Profile(name, urls), values)
     return shipped
 
 
@@ -166,105 +166,76 @@ def _covers(globs: tuple[str, ...], model: str) -> bool:
 
 
 def _laid_over(base: Profile, settings: Mapping[str, object]) -> Profile:
-    values = dict(settings)
-    if (like := values.pop(vendors.LIKE, None)) is not None:
-        base = built_in()[_one_of(tuple(built_in()), vendors.LIKE, like)]
-    return _with(base, values)
-
-
-def _with(base: Profile, values: Mapping[str, object]) -> Profile:
     read: dict[str, Any] = {}
-    for key, value in values.items():
+    for key, value in settings.items():
         known_key(key, value, (*_READERS, vendors.LIKE))
-        read[key] = _READERS[key](key, value)
-    return replace(base, **read)
+        reader, possible = _one_of(*built_in()) if key == vendors.LIKE else _READERS[key]
+        if (told := reader(value)) is _WRONG:
+            message = f"{key} = {shown(key, value)}: must be {possible}"
+            raise ValueError(message)
+        read[key] = told
+    like = read.pop(vendors.LIKE, None)
+    return replace(base if like is None else built_in()[like], **read)
 
 
-def _wrong(key: str, value: object, possible: str) -> ValueError:
-    return ValueError(f"{key} = {shown(key, value)}: must be {possible}")
+Reader: TypeAlias = tuple[Callable[[object], object], str]
+"""What a value says, or `_WRONG`; and what is possible."""
+_WRONG: Final = object()
 
 
-def _one_of(choices: tuple[str, ...], key: str, value: object) -> str:
-    if isinstance(value, str) and value in choices:
-        return value
-    raise _wrong(key, value, f"one of {', '.join(map(repr, choices))}")
+def _one_of(*choices: str) -> Reader:
+    possible = f"one of {', '.join(map(repr, choices))}"
+    return lambda value: value if value in choices else _WRONG, possible
 
 
-def _choice(*choices: str) -> Callable[[str, object], str]:
-    return lambda key, value: _one_of(choices, key, value)
+def _fitting(pattern: str, possible: str) -> Reader:
+    fits = re.compile(pattern).fullmatch
+    return lambda value: value if isinstance(value, str) and fits(value) else _WRONG, possible
 
 
-def _flag(key: str, value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise _wrong(key, value, "true or false")
-
-
-def _tokens(key: str, value: object) -> int | None:
+def _tokens(value: object) -> object:
     """Zero takes a number back that the built-in profile has."""
-    if value == 0 and as_int(value) is not None:
-        return None
-    if (tokens := _positive(value)) is not None:
-        return tokens
-    raise _wrong(key, value, "a whole number of tokens, 0 for none")
+    tokens = as_int(value)
+    return _WRONG if tokens is None or tokens < 0 else tokens or None
 
 
-def _path(key: str, value: object) -> str:
-    if isinstance(value, str) and re.fullmatch(r"(?:/[^\s?#]*[^\s?#/])?", value):
-        return value
-    raise _wrong(key, value, 'a path such as "/beta", or "" for none')
-
-
-def _dotted(key: str, value: object) -> str:
-    if isinstance(value, str) and re.fullmatch(r"(?:[\w-]+(?:\.[\w-]+)*)?", value):
-        return value
-    raise _wrong(key, value, 'keys joined by dots such as "data.max_tokens", or "" for none')
-
-
-def _texts(key: str, value: object) -> tuple[str, ...]:
+def _texts(value: object) -> object:
     texts = [item for item in as_list(value) if isinstance(item, str) and item.strip()]
-    if texts == value:
-        return tuple(texts)
-    raise _wrong(key, value, "a list of texts")
+    return tuple(texts) if texts == value else _WRONG
 
 
-def _conditions(key: str, value: object) -> tuple[str, ...]:
-    texts = _texts(key, value)
-    if set(texts) <= set(CONDITIONS):
-        return texts
-    raise _wrong(key, value, f"a list with any of {', '.join(map(repr, CONDITIONS))}")
+def _conditions(value: object) -> object:
+    return _texts(value) if all(item in CONDITIONS for item in as_list(value)) else _WRONG
 
 
-def _ceilings(key: str, value: object) -> tuple[tuple[str, int], ...]:
-    read = {glob: _positive(tokens) for glob, tokens in as_json(value).items() if glob.strip()}
-    pairs = tuple((glob, tokens) for glob, tokens in read.items() if tokens is not None)
-    if dict(pairs) == value:
-        return pairs
-    raise _wrong(key, value, 'a table of model globs and tokens, as in { "kimi-*" = 65536 }')
+def _ceilings(value: object) -> object:
+    read = {glob: as_int(tokens) for glob, tokens in as_json(value).items() if glob.strip()}
+    pairs = tuple((glob, tokens) for glob, tokens in read.items() if tokens and tokens > 0)
+    return pairs if dict(pairs) == value else _WRONG
 
 
-def _positive(value: object) -> int | None:
-    number = as_int(value)
-    return number if number is not None and number > 0 else None
+_FLAG: Reader = lambda value: value if isinstance(value, bool) else _WRONG, "true or false"
+_PATH = _fitting(r"(?:/[^\s?#]*[^\s?#/])?", 'a path such as "/beta", or "" for none')
+_KEYS = 'keys joined by dots such as "data.max_tokens", or "" for none'
+_TEXTS: Reader = _texts, "a list of texts"
 
-
-_READERS: Final[Mapping[str, Callable[[str, object], object]]] = {
-    "prefill": _choice("none", "bare", "prefix", "partial", "continue_final_message"),
-    "prefill_path": _path,
-    "prefill_unless": _conditions,
-    "prefill_models": _texts,
-    "prefill_not_models": _texts,
-    "prefill_echoes": _flag,
-    "limit": _choice("max_tokens", "max_completion_tokens"),
-    "limit_only": _flag,
-    "default_limit_is_ceiling": _flag,
-    "terminal": _choice("required", "optional"),
-    "stream_options": _flag,
-    "stream_above": _tokens,
-    "reasoning": _texts,
-    "replays_reasoning": _flag,
-    "models_endpoint": _path,
-    "ceiling_field": _dotted,
-    "ceilings": _ceilings,
+_READERS: Final[Mapping[str, Reader]] = {
+    "prefill": _one_of("none", "bare", "prefix", "partial", "continue_final_message"),
+    "prefill_path": _PATH,
+    "prefill_unless": (_conditions, f"a list with any of {', '.join(map(repr, CONDITIONS))}"),
+    "prefill_models": _TEXTS,
+    "prefill_not_models": _TEXTS,
+    "prefill_echoes": _FLAG,
+    "limit": _one_of("max_tokens", "max_completion_tokens"),
+    "limit_only": _FLAG,
+    "default_limit_is_ceiling": _FLAG,
+    "terminal": _one_of("required", "optional"),
+    "stream_options": _FLAG,
+    "stream_above": (_tokens, "a whole number of tokens, 0 for none"),
+    "reasoning": _TEXTS,
+    "replays_reasoning": _FLAG,
+    "models_endpoint": _PATH,
+    "ceiling_field": _fitting(r"(?:[\w-]+(?:\.[\w-]+)*)?", _KEYS),
+    "ceilings": (_ceilings, 'a table of model globs and tokens, as in { "kimi-*" = 65536 }'),
 }
 """How each key of a profile is read: all of its fields but name and urls."""

@@ -56,7 +56,7 @@ class ResponsesWriter:
 
     def open(self, message: Json) -> bytes:
         self._response = as_json(message.get("response"))
-        told = {"response": self._response}
+        told: Json = {"response": self._response}
         return self._event("response.created", told) + self._event("response.in_progress", told)
 
     def resume(self, message: Json, blocks: Sequence[Block], shown: int) -> None:
