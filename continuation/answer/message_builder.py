@@ -32,8 +32,8 @@ from continuation.types import (
     Usage,
 )
 from continuation.wire import sse
-from continuation.wire.error_body import word
 from continuation.wire.json_values import as_json, as_text, loads
+from continuation.wire.request import word
 
 
 class AttemptReader:

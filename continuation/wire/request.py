@@ -7,6 +7,7 @@ fields stand, and how a turn of the user's or the model's is put behind the conv
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Self, cast
@@ -23,7 +24,6 @@ from continuation.types import (
     Untouched,
     Way,
 )
-from continuation.wire.error_body import label_of
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, loads
 
 
@@ -237,3 +237,40 @@ def alternate(turns: list[Any], role: str, field: str, content: list[Any]) -> No
     before = last.get(field)
     blocks = [{"type": "text", "text": before}] if isinstance(before, str) else as_list(before)
     turns[-1] = {**last, field: [*blocks, *content]}
+
+
+# --- the body of an error answer -----------------------------------------------------------------
+#
+# What the error is called may stand in a report; what it says never does: it can quote the caller's
+# own text.
+
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+
+
+def word(value: object) -> str:
+    """Return a server's word for something; `""` for a text that may say anything."""
+    text = as_text(value)
+    return text if _WORD.fullmatch(text) else ""
+
+
+def label_of(status: int, body: bytes) -> str:
+    """Return the status and the server's word for the error, if it has one."""
+    outer = _decoded(body)
+    for error in (as_json(outer.get("error")), outer):
+        for key in ("code", "type", "status"):
+            if told := word(error.get(key)):
+                return f"{status} {told}"
+    return str(status)
+
+
+def message_of(body: bytes) -> str:
+    """Return what `error.message` says."""
+    return as_text(as_json(_decoded(body).get("error")).get("message"))
+
+
+def _decoded(body: bytes) -> Json:
+    try:
+        told = loads(body)
+    except ValueError:
+        return {}
+    return as_json(next(iter(as_list(told)), told))  # a stream's error comes in an array

@@ -16,9 +16,8 @@ from continuation.dialect import MessageBuilder as Turn
 from continuation.policy import Policy
 from continuation.providers.anthropic_messages.codec import MessagesCodec
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
-from continuation.wire.error_body import label_of, message_of
 from continuation.wire.json_values import as_int, as_json, as_text
-from continuation.wire.request import BaseRequest, alternate, read_body
+from continuation.wire.request import BaseRequest, alternate, label_of, message_of, read_body
 
 _PATH = re.compile(r"/v1/messages/?$")
 _VERTEX = re.compile(r"/publishers/anthropic/models/([^/:]+):(?:streamRawPredict|rawPredict)$")

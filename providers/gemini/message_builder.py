@@ -16,8 +16,7 @@ from continuation.answer.wire_codec import WireCodec
 from continuation.dialect import Feed
 from continuation.policy import Policy
 from continuation.providers.gemini.codec import GeminiCodec
-from continuation.providers.gemini.metadata import Shift
-from continuation.providers.gemini.parts import joined, part_of
+from continuation.providers.gemini.parts import Shift, joined, part_of
 from continuation.providers.gemini.reader import GeminiReader
 from continuation.types import (
     AttemptResult,

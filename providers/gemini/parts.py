@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block
 from continuation.types import Json
-from continuation.wire.json_values import as_json, as_text
+from continuation.wire.json_values import as_int, as_json, as_list, as_text
 
 SIGNATURE = "signature"
 """A signature that stands beside no text: an empty text under one, or the signature alone."""
@@ -92,3 +92,99 @@ def spoken(parts: Iterable[Json]) -> list[Json]:
         if "functionCall" not in part and (part.get("thoughtSignature") or not part.get("thought"))
     )
     return kept if any(not plain(part) or as_text(part["text"]).strip() for part in kept) else []
+
+
+# --- what stands beside the content --------------------------------------------------------------
+#
+# Grounding, citations, ratings of several attempts, as one. Places in it speak of one attempt's own
+# text and lists. In the merged answer that text stands behind what came before it.
+
+Place = tuple[int, int]
+"""Number of a part, and bytes of text that stand before in it."""
+
+
+class Shift:
+    """How the places of one attempt move: of `own`, its parts, in `turn`, those of the turn so far.
+
+    `before` is what stood beside the attempts before it. The attempt's text ends where the turn's
+    text ends, so its parts are counted from there.
+    """
+
+    def __init__(self, own: Sequence[Json], turn: Sequence[Json], before: Iterable[Json]) -> None:
+        self._own, self._turn = _texts(own), _texts(turn)
+        grounding = (as_json(item.get("groundingMetadata")) for item in before)
+        self._chunks = sum(len(as_list(meta.get("groundingChunks"))) for meta in grounding)
+        """Grounding chunks of earlier attempts."""
+        before_it = sum(size for _, size in self._turn) - sum(size for _, size in self._own)
+        self._bytes = max(0, before_it)
+        """Bytes of visible text before the attempt's own."""
+
+    def _place(self, part: int) -> Place:
+        """Return where a part of the attempt is in the merged answer."""
+        rank = sum(1 for number, _ in self._own if number < part)
+        at = len(self._turn) - len(self._own) + rank
+        if rank >= len(self._own) or not 0 <= at < len(self._turn):
+            return part, 0
+        return self._turn[at][0], max(0, self._turn[at][1] - self._own[rank][1])
+
+    def moved(self, beside: Json) -> Json:
+        """Return what stood beside the attempt with its places in the merged answer."""
+        found = dict(beside)
+        if grounding := as_json(beside.get("groundingMetadata")):
+            told = as_list(grounding.get("groundingSupports"))
+            supports = [self._support(as_json(support)) for support in told]
+            found["groundingMetadata"] = {**grounding, "groundingSupports": supports}
+        if cited := as_json(beside.get("citationMetadata")):
+            found["citationMetadata"] = {
+                key: [_span(as_json(item), self._bytes) for item in as_list(value)]
+                if key in {"citationSources", "citations"}
+                else value
+                for key, value in cited.items()
+            }
+        return found
+
+    def _support(self, support: Json) -> Json:
+        found = dict(support)
+        if indices := as_list(support.get("groundingChunkIndices")):
+            moved = [i + self._chunks for i in indices if isinstance(i, int)]
+            found["groundingChunkIndices"] = moved
+        if segment := as_json(support.get("segment")):
+            part, size = self._place(as_int(segment.get("partIndex")) or 0)
+            numbered = {"partIndex": part} if part else {}
+            found["segment"] = {**_span(segment, size), **numbered}
+        return found
+
+
+def gathered(items: Iterable[Json]) -> Json:
+    """Return several of them as one: lists are joined, of ratings and single values the last."""
+    found: Json = {}
+    for key, value in ((key, value) for item in items for key, value in item.items()):
+        before = found.get(key)
+        if key == "safetyRatings":
+            ratings = [*as_list(before), *as_list(value)]
+            found[key] = list({as_text(as_json(r).get("category")): r for r in ratings}.values())
+        elif as_json(before) and as_json(value):
+            found[key] = gathered((as_json(before), as_json(value)))
+        elif as_list(before):
+            found[key] = [*as_list(before), *as_list(value)]
+        else:
+            found[key] = value
+    return found
+
+
+def _span(item: Json, size: int) -> Json:
+    """Move a span of bytes; a beginning of 0 is absent on the wire."""
+    if not size or "endIndex" not in item:
+        return item
+    start, end = (as_int(item.get(key)) or 0 for key in ("startIndex", "endIndex"))
+    return {**item, "startIndex": start + size, "endIndex": end + size}
+
+
+def _texts(parts: Sequence[Json]) -> list[Place]:
+    """Return the number and the size in bytes of each part of visible text."""
+    visible = enumerate(joined(parts))
+    return [
+        (number, len(as_text(part["text"]).encode("utf-8", "surrogatepass")))
+        for number, part in visible
+        if isinstance(part.get("text"), str) and not part.get("thought")
+    ]

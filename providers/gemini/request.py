@@ -17,9 +17,8 @@ from continuation.providers.gemini.codec import GeminiCodec
 from continuation.providers.gemini.message_builder import GeminiMessageBuilder
 from continuation.providers.gemini.parts import joined, spoken
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
-from continuation.wire.error_body import label_of, message_of
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps
-from continuation.wire.request import BaseRequest, alternate, read_body
+from continuation.wire.request import BaseRequest, alternate, label_of, message_of, read_body
 
 _PATH = re.compile(
     r"/(?:models|tunedModels|endpoints)/(?P<model>[^/:]+):(?P<verb>g|streamG)enerateContent$"

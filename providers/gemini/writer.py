@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 
 from continuation.answer.blocks import Block
 from continuation.answer.wire_codec import Writer
-from continuation.providers.gemini.metadata import gathered
-from continuation.providers.gemini.parts import merged, part_of
+from continuation.providers.gemini.parts import gathered, merged, part_of
 from continuation.providers.gemini.reader import LENGTH
 from continuation.types import Json
 from continuation.wire.json_values import as_json, as_list, as_text, dumps

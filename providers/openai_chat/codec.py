@@ -1,27 +1,30 @@
 """Chat Completions as block events, and block events as Chat Completions.
 
-How a delta becomes blocks is in `deltas.py`. Wire facts: API reference "Chat Completions",
+Wire facts: API reference "Chat Completions",
 the types of openai 3.5x, and the fields that vendors add to them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 
 from continuation.answer import blocks as _blocks
 from continuation.answer.blocks import Block, Segment
 from continuation.answer.wire_codec import FastPath, Reader, WireCodec, Writer
-from continuation.providers.openai_chat.deltas import ENVELOPE, REFUSAL, Pieces, beside
-from continuation.providers.openai_chat.fast_path import ChatPath, lone_call_whole
+from continuation.providers.openai_chat.reader import (
+    ENVELOPE,
+    REFUSAL,
+    ChatReader,
+    Pieces,
+    reason_of,
+)
 from continuation.providers.openai_chat.writer import DONE, ChatWriter, folded
-from continuation.providers.openai_common.errors import lasting
 from continuation.providers.openai_common.usage import CHAT
 from continuation.providers.openai_common.vendors import Profile
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
 from continuation.wire import sse as _sse
-from continuation.wire.json_values import as_json, as_list, as_text, loads
-from continuation.wire.text_template import PADDING, PlainEvents
+from continuation.wire.json_values import as_json, as_list, parsed
 
 _STOPS = {
     "length": Stop.LENGTH,
@@ -85,7 +88,7 @@ class ChatCodec(WireCodec):
         yield from pieces.take(said)
         yield from pieces.close()
         usage = as_json(body.get("usage"))
-        yield _blocks.closing(_reason(choice) if len(choices) == 1 else self.ended, usage)
+        yield _blocks.closing(reason_of(choice) if len(choices) == 1 else self.ended, usage)
         yield _blocks.ENDED
 
     def read_usage(self, usage: Json) -> Usage | None:
@@ -110,7 +113,7 @@ class ChatCodec(WireCodec):
         if not sketch.calls:
             return ToolCallState.NONE
         found = _CALLS.search(raw)
-        if found is not None and len(sketch.calls) == 1 and lone_call_whole(raw, found.start()):
+        if found is not None and len(sketch.calls) == 1 and _lone_call_whole(raw, found.start()):
             return ToolCallState.WHOLE
         blank = raw.rfind(b"\n\n", 0, found.start()) if found else -1
         reader, segment = self.reader(), Segment()
@@ -122,105 +125,132 @@ class ChatCodec(WireCodec):
         return ToolCallState.WHOLE if whole else ToolCallState.CUT
 
 
-class ChatReader:
-    """Tells chunks as block events."""
+# --- a stream, unparsed ---------------------------------------------------------------------------
+#
+# Inside JSON text a quote is escaped, so bytes that hold a bare one are what they look like.
 
-    def __init__(self, profile: Profile, needy: Collection[str] = frozenset()) -> None:
-        self._optional = profile.terminal == "optional"
-        self._pieces = Pieces(profile, needy)
-        self._opened = self._counted = self._failed = False
-        self._ended: str | None = None
-        self._choices = set[object]()
-        self._plain = PlainEvents(_string, {"obfuscation": PADDING})
-
-    def events(self, frame: _sse.Frame) -> Sequence[Json]:
-        if (event := self._plain.match(frame)) is not None:
-            self._pieces.observe(event)
-            return (event,)
-        told = list(self._told(frame))
-        self._plain.learn(frame, told)
-        return told
-
-    def _told(self, frame: _sse.Frame) -> Iterator[Json]:
-        if frame.data.strip() == b"[DONE]":
-            # Without a reason and without a count nobody said that the answer is whole.
-            if self._ended or self._counted or (self._optional and not self._failed):
-                yield from (*self._pieces.close(), _blocks.ENDED)
-            return
-        try:
-            chunk = as_json(loads(frame.data)) if frame.data else {}
-        except ValueError:
-            chunk = {}
-        if (error := chunk.get("error")) and frame.name in {"", "error"}:
-            # An error in place of an answer is as final as it would be under its own status.
-            given = as_json(error)  # some servers say it in an object, some in a string
-            self._failed = not self._opened and lasting(given)
-            if not self._failed:
-                kind = str(given.get("type") or given.get("code") or "error")
-                yield {"type": "error", "error": {**given, "type": kind}}
-            return
-        yield from self._chunk(chunk)
-
-    def eof(self) -> Sequence[Json]:
-        """Some servers never say why they end (a profile's `terminal`); that is no drop there."""
-        if self._ended or (self._optional and self._opened):
-            return [*self._pieces.close(), _blocks.ENDED]
-        return ()
-
-    def _chunk(self, chunk: Json) -> Iterator[Json]:
-        choices = as_list(chunk.get("choices"))
-        choice = as_json(choices[0]) if choices else {}
-        if choices and not self._opened:
-            self._opened = True
-            head = {k: v for k, v in chunk.items() if k not in ENVELOPE}
-            if "usage" in chunk and chunk["usage"] is None:
-                head["usage"] = None
-            yield _blocks.opening({**head, "logprobs": "logprobs" in choice})
-        reason = _reason(choice)
-        if reason == "stop":  # the word of a gateway that closes what has ended already
-            reason = self._ended or reason
-        self._choices |= {as_json(one).get("index") or 0 for one in choices}
-        if reason and len(self._choices) > 1:
-            reason = "stop"  # several answers nobody asked for: none of them can be gone on with
-        usage = as_json(chunk.get("usage"))
-        if chunk and not (choices or usage or self._opened):
-            yield {"type": "preface", "chunk": chunk}  # Azure's, of the prompt
-        if usage:
-            self._counted = True
-            if reason is None:  # before the text, so that text is the last word of its chunk
-                yield {"type": "message_delta", "delta": {}, "usage": usage}
-        if choices:
-            yield from self._pieces.take(as_json(choice.get("delta")), around(choice), chunk)
-        if reason is not None:
-            self._ended = reason
-            yield from self._pieces.close()
-            more = {"choice": around(choice), "chunk": {**self._pieces.due, **beside(chunk)}}
-            inline = {"inline": True} if usage else {}
-            kept = {key: value for key, value in more.items() if value}
-            yield _blocks.closing(reason, usage, **kept, **inline)
+_SPELLINGS = tuple(
+    (
+        b'"finish_reason":%snull' % space,
+        b'"content":%s"' % space,
+        (b'"reasoning_content":%s"' % space, b'"reasoning":%s"' % space),
+    )
+    for space in (b"", b" ")
+)
+_THOUGHT = re.compile(rb'"reasoning(?:_content)?"\s*:\s*"[^"]')
+_SPEECH = re.compile(rb'"content"\s*:\s*(?:"[^"]|\[\s*[^\]\s])')
+_CALLING = re.compile(rb'"(?:tool_calls|function_call)"\s*:\s*(?:\[\s*\{|\{\s*")')
+_NAMING = re.compile(rb'"name"\s*:\s*"')
+_LINE, _RETURN = b"\n\r"
+_END = slice(-2, None)
+_NEVER = b"\0"
+_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+')
+_ARGUMENTS = re.compile(rb'"arguments"\s*:\s*"((?:[^"\\]|\\.)*)"')
+_CALL = b"_call"
+"""What `tool_calls` and `function_call` have in common."""
+_SAMPLES = 8
+"""How often an answer's chunks are taken for a pattern; some servers never repeat themselves."""
 
 
-def _string(chunk: Json) -> object:
-    """Return what `Pieces` takes for a chunk's text, or for more of a call's arguments.
+class ChatPath:
+    """Finds chunks that are mere text: a null reason, a text, and nothing of a call.
 
-    Not beside a name: whether that begins another call depends on the arguments so far.
+    A server writes each chunk like the one before. So what stands before the text and behind it is
+    taken from the first chunk that was looked at closely, and the others are compared with that.
     """
-    delta = as_json(as_list(chunk["choices"])[0]["delta"])
-    if not delta.get("tool_calls"):
-        return delta["content"]
-    (call,) = as_list(delta["tool_calls"])
-    own = call["function"]
-    usual = "custom" not in call and "input" not in own and not own.get("name")
-    return own["arguments"] if usual else None
+
+    blank = b"\n\n"
+
+    def __init__(self) -> None:
+        self._null, self._text, self._thoughts = _SPELLINGS[0]
+        self._head = self._tail = _NEVER
+        """The bytes before a chunk's text from its line's beginning, and those behind it."""
+        self._before = self._behind = slice(1)
+        """Where these are in a chunk, as slices: behind the text, without the blank line."""
+        self._samples = _SAMPLES
+        self._called = False
+        """A call has begun; the rest of its pieces needs no look."""
+
+    def flows(self, chunk: bytes) -> bool:
+        # Hot: once for every event of an uncut answer. Slices and `in` are cheaper than methods.
+        if chunk[self._before] == self._head and chunk[_END] == b"\n\n":
+            rest = chunk[self._behind]
+            if _LINE not in rest and _RETURN not in rest:  # one event
+                if rest.startswith(self._tail, rest.find(b'"')):
+                    return True
+                text = _STRING.match(rest)  # with a quote in it, or with more behind it
+                return text is not None and rest.startswith(self._tail, text.end())
+        return chunk.endswith(b"\n\n") and self._texts(chunk, 0, len(chunk))
+
+    def skips(self, raw: bytearray, start: int, end: int, *, flowing: bool) -> bool:
+        if flowing:
+            return self._texts(raw, start, end)
+        if raw.find(_RETURN, start, end) >= 0:
+            return False
+        # Two line feeds to an event, none of which can stand inside JSON.
+        lines = raw.count(_LINE, start, end)
+        if 2 * self._nulls(raw, start, end) != lines:
+            return False
+        if _SPEECH.search(raw, start, end) is not None:
+            return False
+        if self._called:
+            return _NAMING.search(raw, start, end) is None
+        self._called = _calls(raw, start, end)
+        # Some servers say each thought under both names.
+        thoughts = max(raw.count(field, start, end) for field in self._thoughts)
+        return not self._called and 2 * thoughts == lines
+
+    def _texts(self, raw: bytes | bytearray, start: int, end: int) -> bool:
+        """Whether whole events are text, all of them."""
+        if raw.find(_RETURN, start, end) >= 0 or _THOUGHT.search(raw, start, end) is not None:
+            return False
+        head, lines = self._head, raw.count(_LINE, start, end)
+        if head and 2 * raw.count(head, start, end) == lines == 2 * raw.count(
+            self._tail, start, end
+        ):
+            return not _calls(raw, start, end)
+        # No pattern helps: find the same in what each event must hold.
+        count = raw.count(b"\n\n", start, end)
+        if self._nulls(raw, start, end) != count or _calls(raw, start, end):
+            return False
+        if raw.count(self._text, start, end) != count:
+            return False
+        if self._samples:
+            self._samples -= 1
+            self._learn(bytes(raw[start : raw.find(b"\n\n", start)]))
+        return True
+
+    def _nulls(self, raw: bytes | bytearray, start: int, end: int) -> int:
+        """Count null reasons, as this server writes JSON: it does not change its ways."""
+        count = raw.count(self._null, start, end)
+        if count:
+            return count
+        for spelling in _SPELLINGS:
+            if count := raw.count(spelling[0], start, end):
+                self._null, self._text, self._thoughts = spelling
+                break
+        return count
+
+    def _learn(self, line: bytes) -> None:
+        begin = line.find(self._text) + len(self._text)
+        text = _STRING.match(line, begin)
+        if not line.startswith(b"data:") or b"\n" in line or text is None:
+            return
+        null = line.find(self._null, text.end())
+        # Where the reason comes first it is part of the head, and nothing may follow the text.
+        end = null + len(self._null) if null >= 0 else text.end() + 2
+        if null < 0 and not line.startswith(b'"}', text.end()):
+            return
+        self._head, self._tail = line[:begin], line[text.end() : end]
+        self._before, self._behind = slice(begin), slice(begin, -2)
 
 
-def _reason(choice: Json) -> str | None:
-    """Return why a choice ends; some servers say "" or "null" until it does."""
-    reason = as_text(choice.get("finish_reason"))
-    return reason if reason not in {"", "null"} else None
+def _calls(raw: bytes | bytearray, start: int, end: int) -> bool:
+    """Whether there is a piece of a call; some servers say of every chunk that it has none."""
+    return raw.find(_CALL, start, end) >= 0 and _CALLING.search(raw, start, end) is not None
 
 
-def around(choice: Json) -> Json:
-    """Return what stands beside a choice's delta and is somebody's own."""
-    usual = {"index", "delta", "finish_reason"}
-    return {k: v for k, v in choice.items() if k not in usual and v is not None}
+def _lone_call_whole(raw: bytearray, start: int) -> bool:
+    """Whether a stream's only call is proven whole by its argument text alone; `False`: unsure."""
+    pieces = b"".join(_ARGUMENTS.findall(raw, start)).decode("utf-8", "replace")
+    return isinstance(parsed(str(parsed(f'"{pieces}"'))), dict)

@@ -13,7 +13,7 @@ from support.examples import examples
 
 from continuation.answer.wire_codec import Reader
 from continuation.providers.gemini.reader import GeminiReader
-from continuation.providers.openai_chat.codec import ChatReader
+from continuation.providers.openai_chat.reader import ChatReader
 from continuation.providers.openai_common.vendors import Profile
 from continuation.providers.openai_responses.reader import ResponsesReader
 from continuation.types import Json

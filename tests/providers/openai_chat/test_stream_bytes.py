@@ -26,7 +26,7 @@ from support.drive_chat import (
 from support.examples import places
 
 from continuation import Policy
-from continuation.providers.openai_chat.fast_path import ChatPath
+from continuation.providers.openai_chat.codec import ChatPath
 
 ARGS = '{"path": "a.txt", "content": "naïve 文字 🙂"}'
 COUNTED = asking(stream_options={"include_usage": True})

@@ -18,7 +18,7 @@ import continuation
 from continuation import Policy
 from continuation.engine.attempts import retry_after
 from continuation.types import Outcome
-from continuation.wire.error_body import label_of
+from continuation.wire.request import label_of
 
 GO: list[Any] = [{"role": "user", "content": "Go."}]
 WILD = "[" * 3000

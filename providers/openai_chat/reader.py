@@ -1,30 +1,143 @@
-"""Deltas and whole messages of Chat Completions split into blocks.
+"""Chat Completions told as block events.
 
-A delta may carry text, reasoning, calls and a vendor's own fields at once; each kind becomes a
-block, and what is nobody's travels with the text.
+A delta, or a whole message, may carry text, reasoning, calls and a vendor's own fields at once;
+each kind becomes a block, and what is nobody's travels with the text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from continuation.answer import blocks as _blocks
 from continuation.answer.blocks import TEXT, TOOL_CALL
+from continuation.providers.openai_common.errors import lasting
 from continuation.providers.openai_common.vendors import Profile
 from continuation.types import Json
-from continuation.wire.json_values import as_json, as_list, as_text, dumps, parsed
+from continuation.wire import sse as _sse
+from continuation.wire.json_values import as_json, as_list, as_text, dumps, loads, parsed
+from continuation.wire.text_template import PADDING, PlainEvents
 
 REFUSAL: Final = "refusal"
 ENVELOPE: Final = ("choices", "usage", "obfuscation")
 _ROLE = ("role", "refusal", "content", "tool_calls", "function_call")
+_STEADY = frozenset({"id", "object", "created", "model", "system_fingerprint", "service_tier"})
+_CALL = frozenset({"index", "id", "type", "function", "custom"})
+"""What of a call's pieces is told otherwise."""
+
+
+class ChatReader:
+    """Tells chunks as block events."""
+
+    def __init__(self, profile: Profile, needy: Collection[str] = frozenset()) -> None:
+        self._optional = profile.terminal == "optional"
+        self._pieces = Pieces(profile, needy)
+        self._opened = self._counted = self._failed = False
+        self._ended: str | None = None
+        self._choices = set[object]()
+        self._plain = PlainEvents(_string, {"obfuscation": PADDING})
+
+    def events(self, frame: _sse.Frame) -> Sequence[Json]:
+        if (event := self._plain.match(frame)) is not None:
+            self._pieces.observe(event)
+            return (event,)
+        told = list(self._told(frame))
+        self._plain.learn(frame, told)
+        return told
+
+    def _told(self, frame: _sse.Frame) -> Iterator[Json]:
+        if frame.data.strip() == b"[DONE]":
+            # Without a reason and without a count nobody said that the answer is whole.
+            if self._ended or self._counted or (self._optional and not self._failed):
+                yield from (*self._pieces.close(), _blocks.ENDED)
+            return
+        try:
+            chunk = as_json(loads(frame.data)) if frame.data else {}
+        except ValueError:
+            chunk = {}
+        if (error := chunk.get("error")) and frame.name in {"", "error"}:
+            # An error in place of an answer is as final as it would be under its own status.
+            given = as_json(error)  # some servers say it in an object, some in a string
+            self._failed = not self._opened and lasting(given)
+            if not self._failed:
+                kind = str(given.get("type") or given.get("code") or "error")
+                yield {"type": "error", "error": {**given, "type": kind}}
+            return
+        yield from self._chunk(chunk)
+
+    def eof(self) -> Sequence[Json]:
+        """Some servers never say why they end (a profile's `terminal`); that is no drop there."""
+        if self._ended or (self._optional and self._opened):
+            return [*self._pieces.close(), _blocks.ENDED]
+        return ()
+
+    def _chunk(self, chunk: Json) -> Iterator[Json]:
+        choices = as_list(chunk.get("choices"))
+        choice = as_json(choices[0]) if choices else {}
+        if choices and not self._opened:
+            self._opened = True
+            head = {k: v for k, v in chunk.items() if k not in ENVELOPE}
+            if "usage" in chunk and chunk["usage"] is None:
+                head["usage"] = None
+            yield _blocks.opening({**head, "logprobs": "logprobs" in choice})
+        reason = reason_of(choice)
+        if reason == "stop":  # the word of a gateway that closes what has ended already
+            reason = self._ended or reason
+        self._choices |= {as_json(one).get("index") or 0 for one in choices}
+        if reason and len(self._choices) > 1:
+            reason = "stop"  # several answers nobody asked for: none of them can be gone on with
+        usage = as_json(chunk.get("usage"))
+        if chunk and not (choices or usage or self._opened):
+            yield {"type": "preface", "chunk": chunk}  # Azure's, of the prompt
+        if usage:
+            self._counted = True
+            if reason is None:  # before the text, so that text is the last word of its chunk
+                yield {"type": "message_delta", "delta": {}, "usage": usage}
+        if choices:
+            yield from self._pieces.take(as_json(choice.get("delta")), around(choice), chunk)
+        if reason is not None:
+            self._ended = reason
+            yield from self._pieces.close()
+            more = {"choice": around(choice), "chunk": {**self._pieces.due, **beside(chunk)}}
+            inline = {"inline": True} if usage else {}
+            kept = {key: value for key, value in more.items() if value}
+            yield _blocks.closing(reason, usage, **kept, **inline)
+
+
+def _string(chunk: Json) -> object:
+    """Return what `Pieces` takes for a chunk's text, or for more of a call's arguments.
+
+    Not beside a name: whether that begins another call depends on the arguments so far.
+    """
+    delta = as_json(as_list(chunk["choices"])[0]["delta"])
+    if not delta.get("tool_calls"):
+        return delta["content"]
+    (call,) = as_list(delta["tool_calls"])
+    own = call["function"]
+    usual = "custom" not in call and "input" not in own and not own.get("name")
+    return own["arguments"] if usual else None
+
+
+def reason_of(choice: Json) -> str | None:
+    """Return why a choice ends; some servers say "" or "null" until it does."""
+    reason = as_text(choice.get("finish_reason"))
+    return reason if reason not in {"", "null"} else None
+
+
+def around(choice: Json) -> Json:
+    """Return what stands beside a choice's delta and is somebody's own."""
+    usual = {"index", "delta", "finish_reason"}
+    return {k: v for k, v in choice.items() if k not in usual and v is not None}
 
 
 def beside(chunk: Json) -> Json:
     """Return what stands beside a chunk's choices and is somebody's own."""
     usual = {*ENVELOPE, *_STEADY}
     return {k: v for k, v in chunk.items() if k not in usual and v is not None}
+
+
+# --- deltas --------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -226,8 +339,3 @@ class Pieces:
         self._number += 1
         self._where, self._open = where, self._number
         yield _blocks.start(self._open, start, **traits)
-
-
-_STEADY = frozenset({"id", "object", "created", "model", "system_fingerprint", "service_tier"})
-_CALL = frozenset({"index", "id", "type", "function", "custom"})
-"""What of a call's pieces is told otherwise."""
