@@ -154,15 +154,6 @@ class TextTemplate:
         return event if self._lead is None else b"%b%d%b" % (self._lead, number, event)
 
 
-def text_in(match: re.Match[bytes]) -> str:
-    """Return the text of an event that matched; `""`: it says none, or none that is valid."""
-    raw = match[_TEXT]
-    try:
-        return as_text(loads(raw)) if b"\\" in raw else raw[1:-1].decode()
-    except ValueError:
-        return ""
-
-
 def _proven(
     event: bytes, holes: Sequence[Hole], read: Callable[[Json], object], start: int
 ) -> bool:
@@ -207,8 +198,14 @@ class PlainEvents:
         """Return what an event like the one learnt says; `None`: it is to be parsed."""
         if self._template is None or frame.name != self._name:
             return None
-        match = self._template.match(frame.data)
-        if match is None or not (text := text_in(match)):
+        if (match := self._template.match(frame.data)) is None:
+            return None
+        raw = match[_TEXT]
+        try:
+            text = as_text(loads(raw)) if b"\\" in raw else raw[1:-1].decode()
+        except ValueError:
+            return None
+        if not text:
             return None
         self._credit += 1
         self._match = match

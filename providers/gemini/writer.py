@@ -69,11 +69,11 @@ class GeminiWriter(Writer):
 
     def closing(self, blocks: Sequence[Block], delta: Json) -> bytes:
         told = {**delta, "stop_reason": delta.get("stop_reason") or LENGTH}
-        return self._chunk(self._end(told, self._waiting or [_NO_TEXT])) + self._bracket()
+        return self._chunk(self._end(told, self._waiting or [_NO_TEXT]), last=True)
 
     def end(self, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
         parts, self._waiting = self._waiting or [_NO_TEXT], []
-        return self._chunk(self._end(delta, parts), usage) + self._bracket()
+        return self._chunk(self._end(delta, parts), usage, last=True)
 
     def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
         self._message = message
@@ -93,13 +93,10 @@ class GeminiWriter(Writer):
         self._begun = True
         return chunk
 
-    def _bracket(self) -> bytes:
-        return b"\r\n]" if self._array() else b""
-
-    def _chunk(self, response: Json, usage: Json | None = None) -> bytes:
+    def _chunk(self, response: Json, usage: Json | None = None, *, last: bool = False) -> bytes:
         data = dumps(self._response(response, usage))
         if self._array():
-            return (b",\r\n" if self._begun else b"[") + data
+            return (b",\r\n" if self._begun else b"[") + data + (b"\r\n]" if last else b"")
         return b"data: " + data + b"\r\n\r\n"
 
     def _response(self, response: Json, usage: Json | None = None) -> Json:

@@ -64,7 +64,7 @@ class ChatWriter(Writer):
         if kind == "text_delta":
             return {"content": delta.get("text")}
         if kind == "input_json_delta":
-            piece = {_argument(block): delta.get("partial_json")}
+            piece = {"input" if block.free else "arguments": delta.get("partial_json")}
             if block.start.get("legacy"):
                 return {"function_call": piece}
             own = "custom" if block.free else "function"
@@ -149,19 +149,11 @@ def _finish(blocks: Sequence[Block], delta: Json) -> str:
     return as_text(delta.get("stop_reason")) or ("tool_calls" if called else "stop")
 
 
-def _argument(block: Block) -> str:
-    return "input" if block.free else "arguments"
-
-
 def call_of(block: Block, arguments: str) -> Json:
     """Return a call as a message holds it, the vendor's own fields with it."""
     native = as_json(block.start.get("native"))
-    own = "custom" if block.free else "function"
-    said = {
-        **as_json(native.get(own)),
-        "name": block.start.get("name"),
-        _argument(block): arguments,
-    }
+    own, field = ("custom", "input") if block.free else ("function", "arguments")
+    said = {**as_json(native.get(own)), "name": block.start.get("name"), field: arguments}
     kept = {k: v for k, v in native.items() if k not in {"index", "id", own} and v is not None}
     call: Json = {"id": block.start.get("id"), "type": own, **kept, own: said}
     for delta in block.deltas:

@@ -12,22 +12,20 @@ from continuation.wire.json_values import as_int, as_json
 
 
 class Names(NamedTuple):
-    """Where one format keeps its counts."""
+    """What one format calls its counts; more of each stands under the name and `_details`."""
 
     prompt: str
     output: str
-    prompt_details: str
-    output_details: str
 
     def read(self, usage: Json) -> Usage | None:
         """Return the provider's counts in the engine's words; `None` when it gave none."""
         if not usage:
             return None
-        taken = as_json(usage.get(self.prompt_details))
+        taken = as_json(usage.get(f"{self.prompt}_details"))
         cached = as_int(taken.get("cached_tokens"))
         written = as_int(taken.get("cache_write_tokens"))
         prompt = as_int(usage.get(self.prompt))
-        made = as_json(usage.get(self.output_details))
+        made = as_json(usage.get(f"{self.output}_details"))
         return Usage(
             input=None if prompt is None else max(0, prompt - (cached or 0) - (written or 0)),
             cached=cached,
@@ -48,18 +46,17 @@ class Names(NamedTuple):
         if usage.prompt is not None and usage.output is not None:
             written["total_tokens"] = usage.prompt + usage.output
         details = (
-            (self.prompt_details, "cached_tokens", usage.cached),
-            (self.prompt_details, "cache_write_tokens", usage.cache_write),
-            (self.output_details, "reasoning_tokens", usage.thinking),
+            (self.prompt, "cached_tokens", usage.cached),
+            (self.prompt, "cache_write_tokens", usage.cache_write),
+            (self.output, "reasoning_tokens", usage.thinking),
         )
-        for group, key, count in details:
+        for name, key, count in details:
+            group = f"{name}_details"
             told = as_json(written.get(group))
             if count is not None and (count or key in told):
                 written[group] = {**told, key: count}
         return written
 
 
-CHAT = Names(
-    "prompt_tokens", "completion_tokens", "prompt_tokens_details", "completion_tokens_details"
-)
-RESPONSES = Names("input_tokens", "output_tokens", "input_tokens_details", "output_tokens_details")
+CHAT = Names("prompt_tokens", "completion_tokens")
+RESPONSES = Names("input_tokens", "output_tokens")

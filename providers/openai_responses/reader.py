@@ -200,18 +200,17 @@ class ResponsesReader(Reader):
             yield from self.close()
 
     def on_text(self, event: Json) -> Iterator[Json]:
+        """Tell a piece of text; at its end all of it, where no piece came."""
         item, number = self._item_of(event), _number(event)
         if number not in item.parts:  # it was never announced
             yield from self._part(item, number, {**_SPOKEN})
-        item.said.add(item.parts[number])
-        yield _spoken(item.parts[number], event.get("delta"), event)
-
-    def on_text_done(self, event: Json) -> Iterator[Json]:
-        item, number = self._item_of(event), _number(event)
-        if number not in item.parts:
-            yield from self._part(item, number, {**_SPOKEN})
-        if item.parts[number] not in item.said and event.get("text"):
-            yield _spoken(item.parts[number], event["text"], event)
+        block = item.parts[number]
+        if event.get("type") == "response.output_text.delta":
+            item.said.add(block)
+            yield _spoken(block, event.get("delta"), event)
+            return
+        if block not in item.said and event.get("text"):
+            yield _spoken(block, event["text"], event)
         yield from self.close()
 
     def on_annotation(self, event: Json) -> Iterator[Json]:
@@ -308,7 +307,7 @@ _TELLS: dict[str, Callable[[ResponsesReader, Json], Iterator[Json]]] = {
     "response.content_part.added": ResponsesReader.on_part_added,
     "response.content_part.done": ResponsesReader.on_part_done,
     "response.output_text.delta": ResponsesReader.on_text,
-    "response.output_text.done": ResponsesReader.on_text_done,
+    "response.output_text.done": ResponsesReader.on_text,
     "response.output_text.annotation.added": ResponsesReader.on_annotation,
     # The end of what was told already: a writer makes its own.
     "response.refusal.done": lambda reader, _: reader.close(),
