@@ -83,7 +83,8 @@ class ChatRequest(OpenAIRequest):
         # Whether reasoning is on, as far as any vendor's parameter says so.
         template = as_json(body.get("chat_template_kwargs"))
         if (
-            True in (body.get("enable_thinking"), template.get("enable_thinking"))
+            body.get("enable_thinking") is True
+            or template.get("enable_thinking") is True
             or as_json(body.get("reasoning"))
             or as_text(as_json(body.get("thinking")).get("type")) not in {"", "disabled"}
             or as_text(body.get("reasoning_effort")) not in {"", "none"}

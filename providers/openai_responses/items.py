@@ -32,11 +32,7 @@ SERVER_ITEMS: Final = frozenset(
     }
 )
 """What the provider runs itself; it is kept, and an answer with it can be gone on from."""
-_PREFIXES: Final = {
-    "message": "msg",
-    "function_call": "fc",
-    "custom_tool_call": "ctc",
-}
+_PREFIXES: Final = {"message": "msg", "function_call": "fc", "custom_tool_call": "ctc"}
 """Kinds of items that are known by what they hold, so that they may have any id."""
 RESENT: Final = PARTS | THINKING | {"web_search_call"}
 
@@ -65,9 +61,10 @@ def renamed(item: Json) -> Json:
 
 def half(item: Json, needy: Collection[str] = frozenset()) -> bool:
     """Whether an item is a call that was cut. `needy`: tools that need arguments."""
+    if item.get("type") != "function_call":
+        return False
     lacks = item.get("name") in needy and not as_text(item.get("arguments")).strip()
-    call = item.get("type") == "function_call"
-    return call and (item.get("status") == "incomplete" or lacks or _broken(item))
+    return item.get("status") == "incomplete" or lacks or _broken(item)
 
 
 def _broken(item: Json) -> bool:
