@@ -154,10 +154,6 @@ class Finding:
 class Seam:
     """Joins one later attempt's text onto the text before it, piece by piece.
 
-    Only the head of the attempt is held back: at most `hold` characters and the anchor, longer
-    only while it replays the earlier text word for word. How the text is cut into pieces makes
-    no difference to the result.
-
     before: the visible text of the turn so far, exactly as generated.
     anchor: the words with which it ends and which the recovery prompt asked for, if it asked.
     prefilled: the text sent as the trailing assistant message, when the attempt is a prefill.
@@ -192,11 +188,6 @@ class Seam:
         """Whether the text brings nothing new, so that the attempt should be stopped."""
         self.verdict: Verdict | None = None
         """What was done, once it is decided."""
-
-    @property
-    def take_back(self) -> int:
-        """Characters to remove from the end of `before`; 0 until the seam is decided."""
-        return self.verdict.taken_back if self.verdict else 0
 
     def feed(self, piece: str) -> str:
         """Take a piece of the attempt's text; return what may be shown now."""
@@ -310,20 +301,16 @@ class Seam:
         """Hold back the line that closes a fence whose opening line was dropped."""
         places = (held.find(marker) for marker in ("\n```", "\n~~~"))
         bare = [at for at in places if at >= 0 and not held[at + 4 :].partition("\n")[0].strip()]
-        if not bare:
-            at = held.rfind("\n")
-            open_end = at >= 0 and held[at + 1 :] in ("", "`", "``", "~", "~~")
-            keep = at if open_end else len(held)
-            self._fence = held[keep:]
-            return held[:keep]
-        at = bare[0]
+        at = bare[0] if bare else held.rfind("\n")
         end = held.find("\n", at + 1)
-        if end < 0:
-            self._fence = held[at:]
-            return held[:at]
-        self._fence = None
-        self._drop_more(end - at)
-        return held[:at] + held[end:]
+        if bare and end >= 0:
+            self._fence = None
+            self._drop_more(end - at)
+            return held[:at] + held[end:]
+        if not bare and (at < 0 or held[at + 1 :] not in ("", "`", "``", "~", "~~")):
+            at = len(held)
+        self._fence = held[at:]
+        return held[:at]
 
     def _drop_more(self, count: int) -> None:
         assert self.verdict is not None
@@ -347,7 +334,7 @@ def join(
     seam = Seam(before, anchor=anchor, prefilled=prefilled, unshown=unshown)
     shown = seam.feed(after) + seam.finish()
     assert seam.verdict is not None
-    return before[: len(before) - seam.take_back] + shown, seam.verdict
+    return before[: len(before) - seam.verdict.taken_back] + shown, seam.verdict
 
 
 def _after_prefill(before: str, prefilled: str, head: str, *, final: bool) -> Finding | None:
@@ -580,13 +567,11 @@ class Judge:
 
     def _echo_without_space(self, head: str, *, final: bool) -> Finding | None:
         found = self._echo(head, self._bare, final=final) if self._bare else None
-        if found is None:
+        if found is None or novelty(self._bare, head[: found.drop]) < _BARE_BITS:
             return None
         drop = found.drop + self._same_space(head[found.drop :])
         # A run whose unit ends in the white space goes on only behind it.
-        if novelty(self._bare, head[: found.drop]) < _BARE_BITS or _goes_round_early(head, drop):
-            return None
-        return replace(found, drop=drop)
+        return None if _goes_round_early(head, drop) else replace(found, drop=drop)
 
     def _same_space(self, rest: str) -> int:
         """White space at the start of `rest` that the text ends with already."""
@@ -628,12 +613,10 @@ class Judge:
         found = self._anchored(rest, final=final) if rest else None
         if found is None and rest and lead > 1:
             found = self._echo(rest, self.text, final=final)
-        if found is None:
+        if found is None or self.text.endswith(head[: lead + found.drop]):
             return None
-        belongs = self.text.endswith(head[: lead + found.drop])
-        if belongs or novelty(self.text, rest[: found.drop]) < _BARE_BITS:
-            return None
-        return found.after(lead, found.kind)
+        novel = novelty(self.text, rest[: found.drop]) >= _BARE_BITS
+        return found.after(lead, found.kind) if novel else None
 
     # What comes before going on ----------------------------------------------------------
 
@@ -707,15 +690,14 @@ class Judge:
     def _line_again(self, rest: str, *, final: bool) -> Finding | None:
         """The last line, begun again after an opening: however short it is, that is one."""
         line = self._cut.line or self._cut.last_line + "\n"
-        if not self.text.endswith(line) or not rest.startswith(line) or len(rest) == len(line):
+        begun = self.text.endswith(line) and rest.startswith(line) and len(rest) > len(line)
+        if not begun or is_run(line) or not line.strip():
             return None
-        if is_run(line) or not line.strip():
-            return None
-        if self._knows(rest[: max(len(line) + _PROBE, 2 * _FIRST)]):
-            if final:
-                return None
+        if not self._knows(rest[: max(len(line) + _PROBE, 2 * _FIRST)]):
+            return Finding(SeamKind.ECHO, len(line), THRESHOLD)
+        if not final:
             raise _MoreNeededError
-        return Finding(SeamKind.ECHO, len(line), THRESHOLD)
+        return None
 
     # No repetition -----------------------------------------------------------------------
 

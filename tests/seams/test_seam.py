@@ -44,7 +44,7 @@ def stream(before: str, after: str, cuts: list[int], **options: object) -> tuple
     pieces = [after[a:b] for a, b in pairwise(places)]
     shown = "".join([seam.feed(piece) for piece in pieces]) + seam.finish()
     assert seam.verdict is not None
-    return before[: len(before) - seam.take_back] + shown, seam.verdict
+    return before[: len(before) - seam.verdict.taken_back] + shown, seam.verdict
 
 
 # Properties -------------------------------------------------------------------------------------
