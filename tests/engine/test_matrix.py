@@ -17,6 +17,7 @@ from support.sdks.turn import FAST, HOWS, How, Turn, play
 
 from continuation import Policy
 from continuation.engine.table import ROWS, Action
+from continuation.prompts import looks_like_recovery_prompt
 from continuation.simulator import (
     Block,
     Raw,
@@ -140,11 +141,23 @@ class Scene:
     calls: Sequence[tuple[str, Any]] = ()
     cut: bool | None = None
     """Whether the answer says that it was cut; what the outcome says, unless it is told here."""
+    reason: str = ""
+    """What the report's reason says, among others."""
+    prompts: int = 0
+    """How many of our own prompts the last request holds."""
     posts: int = 1
     raises: bool = False
     """Whether later requests ask for all that the model can write, not for as much as the first."""
     fails: bool = False
     """Whether the caller gets an error, as without us."""
+
+
+def prompts(said: Any) -> int:
+    """How many of our own prompts a part of a request holds."""
+    if isinstance(said, str):
+        return int(looks_like_recovery_prompt(said))
+    members = said.values() if isinstance(said, dict) else said if isinstance(said, list) else ()
+    return sum(prompts(member) for member in members)
 
 
 def by_format(each: Mapping[str, Any], scene: Callable[[Any], dict[str, Any]]) -> list[Scene]:
@@ -178,6 +191,8 @@ SCENES: list[Scene] = [
         outcome=Outcome.PARTIAL,
         text=FOX.text,
         posts=2,
+        reason="recovery failed",
+        prompts=1,
     ),
     Scene(
         row="a recovery was refused",
@@ -186,6 +201,8 @@ SCENES: list[Scene] = [
         outcome=Outcome.PARTIAL,
         text=FOX.text,
         posts=2,
+        reason="recovery refused",
+        prompts=1,
     ),
     Scene(
         row="the text repeats itself",
@@ -201,6 +218,7 @@ SCENES: list[Scene] = [
         outcome=Outcome.PARTIAL,
         text=FOX.text,
         posts=2,
+        prompts=1,
     ),
     Scene(
         row="ended normally after a later attempt",
@@ -209,6 +227,7 @@ SCENES: list[Scene] = [
         outcome=Outcome.HEALED,
         text="The quick brown fox jumps.",
         posts=2,
+        prompts=1,
     ),
     Scene(
         row="ended normally",
@@ -226,6 +245,7 @@ SCENES: list[Scene] = [
             outcome=Outcome.TRUNCATED,
             text=f"{FOX.text}\n\n{NOTE}" if call else FOX.text,
             exactly=not call,
+            reason="context window full",
         )
         for call in ((), (HALF,))
         for dialect, provider, more in (
@@ -327,6 +347,7 @@ SCENES: list[Scene] = [
         text=LINES,
         posts=2,
         raises=True,
+        prompts=1,
     ),
     *by_format(
         IN_A_CALL,
@@ -382,21 +403,25 @@ SCENES: list[Scene] = [
         posts=2,
         **HOPS,
     ),
-    Scene(
-        row="cut below the ceiling, nothing shown",
-        script=[cut(EATEN), calling(SIGNED, FOX, WHOLE)],
-        outcome=Outcome.HEALED,
-        text=FOX.text,
-        calls=CALLED,
-        posts=2,
-        raises=True,
+    *(
+        Scene(
+            row="cut below the ceiling, nothing shown",
+            script=[cut(first), calling(SIGNED, FOX, WHOLE)],
+            ways=ways,
+            outcome=Outcome.HEALED,
+            text=FOX.text,
+            calls=CALLED,
+            posts=2,
+            raises=True,
+        )
+        for first, ways in ((EATEN, STREAMS), (Text("Who"), BODIES))
     ),
     Scene(
         row="cut below the ceiling, text shown, then a call",
-        script=[cut(SIGNED, FOX, HALF), calling(SIGNED, FOX, WHOLE)],
+        script=[cut(SIGNED, FOX, HALF), calling(SIGNED, Text(f"{FOX.text}x."), WHOLE)],
         ways=STREAMS,
         outcome=Outcome.HEALED,
-        text=FOX.text,
+        text=f"{FOX.text}x.",
         calls=CALLED,
         posts=2,
         raises=True,
@@ -410,6 +435,7 @@ SCENES: list[Scene] = [
         calls=CALLED,
         posts=2,
         raises=True,
+        prompts=1,
     ),
     Scene(
         row="cut at the ceiling, a call cut, guidance asked for",
@@ -473,6 +499,7 @@ SCENES: list[Scene] = [
         script=[cut(EATEN)],
         at_ceiling=True,
         outcome=Outcome.TRUNCATED,
+        reason="thinking",
     ),
     *(
         Scene(
@@ -501,6 +528,7 @@ SCENES: list[Scene] = [
         text="The quick brown fox jumps.",
         calls=CALLED,
         posts=2,
+        prompts=1,
     ),
     Scene(
         row="cut, all recoveries used",
@@ -589,7 +617,9 @@ def test_the_row_decides_and_the_caller_gets_what_it_says(
         ran = play(MAKES[dialect](), how, simulator, asked, config)
         assert scene.row in ran.told.rows
         assert ran.told.outcome is scene.outcome
+        assert scene.reason in str(ran.told.reason)
         assert len(simulator.posts) == scene.posts
+        assert prompts(simulator.posts[-1].body) == scene.prompts
         if not scene.more.get("model"):  # a limit of Gemini 4 depends on the prompt as well
             first, *later = LIMITS[dialect](simulator)
             assert later == [CEILINGS[dialect] if scene.raises else first] * (scene.posts - 1)

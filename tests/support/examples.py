@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 
 places = pytest.mark.parametrize(
-    "step", [31, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"]
+    "step", [61, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"]
 )
 """Where a stream is split or breaks off: at some places of it, or, slowly, at each byte."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from google.genai import errors
 from support.sdks.gemini import CEILING, DOORS, LONG, NEW, OLD, Door, Ran, limits, run, speakers
-from support.sdks.turn import FAST, HOWS, How, body_of
+from support.sdks.turn import HOWS, How, body_of
 
 from continuation import Policy
 from continuation.prompts import looks_like_recovery_prompt
@@ -54,7 +54,7 @@ def is_one_turn(ran: Ran, text: str) -> bool:
 # --- not ours, not cut -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stop", ["STOP", "SAFETY", "MALFORMED_FUNCTION_CALL", "RECITATION"])
+@pytest.mark.parametrize("stop", ["SAFETY", "MALFORMED_FUNCTION_CALL", "RECITATION"])
 def test_an_answer_that_is_not_cut_is_returned_as_it_is(
     sim: Simulator, how: How, stop: str
 ) -> None:
@@ -142,23 +142,9 @@ def test_a_refused_prefill_becomes_a_user_turn_once(sim: Simulator, how: How) ->
     assert roles == ["user", "model", "user"]
 
 
-def test_shown_text_then_a_cut_call_is_escalated(sim: Simulator, how: How) -> None:
-    sim.script(
-        [
-            cut(Text("I write it now. "), ToolCall("Write", WRITE, cut=30)),
-            end(Text("I write it now. Here:"), ToolCall("Write", WRITE)),
-        ]
-    )
-    ran = run(sim, how)
-    assert ran.text == "I write it now. Here:"
-    assert [call.args for call in ran.calls] == [WRITE]
-    assert limits(sim) == [1000, CEILING]
-    assert prompts(sim) == []
-
-
 @pytest.mark.parametrize(
     ("policy", "calls"),
-    [(FAST, 0), (Policy(truncated_tool_call="drop"), 0), (Policy(truncated_tool_call="keep"), 1)],
+    [(Policy(truncated_tool_call="drop"), 0), (Policy(truncated_tool_call="keep"), 1)],
 )
 def test_a_call_cut_at_the_ceiling_is_never_recovered(
     sim: Simulator, how: How, policy: Policy, calls: int
@@ -168,7 +154,7 @@ def test_a_call_cut_at_the_ceiling_is_never_recovered(
     assert len(ran.calls) == calls
     assert ran.reasons == ["MAX_TOKENS"]
     assert len(sim.posts) == 1
-    assert ("`Write`" in ran.text) == (policy is FAST)
+    assert "`Write`" not in ran.text
 
 
 def test_guidance_asks_for_smaller_pieces(sim: Simulator, how: How) -> None:
@@ -202,13 +188,6 @@ def test_three_recoveries_and_then_the_real_reason(sim: Simulator, how: How) -> 
     assert ran.reasons == ["MAX_TOKENS"]
     assert ran.told.outcome is Outcome.TRUNCATED
     assert ran.text == "".join(f"Part {n} is here, " for n in range(4))
-
-
-def test_a_recovery_that_fails_for_good_ends_with_a_stop(sim: Simulator, how: How) -> None:
-    sim.script([cut(Text("One fine day, ")), Reply(status=400)])
-    ran = run(sim, how, limit=CEILING)
-    assert (ran.text, ran.reasons) == ("One fine day, ", ["STOP"])
-    assert ran.told.outcome is Outcome.PARTIAL
 
 
 def test_a_recovery_that_is_refused_keeps_what_there_is(sim: Simulator, how: How) -> None:
