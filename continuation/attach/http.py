@@ -15,41 +15,37 @@ import asyncio
 import contextlib
 import logging
 import socket
-import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from typing import Any, TypeAlias, cast
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from functools import partial
+from typing import Any, cast
 
 import anyio
 import httpx2
 
-from continuation.attach.session import CLOSED, Session, head_of
+from continuation.attach.session import CLOSED, Session
 from continuation.config import HEADER, parse
 from continuation.config import take as take_override
 from continuation.engine.commands import Command, Emit, Read, Reply, Send, StreamBody, Wait
 from continuation.engine.turn import Engine, Turn
-from continuation.types import Request
+from continuation.types import Head, Request
 
 logger = logging.getLogger("continuation")
 
 _REOPENED = "Cannot reopen a client instance, once it has been closed."
 
-_SyncSend: TypeAlias = "Callable[[httpx2.Request], httpx2.Response]"
-_AsyncSend: TypeAlias = "Callable[[httpx2.Request], Awaitable[httpx2.Response]]"
 
+def _bare_stream(response: httpx2.Response) -> Any:
+    """Return what a response's bytes can be taken from; `None`: it is encoded, or a hook read it.
 
-def _direct(response: httpx2.Response) -> bool:
-    """Whether bytes can be taken from the stream itself: not encoded, nor read by a hook."""
-    plain = response.headers.get("content-encoding", "identity") == "identity"
-    return plain and not response.is_closed
-
-
-def _hang_up(response: httpx2.Response) -> None:
-    """Wake a thread that waits for bytes of this response: closing its socket does not."""
-    with contextlib.suppress(Exception):
-        if response.http_version.startswith("HTTP/1"):
-            line = response.extensions["network_stream"].get_extra_info("socket")
-            line.shutdown(socket.SHUT_RDWR)
+    httpx2 puts a stream of its own around a transport's, which notes the time when it is closed and
+    otherwise costs each chunk a hop. Ours stands in its place, so the hop is saved.
+    """
+    if response.is_closed or response.headers.get("content-encoding", "identity") != "identity":
+        return None
+    stream = response.stream
+    timed = type(stream).__module__ == "httpx2._client"
+    return getattr(stream, "_stream", stream) if timed else stream
 
 
 async def _shut(response: httpx2.Response) -> None:
@@ -77,22 +73,6 @@ async def _shut(response: httpx2.Response) -> None:
     closing.result()
 
 
-def _inner(response: httpx2.Response) -> Any:
-    """Return what to read a response's bytes from.
-
-    httpx2 puts a stream of its own around a transport's, which notes the time when it is closed and
-    otherwise costs each chunk a hop. Ours stands in its place, so the hop is saved.
-    """
-    stream = response.stream
-    timed = type(stream).__module__ == "httpx2._client"
-    return getattr(stream, "_stream", stream) if timed else stream
-
-
-def _chunks(response: httpx2.Response) -> AsyncIterator[bytes]:
-    stream = cast("httpx2.AsyncByteStream", _inner(response))
-    return stream.__aiter__() if _direct(response) else response.aiter_bytes()
-
-
 async def _leave(chunks: AsyncIterator[bytes], response: httpx2.Response) -> None:
     try:
         if isinstance(chunks, AsyncGenerator):
@@ -104,28 +84,27 @@ async def _leave(chunks: AsyncIterator[bytes], response: httpx2.Response) -> Non
 class HealedStream(Session, httpx2.SyncByteStream):
     """The body of a healed turn. `close` closes the live upstream response, from any thread."""
 
-    def __init__(
-        self, turn: Turn, request: httpx2.Request, jar: httpx2.Cookies, send: _SyncSend
-    ) -> None:
-        super().__init__(turn, request, jar)
-        self._send = send
-        self._chunks: Iterator[bytes] | None = None
-        self._wake = threading.Event()
+    _chunks: Iterator[bytes] | None = None
+    """What the live response's bytes come from, while they do."""
 
     def open(self) -> httpx2.Response:
         """Send the caller's request; return its response, with this stream in it if it is ours."""
         while isinstance(command := self._next(), (Send, Read, Wait)):
             self._reply = self._perform(command)
-        if (response := self._opened(command, self)) is not None:
+        if (response := self._opened(command)) is not None:
             return response
         self._drop()
-        return self._send(self._as_it_is())
+        if self._closed:
+            raise RuntimeError(CLOSED)
+        return cast("httpx2.Response", self._send(self._request))
 
     def _perform(self, command: Command) -> Reply:
         try:
             if isinstance(command, Send):
-                self._live = self._refused(command) or self._send(self._prepare(command))
-                return head_of(self._live)
+                made = self._prepare(command)
+                live = made if isinstance(made, httpx2.Response) else self._send(made)
+                self._live = live
+                return Head(live.status_code, dict(live.headers.items()))
             if isinstance(command, Read) and self._live is not None:
                 return self._live.read()
             if isinstance(command, Wait):
@@ -139,7 +118,8 @@ class HealedStream(Session, httpx2.SyncByteStream):
             if isinstance(command, StreamBody):
                 # Here as in the twin: a generator of its own would cost each chunk a hop.
                 live, replay = cast("httpx2.Response", self._live), self._turn.replay
-                take, chunks = self._taker(command), self._begin(live)
+                take, stream = self._taker(command), _bare_stream(live)
+                self._chunks = chunks = live.iter_bytes() if stream is None else iter(stream)
                 try:
                     for chunk in chunks:
                         if shown := take(chunk):
@@ -158,12 +138,6 @@ class HealedStream(Session, httpx2.SyncByteStream):
             else:
                 self._reply = self._perform(command)
         self._drop()
-        self._complete()
-
-    def _begin(self, live: httpx2.Response) -> Iterator[bytes]:
-        stream = cast("httpx2.SyncByteStream", _inner(live))
-        self._chunks = iter(stream) if _direct(live) else live.iter_bytes()
-        return self._chunks
 
     def _drop(self) -> None:
         if self._live is not None:
@@ -174,36 +148,39 @@ class HealedStream(Session, httpx2.SyncByteStream):
         self._finish()
         self._wake.set()
         if self._live is not None and getattr(self._chunks, "gi_running", False):
-            _hang_up(self._live)
+            # Wake the thread that waits for its bytes: closing their socket does not.
+            with contextlib.suppress(Exception):
+                if self._live.http_version.startswith("HTTP/1"):
+                    line = self._live.extensions["network_stream"].get_extra_info("socket")
+                    line.shutdown(socket.SHUT_RDWR)
         self._drop()
 
 
 class AsyncHealedStream(Session, httpx2.AsyncByteStream):
     """The body of a healed turn. `aclose` closes the live upstream response, from any task."""
 
-    def __init__(
-        self, turn: Turn, request: httpx2.Request, jar: httpx2.Cookies, send: _AsyncSend
-    ) -> None:
-        super().__init__(turn, request, jar)
-        self._send = send
-        self._scope: anyio.CancelScope | None = None
+    _scope: anyio.CancelScope | None = None
+    """Around what is being waited for."""
 
     async def open(self) -> httpx2.Response:
         """Send the caller's request; return its response, with this stream in it if it is ours."""
         while isinstance(command := self._next(), (Send, Read, Wait)):
             self._reply = await self._perform(command)
-        if (response := self._opened(command, self)) is not None:
+        if (response := self._opened(command)) is not None:
             return response
         await self._drop()
-        return await self._send(self._as_it_is())
+        if self._closed:
+            raise RuntimeError(CLOSED)
+        return cast("httpx2.Response", await self._send(self._request))
 
     async def _perform(self, command: Command) -> Reply:
         with anyio.CancelScope() as self._scope:
             try:
                 if isinstance(command, Send):
-                    own = self._refused(command)
-                    self._live = own or await self._send(self._prepare(command))
-                    return head_of(self._live)
+                    made = self._prepare(command)
+                    live = made if isinstance(made, httpx2.Response) else await self._send(made)
+                    self._live = live
+                    return Head(live.status_code, dict(live.headers.items()))
                 if isinstance(command, Read) and self._live is not None:
                     return await self._live.aread()
                 if isinstance(command, Wait):
@@ -216,7 +193,8 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
         while (command := self._next()) is not None:
             if isinstance(command, StreamBody):
                 live, replay = cast("httpx2.Response", self._live), self._turn.replay
-                take, chunks = self._taker(command), _chunks(live)
+                take, stream = self._taker(command), _bare_stream(live)
+                chunks = live.aiter_bytes() if stream is None else stream.__aiter__()
                 try:
                     async for chunk in chunks:
                         if shown := take(chunk):
@@ -235,7 +213,6 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
             else:
                 self._reply = await self._perform(command)
         await self._drop()
-        self._complete()
 
     async def _drop(self) -> None:
         if self._live is not None:
@@ -252,29 +229,25 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
 class _StandIn:
     """What the healing clients share: they stand for `origin`, and close only what is theirs."""
 
-    __slots__ = ("_closed", "_open", "_origin", "_owned", "engine")
+    __slots__ = ("_closed", "_open", "_owned", "engine", "origin")
 
     def __init__(self, origin: Any, engine: Engine, *, owned: bool = False) -> None:
         # Not super().__init__: it would open a second pool of connections.
         self.__dict__ = origin.__dict__  # type: ignore[misc]  # of the class beside this one
-        self._origin = origin
+        self.origin = origin
+        """The client this one stands for."""
         self._owned = owned
         self._closed = False
         self._open: set[weakref.ref[Any]] = set()
         self.engine = engine
 
     @property
-    def origin(self) -> Any:
-        """The client this one stands for."""
-        return self._origin
-
-    @property
     def is_closed(self) -> bool:
-        return self._closed or self._origin.is_closed
+        return self._closed or self.origin.is_closed
 
     def build_request(self, *arguments: Any, **options: Any) -> httpx2.Request:
         """Let the origin build it: its class may have its own way."""
-        request: httpx2.Request = self._origin.build_request(*arguments, **options)
+        request: httpx2.Request = self.origin.build_request(*arguments, **options)
         if HEADER in request.headers:
             # The SDKs turn what `send` raises into connection errors and try again; what is raised
             # here, before that, reaches the caller as it is.
@@ -283,7 +256,7 @@ class _StandIn:
 
     def __getattr__(self, name: str) -> Any:
         # Reached for what neither httpx2 nor the shared settings have: the origin's class does.
-        return getattr(object.__getattribute__(self, "_origin"), name)
+        return getattr(object.__getattribute__(self, "origin"), name)
 
     def _begin(self, request: httpx2.Request) -> Turn | None:
         """Begin a turn for a request that a dialect knows; `None`: let it pass."""
@@ -291,13 +264,19 @@ class _StandIn:
             raise RuntimeError(CLOSED)
         asked = take_override(request)
         try:
-            return _turn(self.engine, request, asked)
+            dialect = self.engine.claims(request.method, request.url.path)
+            if dialect is None or not isinstance(request.stream, httpx2.ByteStream):
+                return None
+            headers = dict(request.headers.items())
+            if "content-encoding" in headers:
+                return None
+            host, path = request.url.netloc.decode("ascii"), request.url.path
+            asking = Request(host, path, headers, request.content)
+            timeout = request.extensions.get("timeout", {}).get("read")
+            return self.engine.begin(dialect, asking, timeout, asked)
         except Exception:
             logger.exception("the request could not be read; it is sent as it is")
             return None
-
-    def _opens(self, stream: Session) -> None:
-        self._open.add(weakref.ref(stream, self._open.discard))
 
     def _enter(self) -> None:
         if self._closed:
@@ -308,21 +287,8 @@ class _StandIn:
         self._closed = True
         streams = [stream for reference in list(self._open) if (stream := reference()) is not None]
         for stream in streams:
-            stream.abandon()
+            stream.abandoned = True
         return streams
-
-
-def _turn(engine: Engine, request: httpx2.Request, asked: Mapping[str, Any]) -> Turn | None:
-    dialect = engine.claims(request.method, request.url.path)
-    if dialect is None:
-        return None
-    headers = {key.lower(): value for key, value in request.headers.items()}
-    if "content-encoding" in headers or not isinstance(request.stream, httpx2.ByteStream):
-        return None
-    timeout = request.extensions.get("timeout", {}).get("read")
-    url = request.url
-    asking = Request(url.netloc.decode("ascii"), url.path, headers, request.content)
-    return engine.begin(dialect, asking, timeout, asked)
 
 
 class HealingClient(_StandIn, httpx2.Client):
@@ -341,11 +307,10 @@ class HealingClient(_StandIn, httpx2.Client):
         """
         turn = self._begin(request)
         if turn is None:
-            return cast("httpx2.Response", self._origin.send(request, stream=stream, **options))
-        session = HealedStream(
-            turn, request, self.cookies, lambda own: self._origin.send(own, stream=True, **options)
-        )
-        self._opens(session)
+            return cast("httpx2.Response", self.origin.send(request, stream=stream, **options))
+        send = partial(self.origin.send, stream=True, **options)
+        session = HealedStream(turn, request, self.cookies, send)
+        self._open.add(weakref.ref(session, self._open.discard))
         response = session.open()
         if not stream:
             try:
@@ -358,7 +323,7 @@ class HealingClient(_StandIn, httpx2.Client):
     def close(self) -> None:
         with contextlib.ExitStack() as closing:  # all of them, whatever one of them raises
             if self._owned:
-                closing.callback(self._origin.close)
+                closing.callback(self.origin.close)
             for stream in self._take_open():
                 closing.callback(stream.close)
 
@@ -382,12 +347,11 @@ class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
         """
         turn = self._begin(request)
         if turn is None:
-            answer = await self._origin.send(request, stream=stream, **options)
+            answer = await self.origin.send(request, stream=stream, **options)
             return cast("httpx2.Response", answer)
-        session = AsyncHealedStream(
-            turn, request, self.cookies, lambda own: self._origin.send(own, stream=True, **options)
-        )
-        self._opens(session)
+        send = partial(self.origin.send, stream=True, **options)
+        session = AsyncHealedStream(turn, request, self.cookies, send)
+        self._open.add(weakref.ref(session, self._open.discard))
         response = await session.open()
         if not stream:
             try:
@@ -400,7 +364,7 @@ class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
     async def aclose(self) -> None:
         async with contextlib.AsyncExitStack() as closing:
             if self._owned:
-                closing.push_async_callback(self._origin.aclose)
+                closing.push_async_callback(self.origin.aclose)
             for stream in self._take_open():
                 closing.push_async_callback(stream.aclose)
 
