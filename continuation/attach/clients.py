@@ -1,37 +1,65 @@
-"""Where we hook in: HTTP clients of ours, and SDK clients around them. `doors.py` is the door."""
+"""SDK clients around HTTP clients of ours. `doors.py` is the door.
+
+Clients of `anthropic` and `openai` are copied, here; those of `google-genai` are changed in place,
+in `google.py`.
+"""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
 import httpx2
 
-from continuation.attach import anthropic, google, openai
-from continuation.attach.common import ClientT, Healing, Unsupported, classes, name_of
+from continuation.attach import google
+from continuation.attach.common import (
+    ClientT,
+    Healing,
+    Unsupported,
+    check_client,
+    classes,
+    name_of,
+    owner_of,
+    within,
+)
 
 HttpT = TypeVar("HttpT", httpx2.Client, httpx2.AsyncClient)
 
-_FAMILIES = (anthropic, openai, google)
-SUPPORTED = "; ".join(family.SUPPORTED for family in _FAMILIES)
+SUPPORTED = (
+    "anthropic.Anthropic, AsyncAnthropic, AnthropicVertex, AsyncAnthropicVertex, "
+    "AnthropicFoundry, AsyncAnthropicFoundry (anthropic >= 2); "
+    "openai.OpenAI, AsyncOpenAI, AzureOpenAI, AsyncAzureOpenAI (openai >= 3); "
+    "google.genai.Client (google-genai >= 3)"
+)
 # What the SDKs give the HTTP clients they make themselves.
 _DEFAULTS: dict[str, Any] = {
     "timeout": httpx2.Timeout(600.0, connect=5.0),
     "limits": httpx2.Limits(max_connections=1000, max_keepalive_connections=100),
     "follow_redirects": True,
 }
+_SIGNED = "its requests may be signed over their bodies"
 
 
 def wrapped(client: ClientT, healing: Healing) -> ClientT:
     """Return an SDK client that sends through HTTP clients of ours; see `doors.wrap`."""
+    what, why = name_of(client), "it is not a client of an SDK we know"
+    if isinstance(client, ModuleType):
+        what = f"the module {client.__name__}"
+        why = "its functions go through a client of its own; make a client and wrap that"
+    elif isinstance(client, type):
+        what = f"the class {name_of(client)}"
+        why = "it is not yet a client; make one and wrap that"
+    elif isinstance(client, (httpx2.Client, httpx2.AsyncClient)):
+        why = "for an HTTP client there are continuation.http_client and async_http_client"
     try:
-        for family in _FAMILIES:
-            if classes(client, family.PACKAGE):
-                served: ClientT = family.attach(client, healing)
-                return served
-        raise Unsupported(_stranger(client))
+        for package, attach in _ATTACH.items():
+            if classes(client, package):
+                return cast("ClientT", attach(client, healing))
+        raise Unsupported(why)
     except Unsupported as reason:
-        message = f"cannot wrap {_described(client)}: {reason}; supported: {SUPPORTED}"
+        message = f"cannot wrap {what}: {reason}; supported: {SUPPORTED}"
         raise TypeError(message) from reason.__cause__
 
 
@@ -48,18 +76,99 @@ def standing_for(client: HttpT | None, kind: type[HttpT], healing: Healing) -> H
     return client if healing.is_healing(client) else cast("HttpT", healing.client(client))
 
 
-def _described(client: object) -> str:
-    if isinstance(client, ModuleType):
-        return f"the module {client.__name__}"
-    return f"the class {name_of(client)}" if isinstance(client, type) else name_of(client)
+def _copied(client: Any, healing: Healing) -> Any:
+    """Copy a client of `anthropic` or `openai`, with one of ours as its HTTP client."""
+    inner = getattr(client, "_client", None)
+    if healing.is_healing(inner):
+        return client
+    ours = healing.client(inner)
+    options: dict[str, Any] = {}
+    if getattr(client, "_strict_response_validation", False):  # the SDKs' `copy` forgets it
+        options["_extra_kwargs"] = {"_strict_response_validation": True}
+    try:
+        copy = client.copy(http_client=ours, **options)
+    except Exception as error:
+        message = f"it cannot be copied ({error})"
+        raise Unsupported(message) from error
+    if getattr(copy, "_client", None) is not ours or type(copy) is not type(client):
+        message = "its copy does not take another HTTP client"
+        raise Unsupported(message)
+    return copy
 
 
-def _stranger(client: object) -> str:
-    """Say what is wrong with what is of none of the SDKs, and what to do."""
-    if isinstance(client, ModuleType):
-        return "its functions go through a client of its own; make a client and wrap that"
-    if isinstance(client, type):
-        return "it is not yet a client; make one and wrap that"
-    if isinstance(client, (httpx2.Client, httpx2.AsyncClient)):
-        return "for an HTTP client there are continuation.http_client and async_http_client"
-    return "it is not a client of an SDK we know"
+# --- anthropic ----------------------------------------------------------------------------------
+
+# These sign or rewrite each request after the SDK has built it, over its body or for one attempt
+# only; a later attempt of ours would go out unsigned or wrongly signed.
+_ANTHROPIC_REFUSED = {
+    "AnthropicBedrock": "its answers are AWS event streams and its requests are signed",
+    "AnthropicBedrockMantle": _SIGNED,
+    "AnthropicAWS": _SIGNED,
+    "AnthropicGoogleCloud": "it signs each request after it was built",
+}
+# Where the hook may come from in which a client signs: nothing there, or a token without the body.
+_HARMLESS = {"anthropic._base_client", "anthropic.lib.vertex._client"}
+_CREDENTIALS = {"api_key", "auth_token", "credentials", "config", "profile"}
+
+
+def _anthropic(client: Any, healing: Healing) -> Any:
+    check_client(client, "anthropic", 2, {"Anthropic", "AnthropicVertex"}, _ANTHROPIC_REFUSED)
+    if owner_of(client, "_prepare_request") not in _HARMLESS:
+        message = "it prepares requests in a way of its own, as one that signs them does"
+        raise Unsupported(message)
+    copy = _copied(client, healing)
+    if copy is not client and getattr(copy, "credentials", None) is not None:
+        _lend(copy)
+    return copy
+
+
+def _lend(client: Any) -> None:
+    """Leave the closing of the credentials to the client they belong to.
+
+    The SDK's `close` closes its HTTP client, which is ours, and then its credentials, which are
+    not. A copy of the copy has them on loan as well, unless it is given others.
+    """
+    plain, inner = client.copy, client._client  # noqa: SLF001  (as the SDK's own `copy` does)
+
+    @functools.wraps(plain)
+    def copy(**options: Any) -> Any:
+        other = plain(**options)
+        if not any(options.get(name) for name in _CREDENTIALS):
+            _lend(other)
+        return other
+
+    client.close = inner.close if isinstance(inner, httpx2.Client) else inner.aclose
+    client.copy = client.with_options = copy
+
+
+# --- openai -------------------------------------------------------------------------------------
+
+_OPENAI_REFUSED = {
+    "BedrockOpenAI": _SIGNED,
+    "_ModuleClient": "it is the one behind the module's own functions, and its settings are the "
+    "module's; make one of your own with openai.OpenAI()",
+}
+
+
+def _openai(client: Any, healing: Healing) -> Any:
+    check_client(client, "openai", 3, {"OpenAI"}, _OPENAI_REFUSED)
+    # Where a request passes between its making and the HTTP client.
+    for hook in ("_prepare_request", "_send_request"):
+        if not within(owner_of(client, hook), "openai"):
+            message = (
+                "it prepares or sends requests in a way of its own, as one that signs them does"
+            )
+            raise Unsupported(message)
+    identity: object = getattr(client, "workload_identity", None)
+    if isinstance(identity, Mapping) and cast("Any", identity).get("type") == "x509":
+        message = "with an X.509 identity its requests do not go through its HTTP client's send"
+        raise Unsupported(message)
+    provider = getattr(client, "_provider_runtime", None)
+    name = getattr(provider, "name", None)
+    if provider is not None and name != "vertex":  # that one: a token in the headers, no signature
+        message = f"the provider {name!r} prepares its requests in a way we do not know"
+        raise Unsupported(_SIGNED if name == "bedrock" else message)
+    return _copied(client, healing)
+
+
+_ATTACH = {"anthropic": _anthropic, "openai": _openai, google.PACKAGE: google.attach}

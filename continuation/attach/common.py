@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from functools import cached_property
 from time import monotonic, time
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import httpx2
 
@@ -66,28 +66,6 @@ class Healing:
         message = f"it sends through {name_of(client)}, not through an httpx2 client"
         raise Unsupported(message)
 
-    def copy(self, client: ClientT) -> ClientT:
-        """Copy a client of `anthropic` or `openai`, with one of ours as its HTTP client.
-
-        Raises `Unsupported` when that cannot be done.
-        """
-        inner = getattr(client, "_client", None)
-        if self.is_healing(inner):
-            return client
-        ours = self.client(inner)
-        options: dict[str, Any] = {}
-        if getattr(client, "_strict_response_validation", False):  # the SDKs' `copy` forgets it
-            options["_extra_kwargs"] = {"_strict_response_validation": True}
-        try:
-            wrapped: ClientT = cast("Any", client).copy(http_client=ours, **options)
-        except Exception as error:
-            message = f"it cannot be copied ({error})"
-            raise Unsupported(message) from error
-        if getattr(wrapped, "_client", None) is not ours or type(wrapped) is not type(client):
-            message = "its copy does not take another HTTP client"
-            raise Unsupported(message)
-        return wrapped
-
 
 # --- which client it is -------------------------------------------------------------------------
 
@@ -122,8 +100,7 @@ def name_of(thing: object) -> str:
 
 def classes(client: object, package: str) -> set[str]:
     """Return the names of the classes of a package that a client is an instance of."""
-    bases = type(client).__mro__
-    return {base.__name__ for base in bases if within(base.__module__, package)}
+    return {kind.__name__ for kind in type(client).__mro__ if within(kind.__module__, package)}
 
 
 def within(module: str, package: str) -> bool:

@@ -19,7 +19,6 @@ from typing import Any
 import httpx2
 
 from continuation.attach.common import (
-    ClientT,
     Healing,
     Unsupported,
     check_client,
@@ -31,7 +30,6 @@ from continuation.attach.google_chats import dress
 from continuation.attach.total_timeout import TotalTimeout
 
 PACKAGE = "google.genai"
-SUPPORTED = "google.genai.Client (google-genai >= 3)"
 _PLACES = ("_httpx_client", "_async_httpx_client", "_http_options", "_use_aiohttp")
 """What we need of the inner client."""
 _SENDING = ("_request", "_async_request", "_request_once", "_async_request_once")
@@ -40,7 +38,7 @@ _MTLS = ("_use_google_auth_sync", "_use_google_auth_async")
 """Whether it sends through another library, which presents a client certificate."""
 
 
-def attach(client: ClientT, healing: Healing) -> ClientT:
+def attach(client: Any, healing: Healing) -> Any:
     """Put HTTP clients of ours into a client and return it.
 
     Raises `Unsupported`, and changes nothing, if they would not see each of its requests.
@@ -52,8 +50,20 @@ def attach(client: ClientT, healing: Healing) -> ClientT:
     api: Any = getattr(client, "_api_client", None)
     if why := _reason(api):
         raise Unsupported(why)
+    # The SDK closes the HTTP clients that it made, so ours do that to them.
+    sync, other, options = api._httpx_client, api._async_httpx_client, api._http_options
+    if not healing.is_healing(sync):
+        sync = healing.client(sync, owned=options.httpx_client is None)
     aiohttp = api._use_aiohttp()
-    sync, other = _ours(api, healing, aiohttp=aiohttp)
+    if not healing.is_healing(other):
+        if aiohttp:
+            # As many connections as the SDK allows aiohttp: no limit, unless one is given. These
+            # settings are what each event loop's own client is made of.
+            settings: Any = getattr(other, "_client_kwargs", None)
+            if settings is not None:
+                settings.setdefault("limits", httpx2.Limits())
+            other = TotalTimeout(other)
+        other = healing.client(other, owned=options.httpx_async_client is None)
     _lead(client, "client", api._httpx_client, sync)
     _lead(getattr(client, "aio", None), "async_client", api._async_httpx_client, other)
     api._httpx_client, api._async_httpx_client = sync, other
@@ -78,41 +88,22 @@ def _reason(api: Any) -> str | None:
     for place, kind in wanted.items():
         if not isinstance(given := getattr(api, place), kind):
             return f"it sends through {name_of(given)}, not through an httpx2.{kind.__name__}"
-    return _reason_in_aiohttp(api._http_options) if api._use_aiohttp() else None
-
-
-def _reason_in_aiohttp(options: Any) -> str | None:
-    """Return why asynchronous requests cannot leave aiohttp without loss, if so."""
-    if options.aiohttp_client is not None:
+    if not api._use_aiohttp():
+        return None
+    # Asynchronous requests are to leave aiohttp without loss.
+    if api._http_options.aiohttp_client is not None:
         return (
             "it was given an aiohttp session, which we cannot stand for; "
             "give it an httpx_async_client instead of the aiohttp_client"
         )
-    given: Mapping[str, Any] = options.async_client_args or {}
+    settings: Mapping[str, Any] = api._http_options.async_client_args or {}
     known = set(inspect.signature(httpx2.AsyncClient).parameters)
-    if "verify" in given:
+    if "verify" in settings:
         known.add("ssl")
-    if unknown := sorted(set(given) - known):
+    if unknown := sorted(set(settings) - known):
         hint = "; say verify as well" if unknown[0] == "ssl" else ""
         return f"only aiohttp understands {unknown[0]!r} of its async_client_args{hint}"
     return None
-
-
-def _ours(api: Any, healing: Healing, *, aiohttp: bool) -> tuple[Any, Any]:
-    """Return what the two HTTP clients become. The SDK closes those that it made, so ours do."""
-    sync, other, options = api._httpx_client, api._async_httpx_client, api._http_options
-    if not healing.is_healing(sync):
-        sync = healing.client(sync, owned=options.httpx_client is None)
-    if not healing.is_healing(other):
-        if aiohttp:
-            # As many connections as the SDK allows aiohttp: no limit, unless one is given. These
-            # settings are what each event loop's own client is made of.
-            settings: Any = getattr(other, "_client_kwargs", None)
-            if settings is not None:
-                settings.setdefault("limits", httpx2.Limits())
-            other = TotalTimeout(other)
-        other = healing.client(other, owned=options.httpx_async_client is None)
-    return sync, other
 
 
 def _lead(owner: object, place: str, before: object, after: object) -> None:

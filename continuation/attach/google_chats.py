@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import AbstractContextManager, aclosing, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, aclosing, closing, nullcontext
 from typing import Any
 
 from continuation.config import override
@@ -24,8 +24,6 @@ from continuation.types import Outcome
 
 _OURS = frozenset({Outcome.HEALED, Outcome.PARTIAL, Outcome.TRUNCATED, Outcome.STALLED})
 """Of turns that have an answer, and were cut."""
-_NAMES = ("__module__", "__qualname__", "__doc__")
-"""What a subclass of ours has of the class it stands for."""
 _mixed: dict[tuple[type, type], type] = {}
 """The subclasses made so far, by our class and theirs."""
 
@@ -43,7 +41,8 @@ def _become(thing: Any, ours: type[Any]) -> Any:
     if not isinstance(thing, ours):
         theirs = type(thing)
         if (ours, theirs) not in _mixed:
-            named = {name: getattr(theirs, name) for name in _NAMES}
+            same = ("__module__", "__qualname__", "__doc__")
+            named = {name: getattr(theirs, name) for name in same}
             _mixed[ours, theirs] = type(theirs.__name__, (ours, theirs), named)
         thing.__class__ = _mixed[ours, theirs]
     return thing
@@ -74,48 +73,43 @@ class _Memory:
     """
 
     _latest: Any = None
-    """The chunk of the stream that came last."""
-
-    @contextmanager
-    def _forgetting(self) -> Generator[None]:
-        """A stream that was left says nothing of the answer that is remembered next."""
-        try:
-            yield
-        finally:
-            self._latest = None
+    """The chunk of the stream that came last; none is left behind by a stream that was left."""
 
     def record_history(self, user_input: Any, model_output: Sequence[Any], is_valid: bool) -> None:
         latest, self._latest = self._latest, None
         if latest is not None and model_output and (turn := _one(model_output)).parts:
-            model_output, is_valid = [turn], is_valid or _cut(latest)
+            try:
+                found = report(latest)
+            except TypeError:  # it carries no id
+                found = last_report()
+            cut = found is not None and found.outcome in _OURS
+            model_output, is_valid = [turn], is_valid or cut
         super().record_history(user_input, model_output, is_valid)  # type: ignore[misc]
 
 
 class _Chat(_Memory):
     def send_message_stream(self, *asked: Any, **more: Any) -> Generator[Any]:
-        chunks = super().send_message_stream(*asked, **more)  # type: ignore[misc]
-        with closing(chunks), self._forgetting():
-            for self._latest in chunks:
-                yield self._latest
+        with closing(super().send_message_stream(*asked, **more)) as chunks:  # type: ignore[misc]
+            try:
+                for self._latest in chunks:
+                    yield self._latest
+            finally:
+                self._latest = None
 
 
 class _AsyncChat(_Memory):
     async def send_message_stream(self, *asked: Any, **more: Any) -> AsyncGenerator[Any]:
-        return self._noted(await super().send_message_stream(*asked, **more))  # type: ignore[misc]
+        chunks = await super().send_message_stream(*asked, **more)  # type: ignore[misc]
 
-    async def _noted(self, chunks: AsyncGenerator[Any]) -> AsyncGenerator[Any]:
-        async with aclosing(chunks):
-            with self._forgetting():
-                async for self._latest in chunks:
-                    yield self._latest
+        async def noted() -> AsyncGenerator[Any]:
+            async with aclosing(chunks):
+                try:
+                    async for self._latest in chunks:
+                        yield self._latest
+                finally:
+                    self._latest = None
 
-
-def _cut(chunk: Any) -> bool:
-    try:
-        found = report(chunk)
-    except TypeError:  # it carries no id
-        found = last_report()
-    return found is not None and found.outcome in _OURS
+        return noted()
 
 
 def _one(contents: Sequence[Any]) -> Any:
