@@ -35,19 +35,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         return int(arguments.command(arguments))
-    except CommandError as error:
-        _complain(str(error))
-        return int(error.exit)
-    except KeyboardInterrupt:
-        _complain("interrupted")
-        return int(Exit.INTERRUPTED)
+    except (CommandError, KeyboardInterrupt) as error:
+        message, status = "interrupted", Exit.INTERRUPTED
+        if isinstance(error, CommandError):
+            message, status = str(error), error.exit
+        if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison] - closed by `2>&-`
+            sys.stderr.write(f"continuation: {message}\n")
+        return int(status)
     finally:
         silence(sys.stdout, sys.stderr)
-
-
-def _complain(message: str) -> None:
-    if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison] - closed by `2>&-`
-        sys.stderr.write(f"continuation: {message}\n")
 
 
 def _parser() -> argparse.ArgumentParser:

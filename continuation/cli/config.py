@@ -6,21 +6,16 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from continuation.cli.exits import CommandError, Exit, reason
+from continuation.cli.exits import CommandError, Commands, Exit, reason
 from continuation.cli.screen import screen
 from continuation.cli.words import plural
 from continuation.config import ENVIRONMENT, FILE_NAME, Config, examine, load
-
-if TYPE_CHECKING:
-    from continuation.cli.exits import Commands
 
 _DESCRIPTION = f"""\
 The file with policies: the one that is named, else the one in ${ENVIRONMENT}, else
 {FILE_NAME} in the working directory. (`continuation.wrap` never looks there: it may be
 somebody else's repository.)"""
-_KEY_HEAD = ("key", "value", "from")
 
 
 def add_to(commands: Commands) -> None:
@@ -74,6 +69,12 @@ def unreadable(error: Exception, who: str) -> str:
     return f"{reason(error)} ({who})" if isinstance(error, OSError) else reason(error)
 
 
+def whole(path: Path, who: str, config: Config) -> str:
+    """Say what is in a file that has no mistakes."""
+    keys = sum(len(layer.values) for layer in config.layers)
+    return f"{path} ({who}): {plural(keys, 'key')}, {plural(len(config.vendors), 'vendor')}"
+
+
 # --- the commands -------------------------------------------------------------------------------
 
 
@@ -91,25 +92,18 @@ def _check(arguments: argparse.Namespace) -> int:
         out.line(str(mistake), "red")
     if mistakes:
         return Exit.NOT_WHOLE
-    keys = sum(len(layer.values) for layer in config.layers)
-    told = [plural(keys, "key"), plural(len(config.vendors), "vendor")]
-    out.line(f"{path} ({who}): {', '.join(told)}, no mistakes", "green")
+    out.line(f"{whole(path, who, config)}, no mistakes", "green")
     return Exit.WHOLE
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    config = in_force(arguments.config)
-    rows = [
-        (key, _text(found.value), found.source)
-        for key, found in config.explain(arguments.model).items()
-    ]
-    out = screen(sys.stdout)
-    out.table(_KEY_HEAD, rows)
+    rows: list[tuple[str, str, str]] = []
+    for key, found in in_force(arguments.config).explain(arguments.model).items():
+        value = str(found.value)  # as the file would have it
+        if isinstance(found.value, bool):
+            value = value.lower()
+        elif isinstance(found.value, str):
+            value = f'"{value}"'
+        rows.append((key, value, found.source))
+    screen(sys.stdout).table(("key", "value", "from"), rows)
     return Exit.WHOLE
-
-
-def _text(value: object) -> str:
-    """Write a value as the file would have it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)

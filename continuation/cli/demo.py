@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.util
+import json
 import sys
+import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
+
+import jiter
 
 import continuation
-from continuation.cli.demo_shows import Show, TextShow, ToolShow
-from continuation.cli.exits import CommandError, Exit, positive, reason
-from continuation.cli.formats import choose, names, offered
+from continuation.cli.exits import CommandError, Commands, Exit, positive, reason
+from continuation.cli.formats import Ear, End, Prompt, choose, names, offered
 from continuation.cli.refusals import explain
-from continuation.cli.screen import screen
-from continuation.simulator import Simulator
-
-if TYPE_CHECKING:
-    from continuation.cli.exits import Commands
+from continuation.cli.screen import Screen, screen
+from continuation.cli.words import costs, describe, limited, number
+from continuation.limits import find
+from continuation.reports.report import (
+    Escalating,
+    Event,
+    Finished,
+    Recovering,
+    Report,
+    Retrying,
+    Truncated,
+)
+from continuation.simulator import Scenario, Simulator, tokens
 
 _DESCRIPTION = """\
 Start a simulated provider on this machine whose model recites a real file and is cut off on the
@@ -26,6 +38,19 @@ way. Call it with the real SDK, unwrapped and wrapped, and prove that the wrappe
 file, byte for byte. Needs no key; nothing leaves the machine."""
 _DEFAULT_DIALECT = "anthropic"
 _LONG_MODULES = ("_pydecimal", "pydoc_data.topics")
+_SMALLEST = 256
+"""Requests with a smaller limit are left alone by the default policy."""
+_RECOVERIES = 3
+_SAID_AGAIN = 128
+"""Tokens of a recovery that may be words already said."""
+_BEFORE_THE_CALL = 256
+"""Tokens for the text before a call."""
+_PACE = 2.0
+"""Seconds a wrapped text takes on a terminal, so that it can be watched."""
+_STEPS = 1200
+"""Events it then comes in, about."""
+_AROUND = 16
+"""Characters of the answer that are quoted on either side of a seam."""
 
 
 def add_to(commands: Commands) -> None:
@@ -67,52 +92,36 @@ def add_to(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the demo; whole only if equality was proven."""
-    show = _show(arguments)
-    sdk = show.format.sdk
-    made = sdk.label + show.format.method
-    out = screen(sys.stdout)
-    with _simulator(show) as simulator, warnings.catch_warnings():
+    show = Show(arguments)
+    speaks = show.format
+    made = f"{speaks.sdk.module}.{speaks.sdk.client}(){speaks.method}"
+    out = show.out
+    try:
+        simulator = Simulator(show.path, show.scenario)
+    except OSError as error:
+        message = f"cannot start the simulator: {reason(error)}"
+        raise CommandError(message, Exit.USAGE) from error
+    with simulator, warnings.catch_warnings():
         # A simulated model does not retire.
         warnings.simplefilter("ignore", DeprecationWarning)
-        versions = f"continuation {continuation.__version__}, {sdk.name} {sdk.version}"
+        sdk = f"{speaks.sdk.name} {speaks.sdk.version}"
+        versions = f"continuation {continuation.__version__}, {sdk}"
         out.line(f"{versions}; {show.model} simulated at {simulator.url}, no key needed")
         out.line(f"the model's answer is {show.path}: {len(show.content):,} bytes")
         out.line()
         try:
-            with sdk.simulated(simulator.url) as client:
+            with speaks.sdk.simulated(simulator.url) as client:
                 out.line(f"1. {made}, as it is", "bold")
-                show.unwrapped(client, out)
+                show.unwrapped(client)
                 out.line()
                 out.line(f"2. continuation.wrap({made}): the same call, streamed", "bold")
                 if out.live:
                     simulator.scenario = show.paced()
-                equal = show.wrapped(client, out)
-        except show.format.errors as error:
-            message = explain(error, simulator.url, sdk.keys[0])
+                equal = show.wrapped(client)
+        except speaks.errors as error:
+            message = explain(error, simulator.url, speaks.sdk.keys[0])
             raise CommandError(message, Exit.PROVIDER) from error
     return Exit.WHOLE if equal else Exit.NOT_WHOLE
-
-
-def _show(arguments: argparse.Namespace) -> Show:
-    """Choose format and model, each by the other where only one is named, and read the file."""
-    fallback = arguments.dialect or _DEFAULT_DIALECT
-    found = choose(arguments.dialect, arguments.model or "") or choose(fallback, "")
-    assert found is not None  # argparse lets pass what is offered, and the default always is
-    path: Path = arguments.file or default_file()
-    make = ToolShow if arguments.tool else TextShow
-    try:
-        content = path.read_bytes()
-        content.decode()
-        model = arguments.model or found.model
-        return make(path, content, found, model, arguments.max_tokens, arguments.manner)
-    except UnicodeDecodeError as error:
-        message = f"--file {path}: not UTF-8 text ({error.reason} at byte {error.start})"
-        raise CommandError(message, Exit.USAGE) from error
-    except OSError as error:
-        message = f"--file {reason(error)}"
-        raise CommandError(message, Exit.USAGE) from error
-    except ValueError as error:
-        raise CommandError(str(error), Exit.USAGE) from error
 
 
 def default_file() -> Path:
@@ -125,9 +134,241 @@ def default_file() -> Path:
     raise CommandError(message, Exit.USAGE)
 
 
-def _simulator(show: Show) -> Simulator:
+# -- the two demonstrations ----------------------------------------------------------------------
+
+
+class Show:
+    """A file for the model to recite, and the limits at which it will be cut.
+
+    Either as a long text, cut several times, or as the content of a streamed `Write` call that is
+    cut after visible text. Raises `CommandError` for an answer that no limit we heal would cut.
+    """
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        fallback = arguments.dialect or _DEFAULT_DIALECT
+        found = choose(arguments.dialect, arguments.model or "") or choose(fallback, "")
+        assert found is not None  # argparse lets pass what is offered, and the default always is
+        self.format = found
+        self.model: str = arguments.model or found.model
+        self.path: Path = arguments.file or default_file()
+        self.tool: bool = arguments.tool
+        self.out = screen(sys.stdout)
+        try:
+            self.content = self.path.read_bytes()
+            self._plan(self.content.decode(), arguments.max_tokens, arguments.manner)
+        except (OSError, ValueError) as error:
+            message = str(error)
+            if isinstance(error, UnicodeDecodeError):
+                where = f"{error.reason} at byte {error.start}"
+                message = f"--file {self.path}: not UTF-8 text ({where})"
+            elif isinstance(error, OSError):
+                message = f"--file {reason(error)}"
+            raise CommandError(message, Exit.USAGE) from error
+
+    def _plan(self, text: str, limit: int | None, manner: str) -> None:
+        """Choose the first limit and the ceiling; `limit` and `manner` are what the user wants."""
+        answer = text
+        if self.tool:
+            answer = json.dumps({"path": self.path.name, "content": text}, ensure_ascii=False)
+        self.length, whole = len(answer), tokens(answer)
+        if whole <= _SMALLEST:
+            message = (
+                f"--file {self.path}: {whole} tokens are too few to be cut "
+                f"(smaller limits than {_SMALLEST} are left alone); choose a longer file"
+            )
+            raise ValueError(message)
+        ceiling: int | None
+        if self.tool:
+            # The first attempt is cut half-way, and the ceiling is enough.
+            whole += _BEFORE_THE_CALL
+            self.limit = limit or max(_SMALLEST, whole // 2)
+            known = find(self.model)
+            ceiling = None if known is not None and known.ceiling > whole else whole
+        else:
+            # One attempt and three recoveries are enough, and needed: the first attempt gets a
+            # fifth of the answer, the ceiling is a third of the rest and more.
+            self.limit = limit or max(_SMALLEST, whole // 5)
+            rest = max(0, whole - self.limit)
+            ceiling = max(self.limit, rest // _RECOVERIES + rest // 300 + _SAID_AGAIN)
+        self.scenario = Scenario(manner=manner, call=self.tool, ceiling=ceiling)
+
+    def paced(self) -> Scenario:
+        """Return the scenario for eyes that want to follow; a call is held until it is whole."""
+        if self.tool:
+            return self.scenario
+        size = max(1, self.length // _STEPS)
+        return self.scenario.but(f"deltas={size}, slow={_PACE * size / self.length}")
+
+    def unwrapped(self, client: Any) -> None:
+        """Show what becomes of the answer without us."""
+        text: list[str] = []
+        pieces: list[str] = []
+        end = self._ask(client, Ear(text.append, pieces.append))
+        arrived, whole = sum(map(len, text)), self.length
+        if self.tool:
+            self.out.line(f"   the model said {''.join(text)!r} and called Write", "dim")
+            # As much of the file as there is in arguments that may be cut.
+            arguments = "".join(pieces).encode() or b"{}"
+            read = jiter.from_json(arguments, partial_mode="trailing-strings")
+            arrived, whole = len(str(read.get("content", ""))), len(self.content.decode())
+        share, stopped = f"{number(arrived)} of {number(whole)} characters", self._stopped(end)
+        uncut = f"a limit of {self.limit} does not cut it"
+        if not self.tool:
+            lost = arrived < whole
+            what = "the rest is lost" if lost else uncut
+            self.out.line(f"   {share}, {stopped}: {what}", "red" if lost else "")
+        elif arrived >= whole:
+            self.out.line(f"   {uncut}, {stopped}")
+        else:
+            self.out.line(f"   the call holds {share} of the file, {stopped}", "red")
+            half = "and the SDK's answer has no call at all"
+            if end.calls and isinstance(end.calls[0], str):
+                half = "and in the SDK's answer its arguments are text that is no JSON"
+            elif end.calls:
+                keys = ", ".join(end.calls[0]) or "none"
+                half = f"and looks complete: in the SDK's message its input has the keys: {keys}"
+            self.out.line(f"   {half}", "red")
+
+    def wrapped(self, client: Any) -> bool:
+        """Show the wrapped call; return whether equality was proven."""
+        watch = _Watch(self.out)
+        pieces: list[str] = []
+        with self.out.progress(self.length) as advance:
+            arrived = 0
+
+            def count(piece: str) -> None:
+                nonlocal arrived
+                arrived += len(piece)
+                advance(arrived)
+
+            def hear(piece: str) -> None:
+                pieces.append(piece)
+                if not self.tool:
+                    watch.received += len(piece)
+                    count(piece)
+
+            end = self._ask(watch.wrap(client), Ear(hear, count) if self.tool else Ear(hear))
+        text = "".join(pieces)
+        if not self.tool:
+            equal = self._prove("the answer", text.encode(errors="replace"))
+            watch.sum_up(text)
+            return equal
+        self.out.line(f"   the caller saw {text!r} once, and one call, {self._stopped(end)}")
+        equal = self._prove("the call", _only_content(end))
+        watch.sum_up()
+        return equal and end.stop == self.format.called
+
+    def _ask(self, client: Any, ear: Ear) -> End:
+        asked = Prompt(self.model, "Write the file.", self.limit, tool=self.tool)
+        return self.format.stream(client, asked, ear)
+
+    def _stopped(self, end: End) -> str:
+        return f"{self.format.stop_name} {end.stop!r}"
+
+    def _prove(self, what: str, got: bytes) -> bool:
+        """Compare what came with the file, and show both digests."""
+        self.out.line()
+        self.out.line("3. the proof", "bold")
+        for name, data in (("the file", self.content), (what, got)):
+            digest = hashlib.sha256(data).hexdigest()
+            self.out.line(f"   {name:<10} {len(data):>11,} bytes  sha256 {digest}")
+        if got == self.content:
+            self.out.line("   identical", "bold green")
+            return True
+        pairs = enumerate(zip(self.content, got, strict=False))
+        same = next((at for at, (a, b) in pairs if a != b), min(len(self.content), len(got)))
+        self.out.line(f"   NOT identical: they differ from byte {same:,} on", "bold red")
+        return False
+
+
+def _only_content(end: End) -> bytes:
+    """Return the content of the one call there must be; half a call is none, as for a program."""
     try:
-        return Simulator(show.path, show.scenario)
-    except OSError as error:
-        message = f"cannot start the simulator: {reason(error)}"
-        raise CommandError(message, Exit.USAGE) from error
+        parsed = [json.loads(call) if isinstance(call, str) else call for call in end.calls]
+    except ValueError:
+        return b""
+    content: object = parsed[0].get("content") if len(parsed) == 1 else None
+    return content.encode() if isinstance(content, str) else b""
+
+
+class _Watch:
+    """Tells each event as it happens, and at the end what the turn took."""
+
+    def __init__(self, out: Screen) -> None:
+        self.received = 0
+        """Characters that have arrived."""
+        self._out = out
+        self._report: Report | None = None
+        self._began = time.monotonic()
+        self._asked: Recovering | Escalating | None = None
+
+    def wrap(self, client: Any) -> Any:
+        """Wrap a client; raises `CommandError`, above all for the file the environment names."""
+        try:
+            return continuation.wrap(client, on_event=self._hear)
+        except (OSError, ValueError, TypeError) as error:
+            raise CommandError(reason(error), Exit.USAGE) from error
+
+    def _hear(self, event: Event) -> None:
+        asked, told = self._asked, describe(event)
+        match event:
+            case Finished():
+                self._report = event.report
+            case Recovering() | Escalating():
+                self._asked = event
+                if isinstance(event, Recovering) and not event.replaces:
+                    told += f"; seam at character {number(self.received)}"
+            case Retrying():
+                self._asked = None  # that one tells itself why it was sent again
+            case Truncated() if asked and event.attempt > asked.attempt:
+                # The attempt that was cut is not the one that was told of: no event tells why.
+                self._tell(
+                    f"attempt {asked.attempt} was refused; "
+                    f"attempt {event.attempt} has {limited(event)}"
+                )
+            case _:
+                pass
+        self._tell(told)
+
+    def _tell(self, what: str) -> None:
+        self._out.line(f"   {time.monotonic() - self._began:5.2f} s  {what}")
+
+    def sum_up(self, text: str = "") -> None:
+        """Show the attempts, what they cost, and their seams in `text`."""
+        if self._report is None:
+            return
+        attempts = [
+            (
+                str(attempt.number),
+                str(attempt.mode),
+                number(attempt.limit),
+                attempt.stop or attempt.error or "-",
+                number(attempt.usage.prompt if attempt.usage else None),
+                number(attempt.usage.output if attempt.usage else None),
+                "yes" if attempt.discarded else "no",
+                f"{attempt.seconds:.2f}",
+            )
+            for attempt in self._report.attempts
+        ]
+        self._out.line()
+        self._out.table(
+            (">attempt", "mode", ">limit", "stop reason", ">in", ">out", "discarded", ">seconds"),
+            attempts,
+        )
+        turn, billed = costs(self._report)
+        self._out.line(f"   as one turn: {turn}")
+        self._out.line(f"   billed:      {billed}")
+        if not text or not self._report.seams:
+            return
+        rows: list[list[str]] = []
+        for seam in self._report.seams:
+            # The text around it, quoted: nothing in it can move a cursor.
+            place = seam.at - seam.taken_back
+            before = repr(text[max(0, place - _AROUND) : place])[1:-1]
+            after = repr(text[place : place + _AROUND])[1:-1]
+            counts = map(number, (seam.dropped, seam.taken_back, seam.inserted))
+            start = [str(seam.attempt), number(seam.at), seam.kind]
+            rows.append([*start, *counts, f"{before}|{after}"])
+        head = (">attempt", ">at character", "found", ">dropped", ">taken back", ">inserted")
+        self._out.line()
+        self._out.table((*head, "around"), rows)

@@ -10,26 +10,24 @@ import platform
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import continuation
-from continuation.cli.config import place, unreadable
-from continuation.cli.exits import Exit
+from continuation.cli.config import place, unreadable, whole
+from continuation.cli.exits import Commands, Exit
 from continuation.cli.formats import Ear, End, FormatDriver, Prompt, offered
 from continuation.cli.screen import screen
 from continuation.cli.words import plural
 from continuation.config import Config, examine
 
 if TYPE_CHECKING:
-    from continuation.cli.exits import Commands
     from continuation.testing import Rehearsal
 
 _DESCRIPTION = """\
 Tell what is installed, which clients can be wrapped, which configuration is in force, and heal
 five answers of a simulated provider in each wire format. Needs no key and no network. Exit status
 1: something is wrong; "note" is not wrong."""
-Mark: TypeAlias = Literal["ok", "note", "FAIL"]
-_STYLES: dict[Mark, str] = {"ok": "green", "note": "yellow", "FAIL": "bold red"}
+_STYLES = {"ok": "green", "note": "yellow", "FAIL": "bold red"}
 _NEEDED = ("httpx2", "jiter", "tiktoken")
 _OPTIONAL = ("anthropic", "openai", "google-genai", "rich", "opentelemetry-api")
 _KEY = {"api_key": "doctor"}
@@ -42,12 +40,8 @@ _CLIENTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )
 
 
-class CheckResult(NamedTuple):
-    """One thing that was looked at."""
-
-    mark: Mark
-    about: str
-    what: str
+Finding: TypeAlias = tuple[str, str, str]
+"""A mark of `_STYLES`, what was looked at, and what was found."""
 
 
 def add_to(commands: Commands) -> None:
@@ -63,32 +57,44 @@ def run(arguments: argparse.Namespace) -> int:
     """Look at everything; say what was found as it is found."""
     out = screen(sys.stdout)
     failed = 0
-    for mark, about, what in examination(arguments.config):
+    for mark, about, what in _examination(arguments.config):
         out.line(f"{mark:<4}  {about:<18}  {what}", _STYLES[mark])
         failed += mark == "FAIL"
     out.line(f"{plural(failed, 'problem')} found" if failed else "all is well")
     return Exit.NOT_WHOLE if failed else Exit.WHOLE
 
 
-def examination(named: str | None) -> Iterator[CheckResult]:
+def _examination(named: str | None) -> Iterator[Finding]:
     """Look at one thing after the other. `named`: a configuration file, if one was named."""
-    yield from _versions()
-    yield from _clients()
-    config, found = _configuration(named)
-    yield from found
-    yield _vocabulary()
-    yield _tracing()
-    yield from _self_tests(config)
-
-
-def _versions() -> Iterator[CheckResult]:
-    yield CheckResult("ok", "python", f"{platform.python_version()} ({sys.platform})")
-    yield CheckResult("ok", "continuation", continuation.__version__)
+    yield "ok", "python", f"{platform.python_version()} ({sys.platform})"
+    yield "ok", "continuation", continuation.__version__
     for name in _NEEDED:
         found = _version(name)
-        yield CheckResult("ok" if found else "FAIL", name, found or "missing: install it again")
+        yield "ok" if found else "FAIL", name, found or "missing: install it again"
     for name in _OPTIONAL:
-        yield CheckResult("ok", name, _version(name) or "not installed")
+        yield "ok", name, _version(name) or "not installed"
+    yield from _clients()
+    config = Config()
+    path, who = place(named)
+    try:
+        if path is None:
+            yield "ok", "configuration", "no file; the built-in defaults hold"
+        else:
+            config, mistakes = examine(path)
+            for mistake in mistakes:
+                yield "FAIL", "configuration", str(mistake)
+            if not mistakes:
+                yield "ok", "configuration", whole(path, who, config)
+    except OSError as error:
+        yield "FAIL", "configuration", unreadable(error, who)
+    yield from _surroundings()
+    # Each format whose SDK is installed; without any SDK there is nothing to test with.
+    spoken = [one for one in offered() if one.sdk.installed]
+    if not spoken:
+        names = ", ".join(dict.fromkeys(one.sdk.name for one in offered()))
+        yield "note", "self-test", f"none: there is no SDK ({names}) to test with"
+    for one in spoken:
+        yield from _self_test(one, config)
 
 
 def _version(name: str) -> str | None:
@@ -98,7 +104,7 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _clients() -> Iterator[CheckResult]:
+def _clients() -> Iterator[Finding]:
     for module, name, options in _CLIENTS:
         try:
             sdk = importlib.import_module(module)
@@ -107,12 +113,10 @@ def _clients() -> Iterator[CheckResult]:
         try:
             continuation.wrap(getattr(sdk, name)(**options), config=Config())
         except Exception as error:
-            yield CheckResult("note", "wrap", f"{module}.{name}: {_short(error)}")
+            yield "note", "wrap", f"{module}.{name}: {_short(error)}"
         else:
-            yield CheckResult("ok", "wrap", f"{module}.{name} can be wrapped")
-    yield CheckResult(
-        "ok", "wrap", "frameworks: continuation.http_client() and async_http_client()"
-    )
+            yield "ok", "wrap", f"{module}.{name} can be wrapped"
+    yield "ok", "wrap", "frameworks: continuation.http_client() and async_http_client()"
 
 
 def _short(error: Exception) -> str:
@@ -120,34 +124,19 @@ def _short(error: Exception) -> str:
     return f"{type(error).__name__}: {first.partition('; supported')[0]}"
 
 
-def _configuration(named: str | None) -> tuple[Config, list[CheckResult]]:
-    path, who = place(named)
-    if path is None:
-        return Config(), [CheckResult("ok", "configuration", "no file; the built-in defaults hold")]
-    try:
-        config, mistakes = examine(path)
-    except OSError as error:
-        return Config(), [CheckResult("FAIL", "configuration", unreadable(error, who))]
-    keys = sum(len(layer.values) for layer in config.layers)
-    told = f"{path} ({who}): {plural(keys, 'key')}, {plural(len(config.vendors), 'vendor')}"
-    findings = [CheckResult("FAIL", "configuration", str(mistake)) for mistake in mistakes]
-    return config, findings or [CheckResult("ok", "configuration", told)]
-
-
-def _vocabulary() -> CheckResult:
+def _surroundings() -> Iterator[Finding]:
     from continuation.limits.tokens import vocabulary
 
     if name := vocabulary():
-        return CheckResult("ok", "vocabulary", f"{name} is on disk: tokens are counted")
-    return CheckResult("note", "vocabulary", "tiktoken has none on disk: tokens are estimated")
-
-
-def _tracing() -> CheckResult:
-    named = os.environ.get("OTEL_PYTHON_TRACER_PROVIDER")
+        yield "ok", "vocabulary", f"{name} is on disk: tokens are counted"
+    else:
+        yield "note", "vocabulary", "tiktoken has none on disk: tokens are estimated"
+    what = "on as soon as a tracer provider is set"
     if _version("opentelemetry-api") is None:
-        return CheckResult("ok", "tracing", "no OpenTelemetry: no spans")
-    what = f"tracer provider {named!r}" if named else "on as soon as a tracer provider is set"
-    return CheckResult("ok", "tracing", what)
+        what = "no OpenTelemetry: no spans"
+    elif provider := os.environ.get("OTEL_PYTHON_TRACER_PROVIDER"):
+        what = f"tracer provider {provider!r}"
+    yield "ok", "tracing", what
 
 
 # --- the self-test ------------------------------------------------------------------------------
@@ -155,17 +144,7 @@ def _tracing() -> CheckResult:
 _TESTS = ("cut-text", "cut-call", "thinking-eats-all", "drop", "mislabelled")
 
 
-def _self_tests(config: Config) -> Iterator[CheckResult]:
-    """Test each format whose SDK is installed; without any SDK there is nothing to test with."""
-    spoken = [one for one in offered() if one.sdk.installed]
-    if not spoken:
-        names = ", ".join(dict.fromkeys(one.sdk.name for one in offered()))
-        yield CheckResult("note", "self-test", f"none: there is no SDK ({names}) to test with")
-    for one in spoken:
-        yield from _self_test(one, config)
-
-
-def _self_test(one: FormatDriver, config: Config) -> Iterator[CheckResult]:
+def _self_test(one: FormatDriver, config: Config) -> Iterator[Finding]:
     """Heal one cut answer after the other; one line for what was healed, one for each failure."""
     from continuation.testing import simulate
 
@@ -177,10 +156,10 @@ def _self_test(one: FormatDriver, config: Config) -> Iterator[CheckResult]:
         except Exception as error:  # whatever it is: the user is to see it, and the other tests
             told[name] = _short(error)
     if healed := [name for name, wrong in told.items() if wrong is None]:
-        yield CheckResult("ok", "self-test", f"{one.name}: {', '.join(healed)}: healed")
+        yield "ok", "self-test", f"{one.name}: {', '.join(healed)}: healed"
     for name, wrong in told.items():
         if wrong is not None:
-            yield CheckResult("FAIL", "self-test", f"{one.name}: {name}: {wrong}")
+            yield "FAIL", "self-test", f"{one.name}: {name}: {wrong}"
 
 
 def _heal(one: FormatDriver, rehearsal: Rehearsal, config: Config) -> str | None:

@@ -10,9 +10,7 @@ from typing import Protocol
 class Commands(Protocol):
     """What a command adds itself to: what `ArgumentParser.add_subparsers` returns."""
 
-    def add_parser(self, name: str, *, help: str, description: str) -> argparse.ArgumentParser:  # noqa: A002 - argparse's own word
-        """Add a subcommand's parser and return it."""
-        ...
+    def add_parser(self, name: str, *, help: str, description: str) -> argparse.ArgumentParser: ...  # noqa: A002 - argparse's own word
 
 
 class Exit(IntEnum):

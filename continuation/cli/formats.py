@@ -1,19 +1,176 @@
-"""The wire formats as their SDKs speak them: one table, and one way to ask for all of them."""
+"""The wire formats as their SDKs speak them: the SDKs, one table, and one way to ask for all."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+import os
+import pkgutil
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
-from continuation.cli.sdks import ANTHROPIC, GOOGLE, OPENAI, Sdk
+import httpx2
+
+from continuation.cli.exits import CommandError, Exit
+from continuation.cli.refusals import hide_keys
 from continuation.limits import spellings
 from continuation.registry import BUILT_IN
 
-TOOL = "Write"
-_ABOUT = "Write a file."
+# -- the SDKs ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sdk:
+    """An SDK whose client takes `base_url`, `api_key` and `http_client`."""
+
+    module: str
+    name: str
+    """What people call it."""
+    extra: str
+    """The extra of ours that installs it."""
+    client: str
+    """The class of its client."""
+    keys: tuple[str, ...]
+    """Environment variables that hold a key; the first one is the one to set."""
+    base_url: str
+    """Environment variable that names another server."""
+    own_errors: tuple[str, ...]
+    """The bases of its errors, as `module:name`."""
+    server: str
+    """Where it sends to when nothing is said."""
+    path: str = ""
+    """What its base URL has behind the host."""
+
+    def load(self) -> ModuleType:
+        """Import it; without it the command ends with the line that installs it."""
+        try:
+            return importlib.import_module(self.module)
+        except ImportError as error:
+            message = (
+                f"this command needs the {self.name} SDK: "
+                f"python -m pip install 'continuation-engine[{self.extra}]'"
+            )
+            raise CommandError(message, Exit.MISSING) from error
+
+    @property
+    def installed(self) -> bool:
+        """Whether it can be imported."""
+        try:
+            self.load()
+        except CommandError:
+            return False
+        return True
+
+    @property
+    def version(self) -> str:
+        return str(self.load().__version__)
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """What a call can raise: its own errors, and those of the HTTP client it lets through."""
+        return *map(pkgutil.resolve_name, self.own_errors), httpx2.HTTPError, httpx2.StreamError
+
+    def sample(self, url: str) -> str:
+        """Return Python that makes a client of the simulator at `url`."""
+        return f'{self.module}.{self.client}(base_url="{url}{self.path}", api_key="any")'
+
+    @contextlib.contextmanager
+    def simulated(self, url: str) -> Generator[Any]:
+        """Make a client of the simulator; no proxy and no key of the environment has a part."""
+        with httpx2.Client(trust_env=False) as http, self._make(url + self.path, http) as client:
+            yield client
+
+    def connect(self, base_url: str | None) -> Any:
+        """Make a client by what the environment says; raises `CommandError` without a key."""
+        for name in self.keys:
+            key = os.environ.get(name, "")
+            if not (key.isascii() and key.isprintable() and " " not in key):
+                message = f"{name} holds a character that no key has; copy it again"
+                raise CommandError(message, Exit.MISSING)
+        self.load()
+        try:
+            client = self._make(base_url)
+        except (httpx2.InvalidURL, ValueError) as error:
+            message = f"the client cannot be made: {hide_keys(str(error))}"
+            raise CommandError(message, Exit.USAGE) from error
+        except self.errors as error:  # it looked for credentials, and found none or broken ones
+            raise self._no_key(error) from error
+        # The one that is made without a key, and fails when it is called.
+        places = ("api_key", "auth_token", "credentials")
+        if self is ANTHROPIC and not any(getattr(client, place, None) for place in places):
+            client.close()
+            raise self._no_key()
+        return client
+
+    def _make(self, base_url: str | None, http: httpx2.Client | None = None) -> Any:
+        """Make a client by what the environment says, or one of the simulator, with `http`."""
+        simulated = {"api_key": "simulated", "max_retries": 0, "http_client": http}
+        make = getattr(self.load(), self.client)
+        return make(base_url=base_url, **(simulated if http else {}))
+
+    def _no_key(self, error: Exception | None = None) -> CommandError:
+        detail = f" ({hide_keys(str(error))})" if error else ""
+        return CommandError(f"no key: set {self.keys[0]}{detail}", Exit.MISSING)
+
+
+class _GoogleSdk(Sdk):
+    """The SDK whose client takes its options in `http_options`."""
+
+    def sample(self, url: str) -> str:
+        options = f'api_key="any", http_options={{"base_url": "{url}"}}'
+        return f"{self.module}.{self.client}({options})"
+
+    def _make(self, base_url: str | None, http: httpx2.Client | None = None) -> Any:
+        options: dict[str, Any] = {"base_url": base_url} if base_url else {}
+        make = self.load().Client
+        if http is not None:
+            options["httpx_client"] = http
+            return make(api_key="simulated", vertexai=False, http_options=options)
+        try:
+            return make(http_options=options or None)
+        except ValueError as error:  # so it says that there is no key
+            raise self._no_key(error) from error
+
+
+ANTHROPIC = Sdk(
+    "anthropic",
+    "anthropic",
+    extra="anthropic",
+    client="Anthropic",
+    keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+    base_url="ANTHROPIC_BASE_URL",
+    own_errors=("anthropic:AnthropicError",),
+    server="https://api.anthropic.com",
+)
+OPENAI = Sdk(
+    "openai",
+    "openai",
+    extra="openai",
+    client="OpenAI",
+    keys=("OPENAI_API_KEY",),
+    base_url="OPENAI_BASE_URL",
+    own_errors=("openai:OpenAIError",),
+    server="https://api.openai.com",
+    path="/v1",
+)
+GOOGLE = _GoogleSdk(
+    "google.genai",
+    "google-genai",
+    extra="google",
+    client="Client",
+    keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    base_url="GOOGLE_GEMINI_BASE_URL",
+    own_errors=("google.genai.errors:APIError", "google.auth.exceptions:GoogleAuthError"),
+    server="https://generativelanguage.googleapis.com",
+)
+SDKS: tuple[Sdk, ...] = (ANTHROPIC, OPENAI, GOOGLE)
+
+# -- what all formats share ----------------------------------------------------------------------
+
+_TOOL = {"name": "Write", "description": "Write a file."}
 _TEXT = {"type": "string"}
 _SCHEMA = {
     "type": "object",
@@ -90,9 +247,6 @@ class FormatDriver:
         """What `stream` can raise."""
         return *self.sdk.errors, AnswerFailedError
 
-    def covers(self, model: str) -> bool:
-        return any(name.startswith(self.prefixes) for name in spellings(model))
-
 
 def offered() -> tuple[FormatDriver, ...]:
     """Return the formats there is a dialect for."""
@@ -106,8 +260,11 @@ def names() -> list[str]:
 
 def choose(name: str | None, model: str) -> FormatDriver | None:
     """Return the format that is named, or else the first that a model is called in, if any."""
-    fits = (one for one in offered() if (one.name == name if name else one.covers(model)))
-    return next(fits, None)
+    for one in offered():
+        fits = any(spelling.startswith(one.prefixes) for spelling in spellings(model))
+        if one.name == name if name else fits:
+            return one
+    return None
 
 
 # -- Anthropic -----------------------------------------------------------------------------------
@@ -122,7 +279,7 @@ def _messages(client: Any, ask: Prompt, ear: Ear) -> End:
     if ask.system is not None:
         body["system"] = ask.system
     if ask.tool:
-        body["tools"] = [{"name": TOOL, "description": _ABOUT, "input_schema": _SCHEMA}]
+        body["tools"] = [{**_TOOL, "input_schema": _SCHEMA}]
     with client.messages.stream(**body) as stream:
         for event in stream:
             if event.type == "text":
@@ -136,7 +293,7 @@ def _messages(client: Any, ask: Prompt, ear: Ear) -> End:
 
 # -- OpenAI --------------------------------------------------------------------------------------
 
-_FUNCTION = {"name": TOOL, "description": _ABOUT, "parameters": _SCHEMA}
+_FUNCTION = {**_TOOL, "parameters": _SCHEMA}
 _OPENAI_MODELS = ("gpt-", "chatgpt-", "o1", "o3", "o4", "codex-")
 
 
@@ -208,12 +365,12 @@ def _gemini(client: Any, ask: Prompt, ear: Ear) -> End:
     if ask.system is not None:
         config["system_instruction"] = ask.system
     if ask.tool:
-        declared = {"name": TOOL, "description": _ABOUT, "parameters_json_schema": _SCHEMA}
-        config["tools"] = [{"function_declarations": [declared]}]
+        declared = [{**_TOOL, "parameters_json_schema": _SCHEMA}]
+        config["tools"] = [{"function_declarations": declared}]
     asked = {"model": ask.model, "contents": ask.text, "config": config}
     stop: str | None = None
     calls: list[Mapping[str, Any]] = []
-    with closing(client.models.generate_content_stream(**asked)) as chunks:
+    with contextlib.closing(client.models.generate_content_stream(**asked)) as chunks:
         for candidate in (candidate for chunk in chunks for candidate in chunk.candidates or ()):
             stop = candidate.finish_reason.value if candidate.finish_reason else stop
             for part in (candidate.content and candidate.content.parts) or ():

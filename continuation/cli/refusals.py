@@ -32,64 +32,35 @@ def explain(error: Exception, host: str, key: str) -> str:
 
     `key`: the environment variable to look at when it is the key that is wrong.
     """
-    status = _status(error)
-    if status is None or status == 200:
-        return _within(error, host) if _error_body(error) else _unreachable(error, host)
-    remedy = _REMEDIES.get(status, "try again later" if status >= 500 else "change the request")
-    remedy = remedy.format(key=key)
-    said = _said(error)
-    return f"{host} answered {status}{_kind(error)}{_after(error)}: {remedy}" + (
-        f" ({said})" if said else ""
-    )
-
-
-def _status(error: Exception) -> int | None:
-    """Return the HTTP status; google-genai calls it `code`, and openai something else."""
+    # google-genai calls the HTTP status `code`, and openai something else.
     found = (getattr(error, name, None) for name in ("status_code", "code"))
-    return next((status for status in found if isinstance(status, int)), None)
-
-
-def _within(error: Exception, host: str) -> str:
-    """Explain an error event in a stream that had begun well."""
-    return f"{host} ended the stream with an error{_kind(error)}: try again"
-
-
-def _unreachable(error: Exception, host: str) -> str:
-    """Explain an error without a status: no connection, no time, or no such protocol."""
-    cause = error.__cause__ or error
-    detail = hide_keys(str(cause))
-    named = f"{type(cause).__name__}{': ' if detail else ''}{detail}"
-    return f"no usable answer from {host} ({named}); check the network and --base-url"
-
-
-def _kind(error: Exception) -> str:
-    body = _error_body(error)
-    kind = body.get("type") or body.get("status") or body.get("code")
-    return f" {hide_keys(kind)}" if isinstance(kind, str) else ""
-
-
-def _said(error: Exception) -> str:
-    """Return the provider's own words, except about keys."""
-    text = _error_body(error).get("message")
-    wanted = isinstance(text, str) and _status(error) not in (401, 403)
-    return hide_keys(str(text)) if wanted else ""
-
-
-def _error_body(error: Exception) -> Mapping[str, Any]:
-    """Return what the provider said of the error; openai keeps that without its envelope."""
+    status = next((value for value in found if isinstance(value, int)), None)
+    # What the provider said of the error; openai keeps that without its envelope.
     body = _mapping(getattr(error, "body", None)) or _mapping(getattr(error, "details", None))
-    return _mapping(body.get("error")) or body
+    body = _mapping(body.get("error")) or body
+    said = body.get("type") or body.get("status") or body.get("code")
+    kind = f" {hide_keys(said)}" if isinstance(said, str) else ""
+    if status is None or status == 200:
+        if body:  # an event in a stream that had begun well
+            return f"{host} ended the stream with an error{kind}: try again"
+        # No connection, no time, or no such protocol.
+        cause = error.__cause__ or error
+        detail = hide_keys(str(cause))
+        named = f"{type(cause).__name__}{': ' if detail else ''}{detail}"
+        return f"no usable answer from {host} ({named}); check the network and --base-url"
+
+    seconds = getattr(getattr(error, "response", None), "headers", {}).get("retry-after")
+    known = isinstance(seconds, str) and seconds.replace(".", "", 1).isdecimal()
+    after = f" (retry after {seconds} s)" if known else ""
+    remedy = _REMEDIES.get(status, "try again later" if status >= 500 else "change the request")
+    # The provider's own words, except about keys.
+    words = body.get("message") if status not in (401, 403) else None
+    own = f" ({told})" if isinstance(words, str) and (told := hide_keys(words)) else ""
+    return f"{host} answered {status}{kind}{after}: {remedy.format(key=key)}{own}"
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _after(error: Exception) -> str:
-    headers = getattr(getattr(error, "response", None), "headers", {})
-    seconds = headers.get("retry-after")
-    known = isinstance(seconds, str) and seconds.replace(".", "", 1).isdecimal()
-    return f" (retry after {seconds} s)" if known else ""
 
 
 def hide_keys(text: str) -> str:

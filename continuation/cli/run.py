@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
+import stat
 import sys
-from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from urllib.parse import urlsplit
 
 import continuation
 from continuation.cli.config import in_force
-from continuation.cli.exits import CommandError, Exit, positive
+from continuation.cli.exits import CommandError, Commands, Exit, positive, reason
 from continuation.cli.formats import Ear, FormatDriver, Prompt, choose, names
 from continuation.cli.refusals import explain
 from continuation.cli.screen import is_terminal, screen
-from continuation.cli.sink import Sink, SinkError, open_sink
 from continuation.cli.words import costs, describe, plural, summary
 from continuation.config import Config
 from continuation.reports.report import Event, Finished, Report, Retrying
-
-if TYPE_CHECKING:
-    from continuation.cli.exits import Commands
-    from continuation.cli.screen import Screen
 
 _DESCRIPTION = """\
 Send one prompt with the key in ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY and stream the
@@ -78,7 +76,15 @@ def run(arguments: argparse.Namespace) -> int:
     if url is not None and not url.startswith(("http://", "https://")):
         message = f"--base-url {url}: must begin with http:// or https://"
         raise CommandError(message, Exit.USAGE)
-    prompt = _standard_input() if arguments.prompt == "-" else arguments.prompt
+    prompt: str = arguments.prompt
+    if prompt == "-":
+        prompt = ""
+        if sys.stdin is not None:  # pyright: ignore[reportUnnecessaryComparison] - closed by `<&-`
+            try:
+                prompt = sys.stdin.buffer.read().decode()
+            except UnicodeDecodeError as error:
+                message = f"standard input: not UTF-8 text ({error.reason} at byte {error.start})"
+                raise CommandError(message, Exit.USAGE) from error
     if not prompt.strip():
         message = "PROMPT is empty"
         raise CommandError(message, Exit.USAGE)
@@ -86,19 +92,77 @@ def run(arguments: argparse.Namespace) -> int:
     config = in_force(arguments.config)
     if not arguments.max_tokens:
         config = config.but("no --max-tokens", initial_limit="ceiling")
-    with closing(speaks.sdk.connect(url)) as client, open_sink(arguments.out) as sink:
-        turn = _Turn(speaks, speaks.sdk.host(url), sink, to_terminal=arguments.out is None)
+    server = url or os.environ.get(speaks.sdk.base_url) or speaks.sdk.server
+    host = urlsplit(server).hostname or server
+    connected = contextlib.closing(speaks.sdk.connect(url))
+    with connected as client, contextlib.closing(_Sink(arguments.out)) as sink:
+        turn = _Turn(speaks, host, sink, to_terminal=arguments.out is None)
         return turn.run(client, config, ask)
 
 
-def _standard_input() -> str:
-    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] - closed by `<&-`
-        return ""
-    try:
-        return sys.stdin.buffer.read().decode()
-    except UnicodeDecodeError as error:
-        message = f"standard input: not UTF-8 text ({error.reason} at byte {error.start})"
-        raise CommandError(message, Exit.USAGE) from error
+# -- where the answer goes -----------------------------------------------------------------------
+
+
+class _SinkError(Exception):
+    """The answer could not be written; the text says why."""
+
+
+class _Sink:
+    """Takes an answer's text as UTF-8 and flushes every piece. `name` is for the user.
+
+    A file is made at once, so that a wrong path costs nothing, and keeps what was in it until the
+    first text comes.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.written = 0
+        """Characters written so far."""
+        self._last = ""
+        self._path = path
+        if path is None:
+            if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] - closed by `>&-`
+                message = "standard output is closed; choose a file with --out FILE"
+                raise CommandError(message, Exit.USAGE)
+            self.name, self._stream = "standard output", sys.stdout.buffer
+            self._regular = self._new = False
+            return
+        self.name, self._new = str(path), not path.exists()
+        try:
+            self._stream = path.open("ab")
+        except OSError as error:
+            message = f"--out {reason(error)}; choose a path that can be written"
+            raise CommandError(message, Exit.USAGE) from error
+        self._regular = stat.S_ISREG(os.fstat(self._stream.fileno()).st_mode)
+
+    def write(self, text: str) -> None:
+        """Write and flush; raises `_SinkError`."""
+        if not text:
+            return
+        try:
+            if self._regular and not self.written:
+                self._stream.truncate(0)
+            # Counted first: Ctrl-C may come between the write and the next statement.
+            self.written += len(text)
+            self._stream.write(text.encode(errors="replace"))
+            self._stream.flush()
+        except OSError as error:
+            self.written -= len(text)
+            message = f"{self.name}: {error.strerror or error}"
+            raise _SinkError(message) from error
+        self._last = text[-1]
+
+    def close(self) -> None:
+        """Close a file; leave a terminal's cursor on a line of its own."""
+        if self._path is not None:
+            with contextlib.suppress(OSError):
+                self._stream.close()
+            if self._new and self._regular and not self.written:
+                self._path.unlink(missing_ok=True)
+        elif self.written and self._last != "\n" and is_terminal(sys.stdout):
+            with contextlib.suppress(OSError):
+                self._stream.write(b"\n")
+                self._stream.flush()
+            self._last = "\n"
 
 
 # -- the turn ------------------------------------------------------------------------------------
@@ -107,11 +171,11 @@ def _standard_input() -> str:
 class _Turn:
     """One prompt on its way: text to the sink, everything else to standard error."""
 
-    def __init__(self, speaks: FormatDriver, host: str, sink: Sink, *, to_terminal: bool) -> None:
+    def __init__(self, speaks: FormatDriver, host: str, sink: _Sink, *, to_terminal: bool) -> None:
         self._format = speaks
         self._host = host
         self._sink = sink
-        self._notes: Screen = screen(sys.stderr)
+        self._notes = screen(sys.stderr)
         # Notes between the words of an answer on the same terminal would look like a seam.
         self._apart = not (to_terminal and is_terminal(sys.stdout) and is_terminal(sys.stderr))
         self._kept: list[str] = []
@@ -125,7 +189,8 @@ class _Turn:
             raise CommandError(str(error), Exit.MISSING) from error
         failures = self._format.errors + _NOT_EVENTS
         # Characters are counted on the terminal if the answer itself is not on it.
-        progress = self._notes.progress(None) if self._apart else nullcontext()
+        progress = self._notes.progress(None) if self._apart else contextlib.nullcontext()
+        why, status = "", Exit.WHOLE
         try:
             with progress as advance:
 
@@ -139,13 +204,20 @@ class _Turn:
                 message = "no event of an answer"
                 raise ValueError(message)
         except KeyboardInterrupt:
-            return self._end("interrupted", Exit.INTERRUPTED)
-        except SinkError as error:
-            return self._end(f"cannot write to {error}", Exit.NOT_WHOLE)
+            why, status = "interrupted", Exit.INTERRUPTED
+        except _SinkError as error:
+            why, status = f"cannot write to {error}", Exit.NOT_WHOLE
         except failures as error:
-            why = explain(error, self._host, self._format.sdk.keys[0])
-            return self._end(why, Exit.PROVIDER)
-        return self._sum_up()
+            why, status = explain(error, self._host, self._format.sdk.keys[0]), Exit.PROVIDER
+        self._sink.close()
+        for text in self._kept:
+            self._note(text)
+        if not why:
+            return self._sum_up()
+        count = plural(self._sink.written, "character")
+        kept = f"kept {count} in {self._sink.name}" if self._sink.written else "nothing had arrived"
+        self._note(f"{why}; {kept}", "red")
+        return status
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, Finished):
@@ -158,22 +230,7 @@ class _Turn:
     def _note(self, text: str, style: str = "dim") -> None:
         self._notes.line(f"continuation: {text}", style)
 
-    def _end(self, why: str, status: Exit) -> Exit:
-        """Say how it ended before its end, and what was kept."""
-        self._settle()
-        count = plural(self._sink.written, "character")
-        kept = f"kept {count} in {self._sink.name}" if self._sink.written else "nothing had arrived"
-        self._note(f"{why}; {kept}", "red")
-        return status
-
-    def _settle(self) -> None:
-        self._sink.end()
-        for text in self._kept:
-            self._note(text)
-        self._kept.clear()
-
     def _sum_up(self) -> Exit:
-        self._settle()
         report = self._report
         outcome = str(report.outcome) if report else "untouched"
         whole = outcome in _WHOLE_OUTCOMES and self._stop in self._format.ends

@@ -50,16 +50,11 @@ class Screen:
 
 def screen(stream: TextIO) -> Screen:
     """Return the screen for a stream; without rich, an extra of ours, all of them are plain."""
-    if is_fancy(stream):
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    if is_terminal(stream) and not plain:
         with contextlib.suppress(ImportError):
             return _Fancy(stream)
     return Screen(stream)
-
-
-def is_fancy(stream: TextIO) -> bool:
-    """Whether colours and movement are welcome there."""
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return not plain and is_terminal(stream)
 
 
 def is_terminal(stream: TextIO | None) -> bool:

@@ -7,18 +7,16 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from continuation.cli.exits import CommandError, Exit, reason
+from continuation.cli.exits import CommandError, Commands, Exit, reason
 from continuation.cli.screen import screen
 from continuation.cli.words import plural
 
 if TYPE_CHECKING:
-    from continuation.cli.exits import Commands
-    from continuation.history.types import Change, Violation
     from continuation.sessions import SavedSession
 
 _FORMS = """\
@@ -32,8 +30,8 @@ exit status (of several PATHs, the highest):
     1  {one}
     2  not repairable: no conversation was found, or it cannot be read or written (also:
        wrong usage)"""
-_CLEAN = 0
 _BEYOND = 2
+"""The status of a path that is not repairable."""
 _CHECK = f"""\
 Tell what is wrong with saved sessions and where, the error a provider would answer, and what
 `continuation repair` would do about it. Nothing is written.
@@ -107,7 +105,7 @@ def add_to(commands: Commands) -> None:
 def _check(arguments: argparse.Namespace) -> int:
     from continuation.sessions import check
 
-    return _tell(_look(arguments.paths, check), as_json=arguments.json)
+    return _tell(arguments, check)
 
 
 def _repair(arguments: argparse.Namespace) -> int:
@@ -120,64 +118,44 @@ def _repair(arguments: argparse.Namespace) -> int:
         raise CommandError(message, Exit.USAGE)
     from continuation.sessions import write_repaired
 
-    how = partial(write_repaired, target=out, in_place=arguments.in_place)
-    return _tell(_look(arguments.paths, how), as_json=arguments.json)
+    return _tell(arguments, partial(write_repaired, target=out, in_place=arguments.in_place))
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What was found at one path: sessions, or why there are none."""
-
-    path: Path
-    sessions: Sequence[SavedSession] = ()
-    error: str | None = None
-
-    @property
-    def exit_code(self) -> int:
-        """The highest of its sessions."""
-        if self.error is not None:
-            return _BEYOND
-        return max((session.exit_code for session in self.sessions), default=_CLEAN)
-
-
-def _look(paths: Sequence[Path], how: Callable[[Path], Sequence[SavedSession]]) -> Iterator[_Found]:
-    """Look at each path; one that cannot be read or written does not keep us from the others."""
-    for path in paths:
-        try:
-            yield _Found(path, how(path))
-        except OSError as error:
-            yield _Found(path, error=reason(error))
-        except RecursionError:
-            yield _Found(path, error=f"{path}: the JSON in it is nested too deeply")
-
-
-def _tell(found: Iterator[_Found], *, as_json: bool) -> int:
-    """Write what was found to standard output; return the exit status."""
-    seen: list[_Found] = []
+def _tell(arguments: argparse.Namespace, how: Callable[[Path], Sequence[SavedSession]]) -> int:
+    """Write what is found at each path to standard output; return the exit status, the highest."""
     out = screen(sys.stdout)
-    for each in found:
-        seen.append(each)
-        if not as_json:
-            for line, style in _lines(each):
-                out.line(line, style)
-    if as_json:
-        told = [entry for each in seen for entry in _entries(each)]
-        out.line(json.dumps({"sessions": told}, indent=2))
-    return max(each.exit_code for each in seen)
+    entries: list[dict[str, Any]] = []
+    worst = 0
+    for path in arguments.paths:
+        # One that cannot be read or written does not keep us from the others.
+        error, sessions = "", list[SavedSession]()
+        try:
+            sessions += how(path)
+        except OSError as broken:
+            error = reason(broken)
+        except RecursionError:
+            error = f"{path}: the JSON in it is nested too deeply"
+        if error:
+            entries.append({"path": str(path), "exit_code": _BEYOND, "error": error})
+        entries += map(_entry, sessions)
+        worst = max(worst, _BEYOND if error else 0, *(each.exit_code for each in sessions))
+        if arguments.json:
+            continue
+        if error:
+            out.line(_safe(error), "red")
+        for session in sessions:
+            out.line(_safe(_headline(session)), _STYLES[session.exit_code])
+            for line in _details(session):
+                out.line(_safe(line))
+    if arguments.json:
+        out.line(json.dumps({"sessions": entries}, indent=2))
+    return worst
 
 
 # -- in words ------------------------------------------------------------------------------------
 
 _STYLES = ("green", "yellow", "red")
 _STATES = ("clean", "repairable", "not repairable")
-
-
-def _lines(found: _Found) -> Iterator[tuple[str, str]]:
-    if found.error is not None:
-        yield _safe(found.error), "red"
-    for session in found.sessions:
-        yield _safe(_headline(session)), _STYLES[session.exit_code]
-        yield from ((_safe(line), "") for line in _details(session))
 
 
 def _headline(session: SavedSession) -> str:
@@ -204,14 +182,15 @@ def _details(session: SavedSession) -> Iterator[str]:
         yield f"  {where}: {violation.code}"
         yield f"      a provider would say: {violation.message}"
         if session.written is None:
-            yield f"      a repair would: {_plain(violation.repair)}"
+            yield f"      a repair would: {REPAIRS.get(violation.repair, violation.repair)}"
     # What was done; before it is done, only what no violation has announced.
     announced = {violation.code for violation in session.violations}
     for change in session.repaired.changes if session.repaired is not None else ():
+        what = REPAIRS.get(change.what, change.what)
         if session.written is not None:
-            yield f"  repaired at {change.where}: {_plain(change.what)}"
+            yield f"  repaired at {change.where}: {what}"
         elif change.why not in announced:
-            yield f"  {change.where}: a repair would also {_plain(change.what)}"
+            yield f"  {change.where}: a repair would also {what}"
     for left in session.repaired.left if session.repaired is not None else ():
         yield f"  {left.path}: {left.code} cannot be repaired"
     if session.written is not None:
@@ -229,10 +208,6 @@ def _number(session: SavedSession, path: str) -> int | None:
     return records[0].line if records else None
 
 
-def _plain(repair: str) -> str:
-    return REPAIRS.get(repair, repair)
-
-
 def _safe(text: str) -> str:
     """Nothing from a file, such as an id, can move a cursor."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
@@ -241,16 +216,8 @@ def _safe(text: str) -> str:
 # -- as JSON -------------------------------------------------------------------------------------
 
 
-def _entries(found: _Found) -> Iterator[dict[str, Any]]:
-    if found.error is not None:
-        yield {"path": str(found.path), "exit_code": _BEYOND, "error": found.error}
-    yield from (_entry(session) for session in found.sessions)
-
-
 def _entry(session: SavedSession) -> dict[str, Any]:
     repaired = session.repaired
-    changes: tuple[Change, ...] = repaired.changes if repaired is not None else ()
-    left: tuple[Violation, ...] = repaired.left if repaired is not None else ()
     return {
         "path": str(session.path),
         "exit_code": session.exit_code,
@@ -262,7 +229,7 @@ def _entry(session: SavedSession) -> dict[str, Any]:
             {**asdict(violation), "line": _number(session, violation.path)}
             for violation in session.violations
         ],
-        "changes": [asdict(change) for change in changes],
-        "left": [asdict(violation) for violation in left],
+        "changes": [asdict(change) for change in repaired.changes] if repaired else [],
+        "left": [asdict(violation) for violation in repaired.left] if repaired else [],
         "written": None if session.written is None else str(session.written),
     }

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, cast
 
 from continuation.cli.demo import default_file
-from continuation.cli.exits import CommandError, Exit, reason
-from continuation.cli.formats import FORMATS
-from continuation.cli.screen import screen
-from continuation.cli.sdks import SDKS
-from continuation.cli.simulate_log import facts
+from continuation.cli.exits import CommandError, Commands, Exit, reason
+from continuation.cli.formats import FORMATS, SDKS
+from continuation.cli.screen import Screen, screen
 from continuation.simulator import Recorded, Reply, Scenario, Simulator
 from continuation.simulator.wire import Answer
-
-if TYPE_CHECKING:
-    from continuation.cli.exits import Commands
-    from continuation.cli.screen import Screen
 
 _DESCRIPTION = """\
 Serve the APIs of Anthropic, OpenAI (Chat Completions and Responses) and Gemini on this machine: a
@@ -57,14 +53,29 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until Ctrl-C, which is the way to end it and so no error."""
     out = screen(sys.stdout)
     path: Path = arguments.file or default_file()
-    with _simulator(arguments, path, out) as simulator:
+    if arguments.host not in _LOOPBACK:
+        message = f"--host {arguments.host}: the simulator listens on {_LOOPBACK[0]} only"
+        raise CommandError(message, Exit.USAGE)
+    try:
+        scenario = Scenario().but(arguments.scenario)
+        simulator = _Logged(out, path, scenario, arguments.port)
+    except OSError as error:
+        message = (
+            f"--port {arguments.port}: {reason(error)}; choose another, or 0 for any that is free"
+        )
+        if error.filename is not None:
+            message = f"--file {reason(error)}"
+        raise CommandError(message, Exit.USAGE) from error
+    except ValueError as error:
+        raise CommandError(str(error), Exit.USAGE) from error
+    with simulator:
         url = simulator.url
         titles = ", ".join(one.title for one in FORMATS)
         out.line(f"simulating {titles} at {url}; Ctrl-C stops it", "bold")
         out.line(f"  answer   {path}")
         for sdk in SDKS:
             out.line(f"  Python   {sdk.sample(url)}")
-            out.line(f"  shell    {sdk.exports(url)}")
+            out.line(f"  shell    export {sdk.base_url}={url}{sdk.path} {sdk.keys[0]}=any")
         out.line("  change one request with a header, x-simulate: manner=echo:40, drop=1:20")
         try:
             # Waits in steps: on Windows a wait without an end does not hear Ctrl-C.
@@ -82,23 +93,6 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _simulator(arguments: argparse.Namespace, path: Path, out: Screen) -> _Logged:
-    if arguments.host not in _LOOPBACK:
-        message = f"--host {arguments.host}: the simulator listens on {_LOOPBACK[0]} only"
-        raise CommandError(message, Exit.USAGE)
-    try:
-        return _Logged(out, path, Scenario().but(arguments.scenario), arguments.port)
-    except OSError as error:
-        message = (
-            f"--port {arguments.port}: {reason(error)}; choose another, or 0 for any that is free"
-        )
-        if error.filename is not None:
-            message = f"--file {reason(error)}"
-        raise CommandError(message, Exit.USAGE) from error
-    except ValueError as error:
-        raise CommandError(str(error), Exit.USAGE) from error
-
-
 class _Logged(Simulator):
     """A simulator that tells each request as it is answered, and keeps none of them."""
 
@@ -111,12 +105,65 @@ class _Logged(Simulator):
         answer, reply = super().respond(request)
         self.requests.clear()
         with self._telling:
-            self._out.line("  ".join(_line(request, answer, reply)))
+            told = (request.method, request.path, str(answer.status), *_facts(answer))
+            dropped = () if reply.drop is None else ("dropped",)
+            self._out.line("  ".join((*told, *dropped)))
         return answer, reply
 
 
-def _line(request: Recorded, answer: Answer, reply: Reply) -> Iterator[str]:
-    """Say what was asked and answered, without any content."""
-    yield from (request.method, request.path, str(answer.status), *facts(answer))
-    if reply.drop is not None:
-        yield "dropped"
+# -- what an answer says of itself, whichever wire format it is in: no content --------------------
+
+_NESTS = (
+    "message",
+    "response",
+    "choices",
+    "candidates",
+    "delta",
+    "usage",
+    "usageMetadata",
+    "incomplete_details",
+)
+"""Where the formats put what is looked for. Not `output` or `content`: that is the answer."""
+_IN = ("input_tokens", "prompt_tokens", "promptTokenCount")
+_OUT = ("output_tokens", "completion_tokens")
+_OUT_APART = ("candidatesTokenCount", "thoughtsTokenCount")
+"""Gemini counts thinking beside the visible text, the others within the output."""
+_STOP = ("stop_reason", "finish_reason", "finishReason", "reason", "status")
+"""The first one found is told: Responses has a reason only where its status does not say all."""
+
+
+def _facts(answer: Answer) -> Iterator[str]:
+    """Yield tokens in and out, why it ended, and the type of an error, as far as they are told."""
+    found: dict[str, Any] = {}
+    events = [] if answer.events is None else [*answer.events[:1], *answer.events[-4:]]
+    for raw in (answer.body.decode(errors="replace"), *(event.data for event in events)):
+        with contextlib.suppress(ValueError):
+            _gather(json.loads(raw), found)
+    apart = [found[name] for name in _OUT_APART if isinstance(found.get(name), int)]
+    out = _first(found, _OUT) or (sum(apart) if apart else None)
+    for label, count in (("in", _first(found, _IN)), ("out", out)):
+        if isinstance(count, int):
+            yield f"{label} {count:,}"
+    for why in (_first(found, _STOP) if answer.status < 400 else None, found.get("error")):
+        if why is not None:
+            yield str(why)
+
+
+def _gather(value: object, found: dict[str, Any]) -> None:
+    """Note what an object says and, over it, what is said further in; of a list its first."""
+    if isinstance(value, list):
+        value = next(iter(cast("list[object]", value)), None)
+    if not isinstance(value, dict):
+        return
+    told = cast("Mapping[str, Any]", value)
+    for name in (*_IN, *_OUT, *_OUT_APART, *_STOP):
+        if isinstance(told.get(name), (str, int)):
+            found[name] = told[name]
+    if isinstance(error := told.get("error"), dict):
+        found["error"] = _first(cast("Mapping[str, Any]", error), ("type", "status", "code"))
+    for name in _NESTS:
+        _gather(told.get(name), found)
+
+
+def _first(found: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+    return next((found[name] for name in names if found.get(name) is not None), None)

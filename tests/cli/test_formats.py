@@ -13,8 +13,16 @@ import pytest
 from support.cli_helpers import KEY, KEYS, TEXT, clean, interrupt, start
 
 from continuation.cli import Exit, main
-from continuation.cli.formats import FORMATS, Ear, FormatDriver, Prompt, choose, offered
-from continuation.cli.sdks import SDKS, Sdk
+from continuation.cli.formats import (
+    FORMATS,
+    SDKS,
+    Ear,
+    FormatDriver,
+    Prompt,
+    Sdk,
+    choose,
+    offered,
+)
 from continuation.registry import BUILT_IN
 from continuation.simulator import Reply, Scenario, Simulator, Text
 
