@@ -278,10 +278,6 @@ class _StandIn:
             logger.exception("the request could not be read; it is sent as it is")
             return None
 
-    def _enter(self) -> None:
-        if self._closed:
-            raise RuntimeError(_REOPENED)
-
     def _take_open(self) -> list[Any]:
         """Close for good; return the streams that are still open."""
         self._closed = True
@@ -328,7 +324,8 @@ class HealingClient(_StandIn, httpx2.Client):
                 closing.callback(stream.close)
 
     def __enter__(self) -> HealingClient:
-        self._enter()
+        if self._closed:
+            raise RuntimeError(_REOPENED)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -341,10 +338,7 @@ class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
     async def send(
         self, request: httpx2.Request, *, stream: bool = False, **options: Any
     ) -> httpx2.Response:
-        """Send a request; an answer that a dialect knows comes back whole.
-
-        Raises what the other client's `send` raises.
-        """
+        """Send a request, as `HealingClient.send` does."""
         turn = self._begin(request)
         if turn is None:
             answer = await self.origin.send(request, stream=stream, **options)
@@ -369,7 +363,8 @@ class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
                 closing.push_async_callback(stream.aclose)
 
     async def __aenter__(self) -> AsyncHealingClient:
-        self._enter()
+        if self._closed:
+            raise RuntimeError(_REOPENED)
         return self
 
     async def __aexit__(self, *_: object) -> None:

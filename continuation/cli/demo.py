@@ -18,7 +18,7 @@ import continuation
 from continuation.cli.exits import CommandError, Commands, Exit, positive, reason
 from continuation.cli.formats import Ear, End, Prompt, choose, names, offered
 from continuation.cli.refusals import explain
-from continuation.cli.screen import Screen, screen
+from continuation.cli.screen import screen
 from continuation.cli.words import costs, describe, limited, number
 from continuation.limits import find
 from continuation.reports.report import (
@@ -153,6 +153,10 @@ class Show:
         self.path: Path = arguments.file or default_file()
         self.tool: bool = arguments.tool
         self.out = screen(sys.stdout)
+        # Of the wrapped call: characters of text so far, and what its events said.
+        self._received = 0
+        self._asked: Recovering | Escalating | None = None
+        self._report: Report | None = None
         try:
             self.content = self.path.read_bytes()
             self._plan(self.content.decode(), arguments.max_tokens, arguments.manner)
@@ -231,7 +235,11 @@ class Show:
 
     def wrapped(self, client: Any) -> bool:
         """Show the wrapped call; return whether equality was proven."""
-        watch = _Watch(self.out)
+        try:
+            ours = continuation.wrap(client, on_event=self._hear)
+        except (OSError, ValueError, TypeError) as error:  # above all of the environment's file
+            raise CommandError(reason(error), Exit.USAGE) from error
+        self._began = time.monotonic()
         pieces: list[str] = []
         with self.out.progress(self.length) as advance:
             arrived = 0
@@ -244,19 +252,18 @@ class Show:
             def hear(piece: str) -> None:
                 pieces.append(piece)
                 if not self.tool:
-                    watch.received += len(piece)
+                    self._received += len(piece)
                     count(piece)
 
-            end = self._ask(watch.wrap(client), Ear(hear, count) if self.tool else Ear(hear))
+            end = self._ask(ours, Ear(hear, count) if self.tool else Ear(hear))
         text = "".join(pieces)
         if not self.tool:
             equal = self._prove("the answer", text.encode(errors="replace"))
-            watch.sum_up(text)
-            return equal
-        self.out.line(f"   the caller saw {text!r} once, and one call, {self._stopped(end)}")
-        equal = self._prove("the call", _only_content(end))
-        watch.sum_up()
-        return equal and end.stop == self.format.called
+        else:
+            self.out.line(f"   the caller saw {text!r} once, and one call, {self._stopped(end)}")
+            equal = self._prove("the call", _only_content(end)) and end.stop == self.format.called
+        self._sum_up(text)
+        return equal
 
     def _ask(self, client: Any, ear: Ear) -> End:
         asked = Prompt(self.model, "Write the file.", self.limit, tool=self.tool)
@@ -280,34 +287,7 @@ class Show:
         self.out.line(f"   NOT identical: they differ from byte {same:,} on", "bold red")
         return False
 
-
-def _only_content(end: End) -> bytes:
-    """Return the content of the one call there must be; half a call is none, as for a program."""
-    try:
-        parsed = [json.loads(call) if isinstance(call, str) else call for call in end.calls]
-    except ValueError:
-        return b""
-    content: object = parsed[0].get("content") if len(parsed) == 1 else None
-    return content.encode() if isinstance(content, str) else b""
-
-
-class _Watch:
-    """Tells each event as it happens, and at the end what the turn took."""
-
-    def __init__(self, out: Screen) -> None:
-        self.received = 0
-        """Characters that have arrived."""
-        self._out = out
-        self._report: Report | None = None
-        self._began = time.monotonic()
-        self._asked: Recovering | Escalating | None = None
-
-    def wrap(self, client: Any) -> Any:
-        """Wrap a client; raises `CommandError`, above all for the file the environment names."""
-        try:
-            return continuation.wrap(client, on_event=self._hear)
-        except (OSError, ValueError, TypeError) as error:
-            raise CommandError(reason(error), Exit.USAGE) from error
+    # -- what happened on the way -------------------------------------------------------------
 
     def _hear(self, event: Event) -> None:
         asked, told = self._asked, describe(event)
@@ -317,7 +297,7 @@ class _Watch:
             case Recovering() | Escalating():
                 self._asked = event
                 if isinstance(event, Recovering) and not event.replaces:
-                    told += f"; seam at character {number(self.received)}"
+                    told += f"; seam at character {number(self._received)}"
             case Retrying():
                 self._asked = None  # that one tells itself why it was sent again
             case Truncated() if asked and event.attempt > asked.attempt:
@@ -331,10 +311,10 @@ class _Watch:
         self._tell(told)
 
     def _tell(self, what: str) -> None:
-        self._out.line(f"   {time.monotonic() - self._began:5.2f} s  {what}")
+        self.out.line(f"   {time.monotonic() - self._began:5.2f} s  {what}")
 
-    def sum_up(self, text: str = "") -> None:
-        """Show the attempts, what they cost, and their seams in `text`."""
+    def _sum_up(self, text: str) -> None:
+        """Show the attempts, what they cost, and their seams in `text`; a call has none."""
         if self._report is None:
             return
         attempts = [
@@ -350,15 +330,15 @@ class _Watch:
             )
             for attempt in self._report.attempts
         ]
-        self._out.line()
-        self._out.table(
+        self.out.line()
+        self.out.table(
             (">attempt", "mode", ">limit", "stop reason", ">in", ">out", "discarded", ">seconds"),
             attempts,
         )
         turn, billed = costs(self._report)
-        self._out.line(f"   as one turn: {turn}")
-        self._out.line(f"   billed:      {billed}")
-        if not text or not self._report.seams:
+        self.out.line(f"   as one turn: {turn}")
+        self.out.line(f"   billed:      {billed}")
+        if self.tool or not text or not self._report.seams:
             return
         rows: list[list[str]] = []
         for seam in self._report.seams:
@@ -370,5 +350,15 @@ class _Watch:
             start = [str(seam.attempt), number(seam.at), seam.kind]
             rows.append([*start, *counts, f"{before}|{after}"])
         head = (">attempt", ">at character", "found", ">dropped", ">taken back", ">inserted")
-        self._out.line()
-        self._out.table((*head, "around"), rows)
+        self.out.line()
+        self.out.table((*head, "around"), rows)
+
+
+def _only_content(end: End) -> bytes:
+    """Return the content of the one call there must be; half a call is none, as for a program."""
+    try:
+        parsed = [json.loads(call) if isinstance(call, str) else call for call in end.calls]
+    except ValueError:
+        return b""
+    content: object = parsed[0].get("content") if len(parsed) == 1 else None
+    return content.encode() if isinstance(content, str) else b""
