@@ -34,9 +34,11 @@ class TotalTimeout(httpx2.AsyncClient):
         self, request: httpx2.Request, *, stream: bool = False, **options: Any
     ) -> httpx2.Response:
         """Send a request; raises what the other client's `send` raises, and `TimeoutError`."""
-        deadline = _deadline(request)
-        if deadline is None:
+        seconds = request.extensions.get("timeout", {}).get("read")
+        if seconds is None or ":" not in request.url.path.rpartition("/")[2]:
             return await self._origin.send(request, stream=stream, **options)
+        until = time.monotonic() + seconds
+        deadline = cast("float", request.extensions.setdefault(_DEADLINE, until))
         with anyio.fail_after(deadline - time.monotonic()):
             response = await self._origin.send(request, stream=True, **options)
         response.stream = _Until(cast("httpx2.AsyncByteStream", response.stream), deadline)
@@ -64,24 +66,15 @@ class _Until(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         chunks = self._stream.__aiter__()
         try:
-            while (chunk := await self._next(chunks)) is not None:
+            while True:
+                with anyio.fail_after(self._deadline - time.monotonic()):
+                    chunk = await anext(chunks, None)
+                if chunk is None:
+                    return
                 yield chunk
         finally:
             if isinstance(chunks, AsyncGenerator):
                 await chunks.aclose()
 
-    async def _next(self, chunks: AsyncIterator[bytes]) -> bytes | None:
-        with anyio.fail_after(self._deadline - time.monotonic()):
-            return await anext(chunks, None)
-
     async def aclose(self) -> None:
         await self._stream.aclose()
-
-
-def _deadline(request: httpx2.Request) -> float | None:
-    """Return when a call has to be over (monotonic seconds); `None`: no matter when."""
-    seconds = request.extensions.get("timeout", {}).get("read")
-    if seconds is None or ":" not in request.url.path.rpartition("/")[2]:
-        return None
-    given = request.extensions.setdefault(_DEADLINE, time.monotonic() + seconds)
-    return cast("float", given)

@@ -171,12 +171,8 @@ SDKS: tuple[Sdk, ...] = (ANTHROPIC, OPENAI, GOOGLE)
 # -- what all formats share ----------------------------------------------------------------------
 
 _TOOL = {"name": "Write", "description": "Write a file."}
-_TEXT = {"type": "string"}
-_SCHEMA = {
-    "type": "object",
-    "properties": {"path": _TEXT, "content": _TEXT},
-    "required": ["path", "content"],
-}
+_FIELDS = {"path": {"type": "string"}, "content": {"type": "string"}}
+_SCHEMA = {"type": "object", "properties": _FIELDS, "required": [*_FIELDS]}
 
 
 @dataclass(frozen=True)
