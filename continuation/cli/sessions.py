@@ -126,11 +126,12 @@ def _tell(arguments: argparse.Namespace, how: Callable[[Path], Sequence[SavedSes
     out = screen(sys.stdout)
     entries: list[dict[str, Any]] = []
     worst = 0
+    sessions: Sequence[SavedSession]
     for path in arguments.paths:
         # One that cannot be read or written does not keep us from the others.
-        error, sessions = "", list[SavedSession]()
+        error, sessions = "", ()
         try:
-            sessions += how(path)
+            sessions = how(path)
         except OSError as broken:
             error = reason(broken)
         except RecursionError:
