@@ -24,10 +24,6 @@ THRESHOLD: Final = 2.5
 NEVER: Final = -99.0
 #: Below so many characters, or so many bits of novelty, a repetition shows nothing.
 _SHORTEST, _TRITE = 4, 10.0
-#: Characters of a whole answer so far that, said again, are no accident.
-_WHOLE: Final = 24
-#: A shorter text before the seam cannot tell a rare step from a common one.
-_ENOUGH_TEXT: Final = 400
 #: The start of a list item or heading, with the first letter of its text.
 _ITEM: Final = re.compile(r"(?:[-*+]|\d{1,3}[.)]|#{1,6}) \w")
 #: What closes something says nothing of its own: tags, brackets, marks.
@@ -57,7 +53,7 @@ def foregone(before: str, head: str, size: int) -> float | None:
         return 2 * THRESHOLD
     if _is_trite(before, head[:size]):
         return NEVER
-    if len(before) < _ENOUGH_TEXT:
+    if len(before) < 400:  # which cannot tell a rare step from a common one
         return _odds_in_little(before, head, size)
     window = before[-WINDOW:]
     in_run = common_suffix(window, window[: len(window) - size]) >= size
@@ -123,7 +119,7 @@ def _begins_again(before: str, head: str, size: int) -> bool:
     telling even where it is short.
     """
     start = len(before) - size
-    if start == 0 and size < _WHOLE:
+    if start == 0 and size < 24:
         return False  # two words said twice may well be the answer
     line_start = before[start - 1 : start] in ("\n", "")
     if not (line_start or _SENTENCE_END.search(before[max(0, start - 2) : start])):

@@ -17,10 +17,8 @@ from continuation.seams.text import Cut, Form, is_indentation, seen_with
 
 #: Points from which a paragraph counts as a preamble; no single piece of evidence reaches it.
 ENOUGH: Final = 5.5
-#: Characters within which a preamble must end, and that it may have when we know its wording or
-#: do not; lines it may have when we do.
+#: Characters within which a preamble must end.
 LONGEST: Final = 400
-_KNOWN, _UNKNOWN, _LINES = 260, 160, 4
 
 _CODE_SIGNS: Final = re.compile(
     r"[={}<>|\\]|\w\(|;\s*$|\w\.\w+\W*$|\w_\w|^\s*[#@]|^ {4}|^\t|,\s*$", re.MULTILINE
@@ -48,7 +46,7 @@ def preamble_evidence(cut: Cut, opening: str, rest: str) -> float:
     ill = _fits_ill(cut, opening, said)
     if known:
         on_its_line = opening[0].isspace() or "\n" not in opening
-        if len(said) > _KNOWN or said.count("\n") > _LINES or (said[0].islower() and on_its_line):
+        if len(said) > 260 or said.count("\n") > 4 or (said[0].islower() and on_its_line):
             return 0.0
     elif ill < 2.5 or not _may_be_unknown(cut, opening, said):
         return 0.0
@@ -92,7 +90,7 @@ def _is_wide(text: str) -> bool:
 
 def _may_be_unknown(cut: Cut, opening: str, said: str) -> bool:
     """Whether unknown wording reads as a sentence, on a line or paragraph of its own."""
-    if len(said) > _UNKNOWN or "\n" in said or not said[0].isalpha() or said[0].islower():
+    if len(said) > 160 or "\n" in said or not said[0].isalpha() or said[0].islower():
         return False
     if any(said.count(left) != said.count(right) for left, right in ("()", "[]", "“”")):
         return False

@@ -81,10 +81,6 @@ from continuation.seams.text import Cut, ProgressWatch, common_prefix, common_su
 
 #: Lengths of the head at which it is looked at, whatever pieces it came in.
 _LOOKS: Final = (24, 48, 80, 128, 200, 320, 480)
-#: The same behind a prefill that was sent back, where only white space is to be decided.
-_SPACE_LOOKS: Final = (1, 2, 3, 4, 8, 16, 32)
-#: A shorter prefill may well be repeated by chance.
-_TELLING_PREFILL: Final = 16
 #: Log odds of what leaves no doubt.
 _SURE: Final = 12.0
 
@@ -258,7 +254,7 @@ class Seam:
         if self._prefilled is not None:
             # The prefill came back whole: what follows is held until its white space is known.
             self._head = replay.source[: replay.at]
-            self._looks = [taken + n for n in _SPACE_LOOKS]
+            self._looks = [taken + n for n in (1, 2, 3, 4, 8, 16, 32)]
             self._hold = self._looks[-1]
             return self.feed(rest)
         self._head = ""
@@ -347,7 +343,7 @@ def _after_prefill(before: str, prefilled: str, head: str, *, final: bool) -> Fi
     if not head:
         return Finding(SeamKind.EMPTY) if final else None
     echoed = 0
-    if len(prefilled) >= _TELLING_PREFILL:
+    if len(prefilled) >= 16:  # a shorter one may well be repeated by chance
         if head.startswith(prefilled):
             echoed = len(prefilled)
         elif not final and prefilled.startswith(head):
@@ -395,12 +391,6 @@ _PROBE: Final = 8
 _TOP: Final = 200
 #: Characters whose absence from the earlier text shows that no echo has begun.
 _FIRST: Final = 20
-#: How far back an echo may begin while it is still arriving.
-_BACK: Final = 16384
-#: Characters in which the two copies of a repeated unit must lie.
-_RUN: Final = 1200
-#: Bits an anchor must carry to be believed on its own.
-_ANCHOR_BITS: Final = 12.0
 #: Bits of an echo that leaves out the white space at the end, or puts some before it.
 _BARE_BITS: Final = 40.0
 #: Points that a preamble gets at most for what follows it.
@@ -426,19 +416,16 @@ class Judge:
         """The text before, without the sign of half a character at its end."""
         self._cut = Cut(text)
         self._bare = text.rstrip()
-        self._tail = text[-_BACK:]
+        self._tail = text[-16384:]  # an echo that is still arriving began in it
         self._top = text[:4096].lstrip()
         asked = anchor.rstrip("\ufffd") if anchor else ""
         self._asked = len(asked)
-        tells = (
-            asked
-            and text.endswith(asked)
-            and novelty(text, asked, enough=_ANCHOR_BITS) >= _ANCHOR_BITS
-        )
+        # Only one that carries twelve bits is believed on its own.
+        tells = asked and text.endswith(asked) and novelty(text, asked, enough=12.0) >= 12.0
         self._anchor = asked if tells else ""
         self._period = 0
         """The length of the unit that the text ends in two or more of; 0 when it does not."""
-        tail, probe = text[-_RUN:], text[-16:]
+        tail, probe = text[-1200:], text[-16:]
         again = tail.rfind(probe, 0, len(tail) - 1)
         unit = len(tail) - len(probe) - again
         if again >= 0 and tail[-unit:].strip():

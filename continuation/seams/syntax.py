@@ -35,8 +35,6 @@ _JSON_LINE: Final = re.compile(
 _NUMBERED: Final = re.compile(r"\s*(?:[-*]\s+)?(\d{1,4})([.)])\s+\S")
 #: What may be followed by a deeper line.
 _OPENING: Final = tuple(":({[,\\=|&+-*>")
-#: Times a habit must have shown before its absence tells something.
-_OFTEN: Final = 40
 
 # Fences -----------------------------------------------------------------------------------------
 
@@ -271,7 +269,7 @@ def _never_doubles_spaces(cut: Cut) -> bool:
     near = cut.near
     if near[-1:] != " " or near[-2:-1].isspace() or not cut.inside_line:
         return False
-    return cut.form in (Form.PROSE, Form.LIST) and near.count(" ") >= _OFTEN and "  " not in near
+    return cut.form in (Form.PROSE, Form.LIST) and near.count(" ") >= 40 and "  " not in near
 
 
 def wanted(cut: Cut, head: str) -> str:

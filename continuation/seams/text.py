@@ -16,7 +16,6 @@ from typing import Final
 
 # What is open at the end ------------------------------------------------------------------------
 
-_NEAR: Final = 4096
 _FENCE: Final = re.compile(r"[ \t>]*(`{3,}|~{3,})([^\n`]*)")
 _CODE_LINE: Final = re.compile(
     r"[;{}\[\]()=,]\s*$|^\s*(?:[#@}\])]|//|/\*|\*|<)|\w\(|\)\s*:|:\s*$|\s[-+*/=!<>]?=\s|^\s{4,}\S|->|=>"
@@ -80,7 +79,7 @@ class Cut:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.near = near = text[-_NEAR:]
+        self.near = near = text[-4096:]
         self.line = near[near.rfind("\n") + 1 :]
         """The unfinished last line; empty right after a newline."""
         self.last_line = near.rstrip("\n").rpartition("\n")[2]
@@ -241,12 +240,6 @@ def _longest(most: int, fits: Callable[[int], bool]) -> int:
 
 # An end of it worth asking for ------------------------------------------------------------------
 
-#: Sizes of an anchor, and the bits that make one unlikely to follow by chance.
-_SIZES: Final = (24, 40, 64, 100, 160, 250, 400)
-_BITS: Final = 56.0
-#: How far back an anchor must be unique.
-_UNIQUE_IN: Final = 262144
-
 
 def choose_anchor(before: str) -> str | None:
     """The shortest end of `before` that is long, rare and surprising enough to be asked for.
@@ -255,8 +248,8 @@ def choose_anchor(before: str) -> str | None:
     end, so that no anchor would tell a repetition from a continuation.
     """
     text = before.rstrip("\ufffd")
-    near = text[-_UNIQUE_IN:]
-    for size in _SIZES:
+    near = text[-262144:]  # how far back it must be unique
+    for size in (24, 40, 64, 100, 160, 250, 400):
         if size > len(text):
             break
         at = start = len(text) - size
@@ -264,7 +257,7 @@ def choose_anchor(before: str) -> str | None:
             start -= 1
         # A word that is longer than that is broken.
         tail = text[start if start == 0 or text[start - 1].isspace() else at :]
-        if near.count(tail) == 1 and novelty(text, tail) >= _BITS:
+        if near.count(tail) == 1 and novelty(text, tail) >= 56.0:  # bits: no chance
             # Where the text before ends much as the anchor does, more of the same may follow.
             run = common_suffix(text, text[: len(text) - len(tail)])
             if run * 4 <= len(tail):
