@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -11,10 +12,10 @@ from continuation.history.anthropic.grammar import AnthropicGrammar
 from continuation.history.classify import HistoryError, classify
 from continuation.history.detect import detect
 from continuation.history.gemini.grammar import GeminiGrammar
-from continuation.history.grammar import Grammar, History, Work
+from continuation.history.grammar import Grammar, History, HistoryContext, Work
 from continuation.history.openai.chat import ChatGrammar
 from continuation.history.openai.responses import ResponsesGrammar
-from continuation.history.tree import HistoryContext
+from continuation.history.tree import Message, Part
 from continuation.history.types import (
     Body,
     Change,
@@ -26,6 +27,7 @@ from continuation.history.types import (
     Violation,
 )
 from continuation.history.wordings import looks_like_recovery
+from continuation.wire.json_values import as_text
 from continuation.wire.vendors import vendor_of_model
 
 _log = logging.getLogger(__name__)
@@ -64,7 +66,7 @@ def validate(
     context = _context(body, grammar, model, facts, strict=strict, live=live, vendor=vendor)
     if grammar.fast_validate(body, context):
         return []
-    return list(_check(_read(grammar, body, context)))
+    return list(_check(History(grammar, body, context)))
 
 
 def repair(
@@ -105,8 +107,8 @@ def repair_refused(
     shown = repair(body, dialect, policy=error.policy(policy), model=model, facts=facts)
     for code in (change.why for change in shown.changes):
         # Several rules may share an error text, so the one that was broken may have another name.
-        rule = rules.get(code)
-        meant = classify(400, rule.text) if rule is not None and rule.text else None
+        text = rules.get(code)
+        meant = classify(400, text) if text is not None else None
         if error.code == code or (meant is not None and error.code == meant.code):
             return shown
     forced = repair(body, dialect, policy=error.forced(policy), model=model, facts=facts)
@@ -167,11 +169,9 @@ def unanswered_tool_calls(body: Body, dialect: str | None = None) -> tuple[OpenC
 
     Raises what `validate` raises.
     """
-    grammar = _grammar(body, dialect)
-    return pairing.unanswered_tool_calls(_read(grammar, body, HistoryContext()))
-
-
-# -- rounds --------------------------------------------------------------------------------------
+    history = History(_grammar(body, dialect), body, HistoryContext())
+    found = pairing.Pairing(history.messages).unanswered()
+    return tuple(pairing.open_call(history, exchange, pair) for exchange, pair in found)
 
 
 def _repair(
@@ -180,7 +180,7 @@ def _repair(
     """Run the passes until there is nothing left to do, or nothing that the policy allows."""
     done = Repaired(body)
     for number in range(_ROUNDS):
-        work = Work(grammar, done.body, grammar.read(done.body, context), context, policy)
+        work = Work(grammar, done.body, context, policy)
         done = replace(done, left=tuple(_check(work)))
         # What no provider objects to, and is wanted all the same.
         wanted = policy.coalesce and passes.has_recovery(work)
@@ -192,56 +192,37 @@ def _repair(
             return done
         for change in work.changes if _log.isEnabledFor(logging.DEBUG) else ():
             _log.debug("%s at %s: %s", change.what, change.where, change.why)
-        done = _written(work, done)
+        # Messages nobody touched are written as the very objects they were read from.
+        natives, earlier = work.body[grammar.field], done.origins
+        made = [each for message in work.messages for each in grammar.written(message, natives)]
+        body = {**work.body, grammar.field: [element for element, _ in made], **work.settings}
+        for key in [key for key, value in work.settings.items() if value is None]:
+            del body[key]
+        done = Repaired(
+            body,
+            done.changes + tuple(work.changes),
+            origins=tuple(n if earlier is None or n < 0 else earlier[n] for _, n in made),
+            headers={**done.headers, **work.headers},
+        )
         policy = replace(policy, thinking="keep")
-    return replace(done, left=tuple(_check(_read(grammar, done.body, context))))
-
-
-def _written(work: Work, before: Repaired) -> Repaired:
-    """The body after a round; messages nobody touched are the same objects."""
-    grammar, earlier = work.grammar, before.origins
-    made = [
-        each
-        for message in work.messages
-        for each in grammar.written(message, work.body[grammar.field])
-    ]
-    origins = [index if earlier is None or index < 0 else earlier[index] for _, index in made]
-    body = {**work.body, grammar.field: [element for element, _ in made], **work.settings}
-    for key in [key for key, value in work.settings.items() if value is None]:
-        del body[key]
-    return Repaired(
-        body,
-        before.changes + tuple(work.changes),
-        origins=tuple(origins),
-        headers={**before.headers, **work.headers},
-    )
-
-
-def _read(grammar: Grammar, body: Body, context: HistoryContext) -> History:
-    return History(grammar, body, grammar.read(body, context), context)
+    return replace(done, left=tuple(_check(History(grammar, done.body, context))))
 
 
 def _check(history: History) -> Iterator[Violation]:
     """All that is wrong with a history, by the rules of all dialects and those of its own."""
-    for message in history.messages:
-        for fault in message.faults:
-            yield history.violation(fault.code, message, fault)
-        for part in message.parts:
-            for fault in part.faults:
-                yield history.violation(fault.code, part, fault)
+    grammar, messages = history.grammar, history.messages
+    for message in messages:
+        places: tuple[Message | Part, ...] = (message, *message.parts)
+        yield from (history.violation(fault, at) for at in places for fault in at.faults)
     yield from pairing.check(history)
-    for n, message in enumerate(history.messages):
-        code = history.grammar.empty_fault(message, last=n == len(history.messages) - 1)
+    for n, message in enumerate(messages):
+        code = grammar.empty_fault(message, last=n == len(messages) - 1)
         if code is not None:
             yield history.violation(code, message)
-    for n in range(1, len(history.messages)):
-        first, second = history.messages[n - 1 : n + 1]
-        if history.grammar.must_merge(first, second, history.context):
+    for first, second in itertools.pairwise(messages):
+        if grammar.must_merge(first, second, history.context):
             yield history.violation("roles_not_alternating", second)
-    yield from history.grammar.check(history)
-
-
-# -- context -------------------------------------------------------------------------------------
+    yield from grammar.check(history)
 
 
 def _grammar(body: Body, dialect: str | None) -> Grammar:
@@ -268,30 +249,21 @@ def _context(
     live: bool,
     vendor: str | None,
 ) -> HistoryContext:
-    named = model if model is not None else body.get("model")
-    name = named if isinstance(named, str) else ""
-    known = facts if facts is not None else _known(grammar.dialect, name)
+    name = as_text(model if model is not None else body.get("model"))
+    # Our table is asked where its rows speak of this dialect's own models.
+    own = {HistoryFormat.ANTHROPIC: "claude", HistoryFormat.GEMINI: "gemini"}.get(grammar.dialect)
+    if facts is None and own is not None and own in name.lower():
+        from continuation import limits  # read only where a history depends on the model
+
+        facts = limits.find(name)
+    if not vendor and grammar.dialect is HistoryFormat.OPENAI_CHAT:  # others are alike everywhere
+        vendor = vendor_of_model(name)
     return HistoryContext(
         model=name,
-        prefill=known.prefill if known else None,
-        thinking=known.thinking if known else None,
-        binding=known.binding if known else False,
+        prefill=facts.prefill if facts else None,
+        thinking=facts.thinking if facts else None,
+        binding=facts.binding if facts else False,
         strict=strict,
         live=live,
-        vendor=vendor or _vendor(grammar, name),
+        vendor=vendor or "",
     )
-
-
-def _known(dialect: HistoryFormat, model: str) -> Facts | None:
-    """What the table says of a model, where its rows speak of this dialect's own models."""
-    own = {HistoryFormat.ANTHROPIC: "claude", HistoryFormat.GEMINI: "gemini"}.get(dialect)
-    if own is None or own not in model.lower():
-        return None
-    from continuation import limits  # the table is read only where a history depends on the model
-
-    return limits.find(model)
-
-
-def _vendor(grammar: Grammar, model: str) -> str:
-    """Whose rules hold for a model, by its name; only Chat has rules that differ by vendor."""
-    return vendor_of_model(model) if grammar.dialect is HistoryFormat.OPENAI_CHAT else ""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from continuation.history.types import RepairPolicy
-from continuation.wire.json_values import as_map
+from continuation.wire.json_values import as_map, parsed
 
 Family: TypeAlias = Literal["thinking", "reasoning", "pairing", "order", "content", "anchor"]
 
@@ -60,151 +60,146 @@ class HistoryError:
 
 #: Another matter, with remedies of its own: too long, too many, too large, too fast.
 _NOT_OURS: Final = (
-    "prompt is too long",
-    "context length",
-    "context_length",
-    "context window",
-    "maximum context",
-    "input is too long",
-    "too many requests",
-    "rate limit",
-    "rate_limit",
-    "request too large",
-    "request_too_large",
-    "could not process image",
-    "image exceeds",
-    "image dimensions",
-    "invalid image",
-    "unsupported image",
-    "image_url",
-    "tool debug summary",
+    *("prompt is too long", "context length", "context_length", "context window"),
+    *("maximum context", "input is too long", "too many requests", "rate limit", "rate_limit"),
+    *("request too large", "request_too_large", "could not process image", "image exceeds"),
+    *("image dimensions", "invalid image", "unsupported image", "image_url", "tool debug summary"),
 )
 
-_Row: TypeAlias = tuple[str, Family, tuple[str, ...]]
+_ITEM_WORDS: Final = "reasoning|item|encrypt|previous|no tool|passed back|begins"
 
-#: Groups of rows behind words of which every one of their texts has at least one.
-_ROWS: Final[tuple[tuple[tuple[str, ...], tuple[_Row, ...]], ...]] = (
-    (  # thinking, before anything that speaks of tools
-        ("thinking", "thought"),
+#: Groups of rows: a family, words of which every text of the group has at least one, and its rows.
+#: A row is a code and the signs of it; a sign with an ellipsis is two, both of which must be there.
+_TABLE: Final[tuple[tuple[Family, str, tuple[tuple[str, str], ...]], ...]] = (
+    (
+        "thinking",  # before anything that speaks of tools
+        "thinking|thought",
         (
-            ("thinking_bound", "thinking", ("bound to a different conversation",)),
-            ("thinking_modified", "thinking", ("thinking", "cannot be modified")),
-            ("thinking_foreign", "thinking", ("invalid signature in thinking",)),
-            ("thinking_foreign", "thinking", ("thinking.signature", "field required")),
-            ("thinking_foreign", "thinking", ("invalid data in redacted",)),
-            ("thinking_last", "thinking", ("final block in an assistant message cannot be",)),
-            ("thinking_blank", "thinking", ("each thinking block must contain thinking",)),
-            ("thinking_missing", "thinking", ("must start with a thinking block",)),
-            ("thinking_missing", "thinking", ("expected thinking", "but found")),
-            ("thinking_missing", "thinking", ("expected thinking", "found text")),
-            ("thinking_missing", "thinking", ("expected thinking", "found tool_use")),
-            ("thinking_not_first", "thinking", ("first block must be thinking",)),
-            ("thinking_not_first", "thinking", ("first block", "thinking")),
-            ("thinking_when_off", "thinking", ("thinking is disabled", "cannot contain")),
-            ("thinking_mode_unsupported", "thinking", ("thinking.type.", "not supported")),
-            ("thinking_mode_unsupported", "thinking", ("adaptive thinking is not supported",)),
-            ("thinking_unsupported", "thinking", ("thinking", "not supported on this model")),
-            ("thought_signature_missing", "thinking", ("missing a thought_signature",)),
-            ("thought_signature_missing", "thinking", ("missing thought_signature",)),
-            ("thought_signature_invalid", "thinking", ("thought signature", "not valid")),
-            ("thought_signature_invalid", "thinking", ("thought_signature", "not valid")),
-            ("thought_signature_invalid", "thinking", ("corrupted thought",)),
-            ("thought_signature_invalid", "thinking", ("invalid thought",)),
-            ("thought_signature_invalid", "thinking", ("thought_signature", "base64")),
-            ("thought_signature_invalid", "thinking", ("thoughtsignature", "base64")),
+            ("thinking_bound", "bound to a different conversation"),
+            ("thinking_modified", "thinking…cannot be modified"),
+            ("thinking_foreign", "invalid signature in thinking|thinking.signature…field required"),
+            ("thinking_foreign", "invalid data in redacted"),
+            ("thinking_last", "final block in an assistant message cannot be"),
+            ("thinking_blank", "each thinking block must contain thinking"),
+            ("thinking_missing", "must start with a thinking block|expected thinking…but found"),
+            ("thinking_missing", "expected thinking…found text|expected thinking…found tool_use"),
+            ("thinking_not_first", "first block must be thinking|first block…thinking"),
+            ("thinking_when_off", "thinking is disabled…cannot contain"),
+            ("thinking_mode_unsupported", "thinking.type.…not supported"),
+            ("thinking_mode_unsupported", "adaptive thinking is not supported"),
+            ("thinking_unsupported", "thinking…not supported on this model"),
+            ("thought_signature_missing", "missing a thought_signature|missing thought_signature"),
+            (
+                "thought_signature_invalid",
+                "thought signature…not valid|thought_signature…not valid",
+            ),
+            ("thought_signature_invalid", "corrupted thought|invalid thought"),
+            ("thought_signature_invalid", "thought_signature…base64|thoughtsignature…base64"),
         ),
     ),
-    (  # the Responses dialect's items
-        ("reasoning", "item", "encrypt", "previous", "no tool", "passed back", "begins"),
+    (
+        "thinking",  # `reasoning_content` in Chat
+        _ITEM_WORDS,
         (
-            ("reasoning_missing", "thinking", ("reasoning_content", "missing")),
-            ("reasoning_missing", "thinking", ("reasoning_content", "passed back")),
-            ("reasoning_missing", "thinking", ("content[].thinking", "passed back")),
-            ("reasoning_refused", "thinking", ("reasoning_content", "unsupported")),
-            ("reasoning_refused", "thinking", ("reasoning_content", "not permitted")),
-            ("reasoning_dangling", "reasoning", ("without its required following item",)),
-            ("reasoning_missing", "reasoning", ("without its required reasoning item",)),
-            ("item_not_stored", "reasoning", ("items are not persisted when",)),
-            ("item_duplicate", "reasoning", ("duplicate item found",)),
-            ("item_id_invalid", "reasoning", ("expected an id that begins with",)),
-            ("encrypted_content_invalid", "reasoning", ("invalid_encrypted_content",)),
-            ("encrypted_content_invalid", "reasoning", ("encrypted content", "verif")),
-            ("encrypted_content_invalid", "reasoning", ("encrypted content", "decrypt")),
-            ("anchor_lost", "anchor", ("previous_response_not_found",)),
-            ("anchor_lost", "anchor", ("previous response with id",)),
-            ("tool_result_orphan", "pairing", ("no tool call found for", "output")),
-            ("tool_result_missing", "pairing", ("no tool output found for",)),
+            ("reasoning_missing", "reasoning_content…missing|reasoning_content…passed back"),
+            ("reasoning_missing", "content[].thinking…passed back"),
+            ("reasoning_refused", "reasoning_content…unsupported|reasoning_content…not permitted"),
         ),
     ),
-    (  # calls and results
-        ("tool", "result", "ids must be", "call_id", "function"),
+    (
+        "reasoning",  # the Responses dialect's items
+        _ITEM_WORDS,
         (
-            ("tool_result_duplicate", "pairing", ("single result",)),
-            ("tool_result_duplicate", "pairing", ("multiple tool_result",)),
-            ("tool_result_duplicate", "pairing", ("duplicate value for tool_call_id",)),
-            ("tool_use_duplicate_id", "pairing", ("ids must be unique",)),
-            ("tool_use_duplicate_id", "pairing", ("duplicate call_id",)),
-            ("tool_result_orphan", "pairing", ("unexpected tool_use_id",)),
-            ("tool_result_orphan", "pairing", ("role tool must be a response",)),
-            ("tool_result_orphan", "pairing", ("tool_call_id", " is not found")),
-            ("tool_result_orphan", "pairing", ("exceeds the number of tooluse",)),
-            ("tool_result_orphan", "pairing", ("function response turn comes",)),
-            ("tool_result_missing", "pairing", ("without tool_result blocks",)),
-            ("tool_result_missing", "pairing", ("must be followed by tool messages",)),
-            ("tool_result_missing", "pairing", ("did not have response messages",)),
-            ("tool_result_missing", "pairing", ("insufficient tool messages",)),
-            ("tool_result_missing", "pairing", ("expected toolresult blocks",)),
-            ("tool_result_missing", "pairing", ("number of function response parts",)),
-            ("tool_result_missing", "pairing", ("not the same number of function calls",)),
-            ("server_result_missing", "pairing", ("without a corresponding", "_tool_result")),
-            ("tools_undeclared", "pairing", ("must define tools",)),
-            ("tools_undeclared", "pairing", ("toolconfig field must be defined",)),
+            ("reasoning_dangling", "without its required following item"),
+            ("reasoning_missing", "without its required reasoning item"),
+            ("item_not_stored", "items are not persisted when"),
+            ("item_duplicate", "duplicate item found"),
+            ("item_id_invalid", "expected an id that begins with"),
+            ("encrypted_content_invalid", "invalid_encrypted_content"),
+            ("encrypted_content_invalid", "encrypted content…verif|encrypted content…decrypt"),
         ),
     ),
-    (  # roles
-        ("role", "turn", "user", "pref", "successive"),
+    (
+        "anchor",
+        _ITEM_WORDS,
+        (("anchor_lost", "previous_response_not_found|previous response with id"),),
+    ),
+    (
+        "pairing",
+        _ITEM_WORDS,
         (
-            ("prefill_unsupported", "order", ("last part is a function response",)),
-            ("prefill_unsupported", "order", ("last turn cannot be model",)),
-            ("roles_not_alternating", "order", ("roles must alternate",)),
-            ("roles_not_alternating", "order", ("roles in a row",)),
-            ("roles_not_alternating", "order", ("role in a row",)),
-            ("roles_not_alternating", "order", ("alternate between user and",)),
-            ("roles_not_alternating", "order", ("does not support successive user or assistant",)),
-            ("first_not_user", "order", ("function call turn comes immediately",)),
-            ("first_not_user", "order", ("first message must use",)),
-            ("first_not_user", "order", ("must start with a user message",)),
-            ("role_invalid", "order", ("valid role", "user, model")),
-            ("role_invalid", "order", ("valid role:user",)),
-            ("prefill_unsupported", "order", ("assistant message prefill",)),
-            ("prefill_unsupported", "order", ("prefilling assistant messages",)),
-            ("last_not_user", "order", ("expected last role",)),
-            ("last_not_user", "order", ("prefix mode on",)),
+            ("tool_result_orphan", "no tool call found for…output"),
+            ("tool_result_missing", "no tool output found for"),
         ),
     ),
-    (  # texts and fields
-        ("empty", "blank", "must", "parts", "short", "whitespace", "valid", "pattern", "supported"),
+    (
+        "pairing",
+        "tool|result|ids must be|call_id|function",
         (
-            ("message_empty", "content", ("must have non-empty content",)),
-            ("text_empty", "content", ("must be non-empty",)),
-            ("text_blank", "content", ("must contain non-whitespace",)),
-            ("text_blank", "content", ("text field in the contentblock", "is blank")),
-            ("text_empty", "content", ("empty text parameter",)),
-            ("message_empty", "content", ("assistant", "must not be empty")),
-            ("message_empty", "content", ("contents.parts must not be empty",)),
-            ("message_empty", "content", ("at least one parts field",)),
-            ("message_empty", "content", ("content or tool_calls must be set",)),
-            ("content_empty_with_calls", "content", ("content must not be an empty string",)),
-            ("tool_calls_empty", "content", ("too short", "tool_calls")),
-            ("trailing_whitespace", "content", ("trailing whitespace",)),
-            ("tool_use_id_invalid", "content", ("should match pattern ^[a-za-z0-9_-]",)),
-            ("tool_input_invalid", "content", ("input should be a valid dictionary",)),
-            ("tool_input_invalid", "content", ("valid json object string",)),
-            ("content_type_invalid", "content", ("supported values are: output_text and refusal",)),
-            ("input_type_invalid", "content", ("supported values are: input_text, input_image",)),
+            ("tool_result_duplicate", "single result|multiple tool_result"),
+            ("tool_result_duplicate", "duplicate value for tool_call_id"),
+            ("tool_use_duplicate_id", "ids must be unique|duplicate call_id"),
+            ("tool_result_orphan", "unexpected tool_use_id|role tool must be a response"),
+            ("tool_result_orphan", "tool_call_id… is not found|exceeds the number of tooluse"),
+            ("tool_result_orphan", "function response turn comes"),
+            ("tool_result_missing", "without tool_result blocks|must be followed by tool messages"),
+            ("tool_result_missing", "did not have response messages|insufficient tool messages"),
+            ("tool_result_missing", "expected toolresult blocks|number of function response parts"),
+            ("tool_result_missing", "not the same number of function calls"),
+            ("server_result_missing", "without a corresponding…_tool_result"),
+            ("tools_undeclared", "must define tools|toolconfig field must be defined"),
+        ),
+    ),
+    (
+        "order",
+        "role|turn|user|pref|successive",
+        (
+            ("prefill_unsupported", "last part is a function response|last turn cannot be model"),
+            ("roles_not_alternating", "roles must alternate|roles in a row|role in a row"),
+            ("roles_not_alternating", "alternate between user and"),
+            ("roles_not_alternating", "does not support successive user or assistant"),
+            ("first_not_user", "function call turn comes immediately|first message must use"),
+            ("first_not_user", "must start with a user message"),
+            ("role_invalid", "valid role…user, model|valid role:user"),
+            ("prefill_unsupported", "assistant message prefill|prefilling assistant messages"),
+            ("last_not_user", "expected last role|prefix mode on"),
+        ),
+    ),
+    (
+        "content",
+        "empty|blank|must|parts|short|whitespace|valid|pattern|supported",
+        (
+            ("message_empty", "must have non-empty content"),
+            ("text_empty", "must be non-empty"),
+            ("text_blank", "must contain non-whitespace"),
+            ("text_blank", "text field in the contentblock…is blank"),
+            ("text_empty", "empty text parameter"),
+            ("message_empty", "assistant…must not be empty|contents.parts must not be empty"),
+            ("message_empty", "at least one parts field|content or tool_calls must be set"),
+            ("content_empty_with_calls", "content must not be an empty string"),
+            ("tool_calls_empty", "too short…tool_calls"),
+            ("trailing_whitespace", "trailing whitespace"),
+            ("tool_use_id_invalid", "should match pattern ^[a-za-z0-9_-]"),
+            ("tool_input_invalid", "input should be a valid dictionary|valid json object string"),
+            ("content_type_invalid", "supported values are: output_text and refusal"),
+            ("input_type_invalid", "supported values are: input_text, input_image"),
         ),
     ),
 )
+
+_Row: TypeAlias = tuple[str, Family, str, str]
+_ROWS: Final[list[tuple[list[str], list[_Row]]]] = [
+    (
+        words.split("|"),
+        [
+            (code, family, *sign.partition("…")[::2])
+            for code, signs in rows
+            for sign in signs.split("|")
+        ],
+    )
+    for family, words, rows in _TABLE
+]
+"""The table as it is read: every row has two signs, of which the second may be empty."""
 
 _STATUSES: Final = frozenset({400, 404, 422})
 _LONGEST: Final = 1_200
@@ -227,39 +222,23 @@ def classify(status: int, message: str | bytes | Mapping[str, Any]) -> HistoryEr
         return None
     text = message if isinstance(message, str) and message[:1] != "{" else message_of(message)
     text = text[:_LONGEST]
-    plain = _unquoted(text.lower())
+    plain = text.lower()
+    for mark in _QUOTES:
+        plain = plain.replace(mark, "")
     row = next(_rows_that_fit(plain), None)
     if row is None or any(sign in plain for sign in _NOT_OURS):
         return None
-    return _located(row[0], row[1], text)
-
-
-def _unquoted(text: str) -> str:
-    for mark in _QUOTES:
-        if mark in text:
-            text = text.replace(mark, "")
-    return text
+    where = _WHERE.search(text)
+    index, part = (int(n) if n else None for n in where.groups()) if where else (None, None)
+    return HistoryError(row[0], row[1], index, part, tuple(dict.fromkeys(_IDS.findall(text))))
 
 
 def _rows_that_fit(plain: str) -> Iterator[_Row]:
     for words, rows in _ROWS:
         if any(word in plain for word in words):
             for row in rows:
-                signs = row[2]
-                if signs[0] in plain and (len(signs) == 1 or signs[1] in plain):
+                if row[2] in plain and row[3] in plain:
                     yield row
-
-
-def _located(code: str, family: Family, text: str) -> HistoryError:
-    where = _WHERE.search(text)
-    index, part = where.groups() if where else (None, None)
-    return HistoryError(
-        code,
-        family,
-        int(index) if index else None,
-        int(part) if part else None,
-        tuple(dict.fromkeys(_IDS.findall(text))),
-    )
 
 
 def message_of(body: str | bytes | Mapping[str, Any]) -> str:
@@ -267,7 +246,7 @@ def message_of(body: str | bytes | Mapping[str, Any]) -> str:
     if isinstance(body, bytes):
         body = body.decode("utf-8", "replace")
     if isinstance(body, str):
-        body = _decoded(body)
+        body = as_map(parsed(body)) or body
     if isinstance(body, str):
         return body
     for path in (("error",), ("data", "error"), ("data",), ()):
@@ -278,11 +257,3 @@ def message_of(body: str | bytes | Mapping[str, Any]) -> str:
             code = found.get("code")
             return f"{code}: {text}" if isinstance(code, str) else text
     return json.dumps(body, default=str)
-
-
-def _decoded(text: str) -> str | Mapping[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return text
-    return as_map(value) or text

@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from typing import Any, Final
 
 from continuation.history.types import Body, HistoryFormat
 from continuation.wire.json_values import as_list, as_map, as_text, is_list
 
 _ANTHROPIC_FIELDS: Final = frozenset(
-    {
-        "system",
-        "anthropic_version",
-        "anthropic_beta",
-        "stop_sequences",
-        "top_k",
-        "context_management",
-    }
+    {"system", "anthropic_version", "anthropic_beta", "stop_sequences", "top_k"}
+    | {"context_management"}
 )
 _CHAT_FIELDS: Final = frozenset(
-    {
-        "max_completion_tokens",
-        "response_format",
-        "stop",
-        "n",
-        "frequency_penalty",
-        "presence_penalty",
-        "stream_options",
-        "reasoning_effort",
-        "parallel_tool_calls",
-        "logit_bias",
-        "seed",
-    }
+    {"max_completion_tokens", "response_format", "stop", "n", "frequency_penalty", "seed"}
+    | {"presence_penalty", "stream_options", "reasoning_effort", "parallel_tool_calls"}
+    | {"logit_bias"}
 )
 _ANTHROPIC_BLOCKS: Final = frozenset(
     {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "image"}
@@ -40,6 +23,7 @@ _ANTHROPIC_BLOCKS: Final = frozenset(
 )
 _CHAT_BLOCKS: Final = frozenset({"image_url", "input_audio", "refusal", "file"})
 _PLAIN_ROLES: Final = frozenset({"user", "assistant", "system"})
+_CHAT_ROLES: Final = ("tool", "developer", "function")
 _CHAT_KEYS: Final = ("tool_calls", "tool_call_id", "function_call", "reasoning_content")
 
 
@@ -53,22 +37,19 @@ def detect(body: Body) -> HistoryFormat:
         return HistoryFormat.GEMINI
     if "messages" not in body and "input" in body:
         return HistoryFormat.OPENAI_RESPONSES
-    if is_list(body.get("messages")):
-        return _by_fields(body) or _by_messages(body["messages"])
-    msg = "body: no list `messages`, `contents` or `input` in it; name the dialect or mend the body"
-    raise ValueError(msg)
-
-
-def _by_fields(body: Body) -> HistoryFormat | None:
-    model = body.get("model")
-    if isinstance(model, str) and model.startswith("claude") and not _CHAT_FIELDS & body.keys():
+    if not is_list(body.get("messages")):
+        lacks = "body: no list `messages`, `contents` or `input` in it"
+        msg = f"{lacks}; name the dialect or mend the body"
+        raise ValueError(msg)
+    asks_chat = bool(_CHAT_FIELDS & body.keys())
+    tool = as_map(next(iter(as_list(body.get("tools"))), None))
+    if as_text(body.get("model")).startswith("claude") and not asks_chat:
         return HistoryFormat.ANTHROPIC
-    tool: Mapping[str, Any] = as_map(next(iter(as_list(body.get("tools"))), None))
     if "input_schema" in tool or _ANTHROPIC_FIELDS & body.keys():
         return HistoryFormat.ANTHROPIC
-    if tool.get("type") == "function" or "function" in tool or _CHAT_FIELDS & body.keys():
+    if tool.get("type") == "function" or "function" in tool or asks_chat:
         return HistoryFormat.OPENAI_CHAT
-    return None
+    return _by_messages(body["messages"])
 
 
 def _by_messages(messages: list[Any]) -> HistoryFormat:
@@ -81,19 +62,13 @@ def _by_messages(messages: list[Any]) -> HistoryFormat:
             or len(message) != 2
             or message["role"] not in _PLAIN_ROLES
         ]
-    found = (_by_message(as_map(message)) for message in messages)
-    return next((dialect for dialect in found if dialect is not None), HistoryFormat.OPENAI_CHAT)
-
-
-def _by_message(message: Mapping[str, Any]) -> HistoryFormat | None:
-    if as_text(message.get("role")) in ("tool", "developer", "function"):
-        return HistoryFormat.OPENAI_CHAT
-    if any(key in message for key in _CHAT_KEYS):
-        return HistoryFormat.OPENAI_CHAT
-    content = message.get("content")
-    if not is_list(content):
-        return None
-    kinds = {as_text(as_map(block).get("type")) for block in as_list(content)}
-    if kinds & _ANTHROPIC_BLOCKS:
-        return HistoryFormat.ANTHROPIC
-    return HistoryFormat.OPENAI_CHAT if kinds & _CHAT_BLOCKS else None
+    for message in map(as_map, messages):
+        if as_text(message.get("role")) in _CHAT_ROLES or any(k in message for k in _CHAT_KEYS):
+            return HistoryFormat.OPENAI_CHAT
+        blocks = as_list(message.get("content"))
+        kinds = {as_text(as_map(block).get("type")) for block in blocks}
+        if kinds & _ANTHROPIC_BLOCKS:
+            return HistoryFormat.ANTHROPIC
+        if kinds & _CHAT_BLOCKS:
+            return HistoryFormat.OPENAI_CHAT
+    return HistoryFormat.OPENAI_CHAT

@@ -2,7 +2,7 @@
 
 A grammar is data and small functions for one wire format, in a folder of its own. The pairing of
 calls and results, the order of passes, the asking and noting of changes are written once, in
-`pairing`, `arrange` and `passes`.
+`pairing` and `passes`.
 """
 
 from __future__ import annotations
@@ -10,30 +10,69 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
-from continuation.history.tree import (
-    MADE_HERE,
-    Fault,
-    HistoryContext,
-    Kind,
-    Message,
-    Part,
-    text_of,
-)
+from continuation.history.tree import MADE_HERE, Fault, Kind, Message, Part, text_of
 from continuation.history.types import Body, Change, HistoryFormat, RepairPolicy, Violation
 from continuation.wire.json_values import as_list, as_map
 
 JoinTexts: TypeAlias = Callable[[str, str], str]
 """Makes one text of two that an old recovery prompt had parted."""
 
+_CODES: Final = {
+    "synthesize_result": "tool_result_missing",
+    "move_result": "tool_result_displaced tool_results_split tool_result_not_first"
+    " tool_results_out_of_order",
+    "move_text": "tool_use_not_last",
+    "drop_result": "tool_result_orphan tool_result_surplus tool_result_duplicate",
+    "rename_result": "tool_result_id_missing",
+    "rename_call": "tool_use_duplicate_id tool_use_id_invalid tool_use_id_too_long",
+    "fix_arguments": "tool_input_invalid",
+    "split_message": "tool_use_in_user tool_result_in_assistant",
+    "drop_call": "server_result_missing server_result_orphan call_incomplete",
+    "declare_tools": "tools_undeclared",
+    "convert_message": "message_invalid role_invalid tool_calls_empty message_foreign",
+    "convert_block": "block_invalid content_type_invalid input_type_invalid",
+    "add_first_user": "first_not_user",
+    "add_last_user": "prefill_unsupported last_not_user",
+    "merge_messages": "roles_not_alternating",
+    "drop_message": "message_empty item_duplicate",
+    "drop_text": "text_empty text_blank result_text_empty system_text_empty"
+    " content_empty_with_calls",
+    "trim_text": "trailing_whitespace",
+    "thinking_off": "thinking_missing thinking_mode_unsupported",
+    "drop_thinking": "thinking_not_first thinking_modified thinking_unsigned thinking_foreign"
+    " thinking_redacted_invalid thinking_blank thinking_last thinking_bound thinking_in_user"
+    " thinking_when_off thinking_unsupported reasoning_refused reasoning_dangling item_not_stored"
+    " encrypted_content_invalid",
+    "fill_reasoning": "reasoning_missing",
+    "strip_id": "item_id_reused item_id_invalid",
+    "sign_call": "thought_signature_missing",
+    "strip_signature": "thought_signature_invalid",
+}
+REPAIRS: Final = {code: repair for repair, codes in _CODES.items() for code in codes.split()}
+"""The repair for each rule, by the rule's code."""
+
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """A rule's error text, with `{n}`, `{m}`, `{id}`, … to fill in, and its repair."""
+class HistoryContext:
+    """What is known beside the history itself; None where nothing is."""
 
-    text: str
-    repair: str
+    model: str = ""
+    prefill: bool | None = None
+    """Whether the assistant may have the last word."""
+    thinking: str | None = None
+    """One of "none", "manual", "adaptive" and "always", as in `types.Facts`."""
+    binding: bool = False
+    """Whether thinking is bound to the messages before it."""
+    strict: bool = False
+    """Whether the rules that only some servers enforce count."""
+    live: bool = True
+    """Whether a trailing call without result may still be running."""
+    vendor: str = ""
+    """Whose server of a dialect it is, where that makes a difference."""
+    reasoning: str = "auto"
+    """The policy's word on `reasoning_content`, as in `RepairPolicy`."""
 
 
 @dataclass(slots=True)
@@ -42,28 +81,29 @@ class History:
 
     grammar: Grammar
     body: Body
-    messages: list[Message]
     context: HistoryContext
+    messages: list[Message] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.messages = self.grammar.read(self.body, self.context)
 
     def parts(self, *kinds: Kind) -> list[Part]:
         """All parts of these kinds, in order."""
         return [part for message in self.messages for part in message.of(*kinds)]
 
-    def violation(
-        self, code: str, at: Message | Part | str, fault: Fault | None = None
-    ) -> Violation:
-        """The violation of the rule `code` at a message, a part or a path."""
-        rule = self.grammar.rules[code]
+    def violation(self, broken: Fault | str, at: Message | Part | str) -> Violation:
+        """The violation of a rule, given as code or fault, at a message, a part or a path."""
+        fault = Fault(broken) if isinstance(broken, str) else broken
         part = at if isinstance(at, Part) else Part(Kind.OTHER, None)
-        words = {
-            "n": at.index if not isinstance(at, str) else 0,
-            "m": part.slot,
-            "id": (fault.id if fault else "") or part.id,
-            "name": part.name,
-            "detail": fault.detail if fault else "",
-            "call": fault.call if fault else 0,
-        }
-        return Violation(code, self.path(at), rule.text.format_map(words), rule.repair)
+        text = self.grammar.rules[fault.code].format(
+            n=at.index if not isinstance(at, str) else 0,
+            m=part.slot,
+            id=fault.id or part.id,
+            name=part.name,
+            detail=fault.detail,
+            call=fault.call,
+        )
+        return Violation(fault.code, self.path(at), text, self.grammar.repairs[fault.code])
 
     def path(self, at: Message | Part | str) -> str:
         """Where something is, in the body's own words."""
@@ -93,6 +133,12 @@ class Work(History):
             self.changes.append(change)
         return allowed
 
+    def may_mend(self, at: Message | Part) -> Fault | None:
+        """The first fault of a message or part if the policy allows its repair."""
+        fault = at.faults[0] if at.faults else None
+        mend = fault and self.may(self.grammar.repairs[fault.code], at, fault.code)
+        return fault if mend else None
+
     def drop(self, what: str, codes: Mapping[Part, str]) -> list[Message]:
         """Drop these parts, each for its rule, as far as the policy allows.
 
@@ -113,13 +159,12 @@ class Work(History):
     def replace(self, what: str, why: str, new: Mapping[Part, Part]) -> None:
         """Put other parts in place of these, as far as the policy allows."""
         for message in self.messages if new else ():
-            if any(part in new for part in message.parts):
-                parts = [
-                    new[part] if part in new and self.may(what, part, why) else part
-                    for part in message.parts
-                ]
-                if parts != message.parts:
-                    message.keep(parts)
+            parts = [
+                new[part] if part in new and self.may(what, part, why) else part
+                for part in message.parts
+            ]
+            if parts != message.parts:
+                message.keep(parts)
 
     def begin_with_user(self) -> None:
         """Put a message of the user before the first one."""
@@ -138,7 +183,9 @@ class Grammar(ABC):
     dialect: ClassVar[HistoryFormat]
     field: ClassVar[str]
     """Name of the body's list of messages."""
-    rules: ClassVar[Mapping[str, Rule]]
+    rules: ClassVar[Mapping[str, str]]
+    """The provider's error text for each rule, with `{n}`, `{m}`, `{id}`, … to fill in."""
+    repairs: ClassVar[Mapping[str, str]] = REPAIRS
     adjacent: ClassVar[bool] = True
     """Results must directly follow their calls."""
     one_message: ClassVar[bool] = True
@@ -147,8 +194,8 @@ class Grammar(ABC):
     """Results stand in the order of their calls."""
     calls_last: ClassVar[bool] = False
     """Nothing may follow the calls of a message."""
-    keyed: ClassVar[bool] = True
-    """Calls and results must carry ids."""
+    id_keys: ClassVar[tuple[str, str] | None] = None
+    """Where a call and a result carry the call's id, where they must."""
 
     # -- the quick look --------------------------------------------------------------------------
 
@@ -198,18 +245,14 @@ class Grammar(ABC):
         """A message of ours."""
 
     @abstractmethod
-    def synthetic_result(self, call: Part, text: str) -> Part:
-        """A result of ours, for a call that has none."""
+    def synthetic_result(self, call: Part, text: str) -> Any:
+        """The JSON of a result of ours, for a call that has none."""
 
     def result_messages(self, parts: list[Part]) -> list[Message]:
         """Messages that hold these results, in this order."""
         if self.one_message:
             return [Message("user", parts, touched=True)]
         return [Message("tool", [part], part.native, part.index, touched=True) for part in parts]
-
-    @abstractmethod
-    def with_id(self, part: Part, new: str) -> Part:
-        """The call or result under another id."""
 
     @abstractmethod
     def arguments(self, call: Part) -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from continuation.history.tree import Fault, Kind, Message, Part
 from continuation.history.types import OpenCall, Violation
@@ -31,10 +31,9 @@ class Pair:
     """Position of the message and the result, in order; one is right."""
 
     @property
-    def best(self) -> tuple[int, Part] | None:
-        """The result that counts: the first real one, else the first."""
-        real = (found for found in self.results if not found[1].synthetic)
-        return next(real, self.results[0] if self.results else None)
+    def best(self) -> tuple[int, Part]:
+        """The result that counts, of those there are: the first real one, else the first."""
+        return next((found for found in self.results if not found[1].synthetic), self.results[0])
 
 
 @dataclass(slots=True, eq=False)
@@ -45,85 +44,67 @@ class Exchange:
     pairs: list[Pair]
 
 
-@dataclass(slots=True)
 class Pairing:
     """All exchanges of a history, and the results that answer no call."""
 
-    exchanges: list[Exchange] = field(default_factory=list[Exchange])
-    orphans: list[tuple[int, Part]] = field(default_factory=list[tuple[int, Part]])
+    def __init__(self, messages: list[Message]) -> None:
+        self.exchanges: list[Exchange] = []
+        self.orphans: list[tuple[int, Part]] = []
+        # Ids that some result names: such a call is not for a result without id to take.
+        results = (part.id for message in messages for part in message.of(Kind.RESULT))
+        self._answered = set(results) - {""}
+        # The latest calls of each id (several only within one message), with their position.
+        self._by_id: dict[str, tuple[int, list[Pair]]] = {}
+        # Where to look for a call by name: the messages that have one, by (has an id, name).
+        self._by_name: dict[tuple[bool, str], list[Exchange]] = {}
+        for at, message in enumerate(messages):
+            for part in message.parts:
+                if part.kind is Kind.CALL and message.role == "assistant":
+                    self._call(at, part)
+                elif part.kind is Kind.RESULT and message.role in ("user", "tool"):
+                    self._result(at, part)
 
     def unanswered(self) -> Iterator[tuple[Exchange, Pair]]:
         """The calls without result, each with the exchange it is part of."""
         for exchange in self.exchanges:
             yield from ((exchange, pair) for pair in exchange.pairs if not pair.results)
 
-
-# -- matching ------------------------------------------------------------------------------------
-
-
-def match(messages: list[Message]) -> Pairing:
-    """Find for every call the results that answer it."""
-    answered = {part.id for message in messages for part in message.of(Kind.RESULT)}
-    matcher = _Matcher(answered - {""})
-    for at, message in enumerate(messages):
-        for part in message.parts:
-            if part.kind is Kind.CALL and message.role == "assistant":
-                matcher.call(at, part)
-            elif part.kind is Kind.RESULT and message.role in ("user", "tool"):
-                matcher.result(at, part)
-    return matcher.found
-
-
-@dataclass(slots=True)
-class _Matcher:
-    answered: set[str]
-    """Ids that some result names: such a call is not for a result without id to take."""
-    found: Pairing = field(default_factory=Pairing)
-    by_id: dict[str, tuple[int, list[Pair]]] = field(
-        default_factory=dict[str, tuple[int, list[Pair]]]
-    )
-    """The latest calls of each id (several only within one message), with their position."""
-    by_name: dict[tuple[bool, str], list[Exchange]] = field(
-        default_factory=dict[tuple[bool, str], list[Exchange]]
-    )
-    """Where to look for a call by name: the messages that have one, by (has an id, name)."""
-
-    def call(self, at: int, part: Part) -> None:
-        pair, exchanges = Pair(part), self.found.exchanges
-        if not exchanges or exchanges[-1].at != at:
-            exchanges.append(Exchange(at, []))
-        exchanges[-1].pairs.append(pair)
+    def _call(self, at: int, part: Part) -> None:
+        if not self.exchanges or self.exchanges[-1].at != at:
+            self.exchanges.append(Exchange(at, []))
+        pair, exchange = Pair(part), self.exchanges[-1]
+        exchange.pairs.append(pair)
         if part.id:
-            earlier_at, earlier = self.by_id.get(part.id, (at, []))
+            earlier_at, earlier = self._by_id.get(part.id, (at, []))
             if earlier_at != at:
                 for old in earlier:
                     old.call.superseded = not old.results
                 earlier = []
-            self.by_id[part.id] = (at, [*earlier, pair])
-        if part.id not in self.answered:
+            self._by_id[part.id] = (at, [*earlier, pair])
+        if part.id not in self._answered:
             for name in {part.name, ""}:
-                stack = self.by_name.setdefault((bool(part.id), name), [])
-                if not stack or stack[-1] is not exchanges[-1]:
-                    stack.append(exchanges[-1])
+                stack = self._by_name.setdefault((bool(part.id), name), [])
+                if not stack or stack[-1] is not exchange:
+                    stack.append(exchange)
 
-    def result(self, at: int, part: Part) -> None:
-        _, pairs = self.by_id.get(part.id, (0, []))
+    def _result(self, at: int, part: Part) -> None:
+        _, pairs = self._by_id.get(part.id, (0, []))
         waiting = (pair for pair in pairs if not pair.results)
         pair = next(waiting, pairs[0] if pairs else None) or self._nearest(part)
         if pair is None:
-            self.found.orphans.append((at, part))
+            self.orphans.append((at, part))
         else:
             pair.results.append((at, part))
 
     def _nearest(self, result: Part) -> Pair | None:
         """Where one side has no id: the nearest message's first open call of the name."""
         for has_id in (False,) if result.id else (False, True):
-            stack = self.by_name.get((has_id, result.name), [])
+            stack = self._by_name.get((has_id, result.name), [])
             while stack:
                 for pair in stack[-1].pairs:
                     call = pair.call
                     named = not result.name or result.name == call.name
-                    free = not pair.results and call.id not in self.answered
+                    free = not pair.results and call.id not in self._answered
                     if named and free and bool(call.id) is has_id:
                         return pair
                 stack.pop()
@@ -132,22 +113,19 @@ class _Matcher:
 
 # -- checking ------------------------------------------------------------------------------------
 
-Finding: TypeAlias = "tuple[str, Part, str]"
-"""Code, place and detail of something wrong."""
-
 
 def check(history: History) -> Iterator[Violation]:
     """Report what is wrong with calls and results."""
-    pairing = match(history.messages)
-    if not history.grammar.calls_on_server(history):
+    grammar, pairing = history.grammar, Pairing(history.messages)
+    if not grammar.calls_on_server(history):
         for place, part in pairing.orphans:
-            yield history.violation(history.grammar.orphan_code(history.messages, place), part)
-    if history.grammar.keyed:
+            yield history.violation(grammar.orphan_code(history.messages, place), part)
+    if grammar.id_keys is not None:
         yield from _check_ids(history, pairing)
     for exchange in pairing.exchanges:
         call = history.messages[exchange.at].index
         for code, part, detail in findings(history, exchange):
-            yield history.violation(code, part, Fault(code, detail, call=call))
+            yield history.violation(Fault(code, detail, call=call), part)
 
 
 def _check_ids(history: History, pairing: Pairing) -> Iterator[Violation]:
@@ -167,8 +145,8 @@ def _check_ids(history: History, pairing: Pairing) -> Iterator[Violation]:
                     yield history.violation("tool_result_id_missing", result)
 
 
-def findings(history: History, exchange: Exchange) -> Iterator[Finding]:
-    """What is wrong with one message's calls, besides their ids."""
+def findings(history: History, exchange: Exchange) -> Iterator[tuple[str, Part, str]]:
+    """What is wrong with one message's calls, besides their ids: code, place and detail."""
     missing = [pair for pair in exchange.pairs if not pair.results]
     if missing and not may_be_live(history, exchange):
         ids = ", ".join(pair.call.id or pair.call.name for pair in missing)
@@ -177,7 +155,7 @@ def findings(history: History, exchange: Exchange) -> Iterator[Finding]:
         yield from (("tool_result_missing", pair.call, "") for pair in missing if pair.call.cut)
     for pair in exchange.pairs:
         for _, part in pair.results:
-            if pair.best is not None and part is not pair.best[1]:
+            if part is not pair.best[1]:
                 yield ("tool_result_duplicate", part, "")
     yield from misplaced(history, exchange)
 
@@ -199,57 +177,43 @@ def _trailing(history: History, exchange: Exchange) -> bool:
     return all(part in own for message in behind for part in message.parts)
 
 
-def misplaced(history: History, exchange: Exchange) -> Iterator[Finding]:
-    """Results that do not stand where the provider looks for them."""
+def misplaced(history: History, exchange: Exchange) -> Iterator[tuple[str, Part, str]]:
+    """Results that do not stand where the provider looks for them: code, place and detail."""
     grammar, messages = history.grammar, history.messages
     if not grammar.adjacent:
         return
-    zone = _zone(history, exchange.at)
-    best = [(pair, *pair.best) for pair in exchange.pairs if pair.best is not None]
+    first = end = exchange.at + 1  # bounds of the messages that may hold the results
+    if grammar.one_message:
+        end += first < len(messages) and messages[first].role == "user"
+    else:
+        while end < len(messages) and messages[end].role == "tool":
+            end += 1
+    best = [(pair, *pair.best) for pair in exchange.pairs if pair.results]
     for pair, at, part in best:
-        if at not in zone:
+        if not first <= at < end:
             # Results of one message's calls, spread over the user's messages that follow it.
             split = grammar.one_message and all(
                 message.role == "user" and message.has(Kind.RESULT)
-                for message in islice(messages, exchange.at + 1, at)
+                for message in islice(messages, first, at)
             )
-            near = split and at > exchange.at
+            near = split and at >= first
             yield ("tool_results_split" if near else "tool_result_displaced", part, pair.call.id)
         elif grammar.one_message:
             ahead = messages[at].parts[: messages[at].parts.index(part)]
             if any(other.kind is not Kind.RESULT for other in ahead):
                 yield ("tool_result_not_first", part, pair.call.id)
-    if grammar.ordered and all(at in zone for _, at, _ in best):
+    if grammar.ordered and all(first <= at < end for _, at, _ in best):
         places = [(part.index, part.slot) for _, _, part in best]
         if places != sorted(places):
-            first = next(n for n, place in enumerate(sorted(places)) if place != places[n])
-            yield ("tool_results_out_of_order", best[first][2], "")
-
-
-def _zone(history: History, at: int) -> range:
-    """Positions of the messages that may hold the results of the calls at position `at`."""
-    messages = history.messages
-    stop = at + 1
-    if history.grammar.one_message:
-        follows = stop < len(messages) and messages[stop].role == "user"
-        return range(stop, stop + follows)
-    while stop < len(messages) and messages[stop].role == "tool":
-        stop += 1
-    return range(at + 1, stop)
+            wrong = next(n for n, place in enumerate(sorted(places)) if place != places[n])
+            yield ("tool_results_out_of_order", best[wrong][2], "")
 
 
 # -- open calls ----------------------------------------------------------------------------------
 
 
-def unanswered_tool_calls(history: History) -> tuple[OpenCall, ...]:
-    """List the calls that have no result, trailing ones included."""
-    found = match(history.messages).unanswered()
-    return tuple(open_call(history, exchange, pair) for exchange, pair in found)
-
-
 def open_call(history: History, exchange: Exchange, pair: Pair) -> OpenCall:
     """A call without result, as callers see it."""
-    call = pair.call
+    call, trailing = pair.call, _trailing(history, exchange)
     arguments = history.grammar.arguments(call)
-    trailing = _trailing(history, exchange)
     return OpenCall(call.id, call.name, arguments, history.path(call), trailing)

@@ -1,15 +1,72 @@
 """The passes of a repair that are the same in every dialect, and the order they run in.
 
-Why in this order: see the top of `arrange`.
+What a valid history is. Two sides speak in turn. The assistant makes calls; each has an id of its
+own and exactly one result, and the result stands where the provider looks for it:
+
+    user        U   "what is in a and b?"
+    assistant   A   text, call k1, call k2      -- an exchange: the calls of one message ...
+    user        R   result k1, result k2        -- ... and their results
+    assistant   A   text
+
+`pairing` reads that off a history: every call with the results that name it (a `Pair`), the calls
+of one message with theirs (an `Exchange`), and the results that nobody asked for (orphans). What
+can be wrong with a pair is a short list, and what is done about it is the same for all dialects:
+
+    no result            the call was open when the session broke: make one that says so, or drop
+                         the call; unless the call ends the history and may be running still
+    several results      keep one, a real one rather than one that somebody made up
+    result of no call    drop it
+    result elsewhere     move it behind its calls; those of one message stand together
+    id of no use         missing, malformed or used before: give the call a new one, and its
+                         results the same
+
+How that is put right. Nothing is moved while the history is looked at. `_arrange` asks, one
+exchange after the other, which parts leave their place and which results go behind which message,
+and notes that in `_Moves`; then all messages are rebuilt once. So positions stay true while
+decisions are made, and a change that the policy refuses is simply not noted. Parts that nobody
+touched stay the same objects, in the same order.
+
+The order of the passes (`run`), each of which may rely on those before it:
+
+    convert messages  ->  join recoveries  ->  repair parts  ->  the dialect's `prepare`
+        ->  identify  ->  arrange  ->  drop what says nothing  ->  merge neighbours
+        ->  the dialect's `finish`
+
+Messages first get a shape that can be read, and turns that an old recovery had split become one,
+since that decides which calls share a message. Parts are made sound before they are paired, ids
+before results are placed by them. What a dialect must know of whole messages (thinking that may not
+stay, calls that must come last) comes before pairing where it moves calls, else at the end, when
+the messages stand.
+
+Why repairing twice is repairing once. The passes run in rounds: the checks of `validate` look at
+what a round has made, and only what they still find starts another one (nearly always one round is
+enough; the bound is in `api`). So a repair ends in a history that `validate` finds nothing in, and
+on such a history no pass is run, but for what no provider minds: an old recovery to join, thinking
+that the policy wants gone. It also lets a pass be simple: what it spoils for another rule is put
+right in the next round. There is an end to it because every change takes away its own reason: a
+dropped part does not come back, a result that was made answers its call for good, and new ids are
+derived from the old ones, never drawn. What the policy refuses stays wrong; it is listed in
+`Repaired.left`, and a round in which nothing else changes is the last.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, get_args
 
-from continuation.history.arrange import arrange, identify
+from continuation.history.pairing import (
+    Exchange,
+    Pair,
+    Pairing,
+    findings,
+    may_be_live,
+    misplaced,
+    open_call,
+)
 from continuation.history.tree import Fault, Kind, Message, Part, Role
-from continuation.history.wordings import quoted_anchor
+from continuation.history.types import Decision, NewSessionWanted
+from continuation.history.wordings import LATE, WORDINGS, Reason, quoted_anchor
 
 if TYPE_CHECKING:
     from continuation.history.grammar import Work
@@ -17,43 +74,47 @@ if TYPE_CHECKING:
 
 def run(work: Work) -> None:
     """Run all passes once; what one of them breaks for another shows in the next check."""
-    _convert_messages(work)
+    grammar = work.grammar
+    converted: list[Message] = []
+    for message in work.messages:
+        fault = work.may_mend(message)
+        converted += grammar.convert(message, fault) if fault else [message]
+    work.messages = converted
     _join_recoveries(work)
-    _repair_parts(work)
-    work.grammar.prepare(work)
-    identify(work)
-    arrange(work)
-    _drop_empty(work)
+    for message in [m for m in work.messages if any(part.faults for part in m.parts)]:
+        parts: list[Part] = []
+        for part in message.parts:
+            fault = work.may_mend(part)
+            parts += grammar.repaired_part(message, part, fault) if fault else [part]
+        if parts != message.parts:
+            message.keep(parts)
+    grammar.prepare(work)
+    if grammar.id_keys is not None:
+        _identify(work, grammar.id_keys)
+    _arrange(work)
+    saying: list[Message] = []
+    for n, message in enumerate(work.messages):
+        code = grammar.empty_fault(message, last=n == len(work.messages) - 1)
+        if code is None or not work.may("drop_message", message, code):
+            saying.append(message)
+    work.messages = saying
     merge_neighbours(work)
-    work.grammar.finish(work)
+    grammar.finish(work)
 
 
-def _convert_messages(work: Work) -> None:
-    """Deal with what is wrong with whole messages: their role, their shape."""
+def merge_neighbours(work: Work) -> None:
+    """Make one message of neighbours that must not stand side by side."""
     after: list[Message] = []
     for message in work.messages:
-        fault = message.faults[0] if message.faults else None
-        if fault and work.may(work.grammar.rules[fault.code].repair, message, fault.code):
-            after.extend(work.grammar.convert(message, fault))
+        if (
+            after
+            and work.grammar.must_merge(after[-1], message, work.context)
+            and work.may("merge_messages", message, "roles_not_alternating")
+        ):
+            after[-1] = work.grammar.merged(after[-1], message)
         else:
             after.append(message)
     work.messages = after
-
-
-def _repair_parts(work: Work) -> None:
-    """Deal with what is wrong with single parts."""
-    for message in work.messages:
-        if not any(part.faults for part in message.parts):
-            continue
-        parts: list[Part] = []
-        for part in message.parts:
-            fault = part.faults[0] if part.faults else None
-            if fault and work.may(work.grammar.rules[fault.code].repair, part, fault.code):
-                parts.extend(work.grammar.repaired_part(message, part, fault))
-            else:
-                parts.append(part)
-        if parts != message.parts:
-            message.keep(parts)
 
 
 # -- recovery pairs ------------------------------------------------------------------------------
@@ -66,8 +127,7 @@ def has_recovery(work: Work) -> bool:
     """
     messages = work.messages
     return not work.context.binding and any(
-        _is_split(work, messages[n - 1], messages[n], messages[n + 1])
-        for n in range(1, len(messages) - 1)
+        _is_split(work, *messages[n - 1 : n + 2]) for n in range(1, len(messages) - 1)
     )
 
 
@@ -124,34 +184,6 @@ def _joined(work: Work, first: Message, prompt: Message, second: Message) -> Mes
     )
 
 
-# -- empty and neighbouring messages -------------------------------------------------------------
-
-
-def _drop_empty(work: Work) -> None:
-    """Drop the messages that say nothing."""
-    after: list[Message] = []
-    for n, message in enumerate(work.messages):
-        code = work.grammar.empty_fault(message, last=n == len(work.messages) - 1)
-        if code is None or not work.may("drop_message", message, code):
-            after.append(message)
-    work.messages = after
-
-
-def merge_neighbours(work: Work) -> None:
-    """Make one message of neighbours that must not stand side by side."""
-    after: list[Message] = []
-    for message in work.messages:
-        if (
-            after
-            and work.grammar.must_merge(after[-1], message, work.context)
-            and work.may("merge_messages", message, "roles_not_alternating")
-        ):
-            after[-1] = work.grammar.merged(after[-1], message)
-        else:
-            after.append(message)
-    work.messages = after
-
-
 # -- calls and results on the wrong side (Anthropic, Gemini) ------------------------------------
 
 
@@ -183,3 +215,194 @@ def split_by_side(work: Work) -> None:
             pieces[-1].parts.append(part)
         after += pieces
     work.messages = after
+
+
+# -- ids -----------------------------------------------------------------------------------------
+
+
+def _identify(work: Work, keys: tuple[str, str]) -> None:
+    """Give every call an id of its own that the provider accepts, and its results the same."""
+    unique = work.grammar.unique_ids(work.context)
+    if work.policy.duplicate_ids == "drop":
+        reused, known = dict[Part, str](), set[str]()
+        for message in work.messages:
+            known = known if unique else set()
+            for part in message.of(Kind.CALL):
+                if part.id in known:
+                    reused[part] = "tool_use_duplicate_id"
+                known.add(part.id)
+        work.drop("drop_call", reused)
+    pairing = Pairing(work.messages)
+    used = {pair.call.id for exchange in pairing.exchanges for pair in exchange.pairs}
+    seen = dict[str, Part]()
+    for exchange in pairing.exchanges:
+        seen = seen if unique else {}
+        for pair in exchange.pairs:
+            _name(work, exchange.at, pair, keys, used, seen)
+
+
+def _name(
+    work: Work, at: int, pair: Pair, keys: tuple[str, str], used: set[str], seen: dict[str, Part]
+) -> None:
+    grammar, call = work.grammar, pair.call
+    code = grammar.id_fault(call.id, work.context)
+    if code is None and call.id in seen:
+        code = "tool_use_duplicate_id"
+        if not pair.results and grammar.same_call(seen[call.id], call):
+            if work.may("drop_call", call, code):
+                message = work.messages[at]
+                message.keep([part for part in message.parts if part is not call])
+            return
+    if code is not None and work.may("rename_call", call, code):
+        new = base = grammar.new_id(call.id, work.context)
+        number = 2
+        while (code == "tool_use_duplicate_id" and new == call.id) or new in used:
+            new = grammar.new_id(f"{base}_{number}", work.context)
+            number += 1
+        used.add(new)
+        call.native, call.id = {**call.native, keys[0]: new}, new
+        work.messages[at].touched = True
+    seen.setdefault(call.id, call)
+    for where, result in pair.results:
+        if result.id != call.id and work.may("rename_result", result, "tool_result_id_missing"):
+            result.native, result.id = {**result.native, keys[1]: call.id}, call.id
+            work.messages[where].touched = True
+
+
+# -- putting in place ----------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Moves:
+    """What leaves its place, and what is put behind which message."""
+
+    decisions: Mapping[str, Decision]
+    """What the policy wants for each open call, by path."""
+    removed: set[Part] = field(default_factory=set[Part])
+    placed: dict[int, list[Part]] = field(default_factory=dict[int, list[Part]])
+    """Results by the position of the message that they go behind."""
+    late: dict[Part, Part] = field(default_factory=dict[Part, Part])
+    """Texts that go where a late result stood."""
+
+
+def _arrange(work: Work) -> None:
+    """Bring every call its one result: move, choose, make or drop, as the policy says.
+
+    Raises NewSessionWanted if the policy's `ask` decides so.
+    """
+    pairing, orphans = Pairing(work.messages), set[Part]()
+    if not work.grammar.calls_on_server(work):
+        for at, part in pairing.orphans:
+            if work.may("drop_result", part, work.grammar.orphan_code(work.messages, at)):
+                orphans.add(part)
+    moves = _Moves(_decisions(work, pairing), orphans)
+    for exchange in pairing.exchanges:
+        if any(findings(work, exchange)):
+            _arrange_exchange(work, exchange, moves)
+    if moves.removed or moves.placed:
+        _carry_out(work, moves)
+
+
+def _carry_out(work: Work, moves: _Moves) -> None:
+    homes = {part: message for message in work.messages for part in message.parts}
+    for message in work.messages:
+        if any(part in moves.removed for part in message.parts):
+            left = (moves.late.get(p) if p in moves.removed else p for p in message.parts)
+            message.keep([part for part in left if part is not None])
+    after: list[Message] = []
+    for at, message in enumerate(work.messages):
+        if message.parts or not message.touched:
+            after.append(message)
+        placed = moves.placed.get(at)
+        for made in work.grammar.result_messages(placed) if placed else ():
+            # It takes over the message that its first result came from, if that is empty now.
+            home = homes.get(made.parts[0])
+            if home is not None and not home.parts and home.native is not None:
+                made.native, made.index, home.native = home.native, home.index, None
+            after.append(made)
+    work.messages = after
+
+
+def _decisions(work: Work, pairing: Pairing) -> Mapping[str, Decision]:
+    found = [
+        open_call(work, exchange, pair)
+        for exchange, pair in pairing.unanswered()
+        if pair.call.cut or not may_be_live(work, exchange)
+    ]
+    if work.policy.unanswered_tool_calls != "ask":
+        return {call.path: work.policy.unanswered_tool_calls for call in found}
+    if not found or work.policy.ask is None:
+        return {}
+    answer = work.policy.ask(tuple(found))
+    chosen: dict[str, Decision] = {
+        call.path: answer if isinstance(answer, str) else answer.get(call.id, "synthesize")
+        for call in found
+    }
+    for decision in chosen.values():
+        if decision not in get_args(Decision):
+            words = ", ".join(map(repr, get_args(Decision)))
+            msg = f"ask= decided {decision!r}: use one of {words}"
+            raise ValueError(msg)
+    if "new_session" in chosen.values():
+        raise NewSessionWanted(tuple(found))
+    return chosen
+
+
+def _arrange_exchange(work: Work, exchange: Exchange, moves: _Moves) -> None:
+    """Note what becomes of one message's calls and of their results."""
+    grammar, results, before = work.grammar, list[Part](), len(work.changes)
+    for pair in exchange.pairs:
+        if pair.results:
+            results.append(_choose(work, pair, moves))
+        elif pair.call.cut or not may_be_live(work, exchange):
+            results += _close(work, exchange, pair, moves)
+    stay = {
+        part
+        for code, part, _ in misplaced(work, exchange)
+        if not work.may("move_result", part, code)
+    }
+    if len(work.changes) == before:
+        return
+    behind = exchange.at
+    if not grammar.adjacent:  # results may stand anywhere behind their calls: only new ones move
+        stay = {part for pair in exchange.pairs for _, part in pair.results}
+        while behind + 1 < len(work.messages) and work.messages[behind + 1].role == "tool":
+            behind += 1
+    moves.placed[behind] = [part for part in results if part not in stay]
+    moves.removed.update(moves.placed[behind])
+
+
+def _choose(work: Work, pair: Pair, moves: _Moves) -> Part:
+    """Keep one result of several; what happens to a late real one is the policy's choice."""
+    _, keep = pair.best if work.policy.late_results == "replace" else pair.results[0]
+    for _, part in pair.results:
+        if part is keep:
+            continue
+        late = not part.synthetic and keep.synthetic and work.policy.late_results == "append"
+        what = "keep_late_result_as_text" if late else "drop_result"
+        if work.may(what, part, "tool_result_duplicate"):
+            moves.removed.add(part)
+            if late:
+                text = f"{LATE.format(id=pair.call.id)}\n{work.grammar.result_text(part)}"
+                moves.late[part] = work.grammar.text_message("user", text).parts[0]
+    return keep
+
+
+def _close(work: Work, exchange: Exchange, pair: Pair, moves: _Moves) -> list[Part]:
+    """Answer an open call, or drop it; what hung on it goes by the dialect's own rules."""
+    call, reason = pair.call, work.policy.reason
+    if moves.decisions.get(work.path(call)) == "purge" or not work.grammar.can_answer(call):
+        if work.may("drop_call", call, "tool_result_missing"):
+            moves.removed.add(call)
+        return []
+    if not work.may("synthesize_result", call, "tool_result_missing"):
+        return []
+    if call.cut:
+        reason = Reason.ARGS_TRUNCATED
+    elif call.superseded:
+        reason = Reason.SUPERSEDED
+    elif not isinstance(reason, Reason):
+        reason = reason(open_call(work, exchange, pair))
+    text = (work.policy.wordings.get(reason) or WORDINGS[reason]).replace("{name}", call.name)
+    native = work.grammar.synthetic_result(call, text)
+    return [Part(Kind.RESULT, native, id=call.id, name=call.name, synthetic=True)]

@@ -107,27 +107,6 @@ class Message:
         self.touched = True
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryContext:
-    """What is known beside the history itself; None where nothing is."""
-
-    model: str = ""
-    prefill: bool | None = None
-    """Whether the assistant may have the last word."""
-    thinking: str | None = None
-    """One of "none", "manual", "adaptive" and "always", as in `types.Facts`."""
-    binding: bool = False
-    """Whether thinking is bound to the messages before it."""
-    strict: bool = False
-    """Whether the rules that only some servers enforce count."""
-    live: bool = True
-    """Whether a trailing call without result may still be running."""
-    vendor: str = ""
-    """Whose server of a dialect it is, where that makes a difference."""
-    reasoning: str = "auto"
-    """The policy's word on `reasoning_content`, as in `RepairPolicy`."""
-
-
 def blank(text: str) -> bool:
     """Whether a text is empty or white space only."""
     return not text or text.isspace()

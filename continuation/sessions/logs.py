@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from continuation.history.detect import detect
-from continuation.history.openai.items import PAIRED_CALLS
 from continuation.history.types import HistoryFormat
 from continuation.sessions.lines import Problem, Record
 from continuation.wire.json_values import as_list, as_map, as_text, is_map
-from continuation.wire.responses_items import OUTPUTS
+from continuation.wire.responses_items import OUTPUTS, PAIRED_CALLS
 
 
 @dataclass(slots=True, eq=False)

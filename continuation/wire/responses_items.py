@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from continuation.wire.json_values import as_map
+
 
 class CallKind(NamedTuple):
     """What is known of one kind of call."""
@@ -39,10 +41,20 @@ CALLS: Final[Mapping[str, CallKind]] = {
 }
 """Items that the client has to run or approve, unless `is_call` says that the server does."""
 
-OUTPUTS: Final = frozenset(call.output for call in CALLS.values() if call.paired)
+PAIRED_CALLS: Final = {kind: call.output for kind, call in CALLS.items() if call.paired}
+"""Kinds of calls that a history may not leave open, and the kind of the answer."""
+
+OUTPUTS: Final = frozenset(PAIRED_CALLS.values())
 """Kinds of items that answer a call."""
 
 
 def is_call(item: Mapping[str, object]) -> bool:
     """Whether the client has to run or approve an item; a tool search may be the server's own."""
     return item.get("type") in CALLS and item.get("execution") != "server"
+
+
+def kind_of(item: object) -> str:
+    """The item's type; a message may leave it out."""
+    given = as_map(item)
+    kind = given.get("type")
+    return kind if isinstance(kind, str) else "message" if "role" in given else ""

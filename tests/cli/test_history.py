@@ -233,7 +233,7 @@ def test_wrong_usage_ends_with_2(arguments: list[str]) -> None:
 
 
 def test_every_repair_of_every_dialect_has_plain_words() -> None:
-    named = {rule.repair for grammar in _GRAMMARS.values() for rule in grammar.rules.values()}
+    named = {g.repairs[code] for g in _GRAMMARS.values() for code in g.rules}
     assert named <= REPAIRS.keys()
 
 

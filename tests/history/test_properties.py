@@ -11,6 +11,7 @@ from support.examples import examples
 from support.notation import DIALECTS, Json, write
 
 from continuation.history import RepairPolicy, api, repair, validate
+from continuation.history.grammar import History
 
 _MANY = settings(max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow])
 _POLICIES = st.builds(
@@ -162,7 +163,7 @@ def test_what_a_glance_calls_clean_the_full_check_calls_clean(
         context = api._context(body, grammar, None, None, strict=False, live=True, vendor=None)
         if grammar.fast_validate(body, context):
             clean += 1
-            assert list(api._check(api._read(grammar, body, context))) == []
+            assert list(api._check(History(grammar, body, context))) == []
 
     compare()
     assert clean > (20 if examples(200) >= 200 else 0)

@@ -7,28 +7,36 @@ are in `thinking`.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from continuation.history.anthropic import fast_path, thinking
-from continuation.history.anthropic.blocks import (
-    ID,
-    ROLES,
-    blank_block,
-    from_chat,
-    read_message,
-    repaired_part,
-)
+from continuation.history.anthropic import thinking
 from continuation.history.anthropic.rules import RULES
-from continuation.history.grammar import Grammar, History, JoinTexts, Rule, Work
-from continuation.history.passes import split_by_side
-from continuation.history.tree import Fault, HistoryContext, Kind, Message, Part, blank
+from continuation.history.grammar import Grammar, History, HistoryContext, JoinTexts, Work
+from continuation.history.passes import side_fault, split_by_side
+from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, text_of
 from continuation.history.types import Body, HistoryFormat, Violation
-from continuation.wire.json_values import as_list, as_map
+from continuation.history.wordings import LEAD, LEADS, looks_like_recovery, looks_synthetic
+from continuation.wire.json_values import as_list, as_map, as_text, is_map, parsed
 
+_ROLES: Final[Mapping[str, Role]] = {"user": "user", "assistant": "assistant", "system": "system"}
+_ID: Final = re.compile(r"[a-zA-Z0-9_-]+\Z")
+_SIGNATURE: Final = re.compile(r"[A-Za-z0-9+/_=-]+\Z")
+#: Google's stand-in for a lost signature, and how OpenAI's encrypted reasoning begins.
+_FOREIGN_SIGNATURES: Final = (
+    "skip_thought_signature_validator",
+    "context_engineering_is_the_way",
+    "gAAAA",
+)
 _LONGEST_ID: Final = 64
+_FOREIGN_BLOCKS: Final = {"input_text", "output_text", "refusal", "image_url", "reasoning", "text"}
+"""Blocks of other dialects, for certain, and a text without text; what we merely do not know may be
+new, and stays."""
+_CHAT_ONLY: Final = {"tool_calls", "reasoning_content", "refusal", "annotations", "audio"}
 
 
 class AnthropicGrammar(Grammar):
@@ -36,11 +44,33 @@ class AnthropicGrammar(Grammar):
 
     dialect: ClassVar[HistoryFormat] = HistoryFormat.ANTHROPIC
     field: ClassVar[str] = "messages"
-    rules: ClassVar[Mapping[str, Rule]] = RULES
+    rules: ClassVar[Mapping[str, str]] = RULES
     calls_last: ClassVar[bool] = True
+    id_keys: ClassVar[tuple[str, str] | None] = ("id", "tool_use_id")
 
     def plainly_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:
-        return fast_path.plainly_valid(messages, body, context)
+        mode = as_map(body.get("thinking")).get("type")
+        if context.thinking == "none" or mode in thinking.REFUSED_MODES.get(
+            context.thinking or "", ()
+        ):
+            return False
+        system = body.get("system") or ()
+        blocks = system if type(system) is not str else [{"type": "text", "text": system}]
+        seen: set[str] = set()
+        if not all(block["type"] == "text" and block["text"].strip() for block in blocks):
+            return False
+        if not _messages(messages, seen):
+            return False
+        if messages[-1]["role"] == "assistant":
+            # It may have the last word, but not to every model, and not in every form.
+            last = messages[-1]["content"]
+            if context.prefill is False or body.get("thinking") is not None:
+                return False
+            if type(last) is not str or last != last.rstrip():
+                return False
+        if mode == "enabled" and not _loop_thinks(messages):
+            return False
+        return not seen or bool(body.get("tools")) or "max_tokens" not in body
 
     # -- reading and writing ---------------------------------------------------------------------
 
@@ -52,7 +82,26 @@ class AnthropicGrammar(Grammar):
         return found
 
     def read_message(self, index: int, native: Any) -> Message:
-        return read_message(index, native)
+        given = as_map(native)
+        role, content = as_text(given.get("role")), given.get("content")
+        message = Message(_ROLES.get(role, "user"), [], native, index)
+        if not is_map(native):
+            message.faults = (Fault("message_invalid"),)
+        elif role not in _ROLES or "tool_calls" in given:
+            message.faults = (Fault("role_invalid"),)
+        if isinstance(content, str):
+            whole = Part(Kind.TEXT, content, index, ".content", text=content, blank=blank(content))
+            if whole.blank:
+                whole.faults = (Fault("text_blank" if content else "message_empty"),)
+            message.parts = [whole]
+        else:
+            blocks = enumerate(as_list(content))
+            message.parts = [_read_block(block, index, f".content[{n}]") for n, block in blocks]
+        for part in message.parts if message.role != "system" else ():
+            part.faults += side_fault(message.role, part)
+            if message.role == "user" and part.kind is Kind.THINKING:
+                part.faults += (Fault("thinking_in_user"),)
+        return message
 
     def write(self, message: Message) -> dict[str, Any]:
         natives = [part.native for part in message.parts]
@@ -62,25 +111,15 @@ class AnthropicGrammar(Grammar):
         ]
         if len(natives) == 1 and isinstance(natives[0], str):
             content = natives[0]
-        role = message.role if message.role in ROLES else "user"
+        role = message.role if message.role in _ROLES else "user"
         return {**as_map(message.native), "role": role, "content": content}
 
     def text_message(self, role: str, text: str) -> Message:
         part = Part(Kind.TEXT, {"type": "text", "text": text}, text=text)
-        return Message(ROLES[role], [part], touched=True)
+        return Message(_ROLES[role], [part], touched=True)
 
-    def synthetic_result(self, call: Part, text: str) -> Part:
-        native = {
-            "type": "tool_result",
-            "tool_use_id": call.id,
-            "content": text,
-            "is_error": True,
-        }
-        return Part(Kind.RESULT, native, id=call.id, synthetic=True)
-
-    def with_id(self, part: Part, new: str) -> Part:
-        key = "id" if part.kind is Kind.CALL else "tool_use_id"
-        return replace(part, native={**part.native, key: new}, id=new)
+    def synthetic_result(self, call: Part, text: str) -> Any:
+        return {"type": "tool_result", "tool_use_id": call.id, "content": text, "is_error": True}
 
     def arguments(self, call: Part) -> Any:
         return call.native.get("input")
@@ -88,12 +127,18 @@ class AnthropicGrammar(Grammar):
     # -- rules -----------------------------------------------------------------------------------
 
     def check(self, history: History) -> Iterator[Violation]:
-        yield from _check_ends(history)
+        if history.messages and history.messages[0].role == "assistant":
+            yield history.violation("first_not_user", history.messages[0])
+        text = _prefill(history)
+        if text is not None and _refuses_prefill(history):
+            yield history.violation("prefill_unsupported", history.messages[-1])
+        elif text is not None and text.text != text.text.rstrip():
+            yield history.violation("trailing_whitespace", text)
         for message in history.messages:
             if (at := _first_after_calls(message)) is not None:
                 ids = ", ".join(part.id for part in message.parts[:at] if part.kind is Kind.CALL)
                 fault = Fault("tool_use_not_last", ids, call=message.index)
-                yield history.violation("tool_use_not_last", message.parts[at], fault)
+                yield history.violation(fault, message.parts[at])
         for part, code in _unpaired_on_server(history).items():
             yield history.violation(code, part)
         if _undeclared_tools(history):
@@ -122,12 +167,12 @@ class AnthropicGrammar(Grammar):
         return one
 
     def id_fault(self, call: str, context: HistoryContext) -> str | None:
-        if not ID.match(call):
+        if not _ID.match(call):
             return "tool_use_id_invalid"
         return "tool_use_id_too_long" if context.strict and len(call) > _LONGEST_ID else None
 
     def new_id(self, old: str, context: HistoryContext) -> str:
-        if ID.match(old) and len(old) <= _LONGEST_ID:
+        if _ID.match(old) and len(old) <= _LONGEST_ID:
             return old
         plain = re.sub(r"[^a-zA-Z0-9_-]", "_", old)[:40]
         return f"{plain or 'call'}_{hashlib.sha256(old.encode()).hexdigest()[:12]}"
@@ -135,10 +180,56 @@ class AnthropicGrammar(Grammar):
     # -- repair ----------------------------------------------------------------------------------
 
     def converted(self, native: Any) -> list[Any]:
-        return from_chat(native)
+        """Understood are plain strings, Chat's `tool` messages and `tool_calls`, strange roles."""
+        if isinstance(native, str):
+            return [{"role": "user", "content": native}]
+        given = as_map(native)
+        if not given:
+            return []
+        content = given.get("content")
+        if given.get("role") in ("tool", "function"):
+            call = given.get("tool_call_id", "")
+            result = {"type": "tool_result", "tool_use_id": call, "content": content or ""}
+            return [{"role": "user", "content": [result]}]
+        blocks = [*as_list(content)]
+        if isinstance(content, str) and content:
+            blocks = [{"type": "text", "text": content}]
+        for call in map(as_map, as_list(given.get("tool_calls"))):
+            function = as_map(call.get("function"))
+            arguments = function.get("arguments")
+            if isinstance(arguments, str):
+                with suppress(ValueError):  # the reader will see what is wrong with it
+                    arguments = json.loads(arguments)
+            named = {"id": call.get("id", ""), "name": function.get("name", "")}
+            blocks.append({"type": "tool_use", **named, "input": arguments})
+        role = "assistant" if given.get("role") in ("assistant", "model") else "user"
+        rest = {key: value for key, value in given.items() if key not in _CHAT_ONLY}
+        return [{**rest, "role": role, "content": blocks}]
 
     def repaired_part(self, message: Message, part: Part, fault: Fault) -> Iterable[Part]:
-        return repaired_part(part, fault)
+        native = part.native
+        match fault.code:
+            case "tool_input_invalid":
+                value = as_map(parsed(as_text(native.get("input"))))
+                return [replace(part, native={**native, "input": value}, faults=())]
+            case "result_text_empty":
+                kept = [block for block in native["content"] if not _blank_block(block)]
+                native = {**native, "content": kept}
+                if not kept:
+                    del native["content"]
+                return [replace(part, native=native, faults=())]
+            case "block_invalid":
+                text = native if isinstance(native, str) else as_map(native).get("text")
+                if not isinstance(text, str):
+                    text = as_text(as_map(native).get("refusal"))
+                block = {"type": "text", "text": text}
+                made = Part(Kind.TEXT, block, part.index, part.place, text=text)
+                return [] if blank(text) else [made]
+            case "tool_use_in_user" | "tool_result_in_assistant":
+                # It is sound in itself; `split_by_side` sees the whole message.
+                return [replace(part, faults=())]
+            case _:
+                return []
 
     def prepare(self, work: Work) -> None:
         split_by_side(work)
@@ -148,14 +239,23 @@ class AnthropicGrammar(Grammar):
     def finish(self, work: Work) -> None:
         work.drop("drop_call", _unpaired_on_server(work))
         thinking.finish(work)
-        _repair_ends(work)
+        if work.messages and work.messages[0].role == "assistant":
+            work.begin_with_user()
+        last = _prefill(work)
+        if last is not None and _refuses_prefill(work):
+            work.end_with_user("prefill_unsupported")
+        elif last is not None and last.text != last.text.rstrip():
+            text = last.text.rstrip()
+            native = text if isinstance(last.native, str) else {**last.native, "text": text}
+            trimmed = replace(last, native=native, text=text)
+            work.replace("trim_text", "trailing_whitespace", {last: trimmed})
         if _undeclared_tools(work) and work.may("declare_tools", "tools", "tools_undeclared"):
             names = dict.fromkeys(part.name for part in work.parts(Kind.CALL) if part.name)
             schema = {"type": "object", "additionalProperties": True}
             work.settings["tools"] = [{"name": name, "input_schema": schema} for name in names]
             work.settings["tool_choice"] = {"type": "none"}
         if _blank_system(work.body) and work.may("drop_text", "system", "system_text_empty"):
-            blocks = [block for block in as_list(work.body["system"]) if not blank_block(block)]
+            blocks = [block for block in as_list(work.body["system"]) if not _blank_block(block)]
             work.settings["system"] = blocks or None
 
     def joined_text(self, first: Part, second: Part, join: JoinTexts) -> Part | None:
@@ -164,6 +264,61 @@ class AnthropicGrammar(Grammar):
             return None
         text = join(first.text, second.text)
         return Part(Kind.TEXT, {"type": "text", "text": text}, first.index, first.place, text=text)
+
+
+# -- blocks --------------------------------------------------------------------------------------
+
+
+def _read_block(block: Any, index: int, place: str) -> Part:
+    given = as_map(block)
+    kind, text = given.get("type"), given.get("text")
+    part = Part(Kind.OTHER, block, index, place, id=as_text(given.get("id")))
+    fault = ""
+    match kind:
+        case "text" if isinstance(text, str):
+            part.kind, part.text, part.blank = Kind.TEXT, text, blank(text)
+            empty = "text_blank" if text else "text_empty"
+            fault = empty if part.blank else ""
+        case "thinking" | "redacted_thinking":
+            fault = _thinking_fault(given)
+            part.kind, part.name, part.signed = Kind.THINKING, str(kind), not fault
+        case "tool_use" | "server_tool_use" | "mcp_tool_use":
+            part.kind = Kind.CALL if kind == "tool_use" else Kind.SERVER_CALL
+            part.name, value = as_text(given.get("name")), given.get("input")
+            if part.kind is Kind.CALL and not is_map(value):
+                part.cut = isinstance(value, str) and not is_map(parsed(value))
+                fault = "tool_input_invalid"
+        case "tool_result":
+            content = given.get("content")
+            part.kind, part.synthetic = Kind.RESULT, looks_synthetic(text_of(content))
+            if any(_blank_block(inner) for inner in as_list(content)):
+                fault = "result_text_empty"
+        case str() if kind.endswith("_tool_result"):
+            part.kind = Kind.SERVER_RESULT
+        case _ if not isinstance(kind, str) or kind in _FOREIGN_BLOCKS:
+            fault = "block_invalid"
+    if part.kind in (Kind.RESULT, Kind.SERVER_RESULT):
+        part.id = as_text(given.get("tool_use_id"))
+    part.faults = (Fault(fault),) if fault else ()
+    return part
+
+
+def _thinking_fault(block: Mapping[str, Any]) -> str:
+    """Why no provider will take this thinking back: it has no plausible signature of its own."""
+    if block["type"] == "redacted_thinking":  # opaque, and signed by being so
+        return "" if as_text(block.get("data")) else "thinking_redacted_invalid"
+    signature = as_text(block.get("signature"))
+    if not signature:
+        return "thinking_blank" if blank(as_text(block.get("thinking"))) else "thinking_unsigned"
+    plausible = _SIGNATURE.match(signature) and not signature.startswith(_FOREIGN_SIGNATURES)
+    return "" if plausible else "thinking_foreign"
+
+
+def _blank_block(block: object) -> bool:
+    """Whether a block is a text that says nothing."""
+    given = as_map(block)
+    text = given.get("text")
+    return given.get("type") == "text" and isinstance(text, str) and blank(text)
 
 
 # -- calls ---------------------------------------------------------------------------------------
@@ -229,7 +384,7 @@ def _blank_system(body: Body) -> list[str]:
     system = body.get("system")
     if isinstance(system, str):
         return ["system"] if system and blank(system) else []
-    return [f"system[{n}]" for n, block in enumerate(as_list(system)) if blank_block(block)]
+    return [f"system[{n}]" for n, block in enumerate(as_list(system)) if _blank_block(block)]
 
 
 # -- first and last message ----------------------------------------------------------------------
@@ -248,24 +403,89 @@ def _refuses_prefill(history: History) -> bool:
     return history.context.prefill is False or thinks
 
 
-def _check_ends(history: History) -> Iterator[Violation]:
-    if history.messages and history.messages[0].role == "assistant":
-        yield history.violation("first_not_user", history.messages[0])
-    text = _prefill(history)
-    if text is not None and _refuses_prefill(history):
-        yield history.violation("prefill_unsupported", history.messages[-1])
-    elif text is not None and text.text != text.text.rstrip():
-        yield history.violation("trailing_whitespace", text)
+# -- the quick look ------------------------------------------------------------------------------
 
 
-def _repair_ends(work: Work) -> None:
-    if work.messages and work.messages[0].role == "assistant":
-        work.begin_with_user()
-    last = _prefill(work)
-    if last is not None and _refuses_prefill(work):
-        work.end_with_user("prefill_unsupported")
-    elif last is not None and last.text != last.text.rstrip():
-        text = last.text.rstrip()
-        native = text if isinstance(last.native, str) else {**last.native, "text": text}
-        trimmed = replace(last, native=native, text=text)
-        work.replace("trim_text", "trailing_whitespace", {last: trimmed})
+def _messages(messages: list[Any], seen: set[str]) -> bool:
+    waiting: list[str] = []
+    before = "assistant"
+    for message in messages:
+        role, content = message["role"], message["content"]
+        if role == before or (role != "user" and role != "assistant") or "tool_calls" in message:
+            return False
+        if type(content) is str:
+            if waiting or not content or content.isspace():
+                return False
+            if content[:LEAD] in LEADS and role == "user" and looks_like_recovery(content):
+                return False
+        elif role == "assistant":
+            if not _assistant(content, waiting, seen):
+                return False
+        elif not _user(content, waiting):
+            return False
+        before = role
+    return not waiting
+
+
+def _assistant(content: Iterable[Any], waiting: list[str], seen: set[str]) -> bool:
+    kind = ""
+    for block in content:
+        before, kind = kind, block["type"]
+        if kind == "text":
+            text = block["text"]
+            if waiting or not text or text.isspace():
+                return False
+        elif kind == "tool_use":
+            call = block["id"]
+            if call in seen or not _ID.match(call) or type(block["input"]) is not dict:
+                return False
+            seen.add(call)
+            waiting.append(call)
+        else:
+            if kind != "thinking" or before:
+                return False
+            signature = block["signature"]
+            if not _SIGNATURE.match(signature) or signature.startswith(_FOREIGN_SIGNATURES):
+                return False
+    return kind == "tool_use" or kind == "text"
+
+
+def _user(content: Iterable[Any], waiting: list[str]) -> bool:
+    kind = ""
+    says = False
+    for block in content:
+        kind = block["type"]
+        if kind == "tool_result":
+            waiting.remove(block["tool_use_id"])
+            inner = block.get("content")
+            if says or not (inner is None or type(inner) is str or _says(inner)):
+                return False
+        elif kind == "text":
+            text = block["text"]
+            says = True
+            if waiting or not text or text.isspace() or text[:LEAD] in LEADS:
+                return False
+        elif kind == "image" or kind == "document":
+            says = True
+        else:
+            return False
+    return kind != "" and not waiting
+
+
+def _says(blocks: Any) -> bool:
+    for block in blocks:
+        if block["type"] == "text" and (not block["text"] or block["text"].isspace()):
+            return False
+    return type(blocks) is list
+
+
+def _loop_thinks(messages: list[Any]) -> bool:
+    """Whether an open tool loop, if there is one, began with thinking."""
+    first = None
+    for message in reversed(messages):
+        content = message["content"]
+        if message["role"] == "assistant":
+            first = content
+        elif type(content) is str or content[0]["type"] != "tool_result":
+            break
+    return first is None or first[0]["type"] == "thinking"

@@ -20,7 +20,7 @@ from continuation.history.types import Violation
 from continuation.wire.json_values import as_list, as_map
 
 _BINDING_BETA: Final = "thinking-binding-controls-2026-08-01"
-_REFUSED_MODES: Final[Mapping[str, tuple[str, ...]]] = {
+REFUSED_MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "none": ("enabled", "adaptive"),
     "manual": ("adaptive",),
     "always": ("disabled", "enabled"),
@@ -34,13 +34,12 @@ def check(history: History) -> Iterator[Violation]:
         native = as_map(history.body[history.grammar.field][part.index])
         blocks = as_list(native.get("content"))
         first = str(as_map(blocks[0]).get("type", "text")) if blocks else "text"
-        yield history.violation(code, part, Fault(code, first))
+        yield history.violation(Fault(code, first), part)
     if _refused_mode(history):
-        fault = Fault("", _mode(history))
-        yield history.violation("thinking_mode_unsupported", "thinking", fault)
+        yield history.violation(Fault("thinking_mode_unsupported", _mode(history)), "thinking")
     if (message := _loop_without_thinking(history)) is not None:
         found = str(as_map(message.parts[0].native).get("type", "text"))
-        yield history.violation("thinking_missing", message, Fault("", found))
+        yield history.violation(Fault("thinking_missing", found), message)
 
 
 def prepare(work: Work) -> None:
@@ -80,7 +79,7 @@ def _mode(history: History) -> str:
 
 
 def _refused_mode(history: History) -> bool:
-    return _mode(history) in _REFUSED_MODES.get(history.context.thinking or "", ())
+    return _mode(history) in REFUSED_MODES.get(history.context.thinking or "", ())
 
 
 def _turn_off(work: Work, why: str) -> None:
@@ -93,42 +92,35 @@ def _turn_off(work: Work, why: str) -> None:
 
 def _misplaced(history: History) -> Iterator[tuple[Part, str]]:
     """Thinking parts to be dropped, each with the rule that says so."""
-    mode, able = _mode(history), history.context.thinking
+    mode, able, messages = _mode(history), history.context.thinking, history.messages
     off = mode == "disabled" or (not mode and able in ("manual", "none"))
     # Only some servers mind thinking in the open tool loop while it is off.
     silent = set(_open_loop(history)) if history.context.strict and off else set[Message]()
-    for n, message in enumerate(history.messages):
+    # Thinking must open its message where it is manual; adaptive thinking may come in between.
+    leads = history.context.strict or able == "manual" or mode == "enabled"
+    for n, message in enumerate(messages):
         thoughts = message.of(Kind.THINKING) if message.role == "assistant" else []
         if not thoughts:
             continue
         if able == "none" or message in silent:
             code = "thinking_unsupported" if able == "none" else "thinking_when_off"
             yield from ((part, code) for part in thoughts)
-        else:
-            yield from _misplaced_in(history, n, thoughts)
-
-
-def _misplaced_in(history: History, n: int, thoughts: list[Part]) -> Iterator[tuple[Part, str]]:
-    messages, parts = history.messages, history.messages[n].parts
-    if n + 1 == len(messages) or messages[n + 1].role != "assistant":
-        end = len(parts)
-        while end and parts[end - 1].kind is Kind.THINKING:
-            end -= 1
-        yield from ((part, "thinking_last") for part in parts[end:])
-        thoughts = [part for part in thoughts if part not in parts[end:]]
-    # Thinking must open its message where it is manual; adaptive thinking may come in between.
-    strict = history.context.strict or history.context.thinking == "manual"
-    if parts[0].kind is not Kind.THINKING and (strict or _mode(history) == "enabled"):
-        yield from ((part, "thinking_not_first") for part in thoughts)
-    elif messages[n].has(Kind.CALL):
-        # Signed blocks with nothing between them, which no response has: some client merged them.
-        plain = [part.signed and part.name == "thinking" for part in parts]
-        for at, part in enumerate(parts):
-            if plain[at] and sum(plain[max(at - 1, 0) : at + 2]) > 1:
-                yield part, "thinking_modified"
-
-
-# -- the open tool loop --------------------------------------------------------------------------
+            continue
+        parts = message.parts
+        if n + 1 == len(messages) or messages[n + 1].role != "assistant":
+            end = len(parts)
+            while end and parts[end - 1].kind is Kind.THINKING:
+                end -= 1
+            yield from ((part, "thinking_last") for part in parts[end:])
+            thoughts = [part for part in thoughts if part not in parts[end:]]
+        if parts[0].kind is not Kind.THINKING and leads:
+            yield from ((part, "thinking_not_first") for part in thoughts)
+        elif message.has(Kind.CALL):
+            # Signed blocks with nothing between them, which no response has: a client merged them.
+            plain = [part.signed and part.name == "thinking" for part in parts]
+            for at, part in enumerate(parts):
+                if plain[at] and sum(plain[max(at - 1, 0) : at + 2]) > 1:
+                    yield part, "thinking_modified"
 
 
 def _open_loop(history: History) -> list[Message]:
@@ -157,9 +149,6 @@ def _loop_without_thinking(history: History) -> Message | None:
     if not loop or not loop[0].parts or loop[0].parts[0].kind is Kind.THINKING:
         return None
     return loop[0]
-
-
-# -- thinking that is bound to what precedes it --------------------------------------------------
 
 
 def _unbind(work: Work) -> None:

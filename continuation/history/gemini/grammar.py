@@ -11,19 +11,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from continuation.history.gemini import fast_path
 from continuation.history.gemini.rules import RULES
-from continuation.history.grammar import Grammar, History, JoinTexts, Rule, Work
+from continuation.history.grammar import Grammar, History, HistoryContext, JoinTexts, Work
 from continuation.history.passes import merge_neighbours, side_fault, split_by_side
-from continuation.history.tree import Fault, HistoryContext, Kind, Message, Part, Role, blank
+from continuation.history.tree import Fault, Kind, Message, Part, Role, blank
 from continuation.history.types import Body, HistoryFormat, Violation
-from continuation.history.wordings import looks_synthetic
+from continuation.history.wordings import LEAD, LEADS, looks_synthetic
 from continuation.wire.json_values import as_list, as_map, as_text, is_map
 
 _ROLES: Final[Mapping[str, Role]] = {"user": "user", "model": "assistant"}
 _LOST_SIGNATURE: Final = "skip_thought_signature_validator"
 """Documented by Google for calls whose signature is lost."""
 _SIGNS_CALLS: Final = re.compile(r"gemini-(?:[3-9]|\d\d)")
+_SIGNATURE: Final = re.compile(r"[A-Za-z0-9+/=_-]+\Z")
 _CALL_KEYS: Final = ("functionCall", "function_call")
 _RESPONSE_KEYS: Final = ("functionResponse", "function_response")
 _SIGNATURE_KEYS: Final = ("thoughtSignature", "thought_signature")
@@ -34,12 +34,22 @@ class GeminiGrammar(Grammar):
 
     dialect: ClassVar[HistoryFormat] = HistoryFormat.GEMINI
     field: ClassVar[str] = "contents"
-    rules: ClassVar[Mapping[str, Rule]] = RULES
+    rules: ClassVar[Mapping[str, str]] = RULES
     ordered: ClassVar[bool] = True
-    keyed: ClassVar[bool] = False
 
     def plainly_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:
-        return fast_path.plainly_valid(messages, context)
+        waiting: list[str] = []
+        role = messages[0]["role"]
+        if role != "user":
+            return False
+        for content in messages:
+            role = content["role"]
+            if role == "model":
+                if waiting or not _model(content["parts"], waiting):
+                    return False
+            elif role != "user" or not _user(content["parts"], waiting):
+                return False
+        return role == "user" and _loop_signed(messages, context)
 
     # -- reading and writing ---------------------------------------------------------------------
 
@@ -65,16 +75,9 @@ class GeminiGrammar(Grammar):
     def text_message(self, role: str, text: str) -> Message:
         return Message(_ROLES[role], [Part(Kind.TEXT, {"text": text}, text=text)], touched=True)
 
-    def synthetic_result(self, call: Part, text: str) -> Part:
-        response: dict[str, Any] = {"name": call.name, "response": {"error": text}}
-        if call.id:
-            response["id"] = call.id
-        native = {"functionResponse": response}
-        return Part(Kind.RESULT, native, id=call.id, name=call.name, synthetic=True)
-
-    def with_id(self, part: Part, new: str) -> Part:
-        """Ids are optional here, so none is ever replaced."""
-        return part
+    def synthetic_result(self, call: Part, text: str) -> Any:
+        response = {"name": call.name, "response": {"error": text}}
+        return {"functionResponse": {**response, "id": call.id} if call.id else response}
 
     def arguments(self, call: Part) -> Any:
         return as_map(_get(call.native, *_CALL_KEYS)).get("args")
@@ -182,7 +185,7 @@ def _read_part(index: int, n: int, native: Any) -> Part:
     call, response = as_map(_get(given, *_CALL_KEYS)), as_map(_get(given, *_RESPONSE_KEYS))
     signature, text = _get(given, *_SIGNATURE_KEYS), given.get("text")
     part.signed = isinstance(signature, str) and bool(signature)
-    if part.signed and not fast_path.SIGNATURE.match(str(signature)):
+    if part.signed and not _SIGNATURE.match(str(signature)):
         part.faults = (Fault("thought_signature_invalid"),)
     if call or response:
         part.kind = Kind.CALL if call else Kind.RESULT
@@ -241,3 +244,60 @@ def _unsigned_calls(history: History) -> list[Part]:
         if calls and not calls[0].signed:
             unsigned.insert(0, calls[0])
     return unsigned
+
+
+# -- the quick look ------------------------------------------------------------------------------
+
+
+def _model(parts: Iterable[Any], waiting: list[str]) -> bool:
+    says = ""
+    for part in parts:
+        if len(part) > 1:
+            if part.get("thought") is True and len(part) == 2 and part["text"]:
+                continue  # thinking nobody signed says nothing by itself, and is no fault
+            if len(part) > 2 or not _SIGNATURE.match(part["thoughtSignature"]):
+                return False
+        if "text" in part:
+            says = part["text"]
+            if not says or says.isspace():
+                return False
+        else:
+            call = part["functionCall"]
+            says = call.get("id") or call["name"]
+            waiting.append(says)
+    return says != ""
+
+
+def _user(parts: Iterable[Any], waiting: list[str]) -> bool:
+    kind, at = "", 0
+    for part in parts:
+        (kind,) = part
+        if kind == "functionResponse":
+            answer = part[kind]
+            if waiting[at] != (answer.get("id") or answer["name"]):
+                return False
+            at += 1
+        elif kind == "text":
+            text = part[kind]
+            if at != len(waiting) or not text or text[:LEAD] in LEADS:
+                return False
+    if at != len(waiting):
+        return False
+    waiting.clear()
+    return kind != ""
+
+
+def _loop_signed(contents: list[Any], context: HistoryContext) -> bool:
+    """Whether the first calls in an open tool loop are signed; before Gemini 3 they need not be."""
+    if not context.model or "gemini-2" in context.model:
+        return True
+    for content in reversed(contents):
+        parts = content["parts"]
+        if content["role"] == "user":
+            if "functionResponse" not in parts[0]:
+                return True
+        else:
+            first = next((part for part in parts if "functionCall" in part), None)
+            if first is not None and "thoughtSignature" not in first:
+                return False
+    return True

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from continuation.history.grammar import Rule
-
 _COUNTS: Final = (
     "Please ensure that the number of function response parts is equal to the number of function"
     " call parts of the function call turn."
@@ -23,47 +21,40 @@ _NO_PARTS: Final = (
     " prompt input."
 )
 
-RULES: Final[Mapping[str, Rule]] = {
-    "tool_result_missing": Rule(_COUNTS, "synthesize_result"),
-    "tool_result_displaced": Rule(_COUNTS, "move_result"),
-    "tool_results_split": Rule(_COUNTS, "move_result"),
-    "tool_result_not_first": Rule(_COUNTS, "move_result"),
-    "tool_results_out_of_order": Rule(_COUNTS, "move_result"),
-    "tool_result_duplicate": Rule(_COUNTS, "drop_result"),
-    "tool_result_orphan": Rule(_RESPONSE_TURN, "drop_result"),
-    "tool_result_surplus": Rule(_COUNTS, "drop_result"),
-    "tool_use_in_user": Rule(_CALL_TURN, "split_message"),
-    "tool_result_in_assistant": Rule(_RESPONSE_TURN, "split_message"),
-    "first_not_user": Rule(_CALL_TURN, "add_first_user"),
-    "roles_not_alternating": Rule(
-        "Please ensure that multiturn requests alternate between user and model.",
-        "merge_messages",
+RULES: Final[Mapping[str, str]] = {
+    "tool_result_missing": _COUNTS,
+    "tool_result_displaced": _COUNTS,
+    "tool_results_split": _COUNTS,
+    "tool_result_not_first": _COUNTS,
+    "tool_results_out_of_order": _COUNTS,
+    "tool_result_duplicate": _COUNTS,
+    "tool_result_orphan": _RESPONSE_TURN,
+    "tool_result_surplus": _COUNTS,
+    "tool_use_in_user": _CALL_TURN,
+    "tool_result_in_assistant": _RESPONSE_TURN,
+    "first_not_user": _CALL_TURN,
+    "roles_not_alternating": (
+        "Please ensure that multiturn requests alternate between user and model."
     ),
-    "message_empty": Rule(_NO_PARTS, "drop_message"),
-    "text_empty": Rule(
+    "message_empty": _NO_PARTS,
+    "text_empty": (
         "Unable to submit request because it has an empty text parameter. Add a value to the"
-        " parameter and try again.",
-        "drop_text",
+        " parameter and try again."
     ),
-    "block_invalid": Rule(
-        "Invalid value at 'contents[{n}].parts[{m}]': a part must have data", "convert_block"
-    ),
-    "message_invalid": Rule("Invalid value at 'contents[{n}]'", "convert_message"),
-    "role_invalid": Rule("Please use a valid role: user, model.", "convert_message"),
-    "thought_signature_missing": Rule(
+    "block_invalid": "Invalid value at 'contents[{n}].parts[{m}]': a part must have data",
+    "message_invalid": "Invalid value at 'contents[{n}]'",
+    "role_invalid": "Please use a valid role: user, model.",
+    "thought_signature_missing": (
         "Function call is missing a thought_signature in functionCall parts. This is required for"
         " tools to work correctly, and missing thought_signature may lead to degraded model"
-        " performance. Additional data, function call `{name}`, position {m}.",
-        "sign_call",
+        " performance. Additional data, function call `{name}`, position {m}."
     ),
-    "thought_signature_invalid": Rule(
+    "thought_signature_invalid": (
         "Invalid value at 'contents[{n}].parts[{m}].thought_signature' (TYPE_BYTES), Base64"
-        " decoding failed",
-        "strip_signature",
+        " decoding failed"
     ),
-    "prefill_unsupported": Rule(
+    "prefill_unsupported": (
         "Requests ending with a model turn are not supported unless the last part is a function"
-        " response.",
-        "add_last_user",
+        " response."
     ),
 }

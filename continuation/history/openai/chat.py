@@ -8,27 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from continuation.history.grammar import Grammar, History, JoinTexts, Rule, Work
-from continuation.history.openai import fast_path
-from continuation.history.openai.items import is_object_text
+from jiter import from_json
+
+from continuation.history.grammar import Grammar, History, HistoryContext, JoinTexts, Work
 from continuation.history.openai.rules import CHAT_RULES
-from continuation.history.tree import (
-    Fault,
-    HistoryContext,
-    Kind,
-    Message,
-    Part,
-    Role,
-    blank,
-    text_of,
-)
+from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, text_of
 from continuation.history.types import Body, HistoryFormat, Violation
-from continuation.history.wordings import looks_synthetic
-from continuation.wire.json_values import as_list, as_map, as_text, is_list, is_map
+from continuation.history.wordings import LEAD, LEADS, looks_like_recovery, looks_synthetic
+from continuation.wire.json_values import as_list, as_map, as_text, is_list, is_map, parsed
 
 _ROLES: Final[Mapping[str, Role]] = {
     "user": "user",
@@ -38,6 +30,10 @@ _ROLES: Final[Mapping[str, Role]] = {
     "developer": "system",
     "function": "system",  # results without ids, which nothing can pair
 }
+_PLAIN_ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
+_MISTRAL_ID: Final = re.compile(r"[a-zA-Z0-9]{9}\Z")
+#: Models of DeepSeek and Moonshot that reason whether asked or not.
+_THINKING_MODEL: Final = re.compile(r"reasoner|thinking|-r1\b", re.IGNORECASE)
 _FOREIGN_BLOCKS: Final = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking"})
 """Anthropic's blocks that Chat has no place for inside `content`."""
 
@@ -47,11 +43,31 @@ class ChatGrammar(Grammar):
 
     dialect: ClassVar[HistoryFormat] = HistoryFormat.OPENAI_CHAT
     field: ClassVar[str] = "messages"
-    rules: ClassVar[Mapping[str, Rule]] = CHAT_RULES
+    rules: ClassVar[Mapping[str, str]] = CHAT_RULES
     one_message: ClassVar[bool] = False
+    id_keys: ClassVar[tuple[str, str] | None] = ("id", "tool_call_id")
 
     def plainly_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:
-        return fast_path.chat_plainly_valid(messages, body, context)
+        if context.reasoning != "auto" or context.prefill is False:
+            return False
+        waiting: list[str] = []
+        before = ""
+        for message in messages:
+            role, content = message["role"], message["content"]
+            if role == "tool":
+                waiting.remove(message["tool_call_id"])
+            elif waiting or role not in _PLAIN_ROLES:
+                return False
+            elif role == "assistant":
+                if not _plain_assistant(content, message.get("tool_calls"), waiting):
+                    return False
+            elif type(content) is not str:
+                if not _plain_blocks(content):
+                    return False
+            elif content[:LEAD] in LEADS and before == "assistant" and looks_like_recovery(content):
+                return False
+            before = role
+        return not waiting and (not context.vendor or _vendor(messages, body, context))
 
     # -- reading and writing ---------------------------------------------------------------------
 
@@ -113,13 +129,8 @@ class ChatGrammar(Grammar):
         part = Part(Kind.TEXT, text, place=".content", text=text)
         return Message(_ROLES[role], [part], native, touched=True)
 
-    def synthetic_result(self, call: Part, text: str) -> Part:
-        native = {"role": "tool", "tool_call_id": call.id, "content": text}
-        return Part(Kind.RESULT, native, id=call.id, synthetic=True)
-
-    def with_id(self, part: Part, new: str) -> Part:
-        key = "id" if part.kind is Kind.CALL else "tool_call_id"
-        return replace(part, native={**part.native, key: new}, id=new)
+    def synthetic_result(self, call: Part, text: str) -> Any:
+        return {"role": "tool", "tool_call_id": call.id, "content": text}
 
     def arguments(self, call: Part) -> Any:
         return as_map(call.native.get("function")).get("arguments")
@@ -143,13 +154,13 @@ class ChatGrammar(Grammar):
         return context.strict
 
     def id_fault(self, call: str, context: HistoryContext) -> str | None:
-        bad = not call or (context.vendor == "mistral" and not fast_path.MISTRAL_ID.match(call))
+        bad = not call or (context.vendor == "mistral" and not _MISTRAL_ID.match(call))
         return "tool_use_id_invalid" if bad else None
 
     def new_id(self, old: str, context: HistoryContext) -> str:
         digest = hashlib.sha256(old.encode()).hexdigest()
         if context.vendor == "mistral":
-            return old if fast_path.MISTRAL_ID.match(old) else digest[:9]
+            return old if _MISTRAL_ID.match(old) else digest[:9]
         return old or f"call_{digest[:16]}"
 
     # -- repair ----------------------------------------------------------------------------------
@@ -160,7 +171,34 @@ class ChatGrammar(Grammar):
         return super().convert(message, fault)
 
     def converted(self, native: Any) -> list[Any]:
-        return [{"role": "user", "content": native}] if isinstance(native, str) else _from(native)
+        """Understood are strings, strange roles and Anthropic's messages.
+
+        Results come first, then what the message says, with its calls. Thinking is dropped: no
+        other provider can take it back.
+        """
+        given = {"role": "user", "content": native} if isinstance(native, str) else as_map(native)
+        if not given:
+            return []
+        role, content = as_text(given.get("role")), given.get("content")
+        role = "assistant" if role == "model" else role
+        rest: dict[str, Any] = {**given, "role": role if role in _ROLES else "user"}
+        if not is_list(content):
+            return [rest]
+        made: list[dict[str, Any]] = []
+        calls: list[dict[str, Any]] = []
+        for block in map(as_map, content):
+            if block.get("type") == "tool_result":
+                call, text = block.get("tool_use_id", ""), text_of(block.get("content"))
+                made.append({"role": "tool", "tool_call_id": call, "content": text})
+            elif block.get("type") == "tool_use":
+                arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
+                function = {"name": block.get("name", ""), "arguments": arguments}
+                calls.append({"id": block.get("id", ""), "type": "function", "function": function})
+        blocks = [block for block in content if not _is_foreign(block)]
+        if blocks or calls or not made:
+            rest = {**rest, "content": blocks or None}
+            made.append({**rest, "tool_calls": calls} if calls else rest)
+        return made
 
     def repaired_part(self, message: Message, part: Part, fault: Fault) -> Iterable[Part]:
         if fault.code == "reasoning_missing":
@@ -217,47 +255,13 @@ def _read_parts(given: Mapping[str, Any], index: int) -> Iterator[Part]:
         part = Part(Kind.CALL, call, index, f".tool_calls[{n}]", id=as_text(call.get("id")))
         part.name = as_text(function.get("name") or as_map(call.get("custom")).get("name"))
         arguments = function.get("arguments")
-        if call.get("type", "function") == "function" and not is_object_text(arguments):
+        if call.get("type", "function") == "function" and not is_map(parsed(as_text(arguments))):
             part.cut, part.faults = bool(arguments), (Fault("tool_input_invalid"),)
         yield part
 
 
-# -- messages of another dialect, as a change of provider leaves them ----------------------------
-
-
 def _is_foreign(block: object) -> bool:
     return as_text(as_map(block).get("type")) in _FOREIGN_BLOCKS
-
-
-def _from(native: object) -> list[dict[str, Any]]:
-    """A message that is not in Chat's form as messages that are, Anthropic's above all.
-
-    Results come first, then what the message says, with its calls. Thinking is dropped: no other
-    provider can take it back.
-    """
-    given = as_map(native)
-    if not given:
-        return []
-    role, content = as_text(given.get("role")), given.get("content")
-    role = "assistant" if role == "model" else role
-    rest: dict[str, Any] = {**given, "role": role if role in _ROLES else "user"}
-    if not is_list(content):
-        return [rest]
-    made: list[dict[str, Any]] = []
-    calls: list[dict[str, Any]] = []
-    for block in map(as_map, content):
-        if block.get("type") == "tool_result":
-            call, text = block.get("tool_use_id", ""), text_of(block.get("content"))
-            made.append({"role": "tool", "tool_call_id": call, "content": text})
-        elif block.get("type") == "tool_use":
-            arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
-            function = {"name": block.get("name", ""), "arguments": arguments}
-            calls.append({"id": block.get("id", ""), "type": "function", "function": function})
-    blocks = [block for block in content if not _is_foreign(block)]
-    if blocks or calls or not made:
-        rest = {**rest, "content": blocks or None}
-        made.append({**rest, "tool_calls": calls} if calls else rest)
-    return made
 
 
 # -- reasoning and the last word -----------------------------------------------------------------
@@ -283,7 +287,7 @@ def _reasoning_needed(body: Body, context: HistoryContext, assistants: list[Mess
     if context.vendor not in ("deepseek", "moonshot") or mode == "disabled":
         return False
     shown = any(part.signed for message in assistants for part in message.of(Kind.THINKING))
-    return mode == "enabled" or shown or bool(fast_path.THINKING_MODEL.search(context.model))
+    return mode == "enabled" or shown or bool(_THINKING_MODEL.search(context.model))
 
 
 def _must_end_with_user(history: History) -> bool:
@@ -294,3 +298,46 @@ def _must_end_with_user(history: History) -> bool:
     if not messages or messages[-1].role != "assistant" or messages[-1].has(Kind.CALL):
         return False
     return not as_map(messages[-1].native).get("prefix")
+
+
+# -- the quick look ------------------------------------------------------------------------------
+
+
+def _plain_assistant(content: Any, calls: list[Any] | None, waiting: list[str]) -> bool:
+    if calls is None:
+        return type(content) is str and content != "" and not content.isspace()
+    for call in calls:
+        arguments = call["function"]["arguments"].encode()
+        if not call["id"] or call["id"] in waiting or type(from_json(arguments)) is not dict:
+            return False
+        waiting.append(call["id"])
+    return bool(calls) and (content is None or type(content) is str)
+
+
+def _plain_blocks(content: Any) -> bool:
+    for block in content:
+        kind = block["type"]
+        if kind == "text":
+            if block["text"][:LEAD] in LEADS:
+                return False
+        elif kind != "image_url" and kind != "input_audio" and kind != "file":
+            return False
+    return bool(content)
+
+
+def _vendor(messages: list[Any], body: Body, context: HistoryContext) -> bool:
+    """Whether the rules of one vendor's servers are kept as well."""
+    calls = [message for message in messages if message.get("tool_calls")]
+    if messages[-1]["role"] == "assistant":
+        return False
+    if context.vendor == "mistral":
+        return all(_MISTRAL_ID.match(c["id"]) for message in calls for c in message["tool_calls"])
+    thinks = as_map(body.get("thinking")).get("type") == "enabled"
+    if context.vendor not in ("deepseek", "moonshot") or thinks:
+        return False
+    if any(message["content"] == "" for message in calls):
+        return False
+    if all((message.get("reasoning_content") or "").strip() for message in calls):
+        return True
+    silent = not any(message.get("reasoning_content") for message in messages)
+    return silent and not _THINKING_MODEL.search(context.model)

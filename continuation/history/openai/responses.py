@@ -8,16 +8,41 @@ Sources: OpenAI's error texts as public issues quote them; codex for the kinds o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
-from continuation.history.grammar import Grammar, History, JoinTexts, Rule, Work
-from continuation.history.openai import fast_path, items
+from jiter import from_json
+
+from continuation.history.grammar import REPAIRS, Grammar, History, HistoryContext, JoinTexts, Work
 from continuation.history.openai.rules import RESPONSES_RULES
-from continuation.history.tree import Fault, HistoryContext, Kind, Message, Part, Role, text_of
+from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, text_of
 from continuation.history.types import Body, HistoryFormat, Violation
-from continuation.wire.json_values import as_list, as_map
+from continuation.history.wordings import LEAD, LEADS, looks_synthetic
+from continuation.wire.json_values import as_list, as_map, as_text, is_map, parsed
+from continuation.wire.responses_items import OUTPUTS, PAIRED_CALLS, kind_of
+
+_ROLES: Final[Mapping[str, Role]] = {
+    "user": "user",
+    "assistant": "assistant",
+    "system": "system",
+    "developer": "system",
+}
+_PREFIXES: Final = {
+    "message": "msg",
+    "function_call": "fc",
+    "reasoning": "rs",
+    "custom_tool_call": "ctc",
+}
+"""How the id of an item begins, where the server minds."""
+_ITEM_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+_ITEM_TEXTS: Final = {
+    "assistant": frozenset({"output_text"}),
+    "user": frozenset({"input_text", "input_image", "input_file"}),
+    "system": frozenset({"input_text"}),
+    "developer": frozenset({"input_text"}),
+}
 
 
 class ResponsesGrammar(Grammar):
@@ -25,15 +50,45 @@ class ResponsesGrammar(Grammar):
 
     dialect: ClassVar[HistoryFormat] = HistoryFormat.OPENAI_RESPONSES
     field: ClassVar[str] = "input"
-    rules: ClassVar[Mapping[str, Rule]] = RESPONSES_RULES
+    rules: ClassVar[Mapping[str, str]] = RESPONSES_RULES
+    repairs: ClassVar[Mapping[str, str]] = {**REPAIRS, "reasoning_missing": "strip_id"}
     adjacent: ClassVar[bool] = False
     one_message: ClassVar[bool] = False
+    id_keys: ClassVar[tuple[str, str] | None] = ("call_id", "call_id")
 
     def fast_validate(self, body: Body, context: HistoryContext) -> bool:
         return type(body.get("input")) is str or super().fast_validate(body, context)
 
     def plainly_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:
-        return fast_path.responses_plainly_valid(messages, body)
+        stored = body.get("store") is not False
+        waiting: set[str] = set()
+        seen: set[str] = set()
+        before = ""
+        for item in messages:
+            kind = item.get("type") or "message"
+            if (
+                before == "reasoning"
+                and kind != "function_call"
+                and item.get("role") != "assistant"
+            ):
+                return False
+            if "id" in item and not _id(item["id"], kind, seen):
+                return False
+            if kind == "message":
+                if not _message(item):
+                    return False
+            elif kind == "function_call":
+                call, arguments = item["call_id"], item["arguments"].encode()
+                if call in seen or not call or type(from_json(arguments)) is not dict:
+                    return False
+                waiting.add(call)
+                seen.add(call)
+            elif kind == "function_call_output":
+                waiting.remove(item["call_id"])
+            elif kind != "reasoning" or not (stored or item["encrypted_content"]):
+                return False
+            before = kind
+        return not waiting and before != "reasoning"
 
     # -- reading and writing ---------------------------------------------------------------------
 
@@ -41,7 +96,7 @@ class ResponsesGrammar(Grammar):
         messages: list[Message] = []
         aliases: dict[str, str] = {}
         for n, native in enumerate(as_list(body.get("input"))):
-            message = items.read_item(native, n, aliases)
+            message = _read_item(native, n, aliases)
             if message.role == "assistant" and messages and messages[-1].role == "assistant":
                 messages[-1].parts += message.parts
             else:
@@ -50,7 +105,7 @@ class ResponsesGrammar(Grammar):
         return messages
 
     def read_message(self, index: int, native: Any) -> Message:
-        return items.read_item(native, index, {})
+        return _read_item(native, index, {})
 
     def written(self, message: Message, native: list[Any]) -> list[tuple[Any, int]]:
         if message.faults:
@@ -60,31 +115,37 @@ class ResponsesGrammar(Grammar):
     def text_message(self, role: str, text: str) -> Message:
         kind = "output_text" if role == "assistant" else "input_text"
         native = {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
-        speaker: Role = "assistant" if role == "assistant" else "user"
-        return Message(speaker, [Part(Kind.TEXT, native, text=text)], native, touched=True)
+        return Message(_ROLES[role], [Part(Kind.TEXT, native, text=text)], native, touched=True)
 
-    def synthetic_result(self, call: Part, text: str) -> Part:
-        native = items.answer(call.native, call.id, text)
-        return Part(Kind.RESULT, native, id=call.id, synthetic=True)
-
-    def with_id(self, part: Part, new: str) -> Part:
-        return replace(part, native={**part.native, "call_id": new}, id=new)
+    def synthetic_result(self, call: Part, text: str) -> Any:
+        """An output item, of the kind the call asks for."""
+        kind = kind_of(call.native)
+        made: dict[str, Any] = {"type": PAIRED_CALLS[kind], "call_id": call.id}
+        if kind == "tool_search_call":
+            return {**made, "execution": "client", "status": "completed", "tools": []}
+        if kind == "shell_call":
+            failed = {"type": "exit", "exit_code": 1}
+            return {**made, "output": [{"stdout": "", "stderr": text, "outcome": failed}]}
+        if kind == "apply_patch_call":
+            return {**made, "status": "failed", "output": text}
+        if kind == "local_shell_call":  # its own output has no call_id; codex answers it this way
+            return {**made, "type": "function_call_output", "output": text}
+        return {**made, "output": text}
 
     def arguments(self, call: Part) -> Any:
         return call.native.get("arguments", call.native.get("input", call.native.get("action")))
 
     def result_text(self, result: Part) -> str:
-        output = as_map(result.native).get("output")
-        return output if isinstance(output, str) else ""
+        return as_text(as_map(result.native).get("output"))
 
     # -- rules -----------------------------------------------------------------------------------
 
     def check(self, history: History) -> Iterator[Violation]:
-        for part in _dangling(history.messages):
+        for part in _dangling(history):
             yield history.violation("reasoning_dangling", part)
         for part in _without_reasoning(history):
             fault = Fault("reasoning_missing", id=str(part.native["id"]))
-            yield history.violation("reasoning_missing", part, fault)
+            yield history.violation(fault, part)
 
     def calls_on_server(self, history: History) -> bool:
         return any(history.body.get(key) for key in ("previous_response_id", "conversation"))
@@ -97,24 +158,39 @@ class ResponsesGrammar(Grammar):
 
     def can_answer(self, call: Part) -> bool:
         """A computer call wants a picture of the screen, which no words can stand for."""
-        return items.kind_of(call.native) != "computer_call"
+        return kind_of(call.native) != "computer_call"
 
     def same_call(self, first: Part, second: Part) -> bool:
-        return all(
-            first.native.get(k) == second.native.get(k) for k in ("name", "arguments", "input")
-        )
+        keys = ("name", "arguments", "input")
+        return all(first.native.get(key) == second.native.get(key) for key in keys)
 
     # -- repair ----------------------------------------------------------------------------------
 
     def converted(self, native: Any) -> list[Any]:
-        return items.from_chat(native)
+        if isinstance(native, str):
+            return [{"role": "user", "content": native}]
+        given = as_map(native)
+        if not given or kind_of(given) != "message":
+            return []
+        content = given.get("content")
+        if given.get("role") == "tool":
+            call = given.get("tool_call_id", "")
+            return [{"type": "function_call_output", "call_id": call, "output": text_of(content)}]
+        role = "assistant" if given.get("role") in ("assistant", "model") else "user"
+        made: list[dict[str, Any]] = [{"role": role, "content": content}] if content else []
+        for each in map(as_map, as_list(given.get("tool_calls"))):
+            function = as_map(each.get("function"))
+            named = {"call_id": each.get("id", ""), "name": function.get("name", "")}
+            arguments = function.get("arguments", "{}")
+            made.append({"type": "function_call", **named, "arguments": arguments})
+        return made
 
     def repaired_part(self, message: Message, part: Part, fault: Fault) -> Iterable[Part]:
         rest = part.faults[1:]
         if fault.code == "tool_input_invalid":
             return [replace(part, native={**part.native, "arguments": "{}"}, faults=rest)]
         if fault.code in ("content_type_invalid", "input_type_invalid"):
-            return [replace(part, native=items.retyped(part.native), faults=rest)]
+            return [replace(part, native=_retyped(part.native), faults=rest)]
         if fault.code in ("item_id_invalid", "item_id_reused"):
             if part.kind is Kind.THINKING and not part.native.get("encrypted_content"):
                 return []  # reasoning without id or content of its own is nothing
@@ -129,24 +205,97 @@ class ResponsesGrammar(Grammar):
                 message.lacks_reasoning = True
         for message in work.messages:
             if message.lacks_reasoning:  # then its items must not be known as the response's own
-                _strip_ids(work, [part for part in message.parts if _has_known_id(part)])
+                _strip_ids(work, filter(_has_known_id, message.parts))
 
     def finish(self, work: Work) -> None:
-        dangling = _dangling(work.messages)
-        work.drop("drop_thinking", dict.fromkeys(dangling, "reasoning_dangling"))
+        work.drop("drop_thinking", dict.fromkeys(_dangling(work), "reasoning_dangling"))
         work.messages = [message for message in work.messages if message.parts or message.faults]
         _strip_ids(work, _without_reasoning(work))
 
     def joined_text(self, first: Part, second: Part, join: JoinTexts) -> Part | None:
-        native = items.joined(first.native, second.native, join)
-        return replace(first, native=native, text=text_of(native["content"]))
+        """Two message items as one, with the texts at the seam made one text."""
+        head, tail = first.native.get("content"), second.native.get("content")
+        if isinstance(head, str) and isinstance(tail, str):
+            text = join(head, tail)
+            return replace(first, native={**first.native, "content": text}, text=text)
+        head = [{"type": "output_text", "text": head}] if isinstance(head, str) else as_list(head)
+        tail = [{"type": "output_text", "text": tail}] if isinstance(tail, str) else as_list(tail)
+        blocks, more = list(map(as_map, head)), list(map(as_map, tail))
+        if blocks and more and blocks[-1].get("type") == more[0].get("type") == "output_text":
+            text = join(str(blocks[-1].get("text", "")), str(more[0].get("text", "")))
+            blocks[-1:], more[:1] = [{**blocks[-1], "text": text}], []
+        made = [*blocks, *more]
+        return replace(first, native={**first.native, "content": made}, text=text_of(made))
 
     def after_join(self, part: Part) -> Part:
         """Its reasoning is gone and its response forgotten, so an id would lead nowhere."""
         return replace(part, native={k: v for k, v in part.native.items() if k != "id"})
 
 
-# -- ids -----------------------------------------------------------------------------------------
+# -- items ---------------------------------------------------------------------------------------
+
+
+def _read_item(native: Any, index: int, aliases: dict[str, str]) -> Message:
+    """An item as a message of one part, or of none, with a fault, if it must be converted.
+
+    `aliases` learns the ids of shell calls, whose outputs name the item, not the call.
+    """
+    given, kind = as_map(native), kind_of(native)
+    role = as_text(given.get("role"))
+    if not kind:
+        return Message("user", [], native, index, faults=(Fault("message_invalid"),))
+    if kind == "message":
+        if role not in _ROLES or "tool_calls" in given:
+            return Message("user", [], native, index, faults=(Fault("role_invalid"),))
+        return Message(_ROLES[role], [_read_text(given, role, index)], native, index)
+    on_server = given.get("execution") == "server"
+    part = Part(Kind.OTHER, native, index, id=as_text(given.get("id")))
+    if kind in OUTPUTS and not (on_server and kind == "tool_search_output"):
+        part.kind, part.synthetic = Kind.RESULT, looks_synthetic(text_of(given.get("output")))
+        part.id = as_text(given.get("call_id") or aliases.get(str(given.get("id")), ""))
+        return Message("tool", [part], native, index)
+    if kind == "reasoning":
+        part.kind, part.signed = Kind.THINKING, True
+    elif kind in PAIRED_CALLS and not on_server:
+        part.kind, part.name = Kind.CALL, as_text(given.get("name")) or kind
+        part.id = as_text(given.get("call_id") or given.get("id"))
+        if isinstance(given.get("id"), str):
+            aliases[given["id"]] = part.id
+        if kind == "function_call" and not is_map(parsed(as_text(given.get("arguments")))):
+            part.cut = bool(given.get("arguments"))
+            stopped = given.get("status") == "incomplete"
+            part.faults = (Fault("call_incomplete" if stopped else "tool_input_invalid"),)
+    return Message("assistant", [part], native, index)
+
+
+def _read_text(given: Mapping[str, Any], role: str, index: int) -> Part:
+    content, text = given.get("content"), text_of(given.get("content"))
+    kinds = [as_text(as_map(block).get("type")) for block in as_list(content)]
+    part = Part(Kind.TEXT, given, index, id=as_text(given.get("id")), text=text)
+    part.blank = blank(text) and {"text", "input_text", "output_text"}.issuperset(kinds)
+    refused = ("input_text", "text") if role == "assistant" else ("output_text", "text", "refusal")
+    wrong = next((kind for kind in kinds if kind in refused), "")
+    if (part.blank and role == "assistant") or content is None or content == []:
+        part.faults = (Fault("message_empty"),)
+    elif wrong:
+        code = "content_type_invalid" if role == "assistant" else "input_type_invalid"
+        part.faults = (Fault(code, wrong),)
+    return part
+
+
+def _retyped(native: Mapping[str, Any]) -> dict[str, Any]:
+    """A message whose content types are those of its role."""
+    own = "output_text" if native.get("role") == "assistant" else "input_text"
+    content: list[Mapping[str, Any]] = []
+    for block in map(as_map, as_list(native.get("content"))):
+        kind = block.get("type")
+        if kind == "refusal" and own == "input_text":
+            content.append({"type": own, "text": block.get("refusal", "")})
+        elif kind in ("text", "input_text", "output_text") and kind != own:
+            content.append({"type": own, "text": block.get("text", "")})
+        else:
+            content.append(block)
+    return {**native, "content": content}
 
 
 def _note_ids(body: Body, messages: list[Message]) -> None:
@@ -154,17 +303,18 @@ def _note_ids(body: Body, messages: list[Message]) -> None:
     first: dict[str, Any] = {}
     unstored = body.get("store") is False
     for part in (part for message in messages for part in message.parts):
-        name = as_map(part.native).get("id")
+        name, kind = as_map(part.native).get("id"), kind_of(part.native)
         if not isinstance(name, str):
             continue
-        if unstored and items.lives_on_server(part.native):
+        sealed = kind == "reasoning" and part.native.get("encrypted_content")
+        if unstored and kind in ("item_reference", "reasoning") and not sealed:
             part.faults += (Fault("item_not_stored", id=name),)
         elif name in first:
             same = first[name] == part.native
             part.faults += (Fault("item_duplicate" if same else "item_id_reused", id=name),)
         else:
-            prefix = items.PREFIXES.get(items.kind_of(part.native))
-            if prefix and not (name.startswith(prefix) and items.ITEM_ID.match(name)):
+            prefix = _PREFIXES.get(kind)
+            if prefix and not (name.startswith(prefix) and _ITEM_ID.match(name)):
                 part.faults += (Fault("item_id_invalid", prefix, name),)
         first.setdefault(name, part.native)
 
@@ -172,11 +322,11 @@ def _note_ids(body: Body, messages: list[Message]) -> None:
 def _has_known_id(part: Part) -> bool:
     """Whether it has an id by which a server knows it, and need not have one."""
     given = as_map(part.native)
-    known = isinstance(given.get("id"), str) and items.kind_of(given) in items.PREFIXES
+    known = isinstance(given.get("id"), str) and kind_of(given) in _PREFIXES
     return known and part.kind is not Kind.THINKING
 
 
-def _strip_ids(work: Work, parts: list[Part]) -> None:
+def _strip_ids(work: Work, parts: Iterable[Part]) -> None:
     for part in parts:
         if work.may("strip_id", part, "reasoning_missing"):
             part.native = work.grammar.after_join(part).native
@@ -185,10 +335,10 @@ def _strip_ids(work: Work, parts: list[Part]) -> None:
 # -- reasoning -----------------------------------------------------------------------------------
 
 
-def _dangling(messages: list[Message]) -> list[Part]:
+def _dangling(history: History) -> list[Part]:
     """Reasoning that no item of the assistant follows."""
     dangling: list[Part] = []
-    for message in messages:
+    for message in history.messages:
         for part in reversed(message.parts):
             if part.kind is not Kind.THINKING:
                 break
@@ -207,3 +357,30 @@ def _without_reasoning(history: History) -> list[Part]:
     if not history.context.strict or len(silent) == len(groups):
         return []
     return [part for message in silent for part in message.parts if _has_known_id(part)]
+
+
+# -- the quick look ------------------------------------------------------------------------------
+
+
+def _id(name: str | None, kind: str, seen: set[str]) -> bool:
+    if name is None:
+        return True
+    prefix = "" if kind == "function_call_output" else _PREFIXES[kind]
+    if name in seen or not name.startswith(prefix) or not _ITEM_ID.match(name):
+        return False
+    seen.add(name)
+    return True
+
+
+def _message(item: Any) -> bool:
+    content, kinds = item["content"], _ITEM_TEXTS[item["role"]]
+    if type(content) is str:
+        return bool(content) and not content.isspace() and content[:LEAD] not in LEADS
+    text = ""
+    for block in content:
+        if block["type"] not in kinds:
+            return False
+        text = block.get("text") or "image"
+        if text.isspace() or text[:LEAD] in LEADS:
+            return False
+    return text != ""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from continuation.history.openai.items import kind_of
 from continuation.history.tree import text_of
 from continuation.simulator.format import Context as AnyContext
 from continuation.simulator.model import Said, tokens
@@ -16,7 +15,7 @@ from continuation.simulator.openai_responses.store import Shelf
 from continuation.simulator.requests import merged, prefixes
 from continuation.simulator.wire import Json, Recorded
 from continuation.wire.json_values import as_list, mapping
-from continuation.wire.responses_items import OUTPUTS
+from continuation.wire.responses_items import OUTPUTS, kind_of
 
 
 @dataclass(frozen=True)

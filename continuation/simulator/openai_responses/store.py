@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from continuation.history.openai.items import kind_of
 from continuation.simulator.requests import digest, seal, unseal
 from continuation.simulator.wire import Event, Json
+from continuation.wire.responses_items import kind_of
 
 
 @dataclass(frozen=True)
