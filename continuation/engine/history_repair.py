@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from continuation.dialect import Dialect, ProviderRequest
@@ -83,15 +83,15 @@ def _repaired(
     from continuation.history import NewSessionWanted, RepairPolicy
 
     # Not `live`: whoever ran the open calls of a request on its way out has given up on them.
-    if callable(policy.unanswered_tool_calls):
-        ask = _Once(policy.unanswered_tool_calls)
-        rules = RepairPolicy(unanswered_tool_calls="ask", ask=ask, live=False)
+    wanted = policy.unanswered_tool_calls
+    if callable(wanted):
+        rules = RepairPolicy(unanswered_tool_calls="ask", ask=_once(wanted), live=False)
     else:
-        rules = RepairPolicy(unanswered_tool_calls=policy.unanswered_tool_calls, live=False)
+        rules = RepairPolicy(unanswered_tool_calls=wanted, live=False)
     try:
         repaired = repair(policy=rules)
-    except NewSessionWanted as wanted:
-        logger.debug("the history is left as it is: %s", wanted)
+    except NewSessionWanted as left:
+        logger.debug("the history is left as it is: %s", left)
         _left_alone.add(request)
         return None
     changes = repaired.changes
@@ -99,8 +99,8 @@ def _repaired(
         return None
     code = code or changes[0].why
     closed = repaired.origins is not None and repaired.origins[-1:] == (-1,)
-    body: Mapping[str, Any] = repaired.body
-    fixed = request.repaired(body, policy.resume_text if policy.auto_resume and closed else None)
+    resume = policy.resume_text if policy.auto_resume and closed else None
+    fixed = request.repaired(repaired.body, resume)
     if policy.log_repairs:
         logger.warning("the history was repaired (%s): %d changes", code, len(changes))
     for change in changes:
@@ -108,15 +108,14 @@ def _repaired(
     return RepairedRequest(fixed, fixed.outgoing(repaired.headers), changes, code)
 
 
-class _Once:
-    """Shows the same open calls to the policy's callable once, however often a repair asks."""
+def _once(ask: Ask) -> Ask:
+    """Show the same open calls to the policy's callable once, however often a repair asks."""
+    answers: dict[tuple[str, ...], Decision | Mapping[str, Decision]] = {}
 
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
-        self._answers: dict[tuple[str, ...], Decision | Mapping[str, Decision]] = {}
-
-    def __call__(self, calls: tuple[OpenCall, ...]) -> Decision | Mapping[str, Decision]:
+    def asked(calls: tuple[OpenCall, ...]) -> Decision | Mapping[str, Decision]:
         key = tuple(call.path for call in calls)
-        if key not in self._answers:
-            self._answers[key] = self._ask(calls)
-        return self._answers[key]
+        if key not in answers:
+            answers[key] = ask(calls)
+        return answers[key]
+
+    return asked

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
@@ -225,20 +225,19 @@ def classify(status: int, message: str | bytes | Mapping[str, Any]) -> HistoryEr
     plain = text.lower()
     for mark in _QUOTES:
         plain = plain.replace(mark, "")
-    row = next(_rows_that_fit(plain), None)
+    fitting = (
+        row
+        for words, rows in _ROWS
+        if any(word in plain for word in words)
+        for row in rows
+        if row[2] in plain and row[3] in plain
+    )
+    row = next(fitting, None)
     if row is None or any(sign in plain for sign in _NOT_OURS):
         return None
     where = _WHERE.search(text)
     index, part = (int(n) if n else None for n in where.groups()) if where else (None, None)
     return HistoryError(row[0], row[1], index, part, tuple(dict.fromkeys(_IDS.findall(text))))
-
-
-def _rows_that_fit(plain: str) -> Iterator[_Row]:
-    for words, rows in _ROWS:
-        if any(word in plain for word in words):
-            for row in rows:
-                if row[2] in plain and row[3] in plain:
-                    yield row
 
 
 def message_of(body: str | bytes | Mapping[str, Any]) -> str:

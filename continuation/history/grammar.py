@@ -197,6 +197,9 @@ class Grammar(ABC):
     id_keys: ClassVar[tuple[str, str] | None] = None
     """Where a call and a result carry the call's id, where they must."""
 
+    unique_ids: ClassVar[bool] = True
+    """A call id may be used once only in the whole history; else only strictly so."""
+
     # -- the quick look --------------------------------------------------------------------------
 
     def fast_validate(self, body: Body, context: HistoryContext) -> bool:
@@ -281,10 +284,6 @@ class Grammar(ABC):
         keeper = first if first.native is not None else second
         parts = first.parts + second.parts
         return Message(first.role, parts, keeper.native, keeper.index, touched=True)
-
-    def unique_ids(self, context: HistoryContext) -> bool:
-        """Whether a call id may be used once only in the whole history."""
-        return True
 
     def id_fault(self, call: str, context: HistoryContext) -> str | None:
         """The code of the rule that this call id breaks by itself."""

@@ -130,7 +130,7 @@ def check(history: History) -> Iterator[Violation]:
 
 def _check_ids(history: History, pairing: Pairing) -> Iterator[Violation]:
     grammar, seen = history.grammar, set[str]()
-    unique = grammar.unique_ids(history.context)
+    unique = grammar.unique_ids or history.context.strict
     for exchange in pairing.exchanges:
         if not unique:
             seen = set[str]()
@@ -207,9 +207,6 @@ def misplaced(history: History, exchange: Exchange) -> Iterator[tuple[str, Part,
         if places != sorted(places):
             wrong = next(n for n, place in enumerate(sorted(places)) if place != places[n])
             yield ("tool_results_out_of_order", best[wrong][2], "")
-
-
-# -- open calls ----------------------------------------------------------------------------------
 
 
 def open_call(history: History, exchange: Exchange, pair: Pair) -> OpenCall:

@@ -222,7 +222,7 @@ def split_by_side(work: Work) -> None:
 
 def _identify(work: Work, keys: tuple[str, str]) -> None:
     """Give every call an id of its own that the provider accepts, and its results the same."""
-    unique = work.grammar.unique_ids(work.context)
+    unique = work.grammar.unique_ids or work.context.strict
     if work.policy.duplicate_ids == "drop":
         reused, known = dict[Part, str](), set[str]()
         for message in work.messages:

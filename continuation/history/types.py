@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias, get_args, get_origin, get_type_hints
 
 from continuation.history.wordings import (
     CONTINUE,
@@ -39,17 +39,14 @@ class Facts(Protocol):
     @property
     def prefill(self) -> bool:
         """Whether a trailing assistant message is accepted."""
-        ...
 
     @property
     def thinking(self) -> str:
         """One of "none", "manual", "adaptive" (can be off) and "always" (cannot)."""
-        ...
 
     @property
     def binding(self) -> bool:
         """Whether thinking blocks are bound to the messages before them."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +166,15 @@ class RepairPolicy:
         if self.unanswered_tool_calls == "ask" and self.ask is None:
             msg = 'unanswered_tool_calls="ask" needs ask=: a callable that is shown the open calls'
             raise ValueError(msg)
-        _one_of("unanswered_tool_calls", self.unanswered_tool_calls, ("synthesize", "purge", "ask"))
-        _one_of("late_results", self.late_results, ("replace", "append", "drop"))
-        _one_of("duplicate_ids", self.duplicate_ids, ("rename", "drop"))
-        _one_of("thinking", self.thinking, ("keep", "strip", "off"))
-        _one_of("binding", self.binding, ("strip", "drop_block", "keep"))
-        _one_of("reasoning", self.reasoning, ("auto", "fill", "strip"))
+        for name, choices in _CHOICES.items():
+            if (value := getattr(self, name)) not in choices:
+                msg = f"{name}={value!r}: use one of {', '.join(choices)}"
+                raise ValueError(msg)
 
 
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        msg = f"{name}={value!r}: use one of {', '.join(choices)}"
-        raise ValueError(msg)
+_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    name: get_args(hint)
+    for name, hint in get_type_hints(RepairPolicy).items()
+    if get_origin(hint) is Literal
+}
+"""What may be chosen, by field: those with a `Literal` type."""

@@ -72,8 +72,6 @@ class AnthropicGrammar(Grammar):
             return False
         return not seen or bool(body.get("tools")) or "max_tokens" not in body
 
-    # -- reading and writing ---------------------------------------------------------------------
-
     def read(self, body: Body, context: HistoryContext) -> list[Message]:
         found = super().read(body, context)
         last = found[-1] if found else None
@@ -123,8 +121,6 @@ class AnthropicGrammar(Grammar):
 
     def arguments(self, call: Part) -> Any:
         return call.native.get("input")
-
-    # -- rules -----------------------------------------------------------------------------------
 
     def check(self, history: History) -> Iterator[Violation]:
         if history.messages and history.messages[0].role == "assistant":
@@ -176,8 +172,6 @@ class AnthropicGrammar(Grammar):
             return old
         plain = re.sub(r"[^a-zA-Z0-9_-]", "_", old)[:40]
         return f"{plain or 'call'}_{hashlib.sha256(old.encode()).hexdigest()[:12]}"
-
-    # -- repair ----------------------------------------------------------------------------------
 
     def converted(self, native: Any) -> list[Any]:
         """Understood are plain strings, Chat's `tool` messages and `tool_calls`, strange roles."""
@@ -385,9 +379,6 @@ def _blank_system(body: Body) -> list[str]:
     if isinstance(system, str):
         return ["system"] if system and blank(system) else []
     return [f"system[{n}]" for n, block in enumerate(as_list(system)) if _blank_block(block)]
-
-
-# -- first and last message ----------------------------------------------------------------------
 
 
 def _prefill(history: History) -> Part | None:

@@ -87,9 +87,6 @@ def _turn_off(work: Work, why: str) -> None:
         work.settings["thinking"] = {"type": "disabled"}
 
 
-# -- where thinking may stand --------------------------------------------------------------------
-
-
 def _misplaced(history: History) -> Iterator[tuple[Part, str]]:
     """Thinking parts to be dropped, each with the rule that says so."""
     mode, able, messages = _mode(history), history.context.thinking, history.messages

@@ -51,8 +51,6 @@ class GeminiGrammar(Grammar):
                 return False
         return role == "user" and _loop_signed(messages, context)
 
-    # -- reading and writing ---------------------------------------------------------------------
-
     def read_message(self, index: int, native: Any) -> Message:
         given = as_map(native)
         role = as_text(given.get("role") or "user")
@@ -85,8 +83,6 @@ class GeminiGrammar(Grammar):
     def result_text(self, result: Part) -> str:
         return _response_text(as_map(_get(result.native, *_RESPONSE_KEYS)).get("response"))
 
-    # -- rules -----------------------------------------------------------------------------------
-
     def check(self, history: History) -> Iterator[Violation]:
         if _begins_wrong(history):
             yield history.violation("first_not_user", history.messages[0])
@@ -118,8 +114,6 @@ class GeminiGrammar(Grammar):
         """Beside the responses of a call turn it is one too many, elsewhere out of turn."""
         beside = at > 0 and messages[at - 1].role == "assistant" and messages[at - 1].has(Kind.CALL)
         return "tool_result_surplus" if beside else "tool_result_orphan"
-
-    # -- repair ----------------------------------------------------------------------------------
 
     def converted(self, native: Any) -> list[Any]:
         given = as_map({"parts": [{"text": native}]} if isinstance(native, str) else native)
@@ -170,9 +164,6 @@ class GeminiGrammar(Grammar):
             return None
         text = join(first.text, second.text)
         return replace(first, native={"text": text}, text=text)
-
-
-# -- reading -------------------------------------------------------------------------------------
 
 
 def _get(given: Mapping[str, Any], *keys: str) -> Any:

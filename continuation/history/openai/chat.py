@@ -45,6 +45,7 @@ class ChatGrammar(Grammar):
     field: ClassVar[str] = "messages"
     rules: ClassVar[Mapping[str, str]] = CHAT_RULES
     one_message: ClassVar[bool] = False
+    unique_ids: ClassVar[bool] = False
     id_keys: ClassVar[tuple[str, str] | None] = ("id", "tool_call_id")
 
     def plainly_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:
@@ -68,8 +69,6 @@ class ChatGrammar(Grammar):
                 return False
             before = role
         return not waiting and (not context.vendor or _vendor(messages, body, context))
-
-    # -- reading and writing ---------------------------------------------------------------------
 
     def read(self, body: Body, context: HistoryContext) -> list[Message]:
         found = super().read(body, context)
@@ -135,8 +134,6 @@ class ChatGrammar(Grammar):
     def arguments(self, call: Part) -> Any:
         return as_map(call.native.get("function")).get("arguments")
 
-    # -- rules -----------------------------------------------------------------------------------
-
     def check(self, history: History) -> Iterator[Violation]:
         if _must_end_with_user(history):
             yield history.violation("last_not_user", history.messages[-1])
@@ -150,9 +147,6 @@ class ChatGrammar(Grammar):
         says = any(part.kind is not Kind.THINKING and not part.blank for part in message.parts)
         return None if says or prefill else "message_empty"
 
-    def unique_ids(self, context: HistoryContext) -> bool:
-        return context.strict
-
     def id_fault(self, call: str, context: HistoryContext) -> str | None:
         bad = not call or (context.vendor == "mistral" and not _MISTRAL_ID.match(call))
         return "tool_use_id_invalid" if bad else None
@@ -162,8 +156,6 @@ class ChatGrammar(Grammar):
         if context.vendor == "mistral":
             return old if _MISTRAL_ID.match(old) else digest[:9]
         return old or f"call_{digest[:16]}"
-
-    # -- repair ----------------------------------------------------------------------------------
 
     def convert(self, message: Message, fault: Fault) -> Iterable[Message]:
         if fault.code == "tool_calls_empty":
@@ -228,9 +220,6 @@ class ChatGrammar(Grammar):
         if isinstance(first.native, str) and isinstance(second.native, str):
             return replace(first, native=text, text=text)
         return replace(first, native={"type": "text", "text": text}, text=text)
-
-
-# -- reading -------------------------------------------------------------------------------------
 
 
 def _read_parts(given: Mapping[str, Any], index: int) -> Iterator[Part]:

@@ -90,8 +90,6 @@ class ResponsesGrammar(Grammar):
             before = kind
         return not waiting and before != "reasoning"
 
-    # -- reading and writing ---------------------------------------------------------------------
-
     def read(self, body: Body, context: HistoryContext) -> list[Message]:
         messages: list[Message] = []
         aliases: dict[str, str] = {}
@@ -138,8 +136,6 @@ class ResponsesGrammar(Grammar):
     def result_text(self, result: Part) -> str:
         return as_text(as_map(result.native).get("output"))
 
-    # -- rules -----------------------------------------------------------------------------------
-
     def check(self, history: History) -> Iterator[Violation]:
         for part in _dangling(history):
             yield history.violation("reasoning_dangling", part)
@@ -163,8 +159,6 @@ class ResponsesGrammar(Grammar):
     def same_call(self, first: Part, second: Part) -> bool:
         keys = ("name", "arguments", "input")
         return all(first.native.get(key) == second.native.get(key) for key in keys)
-
-    # -- repair ----------------------------------------------------------------------------------
 
     def converted(self, native: Any) -> list[Any]:
         if isinstance(native, str):
@@ -330,9 +324,6 @@ def _strip_ids(work: Work, parts: Iterable[Part]) -> None:
     for part in parts:
         if work.may("strip_id", part, "reasoning_missing"):
             part.native = work.grammar.after_join(part).native
-
-
-# -- reasoning -----------------------------------------------------------------------------------
 
 
 def _dangling(history: History) -> list[Part]:
