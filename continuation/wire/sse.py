@@ -118,8 +118,9 @@ class NamedPath:
 
     def __init__(self, flowing: str, *held: str) -> None:
         self._flowing = b"event: %s\n" % flowing.encode()
-        names = held or (flowing,)
-        self._held = tuple(b"event: %s\n" % name.encode() for name in names)
+        self._held: tuple[bytes, ...] = (self._flowing,)
+        if held:
+            self._held = tuple(b"event: %s\n" % name.encode() for name in held)
         self._inside = slice(len(self._flowing), -len(self.blank))
 
     def flows(self, chunk: bytes) -> bool:

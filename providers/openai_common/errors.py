@@ -37,16 +37,21 @@ class ErrorRow(NamedTuple):
 
 
 @cache  # on first use: most programs never see an error
-def rows() -> tuple[tuple[ErrorRow, ...], tuple[ErrorRow, ...]]:
-    """Return the rows about a quota, and all rows; the first that fits decides."""
+def table() -> Mapping[str, Any]:
+    """Return `errors.toml`, decoded."""
     import tomllib
     from importlib.resources import files
 
     source = files("continuation.providers.openai_common").joinpath("errors.toml")
-    read = tomllib.loads(source.read_text(encoding="utf-8"))
+    return tomllib.loads(source.read_text(encoding="utf-8"))
+
+
+@cache
+def rows() -> tuple[tuple[ErrorRow, ...], tuple[ErrorRow, ...]]:
+    """Return the rows about a quota, and all rows; the first that fits decides."""
     quotas, others = (
-        tuple(ErrorRow(**{**row, "kind": ErrorKind(row["kind"])}) for row in read[table])
-        for table in ("quota", "row")
+        tuple(ErrorRow(**{**row, "kind": ErrorKind(row["kind"])}) for row in table()[which])
+        for which in ("quota", "row")
     )
     return quotas, quotas + others
 
@@ -78,7 +83,7 @@ def refused(status: int, body: bytes, asked: int | None = None) -> ClassifiedErr
 
 def wrong_parameter(status: int, body: bytes) -> str | None:
     """Return the name to send the limit under, if the error is that it has the wrong one."""
-    found = compiled(_WRONG_PARAMETER).search(text_of(body)) if status in _READ else None
+    found = compiled(table()["wrong_parameter"]).search(text_of(body)) if status in _READ else None
     if found is None:
         return None
     wrong = next(name for name in found.groups() if name)
@@ -91,14 +96,14 @@ def lasting(error: Mapping[str, object]) -> bool:
         said = str(error.get(key) or "")
         if said.isdecimal():
             return 400 <= int(said) < 500 and int(said) not in _BUSY
-        if compiled(_LASTING).search(said):
+        if compiled(table()["lasting"]).search(said):
             return True
     return False
 
 
 def refuses_stream_options(status: int, body: bytes) -> bool:
     """Whether the request was refused because it asked for usage in the stream."""
-    return status in _READ and compiled(_STREAM_OPTIONS).search(text_of(body)) is not None
+    return status in _READ and compiled(table()["stream_options"]).search(text_of(body)) is not None
 
 
 # --- how a limit follows from the numbers --------------------------------------------------------
@@ -149,6 +154,10 @@ _WORDS = {
         r"(?:less than or equal to|at most|<=|no (?:more|greater|larger) than"
         r"|(?:not|cannot) exceed)"
     ),
+    "REFUSED": (
+        r"(?:unsupported parameter|unrecognized request argument(?:s)? supplied"
+        r"|unknown parameter):?"
+    ),
     "<#>": r"(?<![\d.])(?:\d{1,3}(?:,\d{3})+|\d{1,12})(?!\d|[.,]\d)",
 }
 
@@ -161,27 +170,6 @@ def compiled(source: str) -> re.Pattern[str]:
     named = re.sub(r"(?<!\(\?P)<(\w+)>", lambda group: f"(?P<{group[1]}>{_WORDS['<#>']})", source)
     return re.compile(named, re.IGNORECASE)
 
-
-# OpenAI "Unsupported parameter: X is not supported with this model", older Azure "Unrecognized
-# request argument supplied: X", newer "Unknown parameter: X", validators "X: Extra inputs ...".
-_REFUSES = (
-    r"(?:unsupported parameter|unrecognized request argument(?:s)? supplied|unknown parameter)"
-    r":? {name}\b(?! and| or)|\b{name}: extra inputs are not permitted"
-)
-_WRONG_PARAMETER = (
-    _REFUSES.format(name="(max_tokens|max_completion_tokens)")
-    + r"|use (?:max_tokens|max_completion_tokens) instead of (max_tokens|max_completion_tokens)"
-)
-# OpenAI's own sentence is about a request that is not streamed.
-_STREAM_OPTIONS = (
-    _REFUSES.format(name=r"stream_options(?:\.include_usage)?")
-    + r"|stream_options parameter is only allowed"
-)
-# Types and codes of what is wrong with the request, the key or the account.
-_LASTING = (
-    r"invalid|bad_?request|authenti|permission|unauthori[sz]ed|forbidden|not_?found"
-    r"|context_length|insufficient_quota|exceeded_current_quota|content_(?:filter|policy)"
-)
 
 # --- the text of an error ------------------------------------------------------------------------
 #

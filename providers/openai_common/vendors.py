@@ -20,9 +20,6 @@ from continuation.policy import known_key, shown
 from continuation.wire import vendors
 from continuation.wire.json_values import as_int, as_json, as_list
 
-Prefill: TypeAlias = Literal["none", "bare", "prefix", "partial", "continue_final_message"]
-LimitName: TypeAlias = Literal["max_tokens", "max_completion_tokens"]
-
 UNKNOWN: Final = "unknown"
 CONDITIONS: Final = ("thinking", "response_format", "tools", "tool_choice")
 """What can stand in the way of a prefill: thinking is on, or the request has the parameter."""
@@ -38,13 +35,13 @@ class Profile:
     name: str = UNKNOWN
     """The built-in profile it comes from."""
     urls: tuple[str, ...] = ()
-    prefill: Prefill = "none"
+    prefill: Literal["none", "bare", "prefix", "partial", "continue_final_message"] = "none"
     prefill_path: str = ""
     prefill_unless: tuple[str, ...] = ()
     prefill_models: tuple[str, ...] = ()
     prefill_not_models: tuple[str, ...] = ()
     prefill_echoes: bool = False
-    limit: LimitName = "max_tokens"
+    limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     limit_only: bool = False
     default_limit_is_ceiling: bool = False
     terminal: Literal["required", "optional"] = "optional"

@@ -47,6 +47,8 @@ class ResponsesRequest(OpenAIRequest):
         self._chain = chain
         self._bare = False
         """Recoveries carry nothing but messages: the server has refused more."""
+        self._error: bytes | None = None
+        """The chain cannot be shown whole: the request is answered by this, which says so."""
         kind = as_text(as_json(as_json(body.get("text")).get("format")).get("type"))
         # How tools are chosen: a word, or what kind of tool must be called. Where it is neither
         # "auto" nor "none" nor absent, text is no answer, and it is no use to go on with it.
@@ -70,11 +72,25 @@ class ResponsesRequest(OpenAIRequest):
     ) -> BaseRequest | None:
         """Return the request as its chain must be asked for, if the caller's id means another."""
         chain = self._chain
+        if self._error is not None:
+            return None
         chain.where = policy.chain_store
         made = chain.rewritten() if head is None else chain.recovered(body)
         if made is None:
             return None
-        return _Lost(self, made) if isinstance(made, bytes) else self.repaired(made, None)
+        if not isinstance(made, bytes):
+            return self.repaired(made, None)
+        lost = ResponsesRequest(self._request, self.body, chain)
+        lost._error = made
+        return lost
+
+    def repaired(self, body: Mapping[str, object], more: str | None) -> BaseRequest:
+        return super().repaired(body, more) if self._error is None else self
+
+    def outgoing(self, headers: Mapping[str, str]) -> Outgoing:
+        if self._error is not None:
+            return Outgoing(b"", refusal=self._error)
+        return super().outgoing(headers)
 
     def with_less_thinking(self) -> ResponsesRequest | None:
         """Lower the effort of reasoning; a model that does not reason refuses that."""
@@ -150,25 +166,6 @@ class ResponsesRequest(OpenAIRequest):
     def _limited(self, body: Json, limit: int | None) -> Json:
         self._asked = limit if limit is not None else self.limit
         return super()._limited(body, limit)
-
-
-class _Lost(ResponsesRequest):
-    """A request whose chain cannot be shown whole: it is answered by the error that says so."""
-
-    def __init__(self, lost: ResponsesRequest, error: bytes) -> None:
-        super().__init__(lost._request, lost.body, lost._chain)  # noqa: SLF001
-        self._error = error
-
-    def repaired(self, body: Mapping[str, object], more: str | None) -> BaseRequest:
-        return self
-
-    def rewritten(
-        self, policy: Policy, head: Head | None = None, body: bytes = b""
-    ) -> BaseRequest | None:
-        return None
-
-    def outgoing(self, headers: Mapping[str, str]) -> Outgoing:
-        return Outgoing(b"", refusal=self._error)
 
 
 class OpenAIResponses:
