@@ -45,11 +45,8 @@ class ReplayLimits:
         """Whether these items are within the limits."""
         return len(items) <= self.items and len(_canon(items).encode()) <= self.size
 
-    def check(self, items: list[Any]) -> None:
-        """Raise ChainLost for items beyond the limits."""
-        if not self.hold(items):
-            why = f"the history of {len(items)} items is too large to send again"
-            raise ChainLost(why)
+
+LIMITS: Final = ReplayLimits()
 
 
 def replayable(body: Body, history: list[Any] | None) -> list[Any]:
@@ -153,40 +150,31 @@ def references(items: list[Any]) -> tuple[str, ...]:
 
 
 def replay(
-    body: Body, history: list[Any] | None, *, limits: ReplayLimits | None = None
+    body: Body, history: list[Any] | None, *, base: str | None = None, limits: ReplayLimits = LIMITS
 ) -> dict[str, Any]:
     """The body without its anchor, with the full input; for a server that has lost the chain.
+
+    With `base` the anchor is moved back to that response, and `history` is what came after it: the
+    server must not hold any of it in that chain, or its calls would be there twice.
 
     Raises ChainLost if an output would stand without its call, or if the input grows beyond
     `limits`. A caller replays once per turn: a second loss is the server's, and is reported.
     """
-    limits = limits if limits is not None else ReplayLimits()
     items = replayable(body, history)
-    missing = uncovered(items)
-    if missing:
-        named = ", ".join(call or "(none)" for call in missing)
-        why = f"the lost response alone knows the calls of these outputs: {named}"
-        raise ChainLost(why, missing)
-    if body.get(ANCHOR) and history is None:
-        why = "nothing is known of what went before"
-        raise ChainLost(why)
-    limits.check(items)
-    return {**{key: value for key, value in body.items() if key != ANCHOR}, "input": items}
-
-
-def rebase(
-    body: Body, history: list[Any], base: str | None, *, limits: ReplayLimits | None = None
-) -> dict[str, Any]:
-    """The body with its anchor moved back to `base`, and what lies between as input.
-
-    `history` is what came after `base`: the server must not hold any of it in that chain, or its
-    calls would be there twice. Without a base the anchor goes, by the rules of `replay`.
-    """
+    made = {**body, ANCHOR: base, "input": items}
     if base is None:
-        return replay(body, history, limits=limits)
-    items = replayable(body, history)
-    (limits if limits is not None else ReplayLimits()).check(items)
-    return {**body, ANCHOR: base, "input": items}
+        if missing := uncovered(items):
+            named = ", ".join(call or "(none)" for call in missing)
+            why = f"the lost response alone knows the calls of these outputs: {named}"
+            raise ChainLost(why, missing)
+        if body.get(ANCHOR) and history is None:
+            why = "nothing is known of what went before"
+            raise ChainLost(why)
+        del made[ANCHOR]
+    if not limits.hold(items):
+        why = f"the history of {len(items)} items is too large to send again"
+        raise ChainLost(why)
+    return made
 
 
 # -- which items ---------------------------------------------------------------------------------

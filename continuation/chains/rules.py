@@ -3,7 +3,14 @@
 The caller knows a healed turn by the id of its first attempt. Under that id the server holds half
 an answer; under the last one, our recovery prompt. So a request that names the first id is sent
 from where the turn began, with the turn itself as input. Pure functions; nothing is changed in
-place.
+place, and the registry as a dialect uses it:
+
+    chains = Chains(SqliteStore("chains.db"))
+    tenant = chains.of("api.openai.com", credential)
+    sent = tenant.rewrite(body)  # None: send the body as it is
+    tenant.keep(first, output, given="resp_1", held=None)  # before the terminal bytes leave
+
+Design: design/chains.md.
 """
 
 from __future__ import annotations
@@ -11,17 +18,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from continuation.chains.entries import Alias, Entry, Find, KeptTurn, Lost
 from continuation.chains.replay import (
     ANCHOR,
+    LIMITS,
     ChainLost,
     ReplayLimits,
     as_items,
     carried,
-    rebase,
     references,
     replay,
 )
+from continuation.chains.stores import Alias, Entry, Find, KeptTurn, Key, Lost, MemoryStore, Store
 from continuation.history.types import Body
 
 Content: TypeAlias = Literal["joined", "all", "off"]
@@ -50,7 +57,7 @@ def entries_for(
     given: str,
     held: str | None,
     content: Content = "joined",
-    limits: ReplayLimits | None = None,
+    limits: ReplayLimits = LIMITS,
 ) -> dict[str, Entry]:
     """Return what must be known of a turn, by response id; mostly nothing.
 
@@ -62,32 +69,30 @@ def entries_for(
     """
     if first.get("store") is False:
         return {}
-    if held is None:
-        return {given: _turn(first, output, content, limits, joined=True)}
-    made: dict[str, Entry] = {given: Alias(held)} if held != given else {}
-    if content == "all":
-        turn = _turn(first, output, content, limits, joined=False)
-        made |= {held: turn} if isinstance(turn, KeptTurn) else {}
-    return made
-
-
-def _turn(
-    first: Body, output: list[Any], content: Content, limits: ReplayLimits | None, *, joined: bool
-) -> KeptTurn | Lost:
+    made: dict[str, Entry] = {}
+    if held is not None and held != given:
+        made[given] = Alias(held)
+    if held is not None and content != "all":
+        return made
     if content == "off":
-        return Lost('such turns are not kept (content = "off")')
-    if first.get("conversation"):
-        return Lost("it is part of a conversation that the server keeps")
-    items = as_items(first.get("input")) + carried(output, stored=True)
-    if not (limits or ReplayLimits()).hold(items):
-        return Lost(f"its {len(items)} items are too large to be kept")
-    return KeptTurn(first.get(ANCHOR), items, joined)
+        why = 'such turns are not kept (content = "off")'
+    elif first.get("conversation"):
+        why = "it is part of a conversation that the server keeps"
+    else:
+        items = as_items(first.get("input")) + carried(output, stored=True)
+        if limits.hold(items):
+            made[held or given] = KeptTurn(first.get(ANCHOR), items, joined=held is None)
+            return made
+        why = f"its {len(items)} items are too large to be kept"
+    if held is None:
+        made[given] = Lost(why)
+    return made
 
 
 # -- what to send --------------------------------------------------------------------------------
 
 
-def rewrite(body: Body, find: Find, *, limits: ReplayLimits | None = None) -> Rewritten | None:
+def rewrite(body: Body, find: Find, *, limits: ReplayLimits = LIMITS) -> Rewritten | None:
     """Return the request that means the merged turn, None if it can go as it is.
 
     Raises ChainLost where the turn cannot be shown whole, and ValueError if `input` is no input.
@@ -102,7 +107,7 @@ def rewrite(body: Body, find: Find, *, limits: ReplayLimits | None = None) -> Re
         return Rewritten({**body, ANCHOR: base}, "alias")
     if body.get("store") is False:  # then the server looks nothing up, not even what it stored
         history = carried(history, stored=False)
-    return Rewritten(rebase(body, history, base, limits=limits), "joined")
+    return Rewritten(replay(body, history, base=base, limits=limits), "joined")
 
 
 def after_not_found(
@@ -111,7 +116,7 @@ def after_not_found(
     *,
     sent: Rewritten | None = None,
     begun: bool = False,
-    limits: ReplayLimits | None = None,
+    limits: ReplayLimits = LIMITS,
 ) -> Rewritten:
     """Return the full input, without an anchor, for a server that has lost the chain of `body`.
 
@@ -176,3 +181,64 @@ def refusal(lost: ChainLost) -> dict[str, Any]:
         "code": "previous_response_not_found",
     }
     return {"error": error}
+
+
+# -- the registry --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Chains:
+    """A registry. One for a client, or one for a gateway with many tenants."""
+
+    store: Store = field(default_factory=MemoryStore)
+    """Where entries are kept."""
+    content: Content = "joined"
+    """Which turns are kept with what they say."""
+    limits: ReplayLimits = field(default_factory=ReplayLimits)
+    """How much is kept of a turn, and sent again."""
+
+    def of(self, upstream: str, credential: str | None) -> Tenant:
+        """Return the part of the registry that belongs to one credential at one upstream."""
+        return Tenant(self, upstream, credential or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """The chains of one credential at one upstream; no other's entries can be reached from here."""
+
+    chains: Chains
+    upstream: str
+    """The server that knows these chains."""
+    credential: str = field(repr=False)
+    """Whose chains they are."""
+
+    def rewrite(self, body: Body) -> Rewritten | None:
+        """Return what `rewrite` says."""
+        return rewrite(body, self.find, limits=self.chains.limits)
+
+    def after_not_found(
+        self, body: Body, *, sent: Rewritten | None = None, begun: bool = False
+    ) -> Rewritten:
+        """Return what `after_not_found` says."""
+        limits = self.chains.limits
+        return after_not_found(body, self.find, sent=sent, begun=begun, limits=limits)
+
+    def keep(self, first: Body, output: list[Any], *, given: str, held: str | None) -> bool:
+        """Keep what `entries_for` says; call it before the terminal bytes leave.
+
+        Returns False if something should have been kept and could not be.
+        """
+        chains = self.chains
+        entries = entries_for(
+            first, output, given=given, held=held, content=chains.content, limits=chains.limits
+        )
+        if not entries:
+            return True
+        return chains.store.put({self._key(name): entry for name, entry in entries.items()})
+
+    def find(self, name: str) -> Entry | None:
+        """Return what is known of a response, None if nothing is."""
+        return self.chains.store.get(self._key(name))
+
+    def _key(self, name: str) -> Key:
+        return Key(self.upstream, self.credential, name)

@@ -16,8 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
-from continuation.chains.entries import Entry, Key, decode
-from continuation.chains.stores import MONTH, check_bounds, rows
+from continuation.chains.stores import MONTH, Entry, Key, check_bounds, decode, rows
 
 logger = logging.getLogger("continuation")
 T = TypeVar("T")
@@ -53,13 +52,11 @@ _EXPIRE: Final = (  # entries are nearly in order of age: stop at the first that
 
 # A connection must not be closed, nor collected, in a process that was forked from its own.
 _left_behind: list[object] = []
+_HEADER = b"SQLite format 3\0"
 
 
 class NotOursError(Exception):
     """The file belongs to another program, or to another version of this one."""
-
-
-_HEADER = b"SQLite format 3\0"
 
 
 class SqliteStore:
@@ -104,12 +101,9 @@ class SqliteStore:
             self._open()
 
     def get(self, key: Key) -> Entry | None:
-        def find(connection: sqlite3.Connection) -> tuple[float, bytes] | None:
-            found: tuple[float, bytes] | None
-            found = connection.execute(_GET, (key.digest(self._salt),)).fetchone()
-            return found
-
-        found = self._run(find, None)
+        found: tuple[float, bytes] | None = self._run(
+            lambda connection: connection.execute(_GET, (key.digest(self._salt),)).fetchone(), None
+        )
         return decode(found[1]) if found and found[0] >= self._now() - self._age else None
 
     def put(self, entries: Mapping[Key, Entry]) -> bool:
@@ -154,7 +148,10 @@ class SqliteStore:
             connection.execute("DELETE FROM entries WHERE n < ?", (first,))
         size = sum(len(kept) + _PER_ENTRY for _, kept in made)
         wanted, batch = size * 5 // 4 // _PAGE + _SPARE, 16
-        while first <= last and _used(connection) + wanted > self._pages:
+        while first <= last:
+            used = _number(connection, "page_count") - _number(connection, "freelist_count")
+            if used + wanted <= self._pages:
+                return
             first += batch
             batch *= 2
             connection.execute("DELETE FROM entries WHERE n < ?", (first,))
@@ -301,11 +298,6 @@ def _transaction(connection: sqlite3.Connection) -> Generator[None]:
 def _number(connection: sqlite3.Connection, pragma: str) -> int:
     number: int = connection.execute(f"PRAGMA {pragma}").fetchone()[0]
     return number
-
-
-def _used(connection: sqlite3.Connection) -> int:
-    """Pages in use."""
-    return _number(connection, "page_count") - _number(connection, "freelist_count")
 
 
 def _is_damage(error: sqlite3.Error) -> bool:

@@ -1,20 +1,106 @@
-"""Where entries are kept: what a store promises, and one in memory."""
+"""What the registry keeps of a response, under which key, and where: the stores.
+
+An entry is kept as JSON in UTF-8; a store sees only a keyed digest of whose response it is.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
-
-from continuation.chains.entries import Entry, KeptTurn, Key, Lost, decode, encode
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeAlias
 
 MONTH: Final = 30 * 24 * 3600.0
 """Seconds; a response that is older is no longer kept by OpenAI either."""
 _OVERHEAD: Final = 200
 """Bytes that an entry takes beside its content, roughly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Whose response it is. A store keeps a keyed digest of all three, never the words."""
+
+    upstream: str
+    """Host or base URL; the caller's choice, as long as it stays the same."""
+    credential: str = field(repr=False)
+    """Whatever tells tenants apart and outlives the process: the credential, or a digest of it."""
+    id: str
+    """Of the response."""
+
+    def digest(self, salt: bytes) -> bytes:
+        """16 bytes that stand for this key; `salt` is the store's own, up to 64 bytes."""
+        # The lengths keep ("ab", "c") and ("a", "bc") apart.
+        parts = f"{len(self.upstream)}.{len(self.credential)}.{self.upstream}{self.credential}"
+        text = (parts + self.id).encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(text, digest_size=16, key=salt).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """The answer that the caller knows by this id is kept by the server under another one."""
+
+    to: str
+    """The server's id for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTurn:
+    """What the turn added to the conversation."""
+
+    base: str | None
+    """The response that the turn went on from, as the server knows it."""
+    items: list[Any] = field(repr=False)
+    """The input of the turn, then its output, in a form that can be sent."""
+    joined: bool = True
+    """No single response holds it: the server knows only attempts, and a recovery prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A joined turn whose content is not kept, so that a request that goes on from it fails."""
+
+    why: str
+    """Ends the sentence that refuses such a request."""
+
+
+Entry: TypeAlias = Alias | KeptTurn | Lost
+Find: TypeAlias = Callable[[str], Entry | None]
+"""Looks up a response id, for an upstream and a credential that are known."""
+
+
+def encode(entry: Entry) -> bytes:
+    """Return the bytes that stand for an entry."""
+    match entry:
+        case Alias(to):
+            document: Mapping[str, Any] = {"to": to}
+        case Lost(why):
+            document = {"lost": why}
+        case KeptTurn(base, items, joined):
+            document = {"base": base, "items": items, "joined": joined}
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "surrogatepass")
+
+
+def decode(kept: bytes) -> Entry:
+    """Return the entry that these bytes say; one that cannot be read counts as lost."""
+    try:
+        document: Any = json.loads(kept.decode("utf-8", "surrogatepass"))
+        if "to" in document:
+            return Alias(document["to"])
+        if "lost" in document:
+            return Lost(document["lost"])
+        return KeptTurn(document["base"], document["items"], document["joined"])
+    except (ValueError, LookupError, TypeError):
+        # Passing the request on would show the model half a turn.
+        return Lost("its record cannot be read")
+
+
+# -- stores --------------------------------------------------------------------------------------
 
 
 class Store(Protocol):
@@ -102,20 +188,18 @@ def check_bounds(**bounds: float) -> None:
             raise ValueError(message)
 
 
-def fitted(entry: Entry, room: int) -> bytes | None:
-    """Return the entry's bytes, None if it takes too much room and can be done without.
-
-    A joined turn cannot: its id would mean half a turn. It is kept as lost.
-    """
-    kept = encode(entry)
-    if len(kept) <= max(room // 8, _OVERHEAD):
-        return kept
-    if isinstance(entry, KeptTurn) and not entry.joined:
-        return None
-    return encode(Lost(f"its {len(kept)} bytes are too many for the store"))
-
-
 def rows(entries: Mapping[Key, Entry], salt: bytes, room: int) -> list[tuple[bytes, bytes]]:
-    """Return digest and bytes of each entry that fits in a store of `room` bytes."""
-    made = ((key.digest(salt), fitted(entry, room)) for key, entry in entries.items())
-    return [(digest, kept) for digest, kept in made if kept is not None]
+    """Return digest and bytes of each entry that fits in a store of `room` bytes.
+
+    One that takes too much room and can be done without is left out. A joined turn cannot: its id
+    would mean half a turn. It is kept as lost.
+    """
+    made: list[tuple[bytes, bytes]] = []
+    for key, entry in entries.items():
+        kept = encode(entry)
+        if len(kept) > max(room // 8, _OVERHEAD):
+            if isinstance(entry, KeptTurn) and not entry.joined:
+                continue
+            kept = encode(Lost(f"its {len(kept)} bytes are too many for the store"))
+        made.append((key.digest(salt), kept))
+    return made

@@ -17,7 +17,7 @@ from continuation.types import Json, Request
 from continuation.wire.json_values import as_json, as_list, as_text, dumps, loads
 
 if TYPE_CHECKING:
-    from continuation.chains import Chains, Rewritten, Tenant
+    from continuation.chains.rules import Chains, Rewritten, Tenant
 
 _ANCHOR = "previous_response_id"
 _NOT_FOUND = "previous_response_not_found"
@@ -33,7 +33,9 @@ def registry(where: str) -> Chains:
 
     `memory`: with this process; `off`: no content is kept; else the path of an SQLite file.
     """
-    from continuation.chains import Chains, MemoryStore, SqliteStore  # few requests need them
+    from continuation.chains.rules import Chains  # few requests need them
+    from continuation.chains.sqlite import SqliteStore
+    from continuation.chains.stores import MemoryStore
 
     with _lock:
         if where not in _registries:
@@ -88,7 +90,8 @@ class Chain:
         return self._tried(lambda: self._tenant().after_not_found(self._asked, sent=sent))
 
     def _tried(self, ask: Callable[[], Rewritten | None]) -> Json | bytes | None:
-        from continuation.chains import ChainLost, refusal
+        from continuation.chains.replay import ChainLost
+        from continuation.chains.rules import refusal
 
         try:
             made = ask()

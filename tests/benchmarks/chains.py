@@ -18,7 +18,8 @@ from pathlib import Path
 
 from measure import Figure, is_quick, report
 
-from continuation.chains import Alias, Entry, KeptTurn, Key, SqliteStore
+from continuation.chains.sqlite import SqliteStore
+from continuation.chains.stores import Alias, Entry, KeptTurn, Key
 
 TARGET = 2.0
 """Times a bare look-up."""

@@ -10,20 +10,9 @@ import pytest
 from support.chains_helpers import items, request, said, turn
 from support.notation import Json
 
-from continuation.chains import (
-    Alias,
-    ChainLost,
-    Chains,
-    Entry,
-    KeptTurn,
-    Lost,
-    ReplayLimits,
-    Tenant,
-    after_not_found,
-    entries_for,
-    refusal,
-    rewrite,
-)
+from continuation.chains.replay import ChainLost, ReplayLimits
+from continuation.chains.rules import Chains, Tenant, after_not_found, entries_for, refusal, rewrite
+from continuation.chains.stores import Alias, Entry, KeptTurn, Lost
 from continuation.history import validate
 
 
@@ -390,7 +379,7 @@ def test_a_tenant_keeps_and_rewrites_with_the_settings_of_its_registry() -> None
 
 
 def test_an_entry_is_json_of_the_least_size() -> None:
-    from continuation.chains.entries import encode
+    from continuation.chains.stores import encode
 
     assert json.loads(encode(Alias("resp_2"))) == {"to": "resp_2"}
     assert encode(Alias("resp_2")) == b'{"to":"resp_2"}'

@@ -20,7 +20,10 @@ from support.chains_helpers import items, said
 from support.examples import examples
 from support.notation import Json
 
-from continuation.chains import ChainLost, Chains, MemoryStore, SqliteStore, Store
+from continuation.chains.replay import ChainLost
+from continuation.chains.rules import Chains
+from continuation.chains.sqlite import SqliteStore
+from continuation.chains.stores import MemoryStore, Store
 from continuation.history import validate
 
 RECOVERY = "Go on where you stopped."

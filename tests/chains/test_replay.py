@@ -14,7 +14,6 @@ from continuation.chains.replay import (
     carried,
     infer_anchor,
     realign,
-    rebase,
     references,
     replay,
     replayable,
@@ -134,12 +133,12 @@ def test_reasoning_stays_before_whatever_the_model_made_of_it(kind: str) -> None
 
 
 def test_a_chain_is_rebased_on_an_earlier_response() -> None:
-    made = rebase(_body("R:a", top_p=1), _items("U:x A[c:a]"), "resp_0")
+    made = replay(_body("R:a", top_p=1), _items("U:x A[c:a]"), base="resp_0")
     assert _said(made["input"]) == "U:x A[c:a] R:a"
     assert (made["previous_response_id"], made["top_p"]) == ("resp_0", 1)
-    assert "previous_response_id" not in rebase(_body("R:a"), _items("U:x A[c:a]"), None)
+    assert "previous_response_id" not in replay(_body("R:a"), _items("U:x A[c:a]"), base=None)
     with pytest.raises(ChainLost, match="too large"):
-        rebase(_body("U:y"), _items("U:x"), "resp_0", limits=ReplayLimits(items=1))
+        replay(_body("U:y"), _items("U:x"), base="resp_0", limits=ReplayLimits(items=1))
 
 
 def test_w14_items_are_carried_without_ids_that_stand_for_something_else() -> None:

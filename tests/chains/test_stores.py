@@ -17,18 +17,10 @@ from typing import Any
 import pytest
 from support.chains_helpers import items, request, said, turn
 
-from continuation.chains import (
-    Alias,
-    ChainLost,
-    Chains,
-    Entry,
-    KeptTurn,
-    Key,
-    Lost,
-    MemoryStore,
-    SqliteStore,
-    Store,
-)
+from continuation.chains.replay import ChainLost
+from continuation.chains.rules import Chains
+from continuation.chains.sqlite import SqliteStore
+from continuation.chains.stores import Alias, Entry, KeptTurn, Key, Lost, MemoryStore, Store
 
 DAY = 24 * 3600.0
 KEY = Key("https://api.openai.com", "sk-secret", "resp_1")
@@ -385,7 +377,8 @@ def test_a_record_that_cannot_be_read_fails_closed(path: Path, opened: MakeSqlit
 
 _WRITER = """
 import sys
-from continuation.chains import Alias, Key, SqliteStore
+from continuation.chains.sqlite import SqliteStore
+from continuation.chains.stores import Alias, Key
 store = SqliteStore(sys.argv[1], patience=30)
 for number in range(100):
     name = f"{sys.argv[2]}_{number}"
@@ -405,7 +398,8 @@ def test_processes_share_a_file(path: Path, opened: MakeSqlite) -> None:
 
 _FORKER = """
 import os, sys
-from continuation.chains import Alias, Key, SqliteStore
+from continuation.chains.sqlite import SqliteStore
+from continuation.chains.stores import Alias, Key
 store = SqliteStore(sys.argv[1])
 key = lambda name: Key("api", "key", name)
 store.put({key("before"): Alias("a")})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from continuation.chains import KeptTurn
+from continuation.chains.stores import KeptTurn
 from support.notation import Json, read, write
 
 
