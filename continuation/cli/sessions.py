@@ -200,7 +200,7 @@ def _details(session: SavedSession) -> Iterator[str]:
 
 def _number(session: SavedSession, path: str) -> int | None:
     """Return the line of a log that a path in the body came from."""
-    from continuation.sessions.store import LogSource
+    from continuation.sessions.rewrite import LogSource
 
     place = re.match(r"\w+\[(\d+)\]", path)
     if place is None or not isinstance(session.source, LogSource):

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from continuation.history.tree import text_of
 from continuation.history.types import HistoryFormat
 from continuation.sessions.lines import Problem, Record
-from continuation.sessions.logs import Contents, Log, LogEntry, steady_uuid
+from continuation.sessions.logs import Log, LogEntry, steady_uuid
 from continuation.wire.json_values import as_list, as_map
 
 _EVENT = "context.append_loop_event"
@@ -27,10 +27,10 @@ class KimiCode(Log):
     name: ClassVar[str] = "kimi-code"
     speaks: ClassVar[HistoryFormat] = HistoryFormat.OPENAI_CHAT
 
-    def fits(self, records: list[Record]) -> bool:
-        return any(record.value.get("type") in (_EVENT, _MESSAGE) for record in records)
+    def fits(self, value: Mapping[str, Any]) -> bool:
+        return value.get("type") in (_EVENT, _MESSAGE)
 
-    def read(self, records: list[Record]) -> Contents:
+    def read(self, records: list[Record]) -> tuple[list[LogEntry], list[Problem]]:
         fold = _Fold()
         for record in records:
             fold.take(record)
@@ -38,10 +38,10 @@ class KimiCode(Log):
         for entry in fold.steps.values():
             begin = entry.records[0]
             words = "a step begins here and never ends; the program died in it."
-            fold.contents.problems.append(Problem("step_unfinished", begin.line, words))
+            fold.problems.append(Problem("step_unfinished", begin.line, words))
             event = {**as_map(begin.value.get("event")), "type": "step.end"}
             entry.closing = {**begin.value, "event": event}
-        return fold.contents
+        return fold.entries, fold.problems
 
     def write(self, message: Any, like: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
         stamp = {"time": like["time"]} if "time" in like else {}
@@ -63,7 +63,8 @@ class KimiCode(Log):
 
 @dataclass(slots=True)
 class _Fold:
-    contents: Contents = field(default_factory=Contents)
+    entries: list[LogEntry] = field(default_factory=list[LogEntry])
+    problems: list[Problem] = field(default_factory=list[Problem])
     steps: dict[str, LogEntry] = field(default_factory=dict[str, LogEntry])
     """Open steps by their id."""
     waiting: set[str] = field(default_factory=set[str])
@@ -73,7 +74,7 @@ class _Fold:
 
     def take(self, record: Record) -> None:
         """Take the next record of the log."""
-        kind, entries = record.value.get("type"), self.contents.entries
+        kind, entries = record.value.get("type"), self.entries
         if kind in ("context.clear", "context.apply_compaction"):
             entries.clear()
             self.release()
@@ -92,13 +93,13 @@ class _Fold:
         if event.get("type") == "step.begin":
             self.release()
             entry = LogEntry({"role": "assistant", "content": None}, [record])
-            self.contents.entries.append(entry)
+            self.entries.append(entry)
             self.steps[str(event.get("uuid"))] = entry
         elif event.get("type") == "tool.result":
             call = str(event.get("toolCallId"))
             text = text_of(as_map(event.get("result")).get("output"))
             message = {"role": "tool", "tool_call_id": call, "content": text}
-            self.contents.entries.append(LogEntry(message, [record]))
+            self.entries.append(LogEntry(message, [record]))
             self.waiting.discard(call)
             if not self.waiting:
                 self.release()
@@ -111,7 +112,7 @@ class _Fold:
         entry = self.steps.pop(name, None) if ends else self.steps.get(name)
         if entry is None:
             words = "this record belongs to a step whose beginning is lost; it is kept as it is."
-            self.contents.problems.append(Problem("step_unknown", record.line, words))
+            self.problems.append(Problem("step_unknown", record.line, words))
             return
         entry.records.append(record)
         if event.get("type") == "content.part":
@@ -123,7 +124,7 @@ class _Fold:
     def release(self) -> None:
         """Nothing waits any more: what was appended meanwhile has its place now."""
         self.waiting.clear()
-        self.contents.entries += self.deferred
+        self.entries += self.deferred
         self.deferred = []
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import jiter
+
 from continuation.wire.json_values import as_map, is_map
 
 
@@ -77,7 +79,10 @@ def read_lines(data: bytes) -> tuple[list[Record], list[Problem]]:
     for number, text in broken.items():
         found = list(_objects(text, shapes))
         records += [Record(number, text[at:end].encode(), value) for value, at, end in found]
-        problems.append((number, _verdict(found, text, last=number == len(lines))))
+        whole = bool(found) and found[0][1] == 0 and found[-1][2] == len(text)
+        lost = "torn_tail" if number == len(lines) else "bad_line"
+        fused = "fused_lines" if whole else "torn_and_fused"
+        problems.append((number, fused if found else lost))
     records.sort(key=lambda record: record.line)
     problems.sort(key=lambda problem: problem[0])
     return records, [Problem(code, number, _WORDS[code]) for number, code in problems]
@@ -91,17 +96,18 @@ def _decoded(raw: bytes) -> tuple[str, bytes]:
         return text, text.encode()
 
 
-_Found = tuple[Mapping[str, Any], int, int]
+def before_the_cut(data: bytes) -> Any:
+    """What can be read of a cut JSON document, up to the last whole value; None: nothing."""
+    text = data.replace(b"\0", b"").decode("utf-8", "ignore").encode()
+    try:
+        return jiter.from_json(text, partial_mode=True)
+    except ValueError:
+        return None
 
 
-def _verdict(found: list[_Found], text: str, *, last: bool) -> str:
-    if not found:
-        return "torn_tail" if last else "bad_line"
-    whole = found[0][1] == 0 and found[-1][2] == len(text)
-    return "fused_lines" if whole else "torn_and_fused"
-
-
-def _objects(text: str, shapes: set[frozenset[str]]) -> Iterator[_Found]:
+def _objects(
+    text: str, shapes: set[frozenset[str]]
+) -> Iterator[tuple[Mapping[str, Any], int, int]]:
     """The whole records in a line that holds more, or less, than one.
 
     Inner objects of a torn record are objects too, so a record must have the fields of another one

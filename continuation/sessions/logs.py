@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from continuation.history.detect import detect
@@ -29,14 +29,6 @@ class LogEntry:
     """A record that should have ended the message and never was written."""
 
 
-@dataclass(slots=True)
-class Contents:
-    """What a log's reader found."""
-
-    entries: list[LogEntry] = field(default_factory=list[LogEntry])
-    problems: list[Problem] = field(default_factory=list[Problem])
-
-
 class Log(ABC):
     """One kind of log."""
 
@@ -47,11 +39,11 @@ class Log(ABC):
     """Records name the record before them, in `parentUuid`."""
 
     @abstractmethod
-    def fits(self, records: list[Record]) -> bool:
-        """Whether these records are of this kind."""
+    def fits(self, value: Mapping[str, Any]) -> bool:
+        """Whether this record is one of a log of this kind."""
 
     @abstractmethod
-    def read(self, records: list[Record]) -> Contents:
+    def read(self, records: list[Record]) -> tuple[list[LogEntry], list[Problem]]:
         """The messages, in the order in which a provider would get them."""
 
     def dialect(self, messages: list[Any]) -> HistoryFormat:
@@ -71,16 +63,25 @@ def steady_uuid(*parts: object) -> str:
 # -- one message per line ------------------------------------------------------------------------
 
 
+_SAID: Final = ("content", "parts", "tool_calls")
+"""A message has one of these."""
+
+
 class Plain(Log):
     """One message per line, as it is sent; roles that begin with "_" are notes (kimi-cli)."""
 
     name: ClassVar[str] = "jsonl"
 
-    def fits(self, records: list[Record]) -> bool:
-        return any(_is_message(record.value) for record in records)
+    def fits(self, value: Mapping[str, Any]) -> bool:
+        role, kind = value.get("role"), as_text(value.get("type"))
+        if isinstance(role, str) and not value.keys().isdisjoint(_SAID):
+            return not role.startswith("_")
+        if kind == "reasoning":
+            return "summary" in value or "encrypted_content" in value
+        return kind in PAIRED_CALLS or kind in OUTPUTS
 
-    def read(self, records: list[Record]) -> Contents:
-        return Contents([LogEntry(r.value, [r]) for r in records if _is_message(r.value)])
+    def read(self, records: list[Record]) -> tuple[list[LogEntry], list[Problem]]:
+        return [LogEntry(r.value, [r]) for r in records if self.fits(r.value)], []
 
     def dialect(self, messages: list[Any]) -> HistoryFormat:
         if any("parts" in message for message in messages):
@@ -93,33 +94,23 @@ class Plain(Log):
         return [dict(message)]
 
 
-def _is_message(value: Mapping[str, Any]) -> bool:
-    role, kind = value.get("role"), as_text(value.get("type"))
-    if isinstance(role, str) and ("content" in value or "parts" in value or "tool_calls" in value):
-        return not role.startswith("_")
-    if kind == "reasoning":
-        return "summary" in value or "encrypted_content" in value
-    return kind in PAIRED_CALLS or kind in OUTPUTS
-
-
 class Codex(Log):
     """codex's rollout-*.jsonl: Responses items, those after the last compaction."""
 
     name: ClassVar[str] = "codex"
     speaks: ClassVar[HistoryFormat] = HistoryFormat.OPENAI_RESPONSES
 
-    def fits(self, records: list[Record]) -> bool:
-        return any(
-            record.value.get("type") in ("response_item", "session_meta")
-            and "payload" in record.value
-            for record in records
-        )
+    def fits(self, value: Mapping[str, Any]) -> bool:
+        return value.get("type") in ("response_item", "session_meta") and "payload" in value
 
-    def read(self, records: list[Record]) -> Contents:
-        compacted = [r.line for r in records if r.value.get("type") == "compacted"]
-        start = compacted[-1] if compacted else 0
-        items = (r for r in records if r.value.get("type") == "response_item" and r.line > start)
-        return Contents([LogEntry(record.value.get("payload"), [record]) for record in items])
+    def read(self, records: list[Record]) -> tuple[list[LogEntry], list[Problem]]:
+        entries: list[LogEntry] = []
+        for record in records:
+            if record.value.get("type") == "compacted":
+                entries.clear()
+            elif record.value.get("type") == "response_item":
+                entries.append(LogEntry(record.value.get("payload"), [record]))
+        return entries, []
 
     def write(self, message: Any, like: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
         kept = {key: value for key, value in like.items() if key == "timestamp"}
@@ -130,14 +121,8 @@ class Codex(Log):
 
 _ENVELOPE: Final = frozenset(
     {
-        "parentUuid",
-        "sessionId",
-        "timestamp",
-        "cwd",
-        "version",
-        "gitBranch",
-        "isSidechain",
-        "userType",
+        *("parentUuid", "sessionId", "timestamp", "cwd"),
+        *("version", "gitBranch", "isSidechain", "userType"),
     }
 )
 
@@ -149,22 +134,26 @@ class ThreadedLog(Log):
     content: ClassVar[str]
     """The field of a message that holds its parts."""
 
-    def read(self, records: list[Record]) -> Contents:
-        contents = Contents()
-        spoken = [record for record in records if _speaks(record)]
+    def read(self, records: list[Record]) -> tuple[list[LogEntry], list[Problem]]:
+        entries, problems = list[LogEntry](), list[Problem]()
+        spoken = [
+            record
+            for record in records
+            if is_map(record.value.get("message")) and not record.value.get("isSidechain")
+        ]
         if any("uuid" in record.value for record in spoken):
-            kept, contents.problems = _thread(records)
+            kept, problems = _thread(records, spoken)
             spoken = self.belonging(spoken, kept)
         for record in spoken:
             message = record.value["message"]
-            last = contents.entries[-1] if contents.entries else None
+            last = entries[-1] if entries else None
             if last is None or not self.continues(last, record):
-                contents.entries.append(LogEntry(message, [record]))
+                entries.append(LogEntry(message, [record]))
                 continue
             last.records.append(record)
             more = as_list(last.message.get(self.content)) + as_list(message.get(self.content))
             last.message = {**last.message, self.content: more}
-        return contents
+        return entries, problems
 
     def belonging(self, spoken: list[Record], kept: set[str]) -> list[Record]:
         """The records that are part of the conversation, given the thread's ids."""
@@ -186,15 +175,10 @@ class ThreadedLog(Log):
         return [{**kept, "type": kind, "uuid": name, "message": message}]
 
 
-def _speaks(record: Record) -> bool:
-    return is_map(record.value.get("message")) and not record.value.get("isSidechain")
-
-
-def _thread(records: list[Record]) -> tuple[set[str], list[Problem]]:
+def _thread(records: list[Record], spoken: list[Record]) -> tuple[set[str], list[Problem]]:
     """Ids of the records from the last up to the root; a lost parent is bridged and reported."""
     by_id = {str(r.value["uuid"]): r for r in records if isinstance(r.value.get("uuid"), str)}
-    backwards = [record for record in reversed(records) if _speaks(record)]
-    at = backwards[0] if backwards else None
+    at: Record | None = spoken[-1]
     kept, problems = set[str](), list[Problem]()
     while at is not None and (name := str(at.value.get("uuid"))) not in kept:
         kept.add(name)
@@ -205,8 +189,8 @@ def _thread(records: list[Record]) -> tuple[set[str], list[Problem]]:
         if at is None:
             words = "the record before this one is lost; what stands above it in the file is used."
             problems.append(Problem("lost_parent", line, words))
-            above = (r for r in backwards if r.line < line and r.value.get("uuid") not in kept)
-            at = next(above, None)
+            above = [r for r in spoken if r.line < line and r.value.get("uuid") not in kept]
+            at = above[-1] if above else None
     return kept, problems
 
 
@@ -221,41 +205,34 @@ class ClaudeCode(ThreadedLog):
     speaks: ClassVar[HistoryFormat] = HistoryFormat.ANTHROPIC
     content: ClassVar[str] = "content"
 
-    def fits(self, records: list[Record]) -> bool:
-        return any(
-            record.value.get("type") in ("user", "assistant")
-            and "content" in as_map(record.value.get("message"))
-            for record in records
-        )
+    def fits(self, value: Mapping[str, Any]) -> bool:
+        spoken = value.get("type") in ("user", "assistant")
+        return spoken and "content" in as_map(value.get("message"))
 
     def belonging(self, spoken: list[Record], kept: set[str]) -> list[Record]:
         inside = super().belonging(spoken, kept)
         replies = {record.value["message"].get("id") for record in inside} - {None}
-        calls = {
-            block.get("id")
-            for record in spoken
-            if record.value["message"].get("id") in replies
-            for block in _blocks(record)
-        }
-        return [
-            record
-            for record in spoken
-            if not _is_notice(record)
-            and (
-                record.value.get("uuid") in kept
-                or record.value["message"].get("id") in replies
-                or any(block.get("tool_use_id") in calls for block in _results(record))
-            )
-        ]
+        calls, found = set[Any](), list[Record]()
+        for record in spoken:
+            if record.value["message"].get("id") in replies:
+                calls |= {block.get("id") for block in _blocks(record)}
+        for record in spoken:
+            message = record.value["message"]
+            # Error notices are logged as if they were the model's words; they are never sent.
+            if record.value.get("isApiErrorMessage") or message.get("model") == "<synthetic>":
+                continue
+            answers = any(block.get("tool_use_id") in calls for block in _results(record))
+            if record.value.get("uuid") in kept or message.get("id") in replies or answers:
+                found.append(record)
+        return found
 
     def continues(self, entry: LogEntry, record: Record) -> bool:
         message = record.value["message"]
         if message.get("role") == "assistant":
             return message.get("id") is not None and entry.message.get("id") == message["id"]
         results = _results(record)
-        return bool(_results(entry.records[-1]) and results) and len(results) == len(
-            _blocks(record)
-        )
+        only_results = bool(results) and len(results) == len(_blocks(record))
+        return only_results and bool(_results(entry.records[-1]))
 
     def kind(self, message: Mapping[str, Any]) -> str:
         return "assistant" if message.get("role") == "assistant" else "user"
@@ -269,12 +246,6 @@ def _results(record: Record) -> list[Mapping[str, Any]]:
     return [block for block in _blocks(record) if block.get("type") == "tool_result"]
 
 
-def _is_notice(record: Record) -> bool:
-    """Error notices are kept in the log as if they were the model's words; they are never sent."""
-    synthetic = record.value["message"].get("model") == "<synthetic>"
-    return bool(record.value.get("isApiErrorMessage")) or synthetic
-
-
 class QwenCode(ThreadedLog):
     """qwen-code's chats/<session>.jsonl: a thread of Gemini contents."""
 
@@ -282,8 +253,8 @@ class QwenCode(ThreadedLog):
     speaks: ClassVar[HistoryFormat] = HistoryFormat.GEMINI
     content: ClassVar[str] = "parts"
 
-    def fits(self, records: list[Record]) -> bool:
-        return any("parts" in as_map(record.value.get("message")) for record in records)
+    def fits(self, value: Mapping[str, Any]) -> bool:
+        return "parts" in as_map(value.get("message"))
 
     def continues(self, entry: LogEntry, record: Record) -> bool:
         """Neighbours of one role are joined whenever the history is sent."""

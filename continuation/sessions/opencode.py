@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import jiter
-
 from continuation.history.tree import text_of
-from continuation.sessions.lines import Problem
+from continuation.sessions.lines import Problem, before_the_cut
 from continuation.wire.json_values import as_map
 
 _Parts: TypeAlias = list[tuple[Path, Mapping[str, Any]]]
@@ -62,7 +60,8 @@ class Storage:
                 info = self._rebuilt(path, parts)
             if info is not None and info.get("role") == "user":
                 texts = [str(p.get("text", "")) for _, p in parts if p.get("type") == "text"]
-                self._add(path, {"role": "user", "content": "\n".join(texts) or None})
+                self.body.append({"role": "user", "content": "\n".join(texts) or None})
+                self.owners.append(path)
             elif info is not None:
                 steps: list[_Parts] = [[]]
                 for file, part in parts:
@@ -86,14 +85,10 @@ class Storage:
 
     def _rebuilt(self, path: Path, parts: _Parts) -> Mapping[str, Any]:
         """A message's own file is lost, its parts are not: they say whose they are."""
-        data = path.read_bytes().replace(b"\0", b"").decode("utf-8", "ignore").encode()
-        try:
-            before_the_cut = as_map(jiter.from_json(data, partial_mode=True))
-        except ValueError:
-            before_the_cut = {}
+        read = as_map(before_the_cut(path.read_bytes()))
         kinds = {part.get("type") for _, part in parts}
         role = "user" if kinds <= {"text", "file"} else "assistant"
-        info = {"role": role, **before_the_cut, "id": path.stem, "sessionID": self.messages.name}
+        info = {"role": role, **read, "id": path.stem, "sessionID": self.messages.name}
         self.damaged[path] = json.dumps(info, ensure_ascii=False, indent=2).encode()
         return info
 
@@ -117,12 +112,8 @@ class Storage:
             if state.get("status") in ("completed", "error"):
                 output = str(state.get("output") or state.get("error") or "")
                 results.append({"role": "tool", "tool_call_id": call, "content": output})
-        for each in (message, *results):
-            self._add(path, each)
-
-    def _add(self, path: Path, message: dict[str, Any]) -> None:
-        self.body.append(message)
-        self.owners.append(path)
+        self.body += [message, *results]
+        self.owners += [path] * (1 + len(results))
 
     def rewrite(self, messages: list[Any], origins: tuple[int, ...]) -> dict[Path, bytes | None]:
         """New contents of the files that a repair changes; None for a file that goes."""
@@ -130,18 +121,18 @@ class Storage:
         for message, origin in zip(messages, origins, strict=True):
             if origin < 0 and message.get("role") == "tool":
                 file = self.calls.get(message["tool_call_id"])
-                if file is not None:
-                    files[file] = _closed(file, message["content"])
+                if file is None:
+                    continue
+                part = json.loads(file.read_bytes())  # its call ended in an error
+                state = as_map(part.get("state"))
+                start = as_map(state.get("time")).get("start", 0)
+                closed = {
+                    "status": "error",
+                    "input": as_map(state.get("input")),
+                    "error": message["content"],
+                    "time": {"start": start, "end": start},
+                }
+                text = json.dumps({**part, "state": closed}, ensure_ascii=False, indent=2)
+                files[file] = text.encode()
         kept = {self.owners[origin] for origin in origins if origin >= 0}
         return files | {path: None for path in self.owners if path not in kept}
-
-
-def _closed(file: Path, text: str) -> bytes:
-    """A tool part whose call ended in an error."""
-    part = json.loads(file.read_bytes())
-    state = as_map(part.get("state"))
-    start = as_map(state.get("time")).get("start", 0)
-    time = {"start": start, "end": start}
-    closed = {"status": "error", "input": as_map(state.get("input")), "error": text, "time": time}
-    made = json.dumps({**part, "state": closed}, ensure_ascii=False, indent=2)
-    return made.encode()

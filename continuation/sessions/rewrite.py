@@ -12,21 +12,29 @@ from continuation.sessions.lines import Record
 from continuation.sessions.logs import Log, LogEntry
 
 
-def rewrite(
-    log: Log,
-    records: list[Record],
-    entries: list[LogEntry],
-    messages: list[Any],
-    origins: tuple[int, ...],
-) -> bytes:
-    """The log's bytes with `messages` for its entries; `origins` says which entry each came from.
+@dataclass(frozen=True, slots=True)
+class LogSource:
+    """A log, its lines, and the messages in them."""
 
-    Lines that hold no message stay. A message that moved takes its lines along.
-    """
-    writer = _LogWriter(log, entries, _unmoved(entries, origins))
-    for number, (message, origin) in enumerate(zip(messages, origins, strict=True)):
-        writer.put(number, message, origin)
-    return b"".join(line + b"\n" for line in writer.lines(records))
+    log: Log
+    records: list[Record]
+    entries: list[LogEntry]
+
+    def rewritten(self, messages: list[Any], origins: tuple[int, ...]) -> bytes:
+        """The log's bytes with `messages`; `origins` says which entry each of them came from.
+
+        Lines that hold no message stay. A message that moved takes its lines along.
+        """
+        writer = _LogWriter(self.log, self.entries, _unmoved(self.entries, origins))
+        for number, (message, origin) in enumerate(zip(messages, origins, strict=True)):
+            writer.put(number, message, origin)
+        own = {record for entry in self.entries for record in entry.records}
+        lines = list(writer.behind.get(None, []))
+        for record in self.records:
+            as_it_was = [_Line(record.value, record.raw)]
+            lines += writer.stay.get(record, []) if record in own else as_it_was
+            lines += writer.behind.get(record, [])
+        return b"".join(line.encoded() + b"\n" for line in lines)
 
 
 def _unmoved(entries: list[LogEntry], origins: tuple[int, ...]) -> set[int]:
@@ -57,6 +65,11 @@ class _Line:
     value: Mapping[str, Any]
     raw: bytes | None
     """The line as it was, None if it must be written anew."""
+
+    def encoded(self) -> bytes:
+        if self.raw is not None:
+            return self.raw
+        return json.dumps(self.value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 @dataclass(slots=True)
@@ -115,16 +128,3 @@ class _LogWriter:
             lines[0] = _Line({**first, "parentUuid": self.uuid}, None)
         self.uuid = last.get("uuid")
         self.previous = origin
-
-    def lines(self, records: list[Record]) -> list[bytes]:
-        """All lines of the new file."""
-        own = {record for entry in self.entries for record in entry.records}
-        out = list(self.behind.get(None, []))
-        for record in records:
-            out += self.stay.get(record, []) if record in own else [_Line(record.value, record.raw)]
-            out += self.behind.get(record, [])
-        return [line.raw if line.raw is not None else _encoded(line.value) for line in out]
-
-
-def _encoded(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -10,29 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jiter
-
 from continuation.history.api import repair, validate
 from continuation.history.detect import detect
 from continuation.history.types import HistoryFormat, Repaired, RepairPolicy, Violation
 from continuation.sessions.kimi import KimiCode
-from continuation.sessions.lines import Problem, Record, read_lines
-from continuation.sessions.logs import ClaudeCode, Codex, Log, LogEntry, Plain, QwenCode
+from continuation.sessions.lines import Problem, before_the_cut, read_lines
+from continuation.sessions.logs import ClaudeCode, Codex, Log, Plain, QwenCode
 from continuation.sessions.opencode import Storage, find_sessions
-from continuation.sessions.rewrite import rewrite
+from continuation.sessions.rewrite import LogSource
 from continuation.wire.json_values import as_map, is_list, is_map
 
 _LOGS: tuple[Log, ...] = (KimiCode(), Codex(), QwenCode(), ClaudeCode(), Plain())
 _FIELD = {HistoryFormat.GEMINI: "contents", HistoryFormat.OPENAI_RESPONSES: "input"}
-
-
-@dataclass(frozen=True, slots=True)
-class LogSource:
-    """A log, its lines, and the messages in them."""
-
-    log: Log
-    records: list[Record]
-    entries: list[LogEntry]
 
 
 @dataclass(slots=True)
@@ -69,8 +58,16 @@ def load(path: Path) -> list[SavedSession]:
     Damage is reported in `problems`, never raised. Raises OSError if there is nothing to read.
     """
     if path.is_dir():
-        found = [_load_storage(path, *folders) for folders in find_sessions(path)]
-        return found or [_nothing(path, "no session in this folder")]
+        found: list[SavedSession] = []
+        for folders in find_sessions(path):
+            storage = Storage(*folders)
+            storage.read()
+            body, dialect = {"messages": storage.body}, HistoryFormat.OPENAI_CHAT
+            found.append(
+                SavedSession(path, "opencode", dialect, body, storage.problems, source=storage)
+            )
+        lost = Problem("no_session", 0, "no session in this folder")
+        return found or [SavedSession(path, "unknown", None, {}, [lost])]
     data = path.read_bytes()
     return [_load_json(path, data) or _load_log(path, data)]
 
@@ -120,18 +117,15 @@ def write_repaired(
 # -- reading -------------------------------------------------------------------------------------
 
 
-def _nothing(path: Path, why: str, problems: list[Problem] | None = None) -> SavedSession:
-    found = [*(problems or []), Problem("no_session", 0, why)]
-    return SavedSession(path, "unknown", None, {}, found)
-
-
 def _load_json(path: Path, data: bytes) -> SavedSession | None:
     """A request body, or a bare list of messages; None if the file is something else."""
     problems: list[Problem] = []
     try:
         value: Any = json.loads(data)
     except ValueError:
-        value = _before_the_cut(data)
+        # More than one line that begins an object: a log.
+        is_log = data.replace(b"\0", b"").count(b"\n{") > 1
+        value = None if is_log else before_the_cut(data)
         words = "the file is cut off; what stands before the cut is used."
         problems.append(Problem("torn_body", 0, words))
     body = dict(as_map(value))
@@ -144,37 +138,18 @@ def _load_json(path: Path, data: bytes) -> SavedSession | None:
     return SavedSession(path, "json", detect(body), body, problems)
 
 
-def _before_the_cut(data: bytes) -> Any:
-    """What can be read of a cut JSON document, up to the last whole value."""
-    text = data.replace(b"\0", b"").decode("utf-8", "ignore").encode()
-    if text.count(b"\n{") > 1:
-        return None  # a log
-    try:
-        return jiter.from_json(text, partial_mode=True)
-    except ValueError:
-        return None
-
-
 def _load_log(path: Path, data: bytes) -> SavedSession:
     records, problems = read_lines(data)
-    log = next((log for log in _LOGS if log.fits(records)), None)
+    log = next((log for log in _LOGS if any(log.fits(r.value) for r in records)), None)
     if log is None:
-        return _nothing(path, "no conversation was found in this file", problems)
-    contents = log.read(records)
-    messages = [entry.message for entry in contents.entries]
+        problems.append(Problem("no_session", 0, "no conversation was found in this file"))
+        return SavedSession(path, "unknown", None, {}, problems)
+    entries, more = log.read(records)
+    messages = [entry.message for entry in entries]
     dialect = log.dialect(messages)
     body = {_FIELD.get(dialect, "messages"): messages}
-    found = problems + contents.problems
-    source = LogSource(log, records, contents.entries)
-    return SavedSession(path, log.name, dialect, body, found, source=source)
-
-
-def _load_storage(path: Path, messages: Path, parts: Path) -> SavedSession:
-    storage = Storage(messages, parts)
-    storage.read()
-    body = {"messages": storage.body}
-    dialect = HistoryFormat.OPENAI_CHAT
-    return SavedSession(path, "opencode", dialect, body, storage.problems, source=storage)
+    source = LogSource(log, records, entries)
+    return SavedSession(path, log.name, dialect, body, problems + more, source=source)
 
 
 # -- writing -------------------------------------------------------------------------------------
@@ -188,7 +163,7 @@ def _bytes(session: SavedSession) -> bytes:
         return (json.dumps(repaired.body, ensure_ascii=False, indent=2) + "\n").encode()
     (messages,) = repaired.body.values()  # a log's body holds nothing else
     origins = repaired.origins or tuple(range(len(messages)))
-    return rewrite(source.log, source.records, source.entries, messages, origins)
+    return source.rewritten(messages, origins)
 
 
 def _beside(path: Path, word: str) -> Path:
