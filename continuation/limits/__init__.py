@@ -98,19 +98,10 @@ def spellings(model: str) -> tuple[str, ...]:
     Dates and version words are peeled off one by one; the longer forms stay in the list because a
     dated model may have a row of its own.
     """
-    found = [_plain(model)]
-    while found[-1] != (shorter := _SUFFIX.sub("", found[-1])):
-        found.append(shorter)
-    # What gateways without dots write: gemini-2-5-pro for gemini-2.5-pro (but not gpt-4-1106).
-    found += [re.sub(r"(?<=\d)-(\d)(?=-|$)", r".\1", name, count=1) for name in found]
-    return tuple(dict.fromkeys(name for name in found if name))
-
-
-def _plain(model: str) -> str:
-    """Strip provider path, cloud prefix, tag and context mark, and undo a family's own spelling."""
     name = model.strip().lower()
     if name.startswith("ft:"):  # OpenAI: ft:BASE:organisation:name:id
         name = name.split(":")[1]
+    # Without provider path, cloud prefix, tag and context mark.
     name = re.split(r"[/|]", name)[-1]
     name = re.sub(r"\[.*\]$", "", name)
     name = re.sub(r"(?:-v?\d)?:.*$", "", name).replace("@", "-")
@@ -120,10 +111,17 @@ def _plain(model: str) -> str:
     if name.startswith("claude"):
         name = re.sub(r"(?<=\d)\.(?=\d)", "-", name)
         name = _CLAUDE_NUMBER_FIRST.sub(r"claude-\2-\1", name)
-        return _CLAUDE_3_NAME_FIRST.sub(r"claude-\2-\1", name)
-    name = re.sub(r"(?<=\d)p(?=\d)", ".", name)  # Fireworks: llama-v3p1, kimi-k2p6
-    name = re.sub(r"^llama-?v?(?=\d)", "llama-", name)
-    return re.sub(r"^qwen-(?=\d)", "qwen", name)
+        name = _CLAUDE_3_NAME_FIRST.sub(r"claude-\2-\1", name)
+    else:
+        name = re.sub(r"(?<=\d)p(?=\d)", ".", name)  # Fireworks: llama-v3p1, kimi-k2p6
+        name = re.sub(r"^llama-?v?(?=\d)", "llama-", name)
+        name = re.sub(r"^qwen-(?=\d)", "qwen", name)
+    found = [name]
+    while found[-1] != (shorter := _SUFFIX.sub("", found[-1])):
+        found.append(shorter)
+    # What gateways without dots write: gemini-2-5-pro for gemini-2.5-pro (but not gpt-4-1106).
+    found += [re.sub(r"(?<=\d)-(\d)(?=-|$)", r".\1", name, count=1) for name in found]
+    return tuple(dict.fromkeys(name for name in found if name))
 
 
 # -- table ---------------------------------------------------------------------------------------
@@ -237,7 +235,7 @@ class Learned:
             now = self._known[key] = known._replace(**facts)
             if len(self._known) > self._capacity:
                 self._known.popitem(last=False)
-        if now[: len(KEPT)] != known[: len(KEPT)] and self.on_news is not None:
+        if now._replace(asked=known.asked) != known and self.on_news is not None:
             self.on_news()
         return now != known
 
