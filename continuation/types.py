@@ -252,25 +252,16 @@ class Outgoing:
     """Not to be sent: it would mean something else. This is the body of the 400 that says why."""
 
 
-@dataclass(frozen=True, slots=True)
 class Head:
     """Status and headers of a response, before its body. Header names are lower-case."""
 
-    status: int
-    headers: Mapping[str, str]
-
-    @property
-    def ok(self) -> bool:
-        return 200 <= self.status < 300
-
-    @property
-    def kind(self) -> str:
+    def __init__(self, status: int, headers: Mapping[str, str]) -> None:
+        self.status = status
+        self.headers = headers
+        self.ok = 200 <= status < 300
+        self.kind = headers.get("content-type", "").lower()
         """The content type, in lower case."""
-        return self.headers.get("content-type", "").lower()
-
-    @property
-    def streamed(self) -> bool:
-        return "text/event-stream" in self.kind
+        self.streamed = "text/event-stream" in self.kind
 
 
 class ErrorKind(StrEnum):
