@@ -134,11 +134,12 @@ def _checking(init: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(init)
     def checked(self: Policy, **values: Any) -> None:
-        for key in values.keys() - _NAMES:
-            try:
-                known_key(key, values[key], KEYS)
-            except ValueError as error:
-                raise TypeError(str(error)) from None
+        try:
+            for key in values:
+                if key not in KEYS:
+                    known_key(key, values[key], KEYS)
+        except ValueError as error:
+            raise TypeError(str(error)) from None
         for key, value in values.items():
             _check(key, value)
         init(self, **values)
@@ -197,7 +198,6 @@ class PolicyKeys(CallKeys, total=False):
 
 KEYS: Final = tuple(item.name for item in fields(Policy))
 """Every key, in the order of the documentation."""
-_NAMES: Final = frozenset(KEYS)
 
 CLIENT_KEYS: Final = frozenset({"learned_file", "chain_store"})
 """Keys that hold for a whole client, and so for neither one model nor one call."""
