@@ -328,9 +328,9 @@ def _vendor(name: str, values: object) -> VendorTable:
         instead = f" (not {near!r})" if near else ""
         message = f'base_url is missing{instead}: say which servers, as in "api.example.com/v1"'
         raise ValueError(message)
-    given = settings.pop("base_url")
-    patterns = (given or [""]) if isinstance(given, list) else [given]
-    for pattern in patterns:
+    given: Any = settings.pop("base_url")
+    patterns: list[Any] = given if isinstance(given, list) else [given]
+    for pattern in patterns or [""]:
         if not isinstance(pattern, str):
             message = f"base_url = {shown('base_url', pattern)}: must be a text or a list of texts"
             raise TypeError(message)
