@@ -14,19 +14,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from continuation.engine import attempts as retry
 from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall, tokens
 from continuation.simulator.model import PREFACE, Ask
-from continuation.simulator.server import AttemptCounter
-
-if TYPE_CHECKING:
-    import pytest
 
 __all__ = ["ANSWER", "SCENARIOS", "Rehearsal", "set_testing", "simulate", "simulator"]
 
@@ -95,9 +90,8 @@ class Rehearsal(Simulator):
         self.answer = answer if isinstance(answer, str) else answer.read_text(encoding="utf-8")
         self._tool = tool
         self._arguments = json.dumps(arguments or {"path": "a.txt", "content": self.answer})
-        self._played = AttemptCounter()
         self._play = _named(scenario)
-        super().__init__(self.answer, _scenario(self._play))
+        super().__init__(self.answer, replace(Scenario(), **self._play.scenario))
 
     def __enter__(self) -> Self:
         self.start()
@@ -106,41 +100,34 @@ class Rehearsal(Simulator):
     def play(self, scenario: str) -> None:
         """Go over to another scenario, and forget everything that was asked."""
         self._play = _named(scenario)
-        self.scenario = _scenario(self._play)
+        self.scenario = replace(Scenario(), **self._play.scenario)
         self.reset()
 
-    def reset(self) -> None:
-        super().reset()
-        self._played.forget()
-
-    def _reply(self, ask: Ask, scenario: Scenario) -> Reply:
+    def _reply(self, ask: Ask, scenario: Scenario, attempt: int) -> Reply:
         """Answer as the scenario says: the limit is made smaller before, the label wrong after."""
-        play, struck = self._play, self._played.next(ask.key) <= self._play.attempts
-        if play.call and ask.limit and not ask.turns[-1].results:
-            return self._calling(ask, cut=struck)
+        play, struck = self._play, attempt <= self._play.attempts
+        at_limit = {ask.spent: ask.limit}
+        if play.call and not ask.turns[-1].results:
+            call = ToolCall(self._tool, self._arguments)
+            if not struck:
+                return Reply([Text(PREFACE), call], stop="tool_use")
+            half = replace(call, cut=len(self._arguments) // 2)
+            return Reply([Text(PREFACE), half], stop="max_tokens", usage=at_limit)
         if not struck:
-            return super()._reply(ask, replace(scenario, thinking="none"))
+            return super()._reply(ask, replace(scenario, thinking="none"), attempt)
         if not play.cut:
-            return super()._reply(ask, scenario)
-        limit = min(ask.limit, self._cut_at(ask))
-        reply = super()._reply(replace(ask, limit=limit), scenario)
-        return reply if play.label is None else _mislabelled(reply, play.label, ask)
-
-    def _calling(self, ask: Ask, *, cut: bool) -> Reply:
-        """Call the tool; a call that is cut has half of its arguments."""
-        if not cut:
-            return Reply([Text(PREFACE), ToolCall(self._tool, self._arguments)], stop="tool_use")
-        half = ToolCall(self._tool, self._arguments, cut=len(self._arguments) // 2)
-        usage = {ask.spent: ask.limit}
-        return Reply([Text(PREFACE), half], stop="max_tokens", usage=usage)
-
-    def _cut_at(self, ask: Ask) -> int:
-        """Return tokens at which the answer breaks off inside a word, if it can."""
+            return super()._reply(ask, scenario, attempt)
+        # The answer breaks off inside a word, if it can.
         said = self._reciter.position(ask.turns) if self._reciter is not None else 0
         rest = self.answer[said:]
         most = min(_CUT_AFTER, max(1, tokens(rest) - 1))
         inside = (n for n in range(most, 0, -1) if rest[4 * n - 1 : 4 * n + 1].isalnum())
-        return next(inside, most)
+        limit = min(ask.limit, next(inside, most))
+        reply = super()._reply(replace(ask, limit=limit), scenario, attempt)
+        if play.label is None:
+            return reply
+        # It says that it ended; that it used up the limit is what gives it away.
+        return replace(reply, stop=play.label, usage=at_limit)
 
 
 def _named(scenario: str) -> _Play:
@@ -148,15 +135,6 @@ def _named(scenario: str) -> _Play:
         message = f"scenario {scenario!r}: choose one of {', '.join(_PLAYS)}"
         raise ValueError(message)
     return _PLAYS[scenario]
-
-
-def _scenario(play: _Play) -> Scenario:
-    return replace(Scenario(), **play.scenario)
-
-
-def _mislabelled(reply: Reply, label: str, ask: Ask) -> Reply:
-    """Let a cut answer say that it ended; that it used up the limit is what gives it away."""
-    return replace(reply, stop=label, usage={ask.spent: ask.limit})
 
 
 @contextlib.contextmanager
@@ -183,29 +161,11 @@ def simulate(
 # --- waiting ------------------------------------------------------------------------------------
 
 
-class _Restore:
-    """What `set_testing` returns: at the end of a `with` block all is as it was before."""
-
-    def __init__(self, before: float | None) -> None:
-        self._before = before
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        retry.cap_waits(self._before)
-
-
 def set_testing(
     testing: bool = True,
     *,
     longest_wait: float = 0.0,
-) -> contextlib.AbstractContextManager[None]:
+) -> contextlib.AbstractContextManager[object]:
     """Let no wait before a retry be longer than `longest_wait` seconds, in the whole process.
 
     How often is tried, and when trying is given up, stays as it is. `set_testing(False)` ends it,
@@ -216,22 +176,12 @@ def set_testing(
     if longest_wait < 0:
         message = f"longest_wait = {longest_wait!r}: must be 0 or more seconds"
         raise ValueError(message)
-    return _Restore(retry.cap_waits(longest_wait if testing else None))
+    restore = contextlib.ExitStack()
+    restore.callback(retry.cap_waits, retry.cap_waits(longest_wait if testing else None))
+    return restore
 
 
 # --- pytest -------------------------------------------------------------------------------------
-
-
-def _fixture() -> Callable[..., Any]:
-    """Make the fixture; its parameter, given by `indirect`, is the name of a scenario."""
-    import pytest
-
-    @pytest.fixture(name="simulator")
-    def simulator(request: pytest.FixtureRequest) -> Iterator[Rehearsal]:
-        with simulate(getattr(request, "param", "cut-text")) as rehearsal:
-            yield rehearsal
-
-    return simulator
 
 
 if TYPE_CHECKING:
@@ -242,8 +192,16 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
+        """Make the fixture when it is asked for, so that importing this module needs no pytest."""
         if name != "simulator":
             message = f"module {__name__!r} has no attribute {name!r}"
             raise AttributeError(message)
-        globals()[name] = fixture = _fixture()
-        return fixture
+        import pytest
+
+        @pytest.fixture(name="simulator")
+        def simulator(request: pytest.FixtureRequest) -> Iterator[Rehearsal]:
+            with simulate(getattr(request, "param", "cut-text")) as rehearsal:
+                yield rehearsal
+
+        globals()[name] = simulator
+        return simulator

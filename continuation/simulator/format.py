@@ -2,9 +2,9 @@
 
 A format is a subclass of `Format`: what a path asks for, what is refused and how errors look, and
 how a reply of the model is written. It says what it refuses as a list of checks over its `Context`.
-A check yields texts, or whole refusals, and may rely on the checks before it; the first that a
-request fails gives the error. A text that is yielded is the provider's own, as public bug reports
-quote it, unless a check says that it is ours.
+A check yields texts, or whole refusals, and may rely on what it and those before it have yielded;
+the first that a request fails gives the error. A text that is yielded is the provider's own, as
+public bug reports quote it, unless a check says that it is ours.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from itertools import chain, count, islice
 from typing import Any, ClassVar, Generic, TypeVar
 
 from continuation.limits import DEFAULT_CEILING, ModelLimits, find
+from continuation.simulator.common import compact
 from continuation.simulator.model import Ask
-from continuation.simulator.replies import compact
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
 
@@ -53,9 +53,19 @@ class Context:
         return self.request.body or {}
 
     @property
+    def name(self) -> str:
+        """The model's name."""
+        return str(self.body.get("model") or "")
+
+    @property
     def scenario(self) -> Scenario:
         """What holds for this request."""
         return self.request.scenario
+
+    @property
+    def served(self) -> bool:
+        """Whether the model is one that this provider has."""
+        return self.known or self.scenario.any_model
 
     @property
     def streamed(self) -> bool:
@@ -69,12 +79,6 @@ class Context:
 
 ContextT = TypeVar("ContextT", bound=Context)
 Check = Callable[[ContextT], Iterator["Refusal | str"]]
-
-
-def first_refusal(context: ContextT, checks: Iterable[Check[ContextT]]) -> Refusal | None:
-    """Return what the first check that a request fails says."""
-    found = next(chain.from_iterable(check(context) for check in checks), None)
-    return Refusal(found) if isinstance(found, str) else found
 
 
 class Format(ABC, Generic[ContextT]):
@@ -94,6 +98,8 @@ class Format(ABC, Generic[ContextT]):
     """The kind of an error in the middle of a stream, where the reply does not say."""
     fault_texts: ClassVar[Mapping[str, str]]
     """What an error of a kind says where the reply does not; "" stands for any other kind."""
+    error_event: ClassVar[str | None] = None
+    """The name of the event that an error in the middle of a stream is."""
     id_header: ClassVar[str] = "x-request-id"
     json_type: ClassVar[str] = "application/json"
     key_headers: ClassVar[Sequence[str]] = ("authorization", "api-key")
@@ -129,12 +135,12 @@ class Format(ABC, Generic[ContextT]):
         """Write an error the provider's way."""
 
     @abstractmethod
-    def error_events(self, refusal: Refusal, scenario: Scenario, number: int) -> Sequence[Event]:
-        """Write an error that comes in the middle of a stream, in place of event `number`."""
-
-    @abstractmethod
     def other(self, request: Recorded) -> Answer:
         """Answer a known caller's request that does not ask the model."""
+
+    def error_events(self, refusal: Refusal, scenario: Scenario, number: int) -> Sequence[Event]:
+        """Write an error that comes in the middle of a stream, in place of event `number`."""
+        return [Event(self.error_event, compact(self.error_body(refusal, scenario)))]
 
     def forget(self) -> None:
         """Forget what earlier requests left behind."""
@@ -145,12 +151,16 @@ class Format(ABC, Generic[ContextT]):
         self, request: Recorded, checks: Sequence[Check[ContextT]] | None = None
     ) -> Answer | None:
         """Refuse what the provider would refuse; None lets the request through."""
-        refusal = (
-            self.unknown_caller(request)
-            or (self.no_json if request.body is None else None)
-            or first_refusal(self.context(request), self.checks if checks is None else checks)
-        )
-        return None if refusal is None else self.refused(refusal, request)
+        found: Refusal | str | None = self.unknown_caller(request)
+        if found is None and request.body is None:
+            found = self.no_json
+        if found is None:
+            context = self.context(request)
+            checks = self.checks if checks is None else checks
+            found = next(chain.from_iterable(check(context) for check in checks), None)
+        if found is None:
+            return None
+        return self.refused(Refusal(found) if isinstance(found, str) else found, request)
 
     def look_up(self, request: Recorded) -> Answer:
         """Answer a request that does not ask the model, if its caller is known."""
@@ -178,83 +188,66 @@ class Format(ABC, Generic[ContextT]):
         """Return the status that stands for a kind of error."""
         return next((status for status, name in self.kinds.items() if name == kind), 500)
 
-    # -- models
-
     def limits(self, name: str, scenario: Scenario) -> tuple[ModelLimits, bool]:
         """Return what a model can do in a scenario, and whether it is known at all."""
-        known = self.known(name)
+        known = self.models.get(name) or find(name)
         model = known or self.unlisted
         lower = model if scenario.ceiling is None else replace(model, ceiling=scenario.ceiling)
         return lower, known is not None
-
-    def known(self, name: str) -> ModelLimits | None:
-        """Return what is known of a model."""
-        return self.models.get(name) or find(name)
 
     # -- answers
 
     def answer(self, request: Recorded, reply: Reply) -> Answer:
         """Write the model's reply, as events or as one body, whichever the request asked for."""
-        if reply.raw_body is not None:
-            return self._raw(reply)
+        if (raw := reply.raw_body) is not None:
+            if not isinstance(raw, bytes):
+                raw = (raw if isinstance(raw, str) else json.dumps(raw)).encode()
+            return Answer(reply.status, self._headers(self.json_type, reply.headers), raw)
         context = self.context(request)
         if reply.status != 200 or (reply.error_after is not None and not context.streamed):
-            return self._failure(request, reply)
+            return self.refused(self._fault(reply), request, reply.headers)
         written = self.write(context, reply)
         if isinstance(written, dict):
             return self.json(200, written, reply.headers)
-        return self.stream(context, self._struck(context, written, reply), reply.headers)
-
-    def stream(
-        self, context: ContextT, events: Sequence[Event], headers: Mapping[str, str]
-    ) -> Answer:
-        """Return events as an answer."""
-        del context  # a format may frame by what was asked
-        head = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
-        return Answer(200, {**head, **self._own_header(), **headers}, events=events)
-
-    def json(self, status: int, value: Any, headers: Mapping[str, str] | None = None) -> Answer:
-        """Return a value as an answer."""
-        head = {"content-type": self.json_type, **self._own_header(), **(headers or {})}
-        return Answer(status, head, compact(value).encode())
-
-    def new_id(self, prefix: str, joint: str = "_") -> str:
-        """Return an id that was never given before."""
-        return f"{prefix}{joint}sim{next(self._numbers):021d}"
-
-    def _struck(self, context: ContextT, written: Iterable[Event], reply: Reply) -> Sequence[Event]:
-        """Put the script's own events, or the error event it asks for, into a stream."""
         if reply.raw_events is not None:
             written = (
                 Event(name, data if isinstance(data, str) else compact(data))
                 for name, data in reply.raw_events
             )
         sent = list(islice(written, reply.error_after))
-        if reply.error_after is None:
-            return sent
-        kind, text = reply.error or (self.fault_kind, self._fault_text(self.fault_kind))
-        refusal = Refusal(text, self.status_of(kind), kind)
-        return [*sent, *self.error_events(refusal, context.scenario, len(sent))]
+        if reply.error_after is not None:
+            sent += self.error_events(self._fault(reply), context.scenario, len(sent))
+        return self.stream(context, sent, reply.headers)
 
-    def _failure(self, request: Recorded, reply: Reply) -> Answer:
-        """Write an error status; one meant for a stream's middle has the status of its kind."""
-        kind, text = reply.error or (None, None)
+    def _fault(self, reply: Reply) -> Refusal:
+        """Return the error that a reply asks for; in a stream its status is that of its kind."""
+        kind, text = reply.error or (None, "")
         status = reply.status
         if status == 200:
-            status = self.status_of(kind or self.fault_kind)
+            kind = kind or self.fault_kind
+            status = self.status_of(kind)
         kind = kind or self.kind_of(Refusal("", status))
-        refusal = Refusal(text or self._fault_text(kind), status, kind)
-        return self.refused(refusal, request, reply.headers)
+        return Refusal(
+            text or self.fault_texts.get(kind, self.fault_texts.get("", kind)), status, kind
+        )
 
-    def _fault_text(self, kind: str) -> str:
-        return self.fault_texts.get(kind, self.fault_texts.get("", kind))
+    def stream(
+        self, context: ContextT, events: Sequence[Event], headers: Mapping[str, str]
+    ) -> Answer:
+        """Return events as an answer."""
+        del context  # a format may frame by what was asked
+        head = self._headers("text/event-stream; charset=utf-8", headers)
+        return Answer(200, {"cache-control": "no-cache", **head}, events=events)
 
-    def _raw(self, reply: Reply) -> Answer:
-        raw = reply.raw_body
-        if not isinstance(raw, bytes):
-            raw = (raw if isinstance(raw, str) else json.dumps(raw)).encode()
-        head = {"content-type": self.json_type, **self._own_header(), **reply.headers}
-        return Answer(reply.status, head, raw)
+    def json(self, status: int, value: Any, headers: Mapping[str, str] | None = None) -> Answer:
+        """Return a value as an answer."""
+        head = self._headers(self.json_type, headers or {})
+        return Answer(status, head, compact(value).encode())
 
-    def _own_header(self) -> dict[str, str]:
-        return {self.id_header: self.new_id("req")} if self.id_header else {}
+    def _headers(self, content_type: str, headers: Mapping[str, str]) -> Mapping[str, str]:
+        named = {self.id_header: self.new_id("req")} if self.id_header else {}
+        return {"content-type": content_type, **named, **headers}
+
+    def new_id(self, prefix: str, joint: str = "_") -> str:
+        """Return an id that was never given before."""
+        return f"{prefix}{joint}sim{next(self._numbers):021d}"

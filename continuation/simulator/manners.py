@@ -8,6 +8,10 @@ from dataclasses import dataclass
 
 DONE = "The answer above is already complete."
 PREAMBLE = "Continuing from where I left off:\n\n"
+MANNERS = (
+    *("exact", "anchor", "echo", "echo-word", "echo-line", "preamble", "fence", "restart"),
+    *("whitespace", "skip", "prefill-echo", "done", "empty"),
+)
 
 
 @dataclass(frozen=True)
@@ -19,35 +23,44 @@ class RecoveryHead:
     goes_on: bool = True
 
 
-@dataclass(frozen=True)
-class _Seam:
-    answer: str
-    position: int
-    prompt: str
-    count: int
-
-    @property
-    def said(self) -> str:
-        return self.answer[: self.position]
-
-    @property
-    def rest(self) -> str:
-        return self.answer[self.position :]
-
-
 def recovery_head(manner: str, answer: str, position: int, prompt: str) -> RecoveryHead:
     """Open a recovery that goes on at `position` after the user turn `prompt`, in a manner."""
     name, _, count = manner.partition(":")
-    return _OPENINGS[name](_Seam(answer, position, prompt, int(count or 0)))
+    said, rest = answer[:position], answer[position:]
+    match name:
+        case "anchor":
+            # Repeat the quoted words, and then the white space that the quotation may have lost.
+            quotation = next(_quotations(prompt, said), "")
+            whole = said.endswith(quotation)
+            return RecoveryHead(quotation, position if whole else len(said.rstrip()))
+        case "restart":
+            return RecoveryHead("", 0)
+        case "whitespace":
+            eaten = len(rest) - len(rest.lstrip())
+            return RecoveryHead("" if eaten else "\n", position + eaten)
+        case "skip":
+            return RecoveryHead("", min(len(answer), position + int(count)))
+        case "done" | "empty":
+            return RecoveryHead(DONE if name == "done" else "", position, goes_on=False)
+        case "echo":
+            return RecoveryHead(said[max(0, position - int(count)) :], position)
+        case _:
+            return RecoveryHead(_HEADS[name](said) if name in _HEADS else "", position)
 
 
-def _anchor(seam: _Seam) -> RecoveryHead:
-    """Repeat the quoted words, and then the white space that the quotation may have lost."""
-    quotation = next(_quotations(seam), "")
-    trimmed = len(seam.said) - len(seam.said.rstrip())
-    whole = seam.said.endswith(quotation)
-    return RecoveryHead(quotation, seam.position if whole else seam.position - trimmed)
+def _fence(said: str) -> str:
+    """Open a code fence again, in the language of the one that is still open."""
+    opened = re.findall(r"^```([^\n`]*)$", said, re.MULTILINE)
+    return f"```{opened[-1] if len(opened) % 2 else ''}\n"
 
+
+_HEADS: dict[str, Callable[[str], str]] = {
+    "echo-word": lambda said: "".join(re.findall(r"\S+\s*\Z", said)),
+    "echo-line": lambda said: said[said.rstrip("\n").rfind("\n") + 1 :],
+    "preamble": lambda _: PREAMBLE,
+    "fence": _fence,
+}
+"""What is said before the answer goes on where it stopped, from what was said so far."""
 
 _DELIMITED = (
     re.compile(r"<([A-Za-z][\w.-]*)[^<>]*>(.*?)</\1>", re.DOTALL),
@@ -56,66 +69,23 @@ _DELIMITED = (
 )
 
 
-def _quotations(seam: _Seam) -> Iterator[str]:
+def _quotations(prompt: str, said: str) -> Iterator[str]:
     """Yield what the prompt quotes of the text so far: the last delimited, else the longest."""
     for delimiters in _DELIMITED:
-        quoted = [match[2] for match in delimiters.finditer(seam.prompt)]
+        quoted = [match[2] for match in delimiters.finditer(prompt)]
         for text in reversed(quoted):
-            yield from (form for form in (text, text.strip("\r\n")) if _is_tail(form, seam.said))
-    longest = _longest_tail_in(seam.prompt, seam.said)
+            for form in (text, text.strip("\r\n")):
+                if form.strip() and (said.endswith(form) or said.rstrip().endswith(form)):
+                    yield form
+    longest = longest_tail(said, prompt)
     if len(longest.strip()) >= 4:
         yield longest
 
 
-def _is_tail(text: str, said: str) -> bool:
-    return bool(text.strip()) and (said.endswith(text) or said.rstrip().endswith(text))
-
-
-def _longest_tail_in(prompt: str, said: str) -> str:
-    low, high = 0, min(len(said), len(prompt))
+def longest_tail(text: str, whole: str) -> str:
+    """Return the longest tail of a text that is found anywhere in another."""
+    low, high = 0, min(len(text), len(whole))
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if said[-middle:] in prompt else (low, middle - 1)
-    return said[len(said) - low :]
-
-
-def _echo_word(seam: _Seam) -> RecoveryHead:
-    found = re.search(r"\S+\s*\Z", seam.said)
-    return RecoveryHead(found[0] if found else "", seam.position)
-
-
-def _echo_line(seam: _Seam) -> RecoveryHead:
-    start = seam.said.rstrip("\n").rfind("\n") + 1
-    return RecoveryHead(seam.said[start:], seam.position)
-
-
-def _fence(seam: _Seam) -> RecoveryHead:
-    """Open a code fence again, in the language of the one that is still open."""
-    opened = re.findall(r"^```([^\n`]*)$", seam.said, re.MULTILINE)
-    language = opened[-1] if len(opened) % 2 else ""
-    return RecoveryHead(f"```{language}\n", seam.position)
-
-
-def _whitespace(seam: _Seam) -> RecoveryHead:
-    eaten = len(seam.rest) - len(seam.rest.lstrip())
-    return RecoveryHead("" if eaten else "\n", seam.position + eaten)
-
-
-_OPENINGS: dict[str, Callable[[_Seam], RecoveryHead]] = {
-    "exact": lambda seam: RecoveryHead("", seam.position),
-    "anchor": _anchor,
-    "echo": lambda seam: RecoveryHead(
-        seam.said[max(0, seam.position - seam.count) :], seam.position
-    ),
-    "echo-word": _echo_word,
-    "echo-line": _echo_line,
-    "preamble": lambda seam: RecoveryHead(PREAMBLE, seam.position),
-    "fence": _fence,
-    "restart": lambda seam: RecoveryHead("", 0),
-    "whitespace": _whitespace,
-    "skip": lambda seam: RecoveryHead("", min(len(seam.answer), seam.position + seam.count)),
-    "prefill-echo": lambda seam: RecoveryHead("", seam.position),
-    "done": lambda seam: RecoveryHead(DONE, seam.position, goes_on=False),
-    "empty": lambda seam: RecoveryHead("", seam.position, goes_on=False),
-}
-MANNERS = tuple(_OPENINGS)
+        low, high = (middle, high) if text[-middle:] in whole else (low, middle - 1)
+    return text[len(text) - low :]

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from continuation.simulator.manners import RecoveryHead, recovery_head
+from continuation.simulator.manners import RecoveryHead, longest_tail, recovery_head
 from continuation.simulator.scenario import SIGNED, Block, Reply, Scenario, Text, Thinking, ToolCall
 
 CHARS_PER_TOKEN = 4
@@ -75,7 +75,11 @@ class _Budget:
 
     def speak(self, text: str) -> str:
         """Return as much of a visible text as can be said before a stop sequence."""
-        return self.spend(self._up_to_stop_sequence(text))
+        found = [(text.find(word), word) for word in self._stop_sequences if word in text]
+        if found:
+            place, self.stop_sequence = min(found)
+            self.stop, text = "stop_sequence", text[:place]
+        return self.spend(text)
 
     def spend(self, text: str) -> str:
         """Return as much of `text` as there are tokens for."""
@@ -84,14 +88,6 @@ class _Budget:
         said = text[: self.left * CHARS_PER_TOKEN]
         self.left -= tokens(said)
         return said
-
-    def _up_to_stop_sequence(self, text: str) -> str:
-        found = [(text.find(word), word) for word in self._stop_sequences if word in text]
-        if not found:
-            return text
-        place, self.stop_sequence = min(found)
-        self.stop = "stop_sequence"
-        return text[:place]
 
 
 class Reciter:
@@ -102,6 +98,7 @@ class Reciter:
         self.path = path
         self._ends: dict[bytes, int] = {}
         self._unended: set[str] = set()
+        """Conversations whose answer was said to its end, but whose last token was the limit's."""
         self._lock = threading.Lock()
 
     def forget(self) -> None:
@@ -113,12 +110,10 @@ class Reciter:
         """Answer one call; the faults of the scenario are not its business."""
         budget = _Budget(ask, scenario.mislabel)
         blocks: list[Block] = [*_think(ask, scenario.thinking, budget)]
-        if budget.is_open():
-            blocks += (
-                self._write(ask, budget)
-                if scenario.call
-                else self._recite(ask, scenario.manner, budget)
-            )
+        if budget.is_open() and scenario.call:
+            blocks += self._write(ask, budget)
+        elif budget.is_open():
+            blocks += self._recite(ask, scenario.manner, budget)
         return Reply(
             blocks, budget.stop, budget.stop_sequence, deltas=scenario.deltas, slow=scenario.slow
         )
@@ -127,7 +122,18 @@ class Reciter:
         begin = self._opening(ask, manner)
         text = budget.speak(begin.head + (self.answer[begin.position :] if begin.goes_on else ""))
         new = max(0, len(text) - len(begin.head)) if begin.goes_on else 0
-        self._remember(ask, text, begin.position + new, budget)
+        position, last = begin.position + new, ask.turns[-1]
+        if last.role == "assistant":
+            turns = [*ask.turns[:-1], replace(last, text=last.text + text)]
+        else:
+            turns = [*ask.turns, Said("assistant", text)]
+        seen = hashlib.sha256()
+        for turn in turns:
+            seen.update(_identity(turn))
+        with self._lock:
+            self._ends[seen.digest()] = position
+            if position == len(self.answer) and not budget.is_open():
+                self._unended.add(ask.key)
         if text:
             yield Text(text)
 
@@ -136,17 +142,13 @@ class Reciter:
         if last.role == "assistant":
             return RecoveryHead(last.text if manner == "prefill-echo" else "", position)
         if position == len(self.answer):
-            return RecoveryHead("", position if self._was_cut(ask.key) else 0)
+            with self._lock:
+                cut = ask.key in self._unended
+                self._unended.discard(ask.key)
+            return RecoveryHead("", position if cut else 0)
         if position == 0:
             return RecoveryHead("", 0)
         return recovery_head(manner, self.answer, position, last.text)
-
-    def _was_cut(self, key: str) -> bool:
-        """Tell whether the whole answer was said but not ended: its last token was the limit's."""
-        with self._lock:
-            cut = key in self._unended
-            self._unended.discard(key)
-        return cut
 
     def position(self, turns: Sequence[Said]) -> int:
         """Find how much of the answer has been said, in characters.
@@ -168,27 +170,15 @@ class Reciter:
             return position + len(text)
         if self.answer.startswith(text):
             return len(text)
-        return self._after_nearest_tail(position, text)
-
-    def _after_nearest_tail(self, position: int, text: str) -> int:
-        """Take the longest tail of `text` that the answer has, at its likeliest place."""
-        low, high = 0, len(text)
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if text[-middle:] in self.answer else (low, middle - 1)
-        if low < min(_EVIDENCE, len(text)):
+        # The longest tail of the text that the answer has, at its likeliest place.
+        tail = longest_tail(text, self.answer)
+        if len(tail) < min(_EVIDENCE, len(text)):
             return position
-        likely = position + len(text)
-        return min(_ends(text[-low:], self.answer), key=lambda end: abs(end - likely))
-
-    def _remember(self, ask: Ask, text: str, position: int, budget: _Budget) -> None:
-        seen = hashlib.sha256()
-        for turn in _with_reply(ask.turns, text):
-            seen.update(_identity(turn))
-        with self._lock:
-            self._ends[seen.digest()] = position
-            if position == len(self.answer) and not budget.is_open():
-                self._unended.add(ask.key)
+        likely, ends, place = position + len(text), list[int](), self.answer.find(tail)
+        while place >= 0:
+            ends.append(place + len(tail))
+            place = self.answer.find(tail, place + 1)
+        return min(ends, key=lambda end: abs(end - likely))
 
     def _write(self, ask: Ask, budget: _Budget) -> Iterator[Block]:
         if ask.turns[-1].results:
@@ -197,46 +187,27 @@ class Reciter:
         if not any(turn.text.startswith(PREFACE) for turn in ask.turns[-2:]):
             yield Text(budget.speak(PREFACE))
         if budget.is_open():
-            yield self._file_call(budget)
-
-    def _file_call(self, budget: _Budget) -> ToolCall:
-        arguments = json.dumps({"path": self.path, "content": self.answer}, ensure_ascii=False)
-        arrived = budget.spend(arguments)
-        if not budget.is_open():
-            return ToolCall("Write", arguments, cut=len(arrived))
-        budget.stop = "tool_use"
-        return ToolCall("Write", arguments)
+            arguments = json.dumps({"path": self.path, "content": self.answer}, ensure_ascii=False)
+            arrived = budget.spend(arguments)
+            cut = None if budget.is_open() else len(arrived)
+            if cut is None:
+                budget.stop = "tool_use"
+            yield ToolCall("Write", arguments, cut=cut)
 
 
 def _think(ask: Ask, thinking: str | int, budget: _Budget) -> Iterator[Thinking]:
-    wanted = _thinking_tokens(thinking, ask.limit) if ask.thinks else 0
-    if wanted:
+    """Think as long as the scenario says; `all:N` wants little once the limit is N or more."""
+    kind, _, enough = str(thinking).partition(":")
+    if kind == "all":
+        wanted = min(ask.limit, 64) // 2 if enough and ask.limit >= int(enough) else ask.limit
+    else:
+        wanted = 0 if kind == "none" else int(kind)
+    if wanted and ask.thinks:
         size = wanted * CHARS_PER_TOKEN
         text = budget.spend((_MUSING * (size // len(_MUSING) + 1))[:size])
         shown = text if ask.shows_thinking else ""
         yield Thinking(shown, SIGNED if budget.is_open() else None, tokens(text))
 
 
-def _thinking_tokens(thinking: str | int, limit: int) -> int:
-    """Tokens the model wants to think; `all:N` needs only a few once the limit is N or more."""
-    kind, _, enough = str(thinking).partition(":")
-    if kind == "all":
-        return min(limit, 64) // 2 if enough and limit >= int(enough) else limit
-    return 0 if kind == "none" else int(kind)
-
-
-def _with_reply(turns: Sequence[Said], text: str) -> list[Said]:
-    if turns[-1].role == "assistant":
-        return [*turns[:-1], replace(turns[-1], text=turns[-1].text + text)]
-    return [*turns, Said("assistant", text)]
-
-
 def _identity(turn: Said) -> bytes:
     return f"{turn.role} {len(turn.text)} {turn.text}".encode(errors="surrogatepass")
-
-
-def _ends(text: str, answer: str) -> Iterator[int]:
-    place = answer.find(text)
-    while place >= 0:
-        yield place + len(text)
-        place = answer.find(text, place + 1)

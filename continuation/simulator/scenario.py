@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -175,15 +176,28 @@ class Scenario:
     quirks: str = ""
 
     def __post_init__(self) -> None:
-        _check_manner(self.manner)
-        _check_thinking(self.thinking)
         find_vendor(self.vendor, self.quirks)
+        for msg in self._faults():
+            raise ValueError(msg)
+
+    def _faults(self) -> Iterator[str]:
+        """Yield what is wrong with the settings."""
+        manner, (name, colon, count) = self.manner, self.manner.partition(":")
+        counted = name in _COUNTED
+        if name not in MANNERS:
+            yield f"manner: {manner!r} is none of {', '.join(MANNERS)}"
+        if count.isdecimal() != counted or (colon and not count):
+            wanted = "a number of characters after the colon" if counted else "no count"
+            example = f"{name}:40" if counted else name
+            yield f"manner: {manner!r} needs {wanted}, as in {example!r}"
+        thinking = str(self.thinking)
+        if thinking not in ("none", "all") and not thinking.removeprefix("all:").isdecimal():
+            known = "'none', 'all', 'all:LIMIT' nor a token count"
+            yield f"thinking: {self.thinking!r} is neither {known}"
         if self.empty_shape not in (None, *range(1, 9)):
-            msg = f"empty_shape: {self.empty_shape} is not one of the shapes 1 to 8"
-            raise ValueError(msg)
+            yield f"empty_shape: {self.empty_shape} is not one of the shapes 1 to 8"
         if self.deltas < 1:
-            msg = f"deltas: {self.deltas} is not a positive number of characters"
-            raise ValueError(msg)
+            yield f"deltas: {self.deltas} is not a positive number of characters"
 
     def refusal(self, attempt: int) -> Reply | None:
         """Return the HTTP error that an attempt is to meet, if any."""
@@ -205,88 +219,47 @@ class Scenario:
         A map by attempt is written `2:529`, several entries joined by `+`.
         Raises ValueError that names the setting, the value and what is possible.
         """
-        items = [item.strip() for item in settings.split(",")]
-        return replace(self, **dict(_setting(item) for item in items if item))
+        changes: dict[str, Any] = {}
+        for item in filter(None, map(str.strip, settings.split(","))):
+            key, equals, value = (part.strip() for part in item.partition("="))
+            name = key.replace("-", "_")
+            if not equals or name not in _KINDS:
+                msg = f"{item!r} is not a setting; write key=value with one of {', '.join(_KINDS)}"
+                raise ValueError(msg)
+            try:
+                changes[name] = _read(_KINDS[name], value)
+            except ValueError as error:
+                msg = f"{key}={value!r}: {error}"
+                raise ValueError(msg) from None
+        return replace(self, **changes)
 
 
-def _check_manner(manner: str) -> None:
-    name, _, count = manner.partition(":")
-    wanted = "a number of characters after the colon" if name in _COUNTED else "no count"
-    if name not in MANNERS:
-        msg = f"manner: {manner!r} is none of {', '.join(MANNERS)}"
-        raise ValueError(msg)
-    if count.isdecimal() != (name in _COUNTED) or (":" in manner and not count):
-        example = f"{name}:40" if name in _COUNTED else name
-        msg = f"manner: {manner!r} needs {wanted}, as in {example!r}"
-        raise ValueError(msg)
+_KINDS = {each.name: str(each.type).removesuffix(" | None") for each in fields(Scenario)}
+"""The type of each setting, as it is written above."""
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
-def _check_thinking(thinking: str | int) -> None:
-    text = str(thinking)
-    if text not in ("none", "all") and not text.removeprefix("all:").isdecimal():
-        msg = f"thinking: {thinking!r} is neither 'none', 'all', 'all:LIMIT' nor a token count"
-        raise ValueError(msg)
-
-
-def _setting(item: str) -> tuple[str, Any]:
-    key, equals, value = (part.strip() for part in item.partition("="))
-    name = key.replace("-", "_")
-    if not equals or name not in _READERS:
-        msg = f"{item!r} is not a setting; write key=value with one of {', '.join(_READERS)}"
-        raise ValueError(msg)
-    try:
-        return name, _READERS[name](value)
-    except ValueError as error:
-        msg = f"{key}={value!r}: {error}"
-        raise ValueError(msg) from None
-
-
-def _flag(value: str) -> bool:
-    known = {"true": True, "yes": True, "on": True, "1": True}
-    known |= {"false": False, "no": False, "off": False, "0": False}
-    if value.lower() not in known:
-        msg = "write true or false"
-        raise ValueError(msg)
-    return known[value.lower()]
-
-
-def _by_attempt(value: str) -> dict[int, int]:
-    pairs = [item.split(":") for item in value.split("+")]
-    if not all(len(pair) == 2 and pair[0].isdecimal() and pair[1].isdecimal() for pair in pairs):
-        msg = "write ATTEMPT:NUMBER, several joined by '+', as in 2:529"
-        raise ValueError(msg)
-    return {int(attempt): int(number) for attempt, number in pairs}
-
-
-def _count(value: str) -> int:
-    if not value.isdecimal():
-        msg = "write a whole number"
-        raise ValueError(msg)
-    return int(value)
-
-
-def _seconds(value: str) -> float:
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < 86_400:
-        msg = "write seconds, from 0 to a day"
-        raise ValueError(msg)
-    return seconds
-
-
-def _thinking(value: str) -> str | int:
-    return int(value) if value.isdecimal() else value
-
-
-_BY_TYPE: dict[str, Callable[[str], Any]] = {
-    "bool": _flag,
-    "int": _count,
-    "int | None": _count,
-    "float": _seconds,
-    "float | None": _seconds,
-    "str | int": _thinking,
-    "Mapping[int, int]": _by_attempt,
-}
-_READERS = {each.name: _BY_TYPE.get(str(each.type), str) for each in fields(Scenario)}
+def _read(kind: str, value: str) -> Any:
+    """Read a value of a type; raises ValueError that says how to write it."""
+    match kind:
+        case "bool":
+            if value.lower() in (*_TRUE, *_FALSE):
+                return value.lower() in _TRUE
+            msg = "write true or false"
+        case "int":
+            if value.isdecimal():
+                return int(value)
+            msg = "write a whole number"
+        case "float":
+            with contextlib.suppress(ValueError):
+                if 0 <= (seconds := float(value)) < 86_400:
+                    return seconds
+            msg = "write seconds, from 0 to a day"
+        case "Mapping[int, int]":
+            pairs = [item.split(":") for item in value.split("+")]
+            if all(len(pair) == 2 and all(map(str.isdecimal, pair)) for pair in pairs):
+                return {int(attempt): int(number) for attempt, number in pairs}
+            msg = "write ATTEMPT:NUMBER, several joined by '+', as in 2:529"
+        case _:
+            return int(value) if kind == "str | int" and value.isdecimal() else value
+    raise ValueError(msg)

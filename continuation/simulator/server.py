@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import socket
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,9 +16,12 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from continuation.limits import ModelLimits
+from continuation.simulator.anthropic.format import AnthropicFormat
 from continuation.simulator.format import Format
-from continuation.simulator.formats import formats, in_order
+from continuation.simulator.gemini.format import GeminiFormat
 from continuation.simulator.model import Ask, Reciter
+from continuation.simulator.openai_chat.format import ChatFormat
+from continuation.simulator.openai_responses.format import ResponsesFormat
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.sending import (
     ClosedError,
@@ -27,9 +31,11 @@ from continuation.simulator.sending import (
     send_events,
     wait_before_status,
 )
-from continuation.simulator.wire import Answer, Json, Recorded, Refusal
+from continuation.simulator.wire import Answer, Recorded, Refusal
 
 SETTINGS_HEADER = "x-simulate"
+_FORMATS = (AnthropicFormat, GeminiFormat, ChatFormat, ResponsesFormat)
+"""A request belongs to the first that routes it."""
 _NOTHING_TO_SAY = "the script is over and the simulator was given no answer to recite"
 
 
@@ -52,10 +58,12 @@ class Simulator:
     ) -> None:
         self.scenario = scenario or Scenario()
         self.requests: list[Recorded] = []
-        self._formats: Sequence[Format[Any]] = formats(models or {})
-        self._reciter = None if answer is None else _reciter(answer)
+        self._formats: Sequence[Format[Any]] = [kind(models or {}) for kind in _FORMATS]
+        self._reciter = Reciter(answer) if isinstance(answer, str) else None
+        if isinstance(answer, Path):
+            self._reciter = Reciter(_text_of(answer), answer.name)
         self._script: deque[Reply] = deque()
-        self._attempts = AttemptCounter()
+        self._attempts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._server = _Server(self, port)
 
@@ -79,7 +87,7 @@ class Simulator:
         with self._lock:
             self._script.clear()
             self.requests.clear()
-        self._attempts.forget()
+            self._attempts.clear()
         for wire in self._formats:
             wire.forget()
         if self._reciter is not None:
@@ -107,44 +115,43 @@ class Simulator:
 
     def respond(self, request: Recorded) -> tuple[Answer, Reply]:
         """Answer a request: the answer, and the reply whose delivery it asks for."""
-        for wire in in_order(self._formats, request):
-            route = wire.route(request.method, request.path)
-            if route is not None:
-                request.asks_model = route == "model"
-                self._record(request)
-                return self._guarded(wire, request)
-        self._record(request)
-        return self._formats[0].refused(Refusal("Not Found", 404), request), Reply()
-
-    def _record(self, request: Recorded) -> None:
+        anthropic, *others = self._formats
+        # `/v1/models` is Anthropic's by its header only.
+        first = "anthropic-version" in request.headers
+        ordered = [anthropic, *others] if first else [*others, anthropic]
+        routes = ((wire, wire.route(request.method, request.path)) for wire in ordered)
+        wire, route = next((found for found in routes if found[1] is not None), (anthropic, None))
+        request.asks_model = route == "model"
         with self._lock:
             self.requests.append(request)
-
-    def _guarded(self, wire: Format[Any], request: Recorded) -> tuple[Answer, Reply]:
+        if route is None:
+            return wire.refused(Refusal("Not Found", 404), request), Reply()
         try:
             request.scenario = self.scenario.but(request.headers.get(SETTINGS_HEADER, ""))
         except ValueError as error:
             return wire.refused(Refusal(f"{SETTINGS_HEADER}: {error}"), request), Reply()
         try:
-            return self._answer(wire, request)
+            if route == "other":
+                return wire.look_up(request), Reply()
+            if (refused := wire.refuse(request)) is not None:
+                return refused, Reply()
+            reply = self._asked(wire.ask(request), request.scenario)
+            return wire.answer(request, reply), reply
         except Exception as error:  # a client is to see our bug, not a dead connection
             why = f"the simulator failed: {type(error).__name__}: {error}"
             return wire.refused(Refusal(why, 500), request), Reply()
 
-    def _answer(self, wire: Format[Any], request: Recorded) -> tuple[Answer, Reply]:
-        if not request.asks_model:
-            return wire.look_up(request), Reply()
-        refused = wire.refuse(request)
-        if refused is not None:
-            return refused, Reply()
-        reply = self._reply(wire.ask(request), request.scenario)
-        return wire.answer(request, reply), reply
-
-    def _reply(self, ask: Ask, scenario: Scenario) -> Reply:
-        """Let the script, the scenario's faults or the model answer; a limit of 0 asks nobody."""
+    def _asked(self, ask: Ask, scenario: Scenario) -> Reply:
+        """Count the attempts of each conversation, from 1; a limit of 0 asks nobody."""
         if ask.limit == 0:
             return Reply(stop="max_tokens")
-        attempt = self._attempts.next(ask.key)
+        with self._lock:
+            self._attempts[ask.key] += 1
+            attempt = self._attempts[ask.key]
+        return self._reply(ask, scenario, attempt)
+
+    def _reply(self, ask: Ask, scenario: Scenario, attempt: int) -> Reply:
+        """Let the script, the scenario's faults or the model answer."""
         with self._lock:
             if self._script:
                 return self._script.popleft()
@@ -156,31 +163,12 @@ class Simulator:
         return scenario.struck(self._reciter.reply(ask, scenario), attempt)
 
 
-def _reciter(answer: str | Path) -> Reciter:
-    if isinstance(answer, str):
-        return Reciter(answer)
+def _text_of(path: Path) -> str:
     try:
-        return Reciter(answer.read_bytes().decode(), answer.name)
+        return path.read_bytes().decode()
     except UnicodeDecodeError as error:
-        msg = f"answer: {answer} is not UTF-8 text ({error.reason} at byte {error.start})"
+        msg = f"answer: {path} is not UTF-8 text ({error.reason} at byte {error.start})"
         raise ValueError(msg) from None
-
-
-class AttemptCounter:
-    """Counts the model calls of each conversation, from 1."""
-
-    def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
-        self._lock = threading.Lock()
-
-    def next(self, key: str) -> int:
-        with self._lock:
-            self._counts[key] = self._counts.get(key, 0) + 1
-            return self._counts[key]
-
-    def forget(self) -> None:
-        with self._lock:
-            self._counts.clear()
 
 
 class _Server(ThreadingHTTPServer):
@@ -218,9 +206,6 @@ class _Server(ThreadingHTTPServer):
             self._thread.join()
             self._thread = None
         self.server_close()
-        self._hang_up()
-
-    def _hang_up(self) -> None:
         with self._guard:
             connections = list(self._open.items())
         for connection, _ in connections:
@@ -271,56 +256,41 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _exchange  # noqa: N815 (stdlib)
 
-    def _send(self, line: Line, recorded: Recorded, answer: Answer, reply: Reply) -> None:
-        wait_before_status(line, reply, answer)
-        recorded.status = answer.status
-        body = _compressed(answer.body) if reply.gzip else answer.body
-        self._send_head(answer, reply, len(body))
-        if answer.events is None:
-            send_body(line, reply, body)
-        else:
-            send_events(line, reply, answer.events, recorded)
-
-    def _send_head(self, answer: Answer, reply: Reply, length: int) -> None:
-        self.send_response_only(answer.status)
-        framing = (
-            {"content-length": str(length)}
-            if answer.events is None
-            else {"transfer-encoding": "chunked"}
-        )
-        coding = {"content-encoding": "gzip"} if reply.gzip else {}
-        for name, value in {**answer.headers, **coding, **framing}.items():
-            self.send_header(name, value)
-        self.end_headers()
-
     def _read(self) -> Recorded:
-        raw = self._read_body()
-        url = urlsplit(self.path)
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        return Recorded(self.command, url.path, url.query, headers, raw, _object(raw))
-
-    def _read_body(self) -> bytes:
         if self.headers.get("transfer-encoding", "").lower() == "chunked":
-            return b"".join(self._read_chunks())
-        return self.rfile.read(int(self.headers.get("content-length") or 0))
+            raw = b"".join(self._chunks())
+        else:
+            raw = self.rfile.read(int(self.headers.get("content-length") or 0))
+        url, body = urlsplit(self.path), None
+        with contextlib.suppress(ValueError):
+            body = json.loads(raw)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        read = body if isinstance(body, dict) else None
+        return Recorded(self.command, url.path, url.query, headers, raw, read)
 
-    def _read_chunks(self) -> Iterator[bytes]:
+    def _chunks(self) -> Iterator[bytes]:
         while size := int(self.rfile.readline().split(b";")[0] or b"0", 16):
             yield self.rfile.read(size)
             self.rfile.readline()
         while self.rfile.readline().strip():
             pass
 
-
-def _compressed(body: bytes) -> bytes:
-    import gzip
-
-    return gzip.compress(body, mtime=0)
-
-
-def _object(raw: bytes) -> Json | None:
-    try:
-        value = json.loads(raw)
-    except ValueError:
-        return None
-    return cast("Json", value) if isinstance(value, dict) else None
+    def _send(self, line: Line, recorded: Recorded, answer: Answer, reply: Reply) -> None:
+        wait_before_status(line, reply, answer)
+        recorded.status = answer.status
+        body = gzip.compress(answer.body, mtime=0) if reply.gzip else answer.body
+        headers = dict(answer.headers)
+        if reply.gzip:
+            headers["content-encoding"] = "gzip"
+        if answer.events is None:
+            headers["content-length"] = str(len(body))
+        else:
+            headers["transfer-encoding"] = "chunked"
+        self.send_response_only(answer.status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if answer.events is None:
+            send_body(line, reply, body)
+        else:
+            send_events(line, reply, answer.events, recorded)

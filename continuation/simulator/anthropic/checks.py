@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from continuation.history import validate
 from continuation.simulator.anthropic import signatures
 from continuation.simulator.anthropic.request import THINKING, Context, input_tokens, messages
+from continuation.simulator.common import by_rank
 from continuation.simulator.format import Check
-from continuation.simulator.requests import by_rank
 from continuation.simulator.wire import Refusal
 from continuation.wire.json_values import as_int, is_list, mapping
 
@@ -41,32 +41,24 @@ def form(context: Context) -> Iterator[str]:
         yield "messages: at least one message is required"
 
 
-def model_known(context: Context) -> Iterator[Refusal]:
-    if not context.known and not context.scenario.any_model:
+def settings(context: Context) -> Iterator[Refusal | str]:
+    """Compare the model, the limit and the way of thinking with what there is."""
+    asked, most = context.asked, context.model.ceiling
+    if not context.served:
         yield Refusal(f"model: {context.name}", 404)
-
-
-def ceiling(context: Context) -> Iterator[str]:
-    most = context.model.ceiling
-    if context.asked > most:
+    if asked > most:
         yield (
-            f"max_tokens: {context.asked} > {most}, which is the maximum allowed number of output "
+            f"max_tokens: {asked} > {most}, which is the maximum allowed number of output "
             f"tokens for {context.name}"
         )
-
-
-def thinking_mode(context: Context) -> Iterator[str]:
     kind, mode = context.thinking, context.model.thinking
     if mode == "always" and kind in ("enabled", "disabled"):
         yield f'"thinking.type.{kind}" is not supported for this model.'
     if mode == "manual" and kind == "adaptive":
         yield "adaptive thinking is not supported on this model"
-
-
-def thinking_room(context: Context) -> Iterator[str]:
-    """Keep the budget below the limit; interleaved thinking may go beyond one answer."""
+    # The budget is below the limit; interleaved thinking may go beyond one answer.
     interleaved = any(beta.startswith("interleaved-thinking") for beta in context.betas)
-    if 0 < context.asked <= (context.budget or 0) and not interleaved:
+    if 0 < asked <= (context.budget or 0) and not interleaved:
         yield (
             "`max_tokens` must be greater than `thinking.budget_tokens`. Please consult our "
             f"documentation at {_THINKING_DOCS}#max-tokens-and-context-window-size"
@@ -89,25 +81,6 @@ def prefill(context: Context) -> Iterator[str]:
         yield PREFILL
 
 
-def thinking_first(context: Context) -> Iterator[str]:
-    """Want signed thinking, and want it first in a turn that has any.
-
-    A server tool's turn may begin without. Stricter than `validate`, which allows models that think
-    in between to begin with text.
-    """
-    for turn in context.turns:
-        for placed in turn.of("thinking"):
-            if placed.block.get("signature") is None:
-                yield f"{placed.path}.thinking.signature: Field required"
-        first = turn.blocks[0].kind if turn.role == "assistant" and turn.blocks else ""
-        if turn.of(*THINKING) and first not in THINKING and not turn.of("server_tool_use"):
-            yield (
-                f"{turn.blocks[0].path}.type: If an assistant message contains any thinking "
-                "blocks, the first block must be `thinking` or `redacted_thinking`. "
-                f"Found `{first}`."
-            )
-
-
 _ORDER = """
     message_invalid block_invalid role_invalid tool_use_in_user tool_result_in_assistant
     first_not_user message_empty text_empty text_blank result_text_empty system_text_empty
@@ -121,7 +94,23 @@ _ORDER = """
 
 
 def history(context: Context) -> Iterator[str]:
-    """Refuse what breaks the conversation's rules; it is about to be answered: no call is live."""
+    """Refuse what breaks the conversation's rules; it is about to be answered: no call is live.
+
+    Thinking is to be signed, and to come first in a turn that has any; a server tool's turn may
+    begin without. That is stricter than `validate`, which allows models that think in between to
+    begin with text.
+    """
+    for turn in context.turns:
+        for placed in turn.of("thinking"):
+            if placed.block.get("signature") is None:
+                yield f"{placed.path}.thinking.signature: Field required"
+        first = turn.blocks[0].kind if turn.role == "assistant" and turn.blocks else ""
+        if turn.of(*THINKING) and first not in THINKING and not turn.of("server_tool_use"):
+            yield (
+                f"{turn.blocks[0].path}.type: If an assistant message contains any thinking "
+                "blocks, the first block must be `thinking` or `redacted_thinking`. "
+                f"Found `{first}`."
+            )
     before = ""
     for message in messages(context.body):
         role = str(message.get("role"))
@@ -132,8 +121,7 @@ def history(context: Context) -> Iterator[str]:
             )
         before = role
     found = validate(context.body, "anthropic", facts=context.model, live=False)
-    for violation in by_rank(found, _ORDER):
-        yield violation.message
+    yield from (violation.message for violation in by_rank(found, _ORDER))
 
 
 def thinking_blocks(context: Context) -> Iterator[str]:
@@ -163,17 +151,6 @@ def window(context: Context) -> Iterator[str]:
         )
 
 
-CHECKS: tuple[Check[Context], ...] = (
-    form,
-    model_known,
-    ceiling,
-    thinking_mode,
-    thinking_room,
-    prefill,
-    thinking_first,
-    history,
-    thinking_blocks,
-    window,
-)
-COUNT_CHECKS: tuple[Check[Context], ...] = (form, thinking_first, history)
+CHECKS: tuple[Check[Context], ...] = (form, settings, prefill, history, thinking_blocks, window)
+COUNT_CHECKS: tuple[Check[Context], ...] = (form, history)
 """What is refused of a request that only counts its tokens."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from continuation.simulator.replies import (
+from continuation.simulator.common import (
     arrived,
     compact,
     pieces,
@@ -78,59 +78,43 @@ class Writer:
         return {"stop_reason": reply.stop, "stop_sequence": reply.stop_sequence, **reply.extra}
 
     def _whole(self, block: Block) -> Json:
-        begun = self._opening(block)
         match block:
             case Text(text):
-                return {**begun, "text": text}
-            case Thinking(text):
-                return {**begun, "thinking": text, "signature": self._signature(block) or ""}
-            case ToolCall():
-                return {**begun, "input": whole_members(arrived(block))}
-            case Raw():
-                return begun
-
-    def _opening(self, block: Block) -> Json:
-        """Write a block as it is before anything of it was said."""
-        match block:
-            case Text():
-                return {"type": "text", "text": ""}
-            case Thinking():
-                return {"type": "thinking", "thinking": "", "signature": ""}
+                return {"type": "text", "text": text}
+            case Thinking(text, signature):
+                signed = self.sign(text) if signature == SIGNED else signature
+                return {"type": "thinking", "thinking": text, "signature": signed or ""}
             case ToolCall(name, id=given):
-                made = given or self.new_id("toolu")
-                return {"type": "tool_use", "id": made, "name": name, "input": {}}
+                made, members = given or self.new_id("toolu"), whole_members(arrived(block))
+                return {"type": "tool_use", "id": made, "name": name, "input": members}
             case Raw(raw):
                 return dict(raw)
 
-    def _signature(self, block: Thinking) -> str | None:
-        return self.sign(block.text) if block.signature == SIGNED else block.signature
-
     def _block_events(self, index: int, block: Block) -> Iterator[Event]:
-        begun = {"index": index, "content_block": self._opening(block)}
-        yield _event({"type": "content_block_start", **begun})
+        whole, deltas = self._whole(block), list[tuple[str, str, str]]()
+        begun, size = dict(whole), self.reply.deltas
         match block:
             case Text(text):
-                yield from self._deltas(index, "text_delta", "text", text)
+                begun["text"] = ""
+                deltas = [("text_delta", "text", piece) for piece in pieces(text, size)]
             case Thinking(text):
-                yield from self._deltas(index, "thinking_delta", "thinking", text)
-                if (signature := self._signature(block)) is not None:
-                    yield _delta(index, "signature_delta", "signature", signature)
+                begun |= {"thinking": "", "signature": ""}
+                deltas = [("thinking_delta", "thinking", piece) for piece in pieces(text, size)]
+                if block.signature is not None:
+                    deltas.append(("signature_delta", "signature", whole["signature"]))
             case ToolCall():
-                yield _delta(index, "input_json_delta", "partial_json", "")
-                yield from self._deltas(index, "input_json_delta", "partial_json", arrived(block))
+                begun["input"] = {}
+                said = ["", *pieces(arrived(block), size)]
+                deltas = [("input_json_delta", "partial_json", piece) for piece in said]
             case Raw():
                 pass
+        yield _event({"type": "content_block_start", "index": index, "content_block": begun})
+        for kind, name, piece in deltas:
+            # The most frequent event, by hand: a long stream has tens of thousands of them.
+            delta = f'{{"type":"{kind}","{name}":{compact(piece)}}}'
+            data = f'{{"type":"content_block_delta","index":{index},"delta":{delta}}}'
+            yield Event("content_block_delta", data)
         yield _event({"type": "content_block_stop", "index": index})
-
-    def _deltas(self, index: int, kind: str, name: str, text: str) -> Iterator[Event]:
-        return (_delta(index, kind, name, piece) for piece in pieces(text, self.reply.deltas))
-
-
-def _delta(index: int, kind: str, name: str, piece: str) -> Event:
-    """Write the most frequent event by hand: a long stream has tens of thousands of them."""
-    delta = f'{{"type":"{kind}","{name}":{compact(piece)}}}'
-    data = f'{{"type":"content_block_delta","index":{index},"delta":{delta}}}'
-    return Event("content_block_delta", data)
 
 
 def _event(data: Json) -> Event:

@@ -11,10 +11,9 @@ from continuation.simulator.anthropic.checks import CHECKS, COUNT_CHECKS
 from continuation.simulator.anthropic.events import Writer
 from continuation.simulator.anthropic.request import Context, input_tokens, input_usage
 from continuation.simulator.anthropic.signatures import Signer
+from continuation.simulator.common import conversation_key
 from continuation.simulator.format import Format
 from continuation.simulator.model import Ask, Said
-from continuation.simulator.replies import compact
-from continuation.simulator.requests import conversation_key
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
 from continuation.wire.json_values import as_list, mapping
@@ -43,6 +42,7 @@ class AnthropicFormat(Format[Context]):
         "overloaded_error": "Overloaded",
         "api_error": "Internal server error",
     }
+    error_event = "error"
     id_header = "request-id"
     key_headers = ("x-api-key", "authorization")
     no_key = Refusal("x-api-key header is required", 401)
@@ -67,14 +67,13 @@ class AnthropicFormat(Format[Context]):
     def ask(self, request: Recorded) -> Ask:
         context = self.context(request)
         body = context.body
-        said = [
-            Said(
-                "assistant" if turn.role == "assistant" else "user",
-                turn.text,
-                bool(turn.of("tool_result")),
+        said: list[Said] = []
+        for turn in context.turns:
+            results = bool(turn.of("tool_result"))
+            said.append(
+                Said("assistant" if turn.role == "assistant" else "user", turn.text, results)
             )
-            for turn in context.turns
-        ] or [Said("user", "")]
+        said = said or [Said("user", "")]
         return Ask(
             said,
             int(context.asked),
@@ -104,9 +103,6 @@ class AnthropicFormat(Format[Context]):
         error = {"type": self.kind_of(refusal), "message": refusal.text}
         return {"type": "error", "error": error}
 
-    def error_events(self, refusal: Refusal, scenario: Scenario, number: int) -> list[Event]:
-        return [Event("error", compact(self.error_body(refusal, scenario)))]
-
     # -- other endpoints
 
     def other(self, request: Recorded) -> Answer:
@@ -123,24 +119,23 @@ class AnthropicFormat(Format[Context]):
 
     def _describe(self, name: str, request: Recorded) -> Answer:
         """Describe a model, or list those the simulator was given."""
-        if not name:
-            listed = [_described(each, limits) for each, limits in self.models.items()]
-            names: list[str | None] = [*self.models] or [None]
-            page = {"data": listed, "has_more": False}
-            return self.json(200, {**page, "first_id": names[0], "last_id": names[-1]})
         limits, known = self.limits(name, request.scenario)
-        if not known:
+        if name and not known:
             return self.refused(Refusal(f"model: {name}", 404), request)
-        return self.json(200, _described(name, limits))
-
-
-def _described(name: str, limits: ModelLimits) -> Json:
-    return {
-        "id": name,
-        "type": "model",
-        "display_name": name,
-        "created_at": "1970-01-01T00:00:00Z",
-        "lifecycle": "active",
-        "max_tokens": limits.ceiling,
-        "max_input_tokens": limits.window,
-    }
+        described = [
+            {
+                "id": each,
+                "type": "model",
+                "display_name": each,
+                "created_at": "1970-01-01T00:00:00Z",
+                "lifecycle": "active",
+                "max_tokens": facts.ceiling,
+                "max_input_tokens": facts.window,
+            }
+            for each, facts in ({name: limits} if name else self.models).items()
+        ]
+        if name:
+            return self.json(200, described[0])
+        names: list[str | None] = [*self.models] or [None]
+        page = {"data": described, "has_more": False, "first_id": names[0], "last_id": names[-1]}
+        return self.json(200, page)

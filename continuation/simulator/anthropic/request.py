@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from continuation.simulator.common import prefixes
 from continuation.simulator.format import Context as AnyContext
 from continuation.simulator.model import tokens
-from continuation.simulator.requests import prefixes
 from continuation.simulator.wire import Json
 from continuation.wire.json_values import is_list, is_map, mapping, objects
 
@@ -53,10 +52,6 @@ class RoleTurn:
 @dataclass(frozen=True)
 class Context(AnyContext):
     """A Messages request, and what its model can do."""
-
-    @property
-    def name(self) -> str:
-        return str(self.body.get("model") or "")
 
     @property
     def asked(self) -> Any:
@@ -161,23 +156,21 @@ def input_usage(body: Json, cache: set[bytes]) -> Json:
 
 def _parts(body: Json) -> list[tuple[str, str | None]]:
     """Return what may be cached, piece by piece, each with the lifetime its breakpoint asks for."""
-    found = list(_listed(body))
-    if body.get("cache_control") and found:
-        text, ttl = found[-1]
-        found[-1] = text, ttl or _lifetime(body)
-    return found
-
-
-def _listed(body: Json) -> Iterator[tuple[str, str | None]]:
     heads = [(None, block) for block in (*objects(body.get("tools")), *blocks(body.get("system")))]
     said = (
         (message.get("role"), block)
         for message in messages(body)
         for block in blocks(message.get("content"))
     )
+    found: list[tuple[str, str | None]] = []
     for role, block in (*heads, *said):
         shown = [role, without(block, "cache_control")]
-        yield json.dumps(shown, sort_keys=True, ensure_ascii=False), _lifetime(block)
+        text = json.dumps(shown, sort_keys=True, ensure_ascii=False)
+        found.append((text, _lifetime(block)))
+    if body.get("cache_control") and found:
+        text, ttl = found[-1]
+        found[-1] = text, ttl or _lifetime(body)
+    return found
 
 
 def _lifetime(holder: Json) -> str | None:

@@ -12,15 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from continuation.simulator.anthropic.request import (
-    THINKING,
-    Placed,
-    RoleTurn,
-    messages,
-    turns,
-    without,
-)
-from continuation.simulator.requests import DIGEST, digest, seal, unseal
+from continuation.simulator.anthropic.request import THINKING, messages, turns, without
+from continuation.simulator.common import DIGEST, digest, seal, unseal
 from continuation.simulator.wire import Json
 
 _MARK = b"SIM"
@@ -58,30 +51,24 @@ def errors(body: Json, *, binding: bool, strict: bool) -> Iterator[str]:
     elsewhere are refused.
     """
     listed = turns(body)
-    latest = max((turn.message for turn in listed if turn.role == "assistant"), default=-1)
     before: Json | None = None
+    latest = max((turn.message for turn in listed if turn.role == "assistant"), default=-1)
     for turn in listed:
         for placed in turn.of(*THINKING):
-            fault = _fault(body, turn, placed, before, binding=binding, strict=strict)
-            if placed.kind == "thinking" and fault is not None:
-                last = fault == MODIFIED and turn.message != latest
-                yield f"{placed.path}: {INVALID if last else fault}"
-            before = placed.block
-
-
-def _fault(
-    body: Json, turn: RoleTurn, placed: Placed, before: Json | None, *, binding: bool, strict: bool
-) -> str | None:
-    """Return what is wrong with one thinking block; `before` is the one before it."""
-    signed = unseal(_MARK, str(placed.block.get("signature")), 3)
-    if signed is None:
-        return INVALID if strict else None
-    text, prefix, chain = signed
-    if text != digest(str(placed.block.get("thinking"))):
-        return MODIFIED
-    belongs = prefix == _prefix(body, turn.message)
-    chained = before is None or chain == _chain(before)
-    return BOUND if binding and not (belongs and chained) else None
+            block = placed.block
+            if placed.kind == "thinking":
+                signed = unseal(_MARK, str(block.get("signature")), 3)
+                if signed is None:
+                    fault = INVALID if strict else None
+                elif signed[0] != digest(str(block.get("thinking"))):
+                    fault = MODIFIED if turn.message == latest else INVALID
+                else:
+                    kept = before is None or signed[2] == _chain(before)
+                    kept = kept and signed[1] == _prefix(body, turn.message)
+                    fault = BOUND if binding and not kept else None
+                if fault is not None:
+                    yield f"{placed.path}: {fault}"
+            before = block
 
 
 def _prefix(body: Json, stop: int) -> bytes:

@@ -8,8 +8,10 @@ their answers; those said to be ours follow their manner. What makes a history i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from continuation.history import validate
+from continuation.simulator.common import by_rank, decoded, unseal
 from continuation.simulator.format import Check
 from continuation.simulator.gemini.request import (
     SIGNED_BY,
@@ -17,28 +19,15 @@ from continuation.simulator.gemini.request import (
     Context,
     Target,
     contents,
+    get,
     is_alias,
     part_digest,
     parts,
-    placed_parts,
-    signature_of,
 )
-from continuation.simulator.requests import by_rank, decoded, unseal
 from continuation.simulator.wire import Refusal
-from continuation.wire.json_values import as_int, as_list, is_list, objects
+from continuation.wire.json_values import as_int, is_list, objects
 
 PREFILL = "Requests ending with a model turn are not supported."
-
-
-# -- models and form
-
-
-def model_known(context: Context) -> Iterator[Refusal]:
-    """Refuse a model that is not here; the `-latest` names are known to v1beta only."""
-    target = context.target
-    gone = is_alias(target.model) and target.version == "v1"
-    if gone or (not context.known and not context.scenario.any_model):
-        yield not_found(target)
 
 
 def not_found(target: Target) -> Refusal:
@@ -56,11 +45,17 @@ def not_found(target: Target) -> Refusal:
     return Refusal(text, 404)
 
 
-def content_forms(context: Context) -> Iterator[str]:
-    """Want contents with parts (the text on their form is ours)."""
+def model_known(context: Context) -> Iterator[Refusal]:
+    """Refuse a model that is not here; the `-latest` names are known to v1beta only."""
+    target = context.target
+    if not context.served or (is_alias(target.model) and target.version == "v1"):
+        yield not_found(target)
+
+
+def form(context: Context) -> Iterator[str]:
+    """Want contents with parts (the text on their form is ours), and a limit that is a number."""
     given = context.body.get("contents")
-    listed = as_list(given)
-    if given is not None and (not is_list(given) or len(objects(given)) != len(listed)):
+    if given is not None and (not is_list(given) or len(objects(given)) != len(given)):
         yield "Invalid value at 'contents': each must be a Content"
     elif not given:
         yield (
@@ -73,43 +68,8 @@ def content_forms(context: Context) -> Iterator[str]:
             yield (
                 f"* GenerateContentRequest.contents[{n}].parts: contents.parts must not be empty."
             )
-
-
-def limit_form(context: Context) -> Iterator[str]:
-    asked = context.asked
-    if asked is not None and as_int(asked) is None:
+    if (asked := context.asked) is not None and as_int(asked) is None:
         yield f"Invalid value at 'generation_config.max_output_tokens' (TYPE_INT32), \"{asked}\""
-
-
-# -- settings
-
-
-def limit_range(context: Context) -> Iterator[str]:
-    """Vertex refuses a limit above the ceiling; the Gemini API lowers it without a word."""
-    asked, most = context.asked, context.ceiling
-    if asked is None:
-        return
-    if context.vertex and not 1 <= asked <= most:
-        yield (
-            f"Unable to submit request because it has a maxOutputTokens value of {asked} but the "
-            f"supported range is from 1 (inclusive) to {most + 1} (exclusive). Update the value "
-            "and try again."
-        )
-    elif asked < 1:
-        yield (
-            "* GenerateContentRequest.generation_config.max_output_tokens: max_output_tokens must "
-            "be positive."
-        )
-
-
-def unary_limit(context: Context) -> Iterator[str]:
-    """Refuse a long answer in one piece, of a model that would give it in hops (text ours)."""
-    asked = context.asked or 0
-    if context.hops and not context.streamed and context.token is None and asked > UNARY_MOST:
-        yield (
-            f"max_output_tokens must be at most {UNARY_MOST} for a non-streaming request without "
-            f"a continuation_token, but is {asked}."
-        )
 
 
 def continuation_token(context: Context) -> Iterator[str]:
@@ -131,7 +91,29 @@ def continuation_token(context: Context) -> Iterator[str]:
         yield "The continuation_token belongs to another request: contents must not be changed."
 
 
-# -- history
+def limit(context: Context) -> Iterator[str]:
+    """Vertex refuses a limit above the ceiling; the Gemini API lowers it without a word."""
+    asked, most = context.asked, context.ceiling
+    if asked is None:
+        return
+    if context.vertex and not 1 <= asked <= most:
+        yield (
+            f"Unable to submit request because it has a maxOutputTokens value of {asked} but the "
+            f"supported range is from 1 (inclusive) to {most + 1} (exclusive). Update the value "
+            "and try again."
+        )
+    if asked < 1:
+        yield (
+            "* GenerateContentRequest.generation_config.max_output_tokens: max_output_tokens must "
+            "be positive."
+        )
+    # A long answer in one piece, of a model that would give it in hops, is refused (text ours).
+    if context.hops and not context.streamed and context.token is None and asked > UNARY_MOST:
+        yield (
+            f"max_output_tokens must be at most {UNARY_MOST} for a non-streaming request without "
+            f"a continuation_token, but is {asked}."
+        )
+
 
 _ORDER = """
     message_invalid role_invalid block_invalid message_empty text_empty
@@ -148,13 +130,12 @@ _TOLERATED = ("roles_not_alternating",)
 
 def history(context: Context) -> Iterator[str]:
     """Yield what is wrong with the conversation; it is about to be answered, so no call is live."""
-    found = validate(
-        context.body, "gemini", model=context.target.model, facts=context.model, live=False
-    )
+    tolerated = _TOLERATED if context.vertex else (*_TOLERATED, *_VERTEX_ONLY)
+    found = validate(context.body, "gemini", model=context.name, facts=context.model, live=False)
     for violation in by_rank(found, _ORDER):
         if violation.code == "prefill_unsupported":
             yield PREFILL
-        elif violation.code not in (_TOLERATED if context.vertex else (*_TOLERATED, *_VERTEX_ONLY)):
+        elif violation.code not in tolerated:
             yield violation.message
 
 
@@ -169,9 +150,10 @@ def thought_signatures(context: Context) -> Iterator[str]:
     rules of the history. Source: Google's page on thought signatures, and public issues.
     """
     vertex = context.vertex
-    for _, _, part in placed_parts(context.body) if context.generation >= 3 else ():
-        signature = signature_of(part)
-        if signature is None or signature == STAND_IN:
+    listed = contents(context.body) if context.generation >= 3 else []
+    for part in chain.from_iterable(map(parts, listed)):
+        signature = get(part, "thoughtSignature")
+        if not isinstance(signature, str) or signature in ("", STAND_IN):
             continue
         ours, theirs = (unseal(SIGNED_BY[made], signature, 1) for made in (vertex, not vertex))
         signed = ours or theirs
@@ -191,15 +173,8 @@ def window(context: Context) -> Iterator[str]:
 
 
 CHECKS: tuple[Check[Context], ...] = (
-    model_known,
-    content_forms,
-    limit_form,
-    continuation_token,
-    limit_range,
-    unary_limit,
-    history,
-    thought_signatures,
-    window,
+    *(model_known, form, continuation_token, limit),
+    *(history, thought_signatures, window),
 )
-COUNT_CHECKS: tuple[Check[Context], ...] = (content_forms, history)
+COUNT_CHECKS: tuple[Check[Context], ...] = (form, history)
 """What is refused of a request that only counts its tokens."""

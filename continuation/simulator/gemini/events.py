@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from typing import Any
 
+from continuation.simulator.common import arrived, pieces, told_usage, whole_members
 from continuation.simulator.gemini.hops import Portion, Progress
 from continuation.simulator.gemini.request import Context, call_of, sign, text_of
 from continuation.simulator.model import tokens
-from continuation.simulator.replies import arrived, pieces, told_usage, whole_members
 from continuation.simulator.scenario import SIGNED, Block, Raw, Reply, Text, Thinking, ToolCall
 from continuation.simulator.wire import Json
 from continuation.wire.json_values import is_list, is_map
@@ -25,43 +23,51 @@ _REASONS = {
     "model_context_window_exceeded": "MAX_TOKENS",
     "refusal": "SAFETY",
 }
+"""Gemini's finish reasons for stop reasons; a strange word passes as it is."""
 _UNFINISHED = ("MAX_TOKENS", "CONTINUATION")
 _MUSING = "Let me think about where this is going."
 
 
-@dataclass(frozen=True)
 class Writer:
     """Writes a reply; of its blocks `portion` is what this request brings."""
 
-    context: Context
-    reply: Reply
-    portion: Portion
-    id: str
+    def __init__(self, context: Context, reply: Reply, portion: Portion, name: str) -> None:
+        self._context, self._reply, self._portion, self._id = context, reply, portion, name
+        self._reason = _REASONS.get(reply.stop, reply.stop)
+        self._unfinished = self._reason in _UNFINISHED
+        # The shape that the scenario wants for an answer that is not whole.
+        self._shape = context.scenario.empty_shape if self._unfinished else None
 
     def response(self) -> Json:
         """Write the whole response, as `generateContent` gives it."""
-        listed = [part for block in self.portion.blocks for part in self._whole(block)]
-        parts = self._signed(listed)
-        candidate = _content(parts) if parts else self._empty()
-        return self._closing_response(candidate)
+        parts = self._signed([part for b in self._portion.blocks for part in self._whole(b)])
+        return self._closing(_content(*parts) if parts else self._empty())
 
     def chunks(self) -> Iterator[Json]:
         """Write the stream: one chunk per piece, then one that tells how the answer ended.
 
-        The usage of each chunk is the running total of the stream.
+        The usage of each chunk is the running total of the stream. The content of the last chunk is
+        an empty text, signed if the answer is whole.
         """
-        portion, before, shown = self.portion, self.portion.before, ""
-        checkpoint = self.context.scenario.checkpoint if self.context.hops else None
+        portion, before, shown = self._portion, self._portion.before, ""
+        checkpoint = self._context.scenario.checkpoint if self._context.hops else None
         for number, part in enumerate(self._pieces(), 1):
             shown += text_of(part)
             said = tokens(shown) if shown else 0
-            candidate = {**_content([part]), "index": 0}
+            candidate = {**_content(part), "index": 0}
             if checkpoint and number % checkpoint == 0 and shown:
                 thought = before.thought + portion.thought
                 place = Progress(thought, before.said + said, 0, before.text + shown)
                 candidate["continuationToken"] = self._token(place)
             yield self._response(self._copies(candidate), min(said, portion.said))
-        yield self._closing_response(self._closing())
+        if self._unfinished:
+            thoughts = all(isinstance(block, Thinking) for block in portion.blocks)
+            closing = self._empty(3 if thoughts else 4)
+        elif any(isinstance(block, ToolCall) for block in portion.blocks):
+            closing = _content({"text": ""})
+        else:
+            closing = _content(*self._signed([]) or [{"text": ""}])
+        yield self._closing(closing)
 
     # -- parts
 
@@ -70,7 +76,7 @@ class Writer:
             case Text(text):
                 yield {"text": text}
             case Thinking(text):
-                if text and self.context.shows_thinking:
+                if text and self._context.shows_thinking:
                     yield {"text": text, "thought": True}
             case ToolCall(name, id=given):
                 named = {"id": given} if given else {}
@@ -81,16 +87,16 @@ class Writer:
 
     def _pieces(self) -> Iterator[Json]:
         """Cut text into pieces; calls come whole unless their arguments are streamed."""
-        calls = [block for block in self.portion.blocks if isinstance(block, ToolCall)]
-        for block in self.portion.blocks:
+        calls = [block for block in self._portion.blocks if isinstance(block, ToolCall)]
+        for block in self._portion.blocks:
             for part in self._whole(block):
                 text = part.get("text")
                 if isinstance(text, str):
-                    for piece in pieces(text, self.reply.deltas):
+                    for piece in pieces(text, self._reply.deltas):
                         yield {**part, "text": piece}
                 elif isinstance(block, ToolCall):
                     signed = self._with_signature(part) if block is calls[0] else part
-                    streamed = self.context.streams_arguments
+                    streamed = self._context.streams_arguments
                     yield from self._call_pieces(block, signed) if streamed else [signed]
                 else:
                     yield part
@@ -109,7 +115,7 @@ class Writer:
             value: Any = json.loads(raw) if isinstance(raw, str) else dict(raw)
         except ValueError:
             value = whole_members(arrived(call))
-        for argument in _values("$", value, self.reply.deltas):
+        for argument in _values("$", value, self._reply.deltas):
             if left is not None:
                 left -= len(str(argument.get("stringValue", ""))) or 1
                 if left < 0:
@@ -123,7 +129,7 @@ class Writer:
     def _signed(self, parts: list[Json]) -> list[Json]:
         """Sign the first call, or else the last part of an answer that ended."""
         calls = [place for place, part in enumerate(parts) if "functionCall" in part]
-        if not calls and (self.context.generation < 3 or self._reason != "STOP"):
+        if not calls and (self._context.generation < 3 or self._reason != "STOP"):
             return parts
         visible = bool(parts) and not parts[-1].get("thought")
         listed = parts if calls or visible else [*parts, {"text": ""}]
@@ -132,37 +138,17 @@ class Writer:
 
     def _with_signature(self, part: Json) -> Json:
         """Sign a part, with what the reply's thinking says; None there leaves it unsigned."""
-        given = [block.signature for block in self.reply.blocks if isinstance(block, Thinking)]
+        given = [block.signature for block in self._reply.blocks if isinstance(block, Thinking)]
         signature = given[-1] if given else SIGNED
-        if self.context.generation < 3 or signature is None:
+        if self._context.generation < 3 or signature is None:
             return part
-        own = sign(part, vertex=self.context.vertex)
+        own = sign(part, vertex=self._context.vertex)
         return {**part, "thoughtSignature": own if signature == SIGNED else signature}
 
     def _token(self, place: Progress) -> str:
-        return self.context.issued.issue(self.context.conversation, place)
+        return self._context.issued.issue(self._context.conversation, place)
 
     # -- the end
-
-    @cached_property
-    def _reason(self) -> str:
-        """Gemini's finish reason for the stop reason; a strange word passes as it is."""
-        return _REASONS.get(self.reply.stop, self.reply.stop)
-
-    @property
-    def _shape(self) -> int | None:
-        """The shape that the scenario wants for an answer that is not whole."""
-        return self.context.scenario.empty_shape if self._reason in _UNFINISHED else None
-
-    def _closing(self) -> Json:
-        """Write the content of a stream's last chunk: an empty text, signed if it is whole."""
-        blocks = self.portion.blocks
-        if self._reason in _UNFINISHED:
-            shown = any(not isinstance(block, Thinking) for block in blocks)
-            return self._empty(4 if shown else 3)
-        if any(isinstance(block, ToolCall) for block in blocks):
-            return _content([{"text": ""}])
-        return _content(self._signed([]) or [{"text": ""}])
 
     def _empty(self, usual: int = 3) -> Json:
         """Write the content of an answer that shows nothing, in the shape asked for."""
@@ -170,39 +156,39 @@ class Writer:
             case 1 | 2:
                 return {}
             case 4:
-                return _content([{"text": ""}])
+                return _content({"text": ""})
             case 5:
-                return _content([{"text": _MUSING, "thought": True}])
+                return _content({"text": _MUSING, "thought": True})
             case 6:
-                made = sign({"text": ""}, vertex=self.context.vertex)
-                return _content([{"text": "", "thoughtSignature": made}])
+                made = sign({"text": ""}, vertex=self._context.vertex)
+                return _content({"text": "", "thoughtSignature": made})
             case _:
                 return {"content": {"role": "model"}}
 
-    def _closing_response(self, candidate: Json) -> Json:
+    def _closing(self, content: Json) -> Json:
         """Write how the answer ended, and the token with which one that is not whole goes on.
 
         Shape 1 has no candidate at all, shape 8 one more.
         """
         ending: Json = {"finishReason": self._reason} if self._reason else {}
-        if self._reason in _UNFINISHED and self.context.hops:
-            ending["continuationToken"] = self._token(self.portion.progress)
-        candidate = {**candidate, **ending, "index": 0, **self.reply.extra}
+        if self._unfinished and self._context.hops:
+            ending["continuationToken"] = self._token(self._portion.progress)
+        candidate = {**content, **ending, "index": 0, **self._reply.extra}
         listed = self._copies(candidate)
         if self._shape == 1 and "content" not in candidate:
             listed = []
         if self._shape == 8:
-            other = {**_content([{"text": "Another answer."}]), "finishReason": "STOP", "index": 1}
+            other = {**_content({"text": "Another answer."}), "finishReason": "STOP", "index": 1}
             listed = [candidate, other]
-        return self._response(listed, self.portion.said)
+        return self._response(listed, self._portion.said)
 
     def _copies(self, candidate: Json) -> list[Json]:
-        return [{**candidate, "index": index} for index in range(self.context.candidates)]
+        return [{**candidate, "index": index} for index in range(self._context.candidates)]
 
     def _response(self, candidates: list[Json], said: int) -> Json:
         """Write one response; its counts leave out what is nothing."""
-        prompt = self.context.input_tokens + self.portion.before.spent
-        said, thought = said * self.context.candidates, self.portion.thought
+        prompt = self._context.input_tokens + self._portion.before.spent
+        said, thought = said * self._context.candidates, self._portion.thought
         counted = {
             "promptTokenCount": prompt,
             "candidatesTokenCount": said or None,
@@ -211,14 +197,14 @@ class Writer:
         }
         return {
             **({"candidates": candidates} if candidates else {}),
-            "usageMetadata": told_usage(counted, self.reply),
-            "modelVersion": self.context.target.model,
-            "responseId": self.id,
+            "usageMetadata": told_usage(counted, self._reply),
+            "modelVersion": self._context.name,
+            "responseId": self._id,
         }
 
 
-def _content(parts: list[Json]) -> Json:
-    return {"content": {"parts": parts, "role": "model"}}
+def _content(*parts: Json) -> Json:
+    return {"content": {"parts": list(parts), "role": "model"}}
 
 
 def _values(path: str, value: Any, size: int | None) -> Iterator[Json]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 from urllib.parse import parse_qs
 
 from continuation.limits import ModelLimits
-from continuation.simulator.format import GRPC_STATUSES, Format, first_refusal
+from continuation.simulator.common import compact, conversation_key
+from continuation.simulator.format import GRPC_STATUSES, Format
 from continuation.simulator.gemini.checks import CHECKS, COUNT_CHECKS, model_known, not_found
 from continuation.simulator.gemini.events import Writer
 from continuation.simulator.gemini.hops import Portion, Progress, Tokens
@@ -18,13 +20,10 @@ from continuation.simulator.gemini.request import (
     Target,
     config,
     get,
-    is_google,
     target,
     turns,
 )
 from continuation.simulator.model import Ask, Said
-from continuation.simulator.replies import compact
-from continuation.simulator.requests import conversation_key
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
 from continuation.wire.json_values import as_list, mapping
@@ -46,6 +45,8 @@ _NO_KEY_VERTEX = (
 )
 _VERTEX = 65_535
 """What Vertex takes of 2.5, 3 and 3.5 Flash, whose limit the Gemini API tells as 65,536."""
+_OURS = re.compile(r"gem|learnlm")
+"""Names of models that are Google's, where the path is the same for several providers."""
 
 
 class GeminiFormat(Format[Context]):
@@ -86,7 +87,7 @@ class GeminiFormat(Format[Context]):
             return None
         if method == "POST" and asked.verb in ("generateContent", "streamGenerateContent"):
             return "model"
-        ours = asked.verb or asked.vertex or asked.version != "v1" or is_google(asked.model)
+        ours = asked.verb or asked.vertex or asked.version != "v1" or _OURS.match(asked.model)
         return "other" if ours else None
 
     def context(self, request: Recorded) -> Context:
@@ -135,10 +136,19 @@ class GeminiFormat(Format[Context]):
         self, context: Context, events: Sequence[Event], headers: Mapping[str, str]
     ) -> Answer:
         """Frame a stream as Google does: with CRLF at a line's end, or as one JSON array."""
+        framed: list[Event] = []
         if _wants_events(context.request):
-            framed = [_framed(event, f"data: {event.data}\r\n\r\n") for event in events]
+            for event in events:
+                text = f"data: {event.data}\r\n\r\n"
+                framed.append(replace(event, name=None, framed=text.encode()))
             return Answer(200, {"content-type": "text/event-stream", **headers}, events=framed)
-        return Answer(200, {"content-type": self.json_type, **headers}, events=[*_array(events)])
+        opening = "["
+        for event in events:
+            text = f"{opening}{event.data}\n"
+            framed.append(replace(event, name=None, framed=text.encode()))
+            opening = ",\r\n"
+        framed.append(Event(None, "", b"]" if framed else b"[]"))
+        return Answer(200, {"content-type": self.json_type, **headers}, events=framed)
 
     # -- errors
 
@@ -160,9 +170,6 @@ class GeminiFormat(Format[Context]):
     def error_body(self, refusal: Refusal, scenario: Scenario) -> Any:
         status = self.kind_of(refusal)
         return {"error": {"code": refusal.status, "message": refusal.text, "status": status}}
-
-    def error_events(self, refusal: Refusal, scenario: Scenario, number: int) -> list[Event]:
-        return [Event(None, compact(self.error_body(refusal, scenario)))]
 
     def kind_of(self, refusal: Refusal) -> str:
         kind = super().kind_of(refusal)
@@ -186,9 +193,8 @@ class GeminiFormat(Format[Context]):
 
     def _describe(self, request: Recorded, asked: Target) -> Answer:
         context = self.context(request)
-        model = context.model
-        gone = first_refusal(context, (model_known,)) is not None
-        if gone or not context.known or not request.scenario.models_endpoint:
+        model, gone = context.model, next(model_known(context), None)
+        if gone is not None or not context.known or not request.scenario.models_endpoint:
             return self.refused(not_found(asked), request)
         if asked.vertex:  # which tells no limits
             name = f"publishers/google/{asked.resource}"
@@ -207,24 +213,9 @@ class GeminiFormat(Format[Context]):
 
 def _target(request: Recorded) -> Target:
     found = target(request.path)
-    if found is None:
-        msg = f"path: {request.path!r} names no model"
-        raise ValueError(msg)
+    assert found is not None, "another path is not routed here"
     return found
 
 
 def _wants_events(request: Recorded) -> bool:
     return parse_qs(request.query).get("alt") == ["sse"]
-
-
-def _framed(event: Event, text: str) -> Event:
-    return replace(event, name=None, framed=text.encode())
-
-
-def _array(events: Sequence[Event]) -> Iterator[Event]:
-    """Write a stream without `alt=sse`: a JSON array, one element after the other."""
-    opening = "["
-    for event in events:
-        yield _framed(event, f"{opening}{event.data}\n")
-        opening = ",\r\n"
-    yield Event(None, "", b"]" if opening != "[" else b"[]")

@@ -14,12 +14,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from continuation.simulator.common import cost, digest, seal
 from continuation.simulator.model import CHARS_PER_TOKEN
-from continuation.simulator.replies import cost
-from continuation.simulator.requests import digest, seal
 from continuation.simulator.scenario import Block, Raw, Text, Thinking, ToolCall
-
-_PLAIN = str.maketrans("-_", "+/")
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,7 @@ class Tokens:
 
     def find(self, token: str) -> tuple[bytes, Progress] | None:
         """Return what a token stands for; in Base64 of either alphabet it is the same."""
-        return self._issued.get(token.translate(_PLAIN))
+        return self._issued.get(token.translate(str.maketrans("-_", "+/")))
 
 
 class Portion:
@@ -80,11 +77,21 @@ class Portion:
         self.before = self.progress = before
         self.cut = False
         self._room = room
-        self._skip = before.thought if before.only_thought else 0
+        again = before.thought if before.only_thought else 0
         for block in answer:
             if self.cut:
                 break
-            self._take(block)
+            if not isinstance(block, Thinking):
+                self._take(block)
+                continue
+            # Thinking goes on from where the hops before left it.
+            skipped = min(again, cost(block))
+            again -= skipped
+            paid = self._pay(cost(block) - skipped)
+            if paid or not skipped:
+                text = block.text[skipped * CHARS_PER_TOKEN :][: paid * CHARS_PER_TOKEN]
+                self.blocks.append(replace(block, text=text, tokens=paid))
+                self._go_on(thought=paid)
 
     @property
     def thought(self) -> int:
@@ -94,47 +101,28 @@ class Portion:
     def said(self) -> int:
         return self.progress.spent - self.before.spent - self.thought
 
-    def _take(self, block: Block) -> None:
+    def _take(self, block: Text | ToolCall | Raw) -> None:
+        whole, begun = cost(block), self.progress.begun
         match block:
-            case Thinking():
-                self._think(block)
             case Text():
-                self._say(block)
-            case ToolCall():
-                self._call(block)
+                paid = self._pay(whole)
+                if text := block.text[: paid * CHARS_PER_TOKEN]:
+                    self.blocks.append(Text(text))
+                    self._go_on(said=paid, text=text)
             case Raw():
                 self.blocks.append(block)
-                self._go_on(said=cost(block))
-
-    def _think(self, block: Thinking) -> None:
-        """Take thinking from where the hops before left it."""
-        skipped = min(self._skip, cost(block))
-        self._skip -= skipped
-        paid = self._pay(cost(block) - skipped)
-        if paid or not skipped:
-            text = block.text[skipped * CHARS_PER_TOKEN :][: paid * CHARS_PER_TOKEN]
-            self.blocks.append(replace(block, text=text, tokens=paid))
-            self._go_on(thought=paid)
-
-    def _say(self, block: Text) -> None:
-        paid = self._pay(cost(block))
-        text = block.text[: paid * CHARS_PER_TOKEN]
-        if text:
-            self.blocks.append(Text(text))
-            self._go_on(said=paid, text=text)
-
-    def _call(self, block: ToolCall) -> None:
-        """Take a call once all of it is paid for; one that the limit cut comes cut."""
-        whole, begun = cost(block), self.progress.begun
-        paid = self._pay(max(0, whole - begun))
-        if self.cut:
-            self._go_on(begun=paid)
-            return
-        self.blocks.append(block)
-        if block.cut is None:
-            self._go_on(said=whole, begun=-begun)
-        else:
-            self._go_on(begun=whole - begun)
+                self._go_on(said=whole)
+            case ToolCall():
+                # Comes once all of it is paid for; one that the limit cut comes cut.
+                paid = self._pay(max(0, whole - begun))
+                if self.cut:
+                    self._go_on(begun=paid)
+                    return
+                self.blocks.append(block)
+                if block.cut is None:
+                    self._go_on(said=whole, begun=-begun)
+                else:
+                    self._go_on(begun=whole - begun)
 
     def _pay(self, owed: int) -> int:
         """Spend what `owed` asks for, or what there is room for."""

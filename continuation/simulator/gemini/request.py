@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
+from continuation.simulator.common import compact, digest, merged, seal
 from continuation.simulator.format import Context as AnyContext
 from continuation.simulator.gemini.hops import Progress, Tokens
 from continuation.simulator.model import Said, tokens
-from continuation.simulator.replies import compact
-from continuation.simulator.requests import digest, merged, seal
 from continuation.simulator.wire import Json
 from continuation.wire.json_values import as_int, mapping, objects
 
@@ -24,7 +22,6 @@ _PATH = re.compile(
 )
 _GENERATION = re.compile(r"gemini-(\d+)(?:\.\d+)?")
 _ALIAS = re.compile(r"gemini-(?:flash|flash-lite|pro)-latest$")
-_GOOGLE = re.compile(r"gem|learnlm")
 _WORD = re.compile(r"(?<=[a-z])([A-Z])")
 
 
@@ -51,19 +48,8 @@ def target(path: str) -> Target | None:
     return Target(found["version"], vertex, unquote(found["model"]), found["verb"] or "")
 
 
-def is_google(name: str) -> bool:
-    """Tell by its name whose a model is, where the path is the same for several providers."""
-    return _GOOGLE.match(name) is not None
-
-
 def is_alias(name: str) -> bool:
     return _ALIAS.match(name) is not None
-
-
-def generation(name: str) -> int:
-    """Return the model's generation, as 3 for gemini-3.5-flash; 0 for what is no Gemini."""
-    found = _GENERATION.match(name)
-    return int(found[1]) if found else 3 * is_alias(name)
 
 
 def get(given: Json, name: str) -> Any:
@@ -83,12 +69,6 @@ def parts(content: Json) -> list[Json]:
     return objects(content.get("parts"))
 
 
-def placed_parts(body: Json) -> Iterator[tuple[int, int, Json]]:
-    """Yield every part with the numbers of its content and of itself."""
-    for n, content in enumerate(contents(body)):
-        yield from ((n, m, part) for m, part in enumerate(parts(content)))
-
-
 def text_of(part: Json) -> str:
     """Return a part's visible text; thoughts are none."""
     text = part.get("text")
@@ -97,11 +77,6 @@ def text_of(part: Json) -> str:
 
 def call_of(part: Json) -> Json:
     return mapping(get(part, "functionCall"))
-
-
-def signature_of(part: Json) -> str | None:
-    signature = get(part, "thoughtSignature")
-    return signature if isinstance(signature, str) and signature else None
 
 
 SIGNED_BY = {False: b"SIMG", True: b"SIMV"}
@@ -121,14 +96,13 @@ def part_digest(part: Json) -> bytes:
 
 def turns(body: Json) -> list[Said]:
     """Return the conversation as the model reads it; contents of one role in a row are one turn."""
-    return merged(map(_said, contents(body)))
-
-
-def _said(content: Json) -> Said:
-    listed = parts(content)
-    results = any(get(part, "functionResponse") is not None for part in listed)
-    text = "".join(map(text_of, listed))
-    return Said("assistant" if content.get("role") == "model" else "user", text, results)
+    said: list[Said] = []
+    for content in contents(body):
+        listed = parts(content)
+        results = any(get(part, "functionResponse") is not None for part in listed)
+        text = "".join(map(text_of, listed))
+        said.append(Said("assistant" if content.get("role") == "model" else "user", text, results))
+    return merged(said)
 
 
 # -- with its model
@@ -159,8 +133,14 @@ class Context(AnyContext):
         return self.target.vertex
 
     @property
+    def name(self) -> str:
+        return self.target.model
+
+    @property
     def generation(self) -> int:
-        return generation(self.target.model)
+        """The model's generation, as 3 for gemini-3.5-flash; 0 for what is no Gemini."""
+        found = _GENERATION.match(self.name)
+        return int(found[1]) if found else 3 * is_alias(self.name)
 
     @property
     def hops(self) -> bool:
@@ -183,7 +163,7 @@ class Context(AnyContext):
     @cached_property
     def conversation(self) -> bytes:
         """Digest what a continuation token is bound to: the model and the whole prompt."""
-        return digest([self.target.model, *(get(self.body, name) for name in _PROMPT)])
+        return digest([self.name, *(get(self.body, name) for name in _PROMPT)])
 
     @property
     def ceiling(self) -> int:

@@ -9,15 +9,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from continuation.history import Violation, validate
+from continuation.history import validate
 from continuation.limits import find
+from continuation.simulator.common import by_rank, numbers_in
 from continuation.simulator.format import Check
 from continuation.simulator.openai_chat.request import Context
-from continuation.simulator.requests import by_rank, numbers_in
 from continuation.simulator.wire import Refusal
-from continuation.wire.json_values import as_int, as_list, is_list, mapping
+from continuation.wire.json_values import as_int, is_list, mapping
 
 LIMITS = ("max_tokens", "max_completion_tokens")
+
+
+_FLAGS = (
+    *("continue_final_message", "add_generation_prompt"),
+    *("thinking", "enable_thinking", "chat_template_kwargs"),
+)
+"""How other servers are told to go on from a message, or to think."""
 
 
 def form(context: Context) -> Iterator[Refusal]:
@@ -28,7 +35,7 @@ def form(context: Context) -> Iterator[Refusal]:
     if given is None:
         text = "Missing required parameter: 'messages'."
         yield Refusal(text, code="missing_required_parameter", param="messages")
-    elif not is_list(given) or len(context.messages) != len(as_list(given)):
+    elif not is_list(given) or len(context.messages) != len(given):
         text = "Invalid type for 'messages': expected an array of objects."
         yield Refusal(text, code="invalid_type", param="messages")
     elif not given:
@@ -47,41 +54,29 @@ def form(context: Context) -> Iterator[Refusal]:
             yield Refusal(text, code="integer_below_min_value", param=name)
 
 
-def model_known(context: Context) -> Iterator[Refusal]:
-    if not context.known and not context.scenario.any_model:
-        yield no_model(context.name)
-
-
 def no_model(name: str) -> Refusal:
     text = f"The model `{name}` does not exist or you do not have access to it."
     return Refusal(text, 404, "invalid_request_error", "model_not_found")
 
 
-# -- parameters
-
-_FLAGS = (
-    *("continue_final_message", "add_generation_prompt"),
-    *("thinking", "enable_thinking", "chat_template_kwargs"),
-)
-"""How other servers are told to go on from a message, or to think."""
-
-
-def foreign_flags(context: Context) -> Iterator[Refusal]:
+def model_and_flags(context: Context) -> Iterator[Refusal]:
     """OpenAI refuses the ways in which others are told to go on, and to think."""
-    if not context.vendor.openai:
-        return
-    for name in _FLAGS:
-        if name in context.body:
-            yield _unrecognized(name)
-    for number, message in enumerate(context.messages):
-        for name in ("prefix", "partial"):
-            if name in message:
-                text = f"Additional properties are not allowed ('{name}' was unexpected) - "
-                yield Refusal(f"{text}'messages.{number}'")
+    if not context.served:
+        yield no_model(context.name)
+    if context.vendor.openai:
+        for name in _FLAGS:
+            if name in context.body:
+                yield _unrecognized(name)
+        for number, message in enumerate(context.messages):
+            for name in ("prefix", "partial"):
+                if name in message:
+                    text = f"Additional properties are not allowed ('{name}' was unexpected) - "
+                    yield Refusal(f"{text}'messages.{number}'")
 
 
-def limit_parameter(context: Context) -> Iterator[Refusal]:
-    vendor = context.vendor
+def parameters(context: Context) -> Iterator[Refusal]:
+    """Want the limit by its name of this vendor, and `stream_options` where it has them."""
+    vendor, options = context.vendor, context.body.get("stream_options")
     given = [name for name in LIMITS if context.body.get(name) is not None]
     if vendor.refuses_other_limit:
         for name in given:
@@ -98,16 +93,10 @@ def limit_parameter(context: Context) -> Iterator[Refusal]:
             "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.",
             code="invalid_parameter_combination",
         )
-
-
-def stream_options(context: Context) -> Iterator[Refusal]:
-    options = context.body.get("stream_options")
-    if options is None:
-        return
-    if context.vendor.refuses_stream_options:
+    if options is not None and vendor.refuses_stream_options:
         path = ("stream_options", *list(mapping(options))[:1])
         yield _not_taken(context, path, mapping(options).get(path[-1], options))
-    elif context.vendor.openai and not context.streamed:
+    elif options is not None and vendor.openai and not context.streamed:
         text = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
         yield Refusal(text, param="stream_options")
 
@@ -137,52 +126,15 @@ def _says(
         yield replace(as_, text=text.format(**values))
 
 
-# -- sizes
-
-
 def ceiling(context: Context) -> Iterator[Refusal]:
-    asked, most, name = context.asked, context.model.ceiling, context.limit_name
-    if asked is not None and asked > most:
+    asked, most, name = context.asked or 0, context.model.ceiling, context.limit_name
+    if asked > most:
         code = "invalid_value" if context.vendor.openai else None
         as_ = Refusal("", code=code, param=name)
         yield from _says(context, "ceiling", as_, name=name, asked=asked, most=most)
-
-
-def long_body(context: Context) -> Iterator[Refusal]:
-    most = context.vendor.stream_above
-    if most is not None and (context.asked or 0) > most and not context.streamed:
-        yield Refusal(f"Requests with max_tokens > {most} must have stream=true")
-
-
-def window(context: Context) -> Iterator[Refusal]:
-    """Compare prompt, and prompt with limit, to the window, as far as the vendor does."""
-    size, prompt, asked = context.model.window, context.prompt, context.asked or 0
-    if size is None:
-        return
-    if context.restricted:  # reasoning models have an input limit, beside that of the output
-        room = size - context.model.ceiling
-        if prompt > room > 0:
-            yield from _too_long(context, "input", room)
-    elif prompt > size and "prompt" in context.vendor.errors:
-        yield from _too_long(context, "prompt", size - asked)
-    elif prompt + asked > size:
-        yield from _too_long(context, "total", size - asked)
-
-
-def _too_long(context: Context, what: str, room: int) -> Iterator[Refusal]:
-    vendor, asked, window = context.vendor, context.asked or 0, context.model.window
-    prompt = min(context.prompt, room + 1) if vendor.understates_prompt else context.prompt
-    if vendor.name == "llamacpp":
-        more = {"n_prompt_tokens": prompt, "n_ctx": window}
-        as_ = Refusal("", kind="exceed_context_size_error", more=more)
-    else:
-        as_ = Refusal("", code=vendor.window_code, param="messages" if vendor.openai else None)
-    sizes = {"window": window, "prompt": prompt, "asked": asked, "room": room}
-    chars = len(context.prompt_text)
-    yield from _says(context, what, as_, **sizes, total=prompt + asked, chars=chars)
-
-
-# -- the end
+    unstreamed = context.vendor.stream_above
+    if unstreamed is not None and asked > unstreamed and not context.streamed:
+        yield Refusal(f"Requests with max_tokens > {unstreamed} must have stream=true")
 
 
 def prefill(context: Context) -> Iterator[Refusal]:
@@ -223,8 +175,6 @@ def _template_flags(context: Context) -> Iterator[Refusal]:
         yield from _says(context, "trailing_mistral")
 
 
-# -- history
-
 # Tool results first: a broken pair is what the others look for first.
 _ORDER = """
     message_invalid role_invalid message_foreign tool_calls_empty tool_use_id_invalid
@@ -236,45 +186,57 @@ _ELSEWHERE = ("last_not_user", "roles_not_alternating")
 
 
 def history(context: Context) -> Iterator[Refusal]:
-    """Refuse what `validate` finds; it is about to be answered, so no call is live."""
-    vendor = context.vendor
+    """Refuse what `validate` finds; it is about to be answered, so no call is live.
+
+    OpenAI takes an empty content and no null, where nothing else stands in its place.
+    """
+    vendor, messages = context.vendor, context.messages
+    others = ("tool_calls", "function_call", "refusal", "audio")
+    for number, message in enumerate(messages):
+        silent = message.get("content") is None and not any(message.get(each) for each in others)
+        if vendor.openai and silent:
+            text = "Invalid value for 'content': expected a string, got null."
+            yield Refusal(text, param=f"messages.[{number}].content")
     if not vendor.checked:
         return
     found = validate(context.body, "openai-chat", live=False, vendor=vendor.name)
     for violation in by_rank(found, _ORDER):
         if violation.code not in (*_ELSEWHERE, *vendor.tolerates):
-            yield _broken(context, violation)
+            number, *_ = [*numbers_in(violation.path), 0]
+            message = messages[number] if number < len(messages) else {}
+            place = f"messages.[{number}].role" if vendor.openai else None
+            as_ = Refusal(violation.message, 400, vendor.order_type, vendor.order_code, place)
+            named = {"n": number, "id": message.get("tool_call_id", "")}
+            yield next(_says(context, violation.code, as_, **named), as_)
 
 
-def null_content(context: Context) -> Iterator[Refusal]:
-    """OpenAI takes an empty content and no null, where nothing else stands in its place."""
-    others = ("tool_calls", "function_call", "refusal", "audio")
-    for number, message in enumerate(context.messages):
-        silent = message.get("content") is None and not any(message.get(each) for each in others)
-        if context.vendor.openai and silent:
-            text = "Invalid value for 'content': expected a string, got null."
-            yield Refusal(text, param=f"messages.[{number}].content")
-
-
-def _broken(context: Context, violation: Violation) -> Refusal:
-    vendor, (number, *_) = context.vendor, [*numbers_in(violation.path), 0]
-    message = context.messages[number] if number < len(context.messages) else {}
-    place = f"messages.[{number}].role" if vendor.openai else None
-    as_ = Refusal(violation.message, 400, vendor.order_type, vendor.order_code, place)
-    named = {"n": number, "id": message.get("tool_call_id", "")}
-    return next(_says(context, violation.code, as_, **named), as_)
+def window(context: Context) -> Iterator[Refusal]:
+    """Compare prompt, and prompt with limit, to the window, as far as the vendor does."""
+    vendor, size, prompt = context.vendor, context.model.window, context.prompt
+    if size is None:
+        return
+    asked = context.asked or 0
+    what, room, over = "total", size - asked, prompt + asked > size
+    if context.restricted:  # reasoning models have an input limit, beside that of the output
+        what, room = "input", size - context.model.ceiling
+        over = prompt > room > 0
+    elif prompt > size and "prompt" in vendor.errors:
+        what = "prompt"
+    if not over:
+        return
+    if vendor.understates_prompt:
+        prompt = min(prompt, room + 1)
+    if vendor.name == "llamacpp":
+        more = {"n_prompt_tokens": prompt, "n_ctx": size}
+        as_ = Refusal("", kind="exceed_context_size_error", more=more)
+    else:
+        as_ = Refusal("", code=vendor.window_code, param="messages" if vendor.openai else None)
+    sizes = {"window": size, "prompt": prompt, "asked": asked, "room": room}
+    chars = len(context.prompt_text)
+    yield from _says(context, what, as_, **sizes, total=prompt + asked, chars=chars)
 
 
 CHECKS: tuple[Check[Context], ...] = (
-    form,
-    model_known,
-    foreign_flags,
-    limit_parameter,
-    stream_options,
-    ceiling,
-    long_body,
-    prefill,
-    null_content,
-    history,
-    window,
+    *(form, model_and_flags, parameters, ceiling),
+    *(prefill, history, window),
 )

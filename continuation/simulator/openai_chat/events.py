@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
 
+from continuation.simulator.common import arrived, compact, pieces, spent, told_usage
 from continuation.simulator.openai_chat.request import Context, text_of
-from continuation.simulator.openai_chat.vendors import SimulatedVendor
-from continuation.simulator.replies import arrived, compact, pieces, spent, told_usage
 from continuation.simulator.scenario import Block, Raw, Reply, Text, Thinking, ToolCall
 from continuation.simulator.wire import Event, Json
 from continuation.wire.json_values import as_int, mapping
@@ -31,16 +28,36 @@ _SAFE = {
     name: {"filtered": False, "severity": "safe"}
     for name in ("hate", "self_harm", "sexual", "violence")
 }
+_FILTERED = [{"prompt_index": 0, "content_filter_results": _SAFE}]
 
 
-@dataclass(frozen=True)
 class Writer:
     """Writes a reply as the vendor of a request does; `call_id` makes ids of calls."""
 
-    context: Context
-    reply: Reply
-    id: str
-    call_id: Callable[[], str]
+    def __init__(
+        self, context: Context, reply: Reply, name: str, call_id: Callable[[], str]
+    ) -> None:
+        self.context, self.reply, self.id, self.call_id = context, reply, name, call_id
+        self._vendor = vendor = context.vendor
+        self._choices = min(max(1, as_int(context.body.get("n")) or 1), _MOST_CHOICES)
+        self._options = mapping(context.body.get("stream_options"))
+        cut = reply.stop in _CUT
+        self._withheld = vendor.withholds and cut
+        self._blocks: list[Block] = [
+            block
+            for block in reply.blocks
+            if not (self._withheld and isinstance(block, Text))
+            and not (isinstance(block, Thinking) and not (vendor.reasoning and block.text))
+        ]
+        echoes = vendor.prefill_echoes and context.ending == "prefill"
+        if echoes and (prefix := text_of(context.last.get("content"))):
+            self._blocks.insert(0, Text(prefix))
+        self._finish = _FINISH.get(reply.stop, reply.stop)
+        if reply.stop == "model_context_window_exceeded":
+            self._finish = vendor.window_stop
+        cut_call = cut and any(isinstance(block, ToolCall) for block in reply.blocks)
+        if cut_call and vendor.truncated_tool_call is not None and not context.streamed:
+            self._finish = vendor.truncated_tool_call
 
     def completion(self) -> Json:
         """Write the whole completion, as a request without `stream` gets it."""
@@ -50,83 +67,31 @@ class Writer:
         ]
         filtered = {"prompt_filter_results": _FILTERED} if self._vendor.name == "azure" else {}
         head = {**self._head("chat.completion"), **filtered, "choices": choices}
-        return {**head, "usage": self._usage, **self.reply.extra}
+        return {**head, "usage": self._usage(), **self.reply.extra}
 
     def chunks(self) -> Iterator[Event]:
         """Write the stream: role, deltas, finish reason, usage if asked for, and `[DONE]`."""
-        if self._vendor.name == "azure":  # about the prompt, before there is a completion
+        vendor, stop = self._vendor, self.reply.stop
+        if vendor.name == "azure":  # about the prompt, before there is a completion
             blank: Json = {"id": "", "object": "", "created": 0, "model": "", "choices": []}
             yield _event({**blank, "prompt_filter_results": _FILTERED})
-        ends = not self._ends_unfinished
+        overflow = stop == "model_context_window_exceeded"
+        broken = {"cut": stop in _CUT, "overflow": overflow}.get(vendor.unfinished, False)
         for number in range(self._choices):
             for delta in self._deltas():
                 yield _event(self._chunk(number, delta, None))
-            if ends:
-                unasked = {"usage": self._usage} if self._vendor.usage_unasked else {}
+            if not broken:
+                unasked = {"usage": self._usage()} if vendor.usage_unasked else {}
                 closing = self._chunk(number, {}, self._finish)
                 yield _event({**closing, **unasked, **self.reply.extra})
-        if self._tells_usage and ends:
-            told: Json = {"choices": [], "usage": self._usage}
+        if self._options.get("include_usage") and not broken:
+            told: Json = {"choices": [], "usage": self._usage()}
             yield _event({**self._head("chat.completion.chunk"), **told})
-        if self._vendor.sends_done:
+        if vendor.sends_done:
             yield DONE
 
-    # -- what is told
-
-    @property
-    def _vendor(self) -> SimulatedVendor:
-        return self.context.vendor
-
-    @cached_property
-    def _choices(self) -> int:
-        wanted = as_int(self.context.body.get("n")) or 1
-        return min(max(1, wanted), _MOST_CHOICES)
-
-    @cached_property
-    def _options(self) -> Json:
-        return mapping(self.context.body.get("stream_options"))
-
-    @property
-    def _tells_usage(self) -> bool:
-        return bool(self._options.get("include_usage"))
-
-    @cached_property
-    def _blocks(self) -> list[Block]:
-        """The blocks that the vendor sends; an echoed prefix goes before the first text."""
-        hidden = (Text,) if self._withheld else ()
-        shown: list[Block] = [
-            block
-            for block in self.reply.blocks
-            if not isinstance(block, hidden)
-            and not (isinstance(block, Thinking) and not (self._vendor.reasoning and block.text))
-        ]
-        echoes = self._vendor.prefill_echoes and self.context.ending == "prefill"
-        prefix = text_of(self.context.last.get("content")) if echoes else ""
-        return [Text(prefix), *shown] if prefix else shown
-
-    @property
-    def _withheld(self) -> bool:
-        return self._vendor.withholds and self.reply.stop in _CUT
-
-    @property
-    def _ends_unfinished(self) -> bool:
-        overflow = self.reply.stop == "model_context_window_exceeded"
-        cut = self._vendor.unfinished == "cut" and self.reply.stop in _CUT
-        return cut or (self._vendor.unfinished == "overflow" and overflow)
-
-    @cached_property
-    def _finish(self) -> str:
-        vendor, stop = self._vendor, self.reply.stop
-        cut_call = stop in _CUT and any(isinstance(b, ToolCall) for b in self.reply.blocks)
-        if cut_call and vendor.truncated_tool_call is not None and not self.context.streamed:
-            return vendor.truncated_tool_call
-        if stop == "model_context_window_exceeded":
-            return vendor.window_stop
-        return _FINISH.get(stop, stop)
-
-    @cached_property
     def _usage(self) -> Json:
-        """What the completion cost; an echoed prefix belongs to the prompt."""
+        """Count what the completion cost; an echoed prefix belongs to the prompt."""
         prompt, said = self.context.prompt, spent(self.reply) * self._choices
         hidden = (Thinking, Text) if self._withheld else (Thinking,)
         counted = {
@@ -185,7 +150,7 @@ class Writer:
         silent = bool(blocks) and all(isinstance(block, ToolCall) for block in blocks)
         first: Json = {"role": "assistant", "content": None if silent else ""}
         yield {**first, "refusal": None} if self._vendor.openai else first
-        calls = 0
+        index = -1
         for block in blocks:
             match block:
                 case Text(text):
@@ -193,24 +158,22 @@ class Writer:
                 case Thinking(text):
                     yield from map(self._reasoning, pieces(text, size))
                 case ToolCall():
-                    yield from self._call_deltas(calls, block)
-                    calls += 1
+                    # Id and name, then the arguments; some servers wait until they have the whole.
+                    arguments, index = arrived(block), index + 1
+                    at_once, later = (
+                        (arguments, "") if self._vendor.whole_calls else ("", arguments)
+                    )
+                    yield {"tool_calls": [{"index": index, **self._call(block, at_once)}]}
+                    for piece in pieces(later, size):
+                        yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
                 case Raw(raw):
                     yield dict(raw)
-
-    def _call_deltas(self, index: int, call: ToolCall) -> Iterator[Json]:
-        """Yield id and name, then the arguments; some servers wait until they have the whole."""
-        arguments, at_once = arrived(call), self._vendor.whole_calls
-        begun = self._call(call, arguments if at_once else "")
-        yield {"tool_calls": [{"index": index, **begun}]}
-        for piece in () if at_once else pieces(arguments, self.reply.deltas):
-            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
 
     def _chunk(self, number: int, delta: Json, finish: str | None) -> Json:
         """Put a delta into its frame, with what OpenAI adds to make its length tell nothing."""
         choice = self._choice(number, "delta", delta, finish)
         whole = {**self._head("chat.completion.chunk"), "choices": [choice]}
-        if self._tells_usage:
+        if self._options.get("include_usage"):
             whole["usage"] = None
         if self._vendor.name == "openai" and self._options.get("include_obfuscation") is not False:
             spoken = len(str(delta.get("content") or ""))
@@ -230,9 +193,6 @@ class Writer:
         if self._vendor.openai:
             return {**head, "service_tier": "default", "system_fingerprint": "fp_simulator"}
         return {**head, "system_fingerprint": None}
-
-
-_FILTERED = [{"prompt_index": 0, "content_filter_results": _SAFE}]
 
 
 def _event(data: Json) -> Event:

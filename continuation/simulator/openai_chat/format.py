@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from continuation.limits import DEFAULT_CEILING, ModelLimits
+from continuation.simulator.common import conversation_key, merged
 from continuation.simulator.format import GRPC_STATUSES, Format
 from continuation.simulator.model import Ask, Said
 from continuation.simulator.openai_chat.checks import CHECKS, no_model
 from continuation.simulator.openai_chat.events import CREATED, DONE, Writer
 from continuation.simulator.openai_chat.request import Context, model_name, text_of
-from continuation.simulator.openai_chat.vendors import SimulatedVendor, find_vendor
-from continuation.simulator.replies import compact
-from continuation.simulator.requests import conversation_key, merged
+from continuation.simulator.openai_chat.vendors import find_vendor
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
 from continuation.wire.json_values import as_list
@@ -77,10 +76,8 @@ class ChatFormat(Format[Context]):
         )
 
     def write(self, context: Context, reply: Reply) -> Json | Iterable[Event]:
-        def call_id() -> str:
-            return context.vendor.call_id.format(next(self._numbers))
-
-        writer = Writer(context, reply, self.new_id("chatcmpl", "-"), call_id)
+        name, called = self.new_id("chatcmpl", "-"), context.vendor.call_id
+        writer = Writer(context, reply, name, lambda: called.format(next(self._numbers)))
         return writer.chunks() if context.streamed else writer.completion()
 
     # -- errors
@@ -107,25 +104,33 @@ class ChatFormat(Format[Context]):
             case _:
                 return {"error": error}
 
-    def error_events(self, refusal: Refusal, scenario: Scenario, number: int) -> list[Event]:
-        error = Event(None, compact(self.error_body(refusal, scenario)))
-        return [error, DONE] if scenario.vendor == "vllm" else [error]
+    def error_events(self, refusal: Refusal, scenario: Scenario, number: int) -> Sequence[Event]:
+        done = [DONE] if scenario.vendor == "vllm" else []
+        return [*super().error_events(refusal, scenario, number), *done]
 
     # -- models
 
     def other(self, request: Recorded) -> Answer:
-        name = _model_path(request.path)
-        if name is None or not request.scenario.models_endpoint:
+        """Tell of one model or of all; some vendors tell a model's window or its ceiling."""
+        name, scenario = _model_path(request.path), request.scenario
+        if name is None or not scenario.models_endpoint:
             text = f"Invalid URL ({request.method} {request.path})"
             return self.refused(Refusal(text, 404 if name is not None else 405), request)
-        vendor = find_vendor(request.scenario.vendor, request.scenario.quirks)
-        if not name:
-            listed = [_described(*item, vendor) for item in self.models.items()]
-            return self.json(200, {"object": "list", "data": listed})
-        limits, known = self.limits(name, request.scenario)
-        if not known:
+        limits, known = self.limits(name, scenario)
+        if name and not known:
             return self.refused(no_model(name), request)
-        return self.json(200, _described(name, limits, vendor))
+        vendor, described = find_vendor(scenario.vendor, scenario.quirks), list[Json]()
+        for each, facts in ({name: limits} if name else self.models).items():
+            model: Json = {"id": each, "object": "model", "created": CREATED}
+            model["owned_by"] = vendor.name
+            for path, fact in vendor.listed.items():
+                *holders, member = path.split(".")
+                place = model
+                for holder in holders:
+                    place = place.setdefault(holder, {})
+                place[member] = getattr(facts, fact)
+            described.append(model)
+        return self.json(200, described[0] if name else {"object": "list", "data": described})
 
 
 _INSTRUCTIONS = ("system", "developer")
@@ -137,7 +142,13 @@ def _turns(context: Context) -> list[Said]:
     A finished turn that nothing follows is answered afresh: in the manner `exact`, which goes on as
     if it had been asked to, the model does not look at it at all.
     """
-    said = list(_said(context.messages))
+    said: list[Said] = []
+    for message in context.messages:
+        text, role = text_of(message.get("content")), message.get("role")
+        if role in ("tool", "function"):
+            said.append(Said("user", "", results=True))
+        elif role in ("user", "assistant"):  # system and developer: no turn
+            said.append(Said("user" if role == "user" else "assistant", text))
     if context.ending == "finished":
         if context.scenario.manner == "exact" and len(said) > 1:
             del said[-1]
@@ -148,35 +159,9 @@ def _turns(context: Context) -> list[Said]:
     return merged(said) or [Said("user", "")]
 
 
-def _said(listed: list[Json]) -> Iterator[Said]:
-    for message in listed:
-        text = text_of(message.get("content"))
-        match message.get("role"):
-            case "assistant":
-                yield Said("assistant", text)
-            case "tool" | "function":
-                yield Said("user", "", results=True)
-            case "user":
-                yield Said("user", text)
-            case _:
-                pass  # system and developer: no turn
-
-
 def _model_path(path: str) -> str | None:
     """Return the model a path asks about, "" for all; None: it is none of ours (Gemini's own)."""
     before, found, name = path.partition("/models")
     if not found or before.endswith("/v1beta") or ":" in name or name[:1] not in ("", "/"):
         return None
     return unquote(name.strip("/"))
-
-
-def _described(name: str, limits: ModelLimits, vendor: SimulatedVendor) -> Json:
-    """Describe a model; some vendors tell its window or its ceiling."""
-    model: Json = {"id": name, "object": "model", "created": CREATED, "owned_by": vendor.name}
-    for path, fact in vendor.listed.items():
-        *holders, member = path.split(".")
-        place = model
-        for holder in holders:
-            place = place.setdefault(holder, {})
-        place[member] = getattr(limits, fact)
-    return model

@@ -75,28 +75,25 @@ class SimulatedVendor:
 
 @cache
 def vendors() -> Mapping[str, SimulatedVendor]:
-    """Return every vendor that can be played, by name."""
-    known = {name: _read(name, table) for name, table in tables().items() if name != _STRANGER}
+    """Return every vendor that can be played, by name; ValueError for a key that there is not."""
+    own = {each.name for each in fields(SimulatedVendor)} - {"name", "tolerates"}
+    known: dict[str, SimulatedVendor] = {}
+    for name, table in tables().items():
+        if name == _STRANGER:
+            continue
+        server, history = as_json(table.get(SERVER)), as_json(table.get(HISTORY))
+        if strange := server.keys() - own:
+            msg = (
+                f"vendors.toml: [{name}.{SERVER}] has an unknown key: {', '.join(sorted(strange))}"
+            )
+            raise ValueError(msg)
+        dialect = {key: value for key, value in table.items() if key in own}
+        demands = {key: value for key, value in history.items() if key != "models"}
+        values: dict[str, Any] = {**dialect, **server, **demands}
+        # Arrays, which are lists in TOML, are not to be changed.
+        frozen: dict[str, Any] = {k: tuple(v) if is_list(v) else v for k, v in values.items()}
+        known[name] = SimulatedVendor(name, **frozen)
     return MappingProxyType(known)
-
-
-_OWN = tuple(
-    each.name for each in fields(SimulatedVendor) if each.name not in ("name", "tolerates")
-)
-
-
-def _read(name: str, table: Mapping[str, object]) -> SimulatedVendor:
-    """Read a vendor's table; raises ValueError for a key of its server that there is not."""
-    server, history = as_json(table.get(SERVER)), as_json(table.get(HISTORY))
-    if strange := server.keys() - set(_OWN):
-        msg = f"vendors.toml: [{name}.{SERVER}] has an unknown key: {', '.join(sorted(strange))}"
-        raise ValueError(msg)
-    dialect = {key: value for key, value in table.items() if key in _OWN}
-    demands = {key: value for key, value in history.items() if key != "models"}
-    values: dict[str, Any] = {**dialect, **server, **demands}
-    # Arrays, which are lists in TOML, are not to be changed.
-    frozen: dict[str, Any] = {k: tuple(v) if is_list(v) else v for k, v in values.items()}
-    return SimulatedVendor(name, **frozen)
 
 
 #: What a scenario may lay over any vendor, since one host has it today and another tomorrow.

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from continuation.history import Violation, validate
+from continuation.history import validate
+from continuation.simulator.common import by_rank, numbers_in
 from continuation.simulator.format import Check
 from continuation.simulator.openai_responses.request import Context, input_tokens, is_reference
 from continuation.simulator.openai_responses.store import reasoning_error
-from continuation.simulator.requests import by_rank, numbers_in
 from continuation.simulator.wire import Json, Refusal
 from continuation.wire.json_values import as_int, mapping
 
@@ -26,9 +26,6 @@ def not_found(what: str, name: str) -> Refusal:
     return Refusal(f"{what} with id '{name}' not found.", 404)
 
 
-# -- limits and models
-
-
 def required(context: Context) -> Iterator[Refusal]:
     body, code = context.body, "missing_required_parameter"
     if not isinstance(body.get("model"), str):
@@ -39,12 +36,8 @@ def required(context: Context) -> Iterator[Refusal]:
             " provided."
         )
         yield Refusal(text, code=code, param="input")
-
-
-def limit_name(context: Context) -> Iterator[Refusal]:
-    """Refuse the names that Chat Completions has for the limit."""
-    for old in ("max_tokens", "max_completion_tokens"):
-        if old in context.body:
+    for old in ("max_tokens", "max_completion_tokens"):  # as Chat Completions has it
+        if old in body:
             text = (
                 f"Unsupported parameter: '{old}'. In the Responses API, this parameter has moved to"
                 " 'max_output_tokens'. Try again with the new parameter."
@@ -52,36 +45,27 @@ def limit_name(context: Context) -> Iterator[Refusal]:
             yield Refusal(text, code="unsupported_parameter", param=old)
 
 
-def smallest_limit(context: Context) -> Iterator[Refusal]:
-    limit = context.body.get("max_output_tokens")
-    if limit is not None and (as_int(limit) or 0) < SMALLEST:
+def settings(context: Context) -> Iterator[Refusal]:
+    """Compare the limit, the model and the reasoning with what there is."""
+    body, most = context.body, context.model.ceiling
+    asked, place = body.get("max_output_tokens"), "max_output_tokens"
+    if asked is not None and (as_int(asked) or 0) < SMALLEST:
         text = (
             "Invalid 'max_output_tokens': integer below minimum value. Expected a value >="
-            f" {SMALLEST}, but got {limit} instead."
+            f" {SMALLEST}, but got {asked} instead."
         )
-        yield Refusal(text, code="integer_below_min_value", param="max_output_tokens")
-
-
-def model_known(context: Context) -> Iterator[Refusal]:
-    if not context.known and not context.scenario.any_model:
-        text = f"The requested model '{context.body['model']}' does not exist."
+        yield Refusal(text, code="integer_below_min_value", param=place)
+    if not context.served:
+        text = f"The requested model '{context.name}' does not exist."
         yield Refusal(text, code="model_not_found", param="model")
-
-
-def ceiling(context: Context) -> Iterator[Refusal]:
-    """Refuse a limit above the model's; worded after Chat Completions, for want of a quote."""
-    asked, most = context.body.get("max_output_tokens"), context.model.ceiling
-    if asked is not None and asked > most:
+    if asked is not None and asked > most:  # worded after Chat Completions, for want of a quote
         text = (
             f"max_output_tokens is too large: {asked}. This model supports at most {most} output"
             f" tokens, whereas you provided {asked}."
         )
-        yield Refusal(text, code="invalid_value", param="max_output_tokens")
-
-
-def reasoning_supported(context: Context) -> Iterator[Refusal]:
-    asked = mapping(context.body.get("reasoning")).get("effort")
-    if context.model.thinking == "none" and asked not in (None, "none"):
+        yield Refusal(text, code="invalid_value", param=place)
+    effort = mapping(body.get("reasoning")).get("effort")
+    if context.model.thinking == "none" and effort not in (None, "none"):
         yield _unsupported("reasoning.effort")
 
 
@@ -90,39 +74,27 @@ def _unsupported(name: str) -> Refusal:
     return Refusal(text, code="unsupported_parameter", param=name)
 
 
-# -- what is kept
-
-
-def chain_supported(context: Context) -> Iterator[Refusal]:
-    if context.anchor is not None and not context.scenario.chain:
+def kept(context: Context) -> Iterator[Refusal]:
+    """Want what the request only names: a response or a conversation, not both, and items."""
+    name, conversation, shelf = context.anchor, context.conversation, context.shelf
+    if name is not None and not context.scenario.chain:
         yield _unsupported("previous_response_id")
-
-
-def one_memory(context: Context) -> Iterator[Refusal]:
-    if context.anchor is not None and context.conversation is not None:
+    if name is not None and conversation is not None:
         names = "'previous_response_id' or 'conversation'"
         text = (
             f"Mutually exclusive parameters: {names}. Ensure you are only providing one of:"
             f" {names}."
         )
         yield Refusal(text, code="mutually_exclusive_parameters")
-
-
-def anchor_kept(context: Context) -> Iterator[Refusal]:
-    name, conversation = context.anchor, context.conversation
-    if name is not None and name not in context.shelf.responses:
+    if name is not None and name not in shelf.responses:
         text = f"Previous response with id '{name}' not found."
         yield Refusal(text, code="previous_response_not_found", param="previous_response_id")
-    if conversation is not None and conversation not in context.shelf.conversations:
+    if conversation is not None and conversation not in shelf.conversations:
         yield not_found("Conversation", conversation)
-
-
-def items_kept(context: Context) -> Iterator[Refusal]:
-    """Refuse items that are only names, of what is not kept."""
     for item in map(mapping, context.brought):
         bare = item.get("type") == "reasoning" and not item.get("encrypted_content")
         name = item.get("id") if bare or is_reference(item) else None
-        if name is not None and context.shelf.item(str(name)) is None:
+        if name is not None and shelf.item(str(name)) is None:
             text = (
                 f"Item with id '{name}' not found. Items are not persisted when `store` is set to"
                 " false. Try again with `store` set to true, or remove this item from your input."
@@ -130,21 +102,18 @@ def items_kept(context: Context) -> Iterator[Refusal]:
             yield Refusal(text, 404, param="input")
 
 
-# -- history
-
-
 def reasoning_kept(context: Context) -> Iterator[Refusal]:
     """Want the item of a kept response that its reasoning led to behind that very reasoning."""
     for n, item in context.input.new:
         name = str(item.get("id"))
         wanted = context.shelf.reasoning_of(name)
-        if wanted is None or (n and mapping(context.input.items[n - 1]).get("id") == wanted):
-            continue
-        text = (
-            f"Item '{name}' of type '{item.get('type', 'message')}' was provided without its"
-            f" required 'reasoning' item: '{wanted}'."
-        )
-        yield Refusal(text, param="input")
+        before = mapping(context.input.items[n - 1]) if n else {}
+        if wanted is not None and before.get("id") != wanted:
+            text = (
+                f"Item '{name}' of type '{item.get('type', 'message')}' was provided without its"
+                f" required 'reasoning' item: '{wanted}'."
+            )
+            yield Refusal(text, param="input")
 
 
 _ORDER = """
@@ -159,9 +128,14 @@ _INVALID_VALUES = ("role_invalid", "content_type_invalid", "input_type_invalid",
 def history(context: Context) -> Iterator[Refusal]:
     """Refuse what breaks the rules of a conversation; it is to be answered, so no call is live.
 
-    What the server itself holds is valid, except for a call whose output the request owes.
+    What the server itself holds is valid, except for a call whose output the request owes; what is
+    told counts only the items that the request brings itself.
     """
     held = context.input.held
+
+    def own(text: str) -> str:
+        return re.sub(r"input\[(\d+)\]", lambda found: f"input[{int(found[1]) - held}]", text)
+
     answerable = [
         # What the server holds needs no encrypted content to be read again.
         {**item, "encrypted_content": "held"}
@@ -173,35 +147,22 @@ def history(context: Context) -> Iterator[Refusal]:
     if context.body.get("store") is False:
         body["store"] = False
     for violation in by_rank(validate(body, "openai-responses", live=False), _ORDER):
+        code, text, path = violation.code, own(violation.message), own(violation.path)
         place = next(iter(numbers_in(violation.path)), 0)
-        if place >= held or violation.code == "tool_result_missing":
-            yield _broken(violation, held)
+        if place < held and code != "tool_result_missing":
+            continue
+        if code in _INVALID_VALUES:
+            yield Refusal(text, code="invalid_value", param=path)
+        yield Refusal(text, 404 if code == "item_not_stored" else 400, param="input")
 
 
-def _broken(violation: Violation, held: int) -> Refusal:
-    """Write a violation as an error; the request counts only the items it brings itself."""
-
-    def own(text: str) -> str:
-        return re.sub(r"input\[(\d+)\]", lambda found: f"input[{int(found[1]) - held}]", text)
-
-    status = 404 if violation.code == "item_not_stored" else 400
-    if violation.code in _INVALID_VALUES:
-        path = own(violation.path)
-        return Refusal(own(violation.message), code="invalid_value", param=path)
-    return Refusal(own(violation.message), status, param="input")
-
-
-def encrypted(context: Context) -> Iterator[Refusal]:
-    """Check the encrypted content that a request brings."""
+def encrypted_and_window(context: Context) -> Iterator[Refusal]:
+    """Check the encrypted content that a request brings, and whether all of it has room."""
+    strict, most = context.scenario.strict_signatures, context.model.window
     for _, item in context.input.new:
-        strict = context.scenario.strict_signatures
         text = reasoning_error(item, context.credential, strict=strict)
         if text is not None:
             yield Refusal(text, code="invalid_encrypted_content", param="input")
-
-
-def window(context: Context) -> Iterator[Refusal]:
-    most = context.model.window
     if most is not None and input_tokens(context) > most:
         text = (
             "Your input exceeds the context window of this model. Please adjust your input and try"
@@ -210,24 +171,6 @@ def window(context: Context) -> Iterator[Refusal]:
         yield Refusal(text, code="context_length_exceeded", param="input")
 
 
-_INPUT: tuple[Check[Context], ...] = (
-    chain_supported,
-    one_memory,
-    anchor_kept,
-    items_kept,
-    reasoning_kept,
-    history,
-    encrypted,
-    window,
-)
-CHECKS: tuple[Check[Context], ...] = (
-    required,
-    limit_name,
-    smallest_limit,
-    model_known,
-    ceiling,
-    reasoning_supported,
-    *_INPUT,
-)
-COUNT_CHECKS = _INPUT
+COUNT_CHECKS: tuple[Check[Context], ...] = (kept, reasoning_kept, history, encrypted_and_window)
 """What is refused of a request that only counts its input."""
+CHECKS: tuple[Check[Context], ...] = (required, settings, *COUNT_CHECKS)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 from urllib.parse import parse_qs
 
 from continuation.limits import ModelLimits
+from continuation.simulator.common import compact, conversation_key
 from continuation.simulator.format import Format
 from continuation.simulator.model import Ask
 from continuation.simulator.openai_chat.format import ChatFormat
@@ -22,8 +23,6 @@ from continuation.simulator.openai_responses.request import (
     turns,
 )
 from continuation.simulator.openai_responses.store import Shelf, StoredResponse
-from continuation.simulator.replies import compact
-from continuation.simulator.requests import conversation_key
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
 from continuation.wire.json_values import as_list, mapping
@@ -84,7 +83,7 @@ class ResponsesFormat(Format[Context]):
 
     def write(self, context: Context, reply: Reply) -> Json | Iterable[Event]:
         """Write the response, and keep it; one in the background is only queued when it is told."""
-        body = context.body
+        body, read = context.body, context.input
         usage, now = input_usage(context, self._cache), int(time.time())
         writer = Writer(context, reply, usage, self.new_id("resp"), now, self.new_id)
         response = writer.response()
@@ -92,20 +91,17 @@ class ResponsesFormat(Format[Context]):
         struck = (reply.drop, reply.error_after, reply.stall, reply.raw_events)
         # What the client never got to its end was never finished.
         if body.get("background") or all(fault is None for fault in struck):
-            self._keep(context, response, told)
+            # A server that forgets keeps it all the same: it may remember later.
+            shelf = self._shelf(context.credential)
+            whole_input = listed(read.items, self.new_id)
+            if context.conversation in shelf.conversations:
+                shelf.extend(context.conversation, [*whole_input[read.held :], *response["output"]])
+            if body.get("store") is not False:
+                events = told if body.get("background") else ()
+                shelf.keep(StoredResponse(response, whole_input, events))
         if context.streamed:
             return told
         return writer.begun("queued") if body.get("background") else response
-
-    def _keep(self, context: Context, response: Json, told: list[Event]) -> None:
-        # A server that forgets keeps it all the same: it may remember later.
-        shelf, read = self._shelf(context.credential), context.input
-        whole_input = listed(read.items, self.new_id)
-        if context.conversation in shelf.conversations:
-            shelf.extend(context.conversation, [*whole_input[read.held :], *response["output"]])
-        if context.body.get("store") is not False:
-            background = bool(context.body.get("background"))
-            shelf.keep(StoredResponse(response, whole_input, told if background else ()))
 
     # -- errors
 
@@ -114,7 +110,7 @@ class ResponsesFormat(Format[Context]):
         error = {"message": refusal.text, "type": self.kind_of(refusal)}
         return {"error": {**error, "param": refusal.param, "code": code}}
 
-    def error_events(self, refusal: Refusal, scenario: Scenario, number: int) -> list[Event]:
+    def error_events(self, refusal: Refusal, scenario: Scenario, number: int) -> Sequence[Event]:
         error = {"type": "error", "code": refusal.kind, "message": refusal.text, "param": None}
         return [Event("error", compact({**error, "sequence_number": number}))]
 
@@ -123,40 +119,33 @@ class ResponsesFormat(Format[Context]):
     def other(self, request: Recorded) -> Answer:
         """Answer about what is kept, or count tokens."""
         context = self.context(request)
+        shelf = context.shelf
         match request.method, *_tail(request.path):
             case "POST", "conversations":
-                return self._open_conversation(context)
+                # There is no more to conversations here than this and their items.
+                body, name = context.body, self.new_id("conv")
+                shelf.conversations[name] = listed(as_list(body.get("items")), self.new_id)
+                told = {"id": name, "object": "conversation", "created_at": int(time.time())}
+                return self.json(200, {**told, "metadata": body.get("metadata") or {}})
             case "GET", "conversations", name, "items":
-                if name in context.shelf.conversations:
-                    return self._page(request, context.shelf.conversations[name])
+                if name in shelf.conversations:
+                    return self._page(request, shelf.conversations[name])
                 return self.refused(not_found("Conversation", name), request)
             case "POST", "responses", "input_tokens":
                 counted = {"object": "response.input_tokens", "input_tokens": input_tokens(context)}
                 return self.refuse(request, COUNT_CHECKS) or self.json(200, counted)
-            case "GET" | "DELETE", "responses", name, *rest:
-                return self._kept(context, name, rest)
-            case _:
-                return self._nowhere(request)
-
-    def _kept(self, context: Context, name: str, rest: list[str]) -> Answer:
-        """Answer about one response."""
-        request, kept = context.request, context.shelf.responses.get(name)
-        if kept is None:
-            return self.refused(not_found("Response", name), request)
-        match request.method, rest:
-            case "GET", []:
-                return self._retrieve(context, kept)
-            case "GET", ["input_items"]:
-                return self._page(request, kept.context)
-            case "DELETE", []:
-                context.shelf.delete(name)
+            case "GET" | "DELETE", "responses", name, *_ if name not in shelf.responses:
+                return self.refused(not_found("Response", name), request)
+            case "GET", "responses", name:
+                return self._retrieve(context, shelf.responses[name])
+            case "GET", "responses", name, "input_items":
+                return self._page(request, shelf.responses[name].context)
+            case "DELETE", "responses", name:
+                shelf.delete(name)
                 return self.json(200, {"id": name, "object": "response", "deleted": True})
             case _:
-                return self._nowhere(request)
-
-    def _nowhere(self, request: Recorded) -> Answer:
-        text = f"Invalid URL ({request.method} {request.path})"
-        return self.refused(Refusal(text, 404), request)
+                text = f"Invalid URL ({request.method} {request.path})"
+                return self.refused(Refusal(text, 404), request)
 
     def _retrieve(self, context: Context, kept: StoredResponse) -> Answer:
         """Show a response, or go on with the stream of one made in the background."""
@@ -177,13 +166,6 @@ class ResponsesFormat(Format[Context]):
         ends = names[start:stop] or [None]
         page = {"object": "list", "data": ordered[start:stop], "has_more": stop < len(names)}
         return self.json(200, {**page, "first_id": ends[0], "last_id": ends[-1]})
-
-    def _open_conversation(self, context: Context) -> Answer:
-        """Open a conversation; there is no more to conversations here than this and their items."""
-        body, name = context.body, self.new_id("conv")
-        context.shelf.conversations[name] = listed(as_list(body.get("items")), self.new_id)
-        told = {"id": name, "object": "conversation", "created_at": int(time.time())}
-        return self.json(200, {**told, "metadata": body.get("metadata") or {}})
 
 
 def _tail(path: str) -> list[str]:

@@ -9,10 +9,10 @@ from functools import cached_property
 from typing import Any
 
 from continuation.history.tree import text_of
+from continuation.simulator.common import merged, prefixes
 from continuation.simulator.format import Context as AnyContext
 from continuation.simulator.model import Said, tokens
 from continuation.simulator.openai_responses.store import Shelf
-from continuation.simulator.requests import merged, prefixes
 from continuation.simulator.wire import Json, Recorded
 from continuation.wire.json_values import as_list, mapping
 from continuation.wire.responses_items import OUTPUTS, kind_of
@@ -64,11 +64,11 @@ class Context(AnyContext):
     def input(self) -> Input:
         """All input; what the request names but is not kept here counts for nothing."""
         held = self.shelf.held(self.anchor, self.conversation)
-        named = (self._kept(item) if is_reference(item) else item for item in self.brought)
-        return Input([*held, *named], len(held))
-
-    def _kept(self, item: Json) -> Json:
-        return self.shelf.item(str(item.get("id"))) or item
+        items = list[Any](held)
+        for item in self.brought:
+            kept = self.shelf.item(str(item.get("id"))) if is_reference(item) else None
+            items.append(kept or item)
+        return Input(items, len(held))
 
 
 def credential(request: Recorded) -> str:
@@ -87,40 +87,37 @@ def turns(listed: list[Any]) -> list[Said]:
     An assistant turn at the end is left out: it is a finished turn, so the model does not go on
     where it stops but answers what was asked before it.
     """
-    found = merged(filter(None, map(_said, listed)))
+    said: list[Said] = []
+    for item in map(mapping, listed):
+        kind, role = kind_of(item), item.get("role")
+        if kind in OUTPUTS:
+            said.append(Said("user", "", results=True))
+        elif kind != "message":
+            said.append(Said("assistant", ""))
+        elif role in ("user", "assistant"):
+            text = text_of(item.get("content"))
+            said.append(Said("user" if role == "user" else "assistant", text))
+    found = merged(said)
     if found and found[-1].role == "assistant":
         found.pop()
     return found or [Said("user", "")]
 
 
-def _said(item: Any) -> Said | None:
-    given, kind = mapping(item), kind_of(item)
-    if kind in OUTPUTS:
-        return Said("user", "", results=True)
-    if kind != "message":
-        return Said("assistant", "")
-    text, role = text_of(given.get("content")), given.get("role")
-    if role in ("user", "assistant"):
-        return Said("assistant" if role == "assistant" else "user", text)
-    return None
-
-
 def listed(given: list[Any], new_id: Callable[[str], str]) -> list[Json]:
     """Return input items the way the API keeps and lists them: with ids, content as blocks."""
-    return [_listed(mapping(item), new_id) for item in given]
-
-
-def _listed(item: Json, new_id: Callable[[str], str]) -> Json:
-    kind, content = kind_of(item), item.get("content")
-    kept: Json = {**item, "id": item_id(item, new_id), "type": kind}
-    if kind == "message" and isinstance(content, str):
-        block: Json = {"type": "input_text", "text": content}
-        if item.get("role") == "assistant":
-            block = {"type": "output_text", "text": content, "annotations": []}
-        kept["content"] = [block]
-    if kind == "message" or kind in OUTPUTS:
-        kept.setdefault("status", "completed")
-    return kept
+    found: list[Json] = []
+    for item in map(mapping, given):
+        kind, content = kind_of(item), item.get("content")
+        kept: Json = {**item, "id": item_id(item, new_id), "type": kind}
+        if kind == "message" and isinstance(content, str):
+            block: Json = {"type": "input_text", "text": content}
+            if item.get("role") == "assistant":
+                block = {"type": "output_text", "text": content, "annotations": []}
+            kept["content"] = [block]
+        if kind == "message" or kind in OUTPUTS:
+            kept.setdefault("status", "completed")
+        found.append(kept)
+    return found
 
 
 def item_id(item: Mapping[str, Any], new_id: Callable[[str], str]) -> str:

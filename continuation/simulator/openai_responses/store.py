@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from continuation.simulator.requests import digest, seal, unseal
+from continuation.simulator.common import digest, seal, unseal
 from continuation.simulator.wire import Event, Json
 from continuation.wire.responses_items import kind_of
 
@@ -111,20 +111,18 @@ def reasoning_error(item: Mapping[str, Any], credential: str, *, strict: bool) -
     content, name = item.get("encrypted_content"), item.get("id")
     if item.get("type") != "reasoning" or content is None:
         return None
-    if (why := _fault(str(content), name, credential, strict=strict)) is None:
+    opened = unseal(_MARK, str(content), 4)
+    if not str(content).startswith(_OURS):
+        why = _UNREADABLE if strict else None
+    elif opened is None or opened[3] != _over(opened[:3]):
+        why = _UNREADABLE
+    elif name is not None and opened[0] != digest(str(name)):
+        why = _OTHER_ITEM
+    else:
+        why = None if opened[1] == digest(credential) else _OTHER_OWNER
+    if why is None:
         return None
     return f"The encrypted content for item {name} could not be verified. Reason: {why}"
-
-
-def _fault(content: str, name: Any, credential: str, *, strict: bool) -> str | None:
-    if not content.startswith(_OURS):
-        return _UNREADABLE if strict else None
-    opened = unseal(_MARK, content, 4)
-    if opened is None or opened[3] != _over(opened[:3]):
-        return _UNREADABLE
-    if name is not None and opened[0] != digest(str(name)):
-        return _OTHER_ITEM
-    return None if opened[1] == digest(credential) else _OTHER_OWNER
 
 
 def _over(digests: Sequence[bytes]) -> bytes:

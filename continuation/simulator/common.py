@@ -1,0 +1,157 @@
+"""What all formats do with a request (its turns, history, signatures) and with a reply's blocks."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from continuation.history import Violation
+from continuation.simulator.model import Said, tokens
+from continuation.simulator.scenario import Block, Raw, Reply, Text, Thinking, ToolCall
+from continuation.simulator.wire import Json
+
+compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""Writes JSON without spaces, as the providers do."""
+
+# -- the conversation
+
+
+def merged(said: Iterable[Said]) -> list[Said]:
+    """Return turns of alternating roles: what one speaker said in a row is one turn."""
+    found: list[Said] = []
+    for turn in said:
+        if found and found[-1].role == turn.role:
+            last = found.pop()
+            turn = replace(turn, text=last.text + turn.text, results=last.results or turn.results)
+        found.append(turn)
+    return found
+
+
+def conversation_key(*head: Any) -> str:
+    """Name a conversation by how it begins: its instructions and its first turn."""
+    return hashlib.sha256(json.dumps(head).encode()).hexdigest()
+
+
+def by_rank(found: Iterable[Violation], order: str) -> list[Violation]:
+    """Sort violations: a provider names what it looks for first, and of that the foremost.
+
+    `order` names codes, the one that is looked for first before all others.
+    """
+    ranks = {code: rank for rank, code in enumerate(order.split())}
+    return sorted(found, key=lambda v: (ranks.get(v.code, len(ranks)), numbers_in(v.path)))
+
+
+def numbers_in(path: str) -> list[int]:
+    """Return the places that a path names."""
+    return [int(number) for number in re.findall(r"\d+", path)]
+
+
+def prefixes(key: Any, parts: Iterable[str]) -> Iterator[bytes]:
+    """Yield a digest of the prompt up to each of its parts; `key` is what else must be equal.
+
+    A provider's cache is the set of those it has seen; none expires, and none is too small.
+    """
+    seen = hashlib.sha256(json.dumps(key, sort_keys=True).encode())
+    for part in parts:
+        seen.update(part.encode(errors="surrogatepass"))
+        yield seen.digest()
+
+
+# -- signatures
+
+DIGEST = 12
+"""Bytes of a digest."""
+
+
+def digest(value: Any) -> bytes:
+    """Return a short digest of a text, or of a JSON value in whatever order its keys stand."""
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).digest()[:DIGEST]
+
+
+def seal(mark: bytes, *digests: bytes) -> str:
+    """Return digests as one opaque text, which tells by `mark` who made it."""
+    return base64.b64encode(mark + b"".join(digests)).decode()
+
+
+def unseal(mark: bytes, text: str, count: int) -> list[bytes] | None:
+    """Return the digests of a text that `seal` made with this mark; None if it did not."""
+    raw = decoded(text) or b""
+    if not raw.startswith(mark) or len(raw) != len(mark) + count * DIGEST:
+        return None
+    return [raw[start : start + DIGEST] for start in range(len(mark), len(raw), DIGEST)]
+
+
+def decoded(text: str) -> bytes | None:
+    """Decode Base64 in either of its alphabets, padded or not; None if it is none."""
+    plain = text.translate(str.maketrans("-_", "+/")).rstrip("=")
+    try:
+        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+# -- the blocks of a reply
+
+
+def arrived(call: ToolCall) -> str:
+    """Return as much of a call's arguments, as JSON, as the limit let through."""
+    raw = call.arguments if isinstance(call.arguments, str) else compact(call.arguments)
+    return raw[: call.cut]
+
+
+def cost(block: Block) -> int:
+    """Count a block's tokens."""
+    match block:
+        case Thinking(text, tokens=counted):
+            return tokens(text) if counted is None else counted
+        case Text(text):
+            return tokens(text)
+        case ToolCall():
+            return tokens(arrived(block))
+        case Raw(raw):
+            return tokens(compact(raw))
+
+
+def spent(reply: Reply, *kinds: type[Block]) -> int:
+    """Count what a reply cost, or what its blocks of some kinds did."""
+    return sum(cost(block) for block in reply.blocks if not kinds or isinstance(block, kinds))
+
+
+def told_usage(counted: Mapping[str, Any], reply: Reply) -> Json:
+    """Lay what a reply says of its usage over what was counted; None takes a field away."""
+    usage = {**counted, **(reply.usage or {})}
+    return {name: value for name, value in usage.items() if value is not None}
+
+
+def pieces(text: str, size: int | None) -> Iterator[str]:
+    """Cut a text into deltas, of 24 characters where the reply does not say."""
+    size = size or 24
+    return (text[start : start + size] for start in range(0, len(text), size))
+
+
+def whole_members(text: str) -> Json:
+    """Return the top-level members of a JSON object that were whole when its text broke off."""
+    found: Json = {}
+    decoder = json.JSONDecoder()
+    rest = text.lstrip().removeprefix("{").lstrip()
+    while rest.startswith('"'):
+        try:
+            name, end = decoder.raw_decode(rest)
+            value_text = rest[end:].lstrip().removeprefix(":").lstrip()
+            value, end = decoder.raw_decode(value_text)
+        except ValueError:
+            break
+        after = value_text[end:].lstrip()
+        # A bare word or a number at the very end may be cut: 12 may have been 123.
+        if not after and rest.rstrip()[-1] not in '"]}':
+            break
+        found[name] = value
+        rest = after.removeprefix(",").lstrip()
+    return found
