@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, count, islice
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -36,41 +36,20 @@ GRPC_STATUSES: Mapping[int, str] = {
 """How Google names HTTP statuses, in its own format and in OpenAI's."""
 
 
-@dataclass(frozen=True)
 class Context:
-    """A request, the model it asks and how strict its provider is.
+    """A request as its format reads it, the model it asks and how strict its provider is.
 
-    `known`: the model is in the table, or the simulator was given it.
+    `known`: the model is in the table, or the simulator was given it. `served`: the provider has
+    it. `body` is empty where the request brought no JSON object.
     """
 
-    request: Recorded
-    model: ModelLimits
-    known: bool
-
-    @property
-    def body(self) -> Json:
-        """The request's body; empty where it is no JSON object."""
-        return self.request.body or {}
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        return str(self.body.get("model") or "")
-
-    @property
-    def scenario(self) -> Scenario:
-        """What holds for this request."""
-        return self.request.scenario
-
-    @property
-    def served(self) -> bool:
-        """Whether the model is one that this provider has."""
-        return self.known or self.scenario.any_model
-
-    @property
-    def streamed(self) -> bool:
-        """Whether the answer is to come as events."""
-        return bool(self.body.get("stream"))
+    def __init__(self, request: Recorded, model: ModelLimits, known: bool) -> None:
+        self.request, self.model, self.known = request, model, known
+        self.scenario = request.scenario
+        self.served = known or self.scenario.any_model
+        self.body: Json = request.body or {}
+        self.name = str(self.body.get("model") or "")
+        self.streamed = bool(self.body.get("stream"))
 
     def room(self, prompt: int) -> int | None:
         """Tokens that a prompt leaves in the model's window; None if it has no known size."""
@@ -111,6 +90,8 @@ class Format(ABC, Generic[ContextT]):
     def __init__(self, models: Mapping[str, ModelLimits]) -> None:
         self.models = models
         self._numbers = count(1)
+        self._cache: set[bytes] = set()
+        """Beginnings of prompts that the provider has seen."""
 
     # -- what a format says
 
@@ -123,7 +104,7 @@ class Format(ABC, Generic[ContextT]):
         """Read a request, whatever it holds."""
 
     @abstractmethod
-    def ask(self, request: Recorded) -> Ask:
+    def ask(self, context: ContextT) -> Ask:
         """Put a request the provider accepts into the model's terms."""
 
     @abstractmethod
@@ -144,18 +125,19 @@ class Format(ABC, Generic[ContextT]):
 
     def forget(self) -> None:
         """Forget what earlier requests left behind."""
+        self._cache.clear()
 
     # -- refusals
 
     def refuse(
-        self, request: Recorded, checks: Sequence[Check[ContextT]] | None = None
+        self, context: ContextT, checks: Sequence[Check[ContextT]] | None = None
     ) -> Answer | None:
         """Refuse what the provider would refuse; None lets the request through."""
+        request = context.request
         found: Refusal | str | None = self.unknown_caller(request)
         if found is None and request.body is None:
             found = self.no_json
         if found is None:
-            context = self.context(request)
             checks = self.checks if checks is None else checks
             found = next(chain.from_iterable(check(context) for check in checks), None)
         if found is None:
@@ -197,15 +179,14 @@ class Format(ABC, Generic[ContextT]):
 
     # -- answers
 
-    def answer(self, request: Recorded, reply: Reply) -> Answer:
+    def answer(self, context: ContextT, reply: Reply) -> Answer:
         """Write the model's reply, as events or as one body, whichever the request asked for."""
         if (raw := reply.raw_body) is not None:
             if not isinstance(raw, bytes):
                 raw = (raw if isinstance(raw, str) else json.dumps(raw)).encode()
             return Answer(reply.status, self._headers(self.json_type, reply.headers), raw)
-        context = self.context(request)
         if reply.status != 200 or (reply.error_after is not None and not context.streamed):
-            return self.refused(self._fault(reply), request, reply.headers)
+            return self.refused(self._fault(reply), context.request, reply.headers)
         written = self.write(context, reply)
         if isinstance(written, dict):
             return self.json(200, written, reply.headers)

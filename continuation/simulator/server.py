@@ -133,10 +133,11 @@ class Simulator:
         try:
             if route == "other":
                 return wire.look_up(request), Reply()
-            if (refused := wire.refuse(request)) is not None:
+            context = wire.context(request)
+            if (refused := wire.refuse(context)) is not None:
                 return refused, Reply()
-            reply = self._asked(wire.ask(request), request.scenario)
-            return wire.answer(request, reply), reply
+            reply = self._asked(wire.ask(context), request.scenario)
+            return wire.answer(context, reply), reply
         except Exception as error:  # a client is to see our bug, not a dead connection
             why = f"the simulator failed: {type(error).__name__}: {error}"
             return wire.refused(Refusal(why, 500), request), Reply()

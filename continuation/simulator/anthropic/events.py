@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
 
+from continuation.simulator.anthropic.request import Context
 from continuation.simulator.common import (
     arrived,
     compact,
@@ -20,79 +19,72 @@ from continuation.simulator.wire import Event, Json
 _ONLY_AT_START = ("cache_creation", "service_tier")
 
 
-@dataclass(frozen=True)
 class Writer:
-    """Writes a reply: what it does not know of the message it becomes is in the other fields."""
+    """Writes a reply; `sign` signs its thinking."""
 
-    reply: Reply
-    id: str
-    model: str
-    input_usage: Json
-    sign: Callable[[str], str]
-    new_id: Callable[[str], str]
+    def __init__(
+        self,
+        context: Context,
+        reply: Reply,
+        input_usage: Json,
+        sign: Callable[[str], str],
+        new_id: Callable[[str], str],
+    ) -> None:
+        self._reply, self._sign, self._new_id = reply, sign, new_id
+        # An empty answer that ended by itself costs two tokens.
+        counted = {
+            **input_usage,
+            "output_tokens": spent(reply) or (2 if reply.stop == "end_turn" else 0),
+            "output_tokens_details": {"thinking_tokens": spent(reply, Thinking)},
+            "service_tier": "standard",
+        }
+        self._usage = told_usage(counted, reply)
+        self._head = {
+            "id": new_id("msg"),
+            "type": "message",
+            "role": "assistant",
+            "model": context.name,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+        }
+        stopped = {"stop_reason": reply.stop, "stop_sequence": reply.stop_sequence}
+        self._ending = {**stopped, **reply.extra}
 
     def message(self) -> Json:
         """Write the whole message, as a request without `stream` gets it."""
-        content = [self._whole(block) for block in self.reply.blocks]
-        return {**self._head(self._usage), "content": content, **self._ending}
+        content = [self._whole(block) for block in self._reply.blocks]
+        return {**self._head, "usage": self._usage, "content": content, **self._ending}
 
     def events(self) -> Iterator[Event]:
         """Write the stream: start, ping, each block's start, deltas and stop, then the end."""
         usage = self._usage
         begun = {name: usage[name] for name in usage if name != "output_tokens_details"}
         begun["output_tokens"] = min(1, usage.get("output_tokens", 0))
-        yield _event({"type": "message_start", "message": self._head(begun)})
+        yield _event({"type": "message_start", "message": {**self._head, "usage": begun}})
         yield _event({"type": "ping"})
-        for index, block in enumerate(self.reply.blocks):
+        for index, block in enumerate(self._reply.blocks):
             yield from self._block_events(index, block)
         closing = {name: usage[name] for name in usage if name not in _ONLY_AT_START}
         yield _event({"type": "message_delta", "delta": self._ending, "usage": closing})
         yield _event({"type": "message_stop"})
-
-    def _head(self, usage: Json) -> Json:
-        return {
-            "id": self.id,
-            "type": "message",
-            "role": "assistant",
-            "model": self.model,
-            "content": [],
-            "stop_reason": None,
-            "stop_sequence": None,
-            "usage": usage,
-        }
-
-    @cached_property
-    def _usage(self) -> Json:
-        """The counts; an empty answer that ended by itself costs two tokens."""
-        counted = {
-            **self.input_usage,
-            "output_tokens": spent(self.reply) or (2 if self.reply.stop == "end_turn" else 0),
-            "output_tokens_details": {"thinking_tokens": spent(self.reply, Thinking)},
-            "service_tier": "standard",
-        }
-        return told_usage(counted, self.reply)
-
-    @property
-    def _ending(self) -> Json:
-        reply = self.reply
-        return {"stop_reason": reply.stop, "stop_sequence": reply.stop_sequence, **reply.extra}
 
     def _whole(self, block: Block) -> Json:
         match block:
             case Text(text):
                 return {"type": "text", "text": text}
             case Thinking(text, signature):
-                signed = self.sign(text) if signature == SIGNED else signature
+                signed = self._sign(text) if signature == SIGNED else signature
                 return {"type": "thinking", "thinking": text, "signature": signed or ""}
             case ToolCall(name, id=given):
-                made, members = given or self.new_id("toolu"), whole_members(arrived(block))
+                made, members = given or self._new_id("toolu"), whole_members(arrived(block))
                 return {"type": "tool_use", "id": made, "name": name, "input": members}
             case Raw(raw):
                 return dict(raw)
 
     def _block_events(self, index: int, block: Block) -> Iterator[Event]:
         whole, deltas = self._whole(block), list[tuple[str, str, str]]()
-        begun, size = dict(whole), self.reply.deltas
+        begun, size = dict(whole), self._reply.deltas
         match block:
             case Text(text):
                 begun["text"] = ""

@@ -1,22 +1,172 @@
-"""Anthropic's Messages API, as the simulated provider speaks it."""
+"""Anthropic's Messages API, as the simulated provider speaks it, and what it refuses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from continuation.limits import ModelLimits
-from continuation.simulator.anthropic.checks import CHECKS, COUNT_CHECKS
+from continuation.history import validate
+from continuation.simulator.anthropic import signatures
 from continuation.simulator.anthropic.events import Writer
-from continuation.simulator.anthropic.request import Context, input_tokens, input_usage
+from continuation.simulator.anthropic.request import (
+    THINKING,
+    Context,
+    input_tokens,
+    input_usage,
+    messages,
+)
 from continuation.simulator.anthropic.signatures import Signer
-from continuation.simulator.common import conversation_key
-from continuation.simulator.format import Format
+from continuation.simulator.common import by_rank, conversation_key
+from continuation.simulator.format import Check, Format
 from continuation.simulator.model import Ask, Said
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
-from continuation.wire.json_values import as_list, mapping
+from continuation.wire.json_values import as_int, as_list, is_list, mapping
+
+# -- what is refused
+
+PREFILL = (
+    "This model does not support assistant message prefill. "
+    "The conversation must end with a user message."
+)
+_THINKING_DOCS = "https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking"
+_CONTROLS = "thinking-binding-controls-2026-08-01"
+_NEEDS_CONTROLS = f"That setting requires the `{_CONTROLS}` value in the `anthropic-beta` header."
+
+
+def form(context: Context) -> Iterator[str]:
+    """Want a model, a limit and messages (the texts follow the provider's manner)."""
+    for name in ("model", "messages", "max_tokens"):
+        if context.body.get(name) is None:
+            yield f"{name}: Field required"
+    if (asked := as_int(context.asked)) is None:
+        yield "max_tokens: Input should be a valid integer"
+    elif asked < 0:
+        yield "max_tokens: Input should be greater than or equal to 0"
+    given = context.body["messages"]
+    if not is_list(given):
+        yield "messages: Input should be a valid list"
+    if not given:
+        yield "messages: at least one message is required"
+
+
+def settings(context: Context) -> Iterator[Refusal | str]:
+    """Compare the model, the limit and the way of thinking with what there is."""
+    asked, most = context.asked, context.model.ceiling
+    if not context.served:
+        yield Refusal(f"model: {context.name}", 404)
+    if asked > most:
+        yield (
+            f"max_tokens: {asked} > {most}, which is the maximum allowed number of output "
+            f"tokens for {context.name}"
+        )
+    kind, mode = context.thinking, context.model.thinking
+    if mode == "always" and kind in ("enabled", "disabled"):
+        yield f'"thinking.type.{kind}" is not supported for this model.'
+    if mode == "manual" and kind == "adaptive":
+        yield "adaptive thinking is not supported on this model"
+    # The budget is below the limit; interleaved thinking may go beyond one answer.
+    interleaved = any(beta.startswith("interleaved-thinking") for beta in context.betas)
+    if 0 < asked <= (context.budget or 0) and not interleaved:
+        yield (
+            "`max_tokens` must be greater than `thinking.budget_tokens`. Please consult our "
+            f"documentation at {_THINKING_DOCS}#max-tokens-and-context-window-size"
+        )
+    if context.budget is not None and context.budget < 1024:
+        yield "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024"
+
+
+def prefill(context: Context) -> Iterator[str]:
+    """Refuse a trailing assistant message, unless it is a paused turn that is to go on."""
+    last = context.turns[-1] if context.turns else None
+    if last is None or last.role != "assistant" or last.of("server_tool_use"):
+        return
+    if context.thinking == "disabled" and last.of(*THINKING):
+        yield (
+            "When thinking is disabled, an `assistant` message in the final position cannot "
+            "contain `thinking`. To use thinking blocks, enable `thinking` in your request."
+        )
+    if not context.model.prefill or context.thinking not in (None, "disabled"):
+        yield PREFILL
+
+
+_ORDER = """
+    message_invalid block_invalid role_invalid tool_use_in_user tool_result_in_assistant
+    first_not_user message_empty text_empty text_blank result_text_empty system_text_empty
+    tool_use_id_invalid tool_input_invalid tools_undeclared tool_use_duplicate_id
+    thinking_not_first thinking_last thinking_unsigned thinking_blank thinking_redacted_invalid
+    thinking_foreign thinking_modified tool_use_not_last tool_result_missing
+    tool_result_not_first tool_results_split tool_result_displaced tool_result_orphan
+    tool_result_duplicate server_result_missing server_result_orphan thinking_missing
+    trailing_whitespace
+"""
+
+
+def history(context: Context) -> Iterator[str]:
+    """Refuse what breaks the conversation's rules; it is about to be answered: no call is live.
+
+    Thinking is to be signed, and to come first in a turn that has any; a server tool's turn may
+    begin without. That is stricter than `validate`, which allows models that think in between to
+    begin with text.
+    """
+    for turn in context.turns:
+        for placed in turn.of("thinking"):
+            if placed.block.get("signature") is None:
+                yield f"{placed.path}.thinking.signature: Field required"
+        first = turn.blocks[0].kind if turn.role == "assistant" and turn.blocks else ""
+        if turn.of(*THINKING) and first not in THINKING and not turn.of("server_tool_use"):
+            yield (
+                f"{turn.blocks[0].path}.type: If an assistant message contains any thinking "
+                "blocks, the first block must be `thinking` or `redacted_thinking`. "
+                f"Found `{first}`."
+            )
+    before = ""
+    for message in messages(context.body):
+        role = str(message.get("role"))
+        if role == "system" and before != "user":  # behind a user turn it is taken, since 2026
+            yield (
+                'messages: Unexpected role "system". The Messages API accepts a top-level '
+                '`system` parameter, not "system" as an input message role.'
+            )
+        before = role
+    found = validate(context.body, "anthropic", facts=context.model, live=False)
+    yield from (violation.message for violation in by_rank(found, _ORDER))
+
+
+def thinking_blocks(context: Context) -> Iterator[str]:
+    """Check signatures and, on binding models, the conversation before each block."""
+    binding = mapping(mapping(context.body.get("thinking")).get("block_binding"))
+    drop = binding.get("prefix_mismatch_behavior") == "drop_block"
+    found = signatures.errors(
+        context.body,
+        binding=context.model.binding and not (drop and _CONTROLS in context.betas),
+        strict=context.scenario.strict_signatures,
+    )
+    for text in found:
+        yield f"{text} {_NEEDS_CONTROLS}" if drop and text.endswith(signatures.BOUND) else text
+
+
+def window(context: Context) -> Iterator[str]:
+    most = context.model.window
+    if most is None:
+        return
+    used, asked = input_tokens(context.body), context.asked
+    if used > most:
+        yield f"prompt is too long: {used} tokens > {most} maximum"
+    if context.model.window_shared and used + asked > most:
+        yield (
+            f"input length and `max_tokens` exceed context limit: {used} + {asked} > {most}, "
+            "decrease input length or `max_tokens` and try again"
+        )
+
+
+CHECKS: tuple[Check[Context], ...] = (form, settings, prefill, history, thinking_blocks, window)
+COUNT_CHECKS: tuple[Check[Context], ...] = (form, history)
+"""What is refused of a request that only counts its tokens."""
+
+
+# -- the format
 
 
 class AnthropicFormat(Format[Context]):
@@ -48,13 +198,6 @@ class AnthropicFormat(Format[Context]):
     no_key = Refusal("x-api-key header is required", 401)
     no_json = Refusal("The request body is not valid JSON")
 
-    def __init__(self, models: Mapping[str, ModelLimits]) -> None:
-        super().__init__(models)
-        self._cache: set[bytes] = set()
-
-    def forget(self) -> None:
-        self._cache.clear()
-
     def route(self, method: str, path: str) -> Route | None:
         if method == "POST" and path.endswith("/v1/messages"):
             return "model"
@@ -64,8 +207,7 @@ class AnthropicFormat(Format[Context]):
         name = str((request.body or {}).get("model") or "")
         return Context(request, *self.limits(name, request.scenario))
 
-    def ask(self, request: Recorded) -> Ask:
-        context = self.context(request)
+    def ask(self, context: Context) -> Ask:
         body = context.body
         said: list[Said] = []
         for turn in context.turns:
@@ -86,7 +228,7 @@ class AnthropicFormat(Format[Context]):
 
     def write(self, context: Context, reply: Reply) -> Json | Iterable[Event]:
         usage, sign = input_usage(context.body, self._cache), Signer(context.body).sign
-        writer = Writer(reply, self.new_id("msg"), context.name, usage, sign, self.new_id)
+        writer = Writer(context, reply, usage, sign, self.new_id)
         return writer.events() if context.streamed else writer.message()
 
     # -- errors
@@ -114,7 +256,7 @@ class AnthropicFormat(Format[Context]):
             if body is not None:
                 request = replace(request, body={"max_tokens": 1, **body})
             counted = {"input_tokens": input_tokens(body or {})}
-            return self.refuse(request, COUNT_CHECKS) or self.json(200, counted)
+            return self.refuse(self.context(request), COUNT_CHECKS) or self.json(200, counted)
         return self.refused(Refusal("Not Found", 404), request)
 
     def _describe(self, name: str, request: Recorded) -> Answer:

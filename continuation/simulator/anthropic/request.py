@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
+from continuation.limits import ModelLimits
 from continuation.simulator.common import prefixes
 from continuation.simulator.format import Context as AnyContext
 from continuation.simulator.model import tokens
-from continuation.simulator.wire import Json
+from continuation.simulator.wire import Json, Recorded
 from continuation.wire.json_values import is_list, is_map, mapping, objects
 
 THINKING = ("thinking", "redacted_thinking")
@@ -49,42 +49,27 @@ class RoleTurn:
         return "".join(str(placed.block.get("text", "")) for placed in self.of("text"))
 
 
-@dataclass(frozen=True)
 class Context(AnyContext):
-    """A Messages request, and what its model can do."""
+    """A Messages request, and what its model can do.
 
-    @property
-    def asked(self) -> Any:
-        """The output limit, whatever it is."""
-        return self.body.get("max_tokens")
+    `asked` is the output limit, whatever it is. `thinking`: the kind that is asked for: enabled,
+    adaptive, between_tools, disabled, or none. `budget` is that of manual mode.
+    """
 
-    @cached_property
-    def turns(self) -> list[RoleTurn]:
-        return turns(self.body)
-
-    @cached_property
-    def betas(self) -> list[str]:
-        given = self.request.headers.get("anthropic-beta", "")
-        return [name.strip() for name in given.split(",")]
-
-    @property
-    def thinking(self) -> str | None:
-        """The kind the request asks for: enabled, adaptive, between_tools, disabled, or none."""
-        kind = mapping(self.body.get("thinking")).get("type")
-        return None if kind is None else str(kind)
-
-    @property
-    def thinks(self) -> bool:
-        """Thinking is on; where the request says nothing, adaptive models think."""
-        if self.thinking is None:
-            return self.model.thinking in ("adaptive", "always")
-        return self.thinking != "disabled" and self.model.thinking != "none"
-
-    @property
-    def budget(self) -> int | None:
-        """The thinking budget of manual mode, if the request sets one."""
-        budget = mapping(self.body.get("thinking")).get("budget_tokens")
-        return budget if self.thinking == "enabled" and isinstance(budget, int) else None
+    def __init__(self, request: Recorded, model: ModelLimits, known: bool) -> None:
+        super().__init__(request, model, known)
+        self.asked: Any = self.body.get("max_tokens")
+        self.turns = turns(self.body)
+        betas = request.headers.get("anthropic-beta", "")
+        self.betas = [name.strip() for name in betas.split(",")]
+        given = mapping(self.body.get("thinking"))
+        kind, budget = given.get("type"), given.get("budget_tokens")
+        self.thinking = None if kind is None else str(kind)
+        self.budget = budget if kind == "enabled" and isinstance(budget, int) else None
+        # Where the request says nothing, adaptive models think.
+        self.thinks = model.thinking in ("adaptive", "always")
+        if self.thinking is not None:
+            self.thinks = kind != "disabled" and model.thinking != "none"
 
 
 def blocks(content: Any) -> list[Json]:

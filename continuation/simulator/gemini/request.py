@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
+from continuation.limits import ModelLimits
 from continuation.simulator.common import compact, digest, merged, seal
 from continuation.simulator.format import Context as AnyContext
-from continuation.simulator.gemini.hops import Progress, Tokens
+from continuation.simulator.gemini.hops import Tokens
 from continuation.simulator.model import Said, tokens
-from continuation.simulator.wire import Json
+from continuation.simulator.wire import Json, Recorded
 from continuation.wire.json_values import as_int, mapping, objects
 
 _PATH = re.compile(
@@ -117,104 +117,62 @@ _UNSET = 8_192
 _MOST_CANDIDATES = 8
 
 
-@dataclass(frozen=True)
 class Context(AnyContext):
     """A request, where it was sent, and the continuation tokens that were given out before."""
 
-    target: Target
-    issued: Tokens
-
-    @property
-    def streamed(self) -> bool:
-        return self.target.verb == "streamGenerateContent"
-
-    @property
-    def vertex(self) -> bool:
-        return self.target.vertex
-
-    @property
-    def name(self) -> str:
-        return self.target.model
-
-    @property
-    def generation(self) -> int:
-        """The model's generation, as 3 for gemini-3.5-flash; 0 for what is no Gemini."""
+    def __init__(
+        self,
+        request: Recorded,
+        model: ModelLimits,
+        known: bool,
+        asked_of: Target,
+        issued: Tokens,
+    ) -> None:
+        super().__init__(request, model, known)
+        self.target, self.issued = asked_of, issued
+        self.vertex, self.name = asked_of.vertex, asked_of.model
+        self.streamed = asked_of.verb == "streamGenerateContent"
         found = _GENERATION.match(self.name)
-        return int(found[1]) if found else 3 * is_alias(self.name)
+        #: 3 for gemini-3.5-flash; 0 for what is no Gemini.
+        self.generation = int(found[1]) if found else 3 * is_alias(self.name)
+        # The input is estimated: the four-character tokens of the prompt as JSON.
+        prompt = [get(self.body, name) for name in _PROMPT]
+        self.input_tokens = sum(tokens(compact(value)) for value in prompt if value is not None)
 
-    @property
-    def hops(self) -> bool:
-        """The answer may take several requests; Vertex knows that in v1beta1 only."""
-        old = self.vertex and self.target.version == "v1"
-        return self.scenario.tokens and self.generation >= 4 and not old
+        # The answer may take several requests; Vertex knows that in v1beta1 only.
+        old = self.vertex and asked_of.version == "v1"
+        self.hops = self.scenario.tokens and self.generation >= 4 and not old
+        #: Tokens one request brings, or None where the limit alone decides.
+        self.hop_room: int | None = None
+        if self.hops:
+            self.hop_room = self.scenario.hop or (HOP_MOST if self.streamed else UNARY_MOST)
+        #: A token is bound to the model and the whole prompt.
+        self.conversation = digest([self.name, *prompt])
+        self.token: Any = get(self.body, "continuationToken")
+        issue = issued.find(self.token) if isinstance(self.token, str) else None
+        #: How far the answer is that the request goes on with, if it goes on with one.
+        self.progress = None if issue is None else issue[1]
 
-    @property
-    def hop_room(self) -> int | None:
-        """Tokens one request brings, or None where the limit alone decides."""
-        most = HOP_MOST if self.streamed else UNARY_MOST
-        return (self.scenario.hop or most) if self.hops else None
-
-    @cached_property
-    def input_tokens(self) -> int:
-        """Estimate the input: the four-character tokens of the prompt as JSON."""
-        listed = (get(self.body, name) for name in _PROMPT)
-        return sum(tokens(compact(value)) for value in listed if value is not None)
-
-    @cached_property
-    def conversation(self) -> bytes:
-        """Digest what a continuation token is bound to: the model and the whole prompt."""
-        return digest([self.name, *(get(self.body, name) for name in _PROMPT)])
-
-    @property
-    def ceiling(self) -> int:
-        """The largest limit; of a window that is shared, the prompt takes its part."""
-        model = self.model
-        if model.window is None or not model.window_shared:
-            return model.ceiling
-        return max(1, min(model.ceiling, model.window - self.input_tokens))
-
-    @property
-    def asked(self) -> Any:
-        return get(config(self.body), "maxOutputTokens")
+        set_to = config(self.body)
+        self.asked: Any = get(set_to, "maxOutputTokens")
+        #: The largest limit; of a window that is shared, the prompt takes its part.
+        self.ceiling = model.ceiling
+        if model.window is not None and model.window_shared:
+            self.ceiling = max(1, min(model.ceiling, model.window - self.input_tokens))
+        count = as_int(get(set_to, "candidateCount")) or 1
+        self.candidates = min(max(1, count), _MOST_CANDIDATES)
+        thinking = mapping(get(set_to, "thinkingConfig"))
+        budget = get(thinking, "thinkingBudget")
+        off = budget == 0 or (budget is None and model.thinking == "manual")
+        self.thinks = model.thinking == "always" or (model.thinking != "none" and not off)
+        self.shows_thinking = bool(get(thinking, "includeThoughts"))
+        # Vertex cuts the arguments of calls into pieces where that is asked for.
+        calling = mapping(get(mapping(get(self.body, "toolConfig")), "functionCallingConfig"))
+        cut = bool(get(calling, "streamFunctionCallArguments"))
+        self.streams_arguments = self.streamed and cut
 
     @property
     def limit(self) -> int:
         """The output limit of the whole answer; the Gemini API lowers one that is too large."""
         unset = HOP_MOST if self.generation >= 4 else _UNSET
         return min(unset if self.asked is None else int(self.asked), self.ceiling)
-
-    @property
-    def token(self) -> Any:
-        return get(self.body, "continuationToken")
-
-    @cached_property
-    def progress(self) -> Progress | None:
-        """How far the answer is that the request goes on with, if it goes on with one."""
-        found = self.issued.find(self.token) if isinstance(self.token, str) else None
-        return None if found is None else found[1]
-
-    @property
-    def candidates(self) -> int:
-        count = as_int(get(config(self.body), "candidateCount")) or 1
-        return min(max(1, count), _MOST_CANDIDATES)
-
-    @property
-    def thinking(self) -> Json:
-        return mapping(get(config(self.body), "thinkingConfig"))
-
-    @property
-    def thinks(self) -> bool:
-        """Whether the model thinks; where it may be switched off, a budget of 0 does so."""
-        budget = get(self.thinking, "thinkingBudget")
-        off = budget == 0 or (budget is None and self.model.thinking == "manual")
-        return self.model.thinking == "always" or (self.model.thinking != "none" and not off)
-
-    @property
-    def shows_thinking(self) -> bool:
-        return bool(get(self.thinking, "includeThoughts"))
-
-    @property
-    def streams_arguments(self) -> bool:
-        """Vertex cuts the arguments of calls into pieces where that is asked for."""
-        calling = mapping(get(mapping(get(self.body, "toolConfig")), "functionCallingConfig"))
-        return self.streamed and bool(get(calling, "streamFunctionCallArguments"))

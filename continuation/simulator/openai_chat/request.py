@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
+from continuation.limits import ModelLimits
 from continuation.simulator.format import Context as AnyContext
 from continuation.simulator.model import tokens
-from continuation.simulator.openai_chat.vendors import SimulatedVendor, find_vendor
+from continuation.simulator.openai_chat.vendors import find_vendor
 from continuation.simulator.wire import Json, Recorded
 from continuation.wire.json_values import as_int, mapping, objects
 
@@ -33,79 +32,36 @@ def text_of(content: Any) -> str:
     return "".join(str(part.get("text", "")) for part in objects(content))
 
 
-@dataclass(frozen=True)
 class Context(AnyContext):
-    """A Chat request, and whom it asks."""
+    """A Chat request, and whom it asks.
 
-    @property
-    def name(self) -> str:
-        return model_name(self.request)
+    `thinks`: the model may think: it can, and the request does not switch it off. `reasons`: it is
+    at it, since it always does, or the request or the scenario says so. `restricted`: a reasoning
+    model of OpenAI, which takes another limit, and has an input limit of its own.
+    """
 
-    @cached_property
-    def vendor(self) -> SimulatedVendor:
-        return find_vendor(self.scenario.vendor, self.scenario.quirks)
+    def __init__(self, request: Recorded, model: ModelLimits, known: bool) -> None:
+        super().__init__(request, model, known)
+        body, self.name = self.body, model_name(request)
+        self.vendor = vendor = find_vendor(self.scenario.vendor, self.scenario.quirks)
+        self.streamed = body.get("stream") is True
+        self.messages = objects(body.get("messages"))
+        self.last = self.messages[-1] if self.messages else {}
+        #: What the model reads, tools and messages, as JSON.
+        self.prompt_text = json.dumps([body.get("tools"), body.get("messages")], ensure_ascii=False)
+        self.prompt = tokens(self.prompt_text)
 
-    @cached_property
-    def messages(self) -> list[Json]:
-        return objects(self.body.get("messages"))
+        self.thinks = model.thinking != "none" and not any(_switched(body, on=False))
+        asked = self.scenario.thinking != "none" or any(_switched(body, on=True))
+        self.reasons = model.thinking == "always" or (self.thinks and asked)
+        self.restricted = vendor.openai and model.thinking in ("adaptive", "always")
 
-    @property
-    def last(self) -> Json:
-        return self.messages[-1] if self.messages else {}
-
-    @cached_property
-    def prompt_text(self) -> str:
-        """What of a request is read by the model, tools and messages, as JSON."""
-        read = [self.body.get("tools"), self.body.get("messages")]
-        return json.dumps(read, ensure_ascii=False)
-
-    @property
-    def prompt(self) -> int:
-        """Tokens of the prompt."""
-        return tokens(self.prompt_text)
-
-    @property
-    def streamed(self) -> bool:
-        return self.body.get("stream") is True
-
-    # -- thinking
-
-    @cached_property
-    def thinks(self) -> bool:
-        """The model may think: it can, and the request does not switch it off."""
-        return self.model.thinking != "none" and not any(_switched(self.body, on=False))
-
-    @property
-    def reasons(self) -> bool:
-        """The model is at it: it always does, the request says so, or the scenario does."""
-        asked = self.scenario.thinking != "none" or any(_switched(self.body, on=True))
-        return self.model.thinking == "always" or (self.thinks and asked)
-
-    @property
-    def restricted(self) -> bool:
-        """OpenAI's reasoning models take another limit, and have an input limit of their own."""
-        return self.vendor.openai and self.model.thinking in ("adaptive", "always")
-
-    # -- the limit
-
-    @property
-    def limit_name(self) -> str:
-        """The parameter that sets the limit, or would."""
-        given = (name for name in self.vendor.limits if self.body.get(name) is not None)
-        return next(given, self.vendor.limits[-1])
-
-    @property
-    def asked(self) -> int | None:
-        """The limit asked for, in tokens."""
-        return as_int(self.body.get(self.limit_name))
-
-    @property
-    def limit(self) -> int:
-        """The limit that holds, in tokens; a server that refuses none has clamped it."""
-        wanted = self.asked or self.vendor.default_limit or self.model.ceiling
-        return min(wanted, self.model.ceiling)
-
-    # -- the end
+        given = (name for name in vendor.limits if body.get(name) is not None)
+        #: The parameter that sets the limit, or would.
+        self.limit_name = next(given, vendor.limits[-1])
+        self.asked = as_int(body.get(self.limit_name))
+        # A server that refuses no limit has clamped it.
+        self.limit = min(self.asked or vendor.default_limit or model.ceiling, model.ceiling)
 
     @property
     def marks_prefill(self) -> bool:

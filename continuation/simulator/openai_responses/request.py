@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
 from continuation.history.tree import text_of
+from continuation.limits import ModelLimits
 from continuation.simulator.common import merged, prefixes
 from continuation.simulator.format import Context as AnyContext
 from continuation.simulator.model import Said, tokens
@@ -31,44 +31,32 @@ class Input:
         return ((n, mapping(self.items[n])) for n in range(self.held, len(self.items)))
 
 
-@dataclass(frozen=True)
 class Context(AnyContext):
-    """A Responses request with what its model can do and what is kept for its credential."""
+    """A Responses request with what its model can do and what is kept for its credential.
 
-    shelf: Shelf = field(default_factory=Shelf)
+    `anchor`: the id of the response that it goes on from. `conversation`: the one it belongs to.
+    `brought`: the items of `input`. `input`: all that is read; what the request names but is not
+    kept here counts for nothing.
+    """
 
-    @property
-    def credential(self) -> str:
-        return credential(self.request)
-
-    @property
-    def anchor(self) -> str | None:
-        """The id of the response that the request goes on from."""
-        given = self.body.get("previous_response_id")
-        return None if given is None else str(given)
-
-    @property
-    def conversation(self) -> str | None:
-        """The conversation a request belongs to, written as an id or as an object."""
-        given = self.body.get("conversation")
-        name = given if isinstance(given, str) else mapping(given).get("id")
-        return None if name is None else str(name)
-
-    @cached_property
-    def brought(self) -> list[Any]:
-        """The items of `input`; a text is one message of the user."""
+    def __init__(self, request: Recorded, model: ModelLimits, known: bool, kept: Shelf) -> None:
+        super().__init__(request, model, known)
+        self.shelf, self.credential = kept, credential(request)
+        anchor = self.body.get("previous_response_id")
+        self.anchor = None if anchor is None else str(anchor)
+        name = self.body.get("conversation")
+        name = name if isinstance(name, str) else mapping(name).get("id")
+        self.conversation = None if name is None else str(name)
         given = self.body.get("input")
-        return [{"role": "user", "content": given}] if isinstance(given, str) else as_list(given)
-
-    @cached_property
-    def input(self) -> Input:
-        """All input; what the request names but is not kept here counts for nothing."""
-        held = self.shelf.held(self.anchor, self.conversation)
+        if isinstance(given, str):
+            given = [{"role": "user", "content": given}]
+        self.brought = as_list(given)
+        held = kept.held(self.anchor, self.conversation)
         items = list[Any](held)
         for item in self.brought:
-            kept = self.shelf.item(str(item.get("id"))) if is_reference(item) else None
-            items.append(kept or item)
-        return Input(items, len(held))
+            named = kept.item(str(item.get("id"))) if is_reference(item) else None
+            items.append(named or item)
+        self.input = Input(items, len(held))
 
 
 def credential(request: Recorded) -> str:
