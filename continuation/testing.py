@@ -17,7 +17,7 @@ import json
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from continuation.engine import attempts as retry
 from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall, tokens
@@ -92,10 +92,6 @@ class Rehearsal(Simulator):
         self._arguments = json.dumps(arguments or {"path": "a.txt", "content": self.answer})
         self._play = _named(scenario)
         super().__init__(self.answer, replace(Scenario(), **self._play.scenario))
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
 
     def play(self, scenario: str) -> None:
         """Go over to another scenario, and forget everything that was asked."""

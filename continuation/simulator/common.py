@@ -48,7 +48,6 @@ def by_rank(found: Iterable[Violation], order: str) -> list[Violation]:
 
 
 def numbers_in(path: str) -> list[int]:
-    """Return the places that a path names."""
     return [int(number) for number in re.findall(r"\d+", path)]
 
 
@@ -107,7 +106,6 @@ def arrived(call: ToolCall) -> str:
 
 
 def cost(block: Block) -> int:
-    """Count a block's tokens."""
     match block:
         case Thinking(text, tokens=counted):
             return tokens(text) if counted is None else counted

@@ -19,7 +19,10 @@ from typing import Any, ClassVar, Generic, TypeVar
 from continuation.limits import DEFAULT_CEILING, ModelLimits, find
 from continuation.simulator.common import compact
 from continuation.simulator.model import Ask
-from continuation.simulator.scenario import Reply, Scenario
+from continuation.simulator.scenario import (
+    Reply,
+    Scenario,
+)
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
 
 GRPC_STATUSES: Mapping[int, str] = {
@@ -77,6 +80,8 @@ class Format(ABC, Generic[ContextT]):
     """The kind of an error in the middle of a stream, where the reply does not say."""
     fault_texts: ClassVar[Mapping[str, str]]
     """What an error of a kind says where the reply does not; "" stands for any other kind."""
+    words: ClassVar[Mapping[str, str]] = {}
+    """Error types in Anthropic's words, which a reply may use whatever the format -> our own."""
     error_event: ClassVar[str | None] = None
     """The name of the event that an error in the middle of a stream is."""
     id_header: ClassVar[str] = "x-request-id"
@@ -150,14 +155,12 @@ class Format(ABC, Generic[ContextT]):
         return self.other(request) if refusal is None else self.refused(refusal, request)
 
     def unknown_caller(self, request: Recorded) -> Refusal | None:
-        """Refuse a request without a key."""
         known = any(request.headers.get(name) for name in self.key_headers)
         return None if known else self.no_key
 
     def refused(
         self, refusal: Refusal, request: Recorded, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        """Write a refusal as an answer."""
         body = self.error_body(refusal, request.scenario)
         return self.json(refusal.status, body, headers)
 
@@ -167,7 +170,6 @@ class Format(ABC, Generic[ContextT]):
         return refusal.kind or self.kinds.get(refusal.status, usual)
 
     def status_of(self, kind: str) -> int:
-        """Return the status that stands for a kind of error."""
         return next((status for status, name in self.kinds.items() if name == kind), 500)
 
     def limits(self, name: str, scenario: Scenario) -> tuple[ModelLimits, bool]:
@@ -203,7 +205,7 @@ class Format(ABC, Generic[ContextT]):
     def _fault(self, reply: Reply) -> Refusal:
         """Return the error that a reply asks for; in a stream its status is that of its kind."""
         kind, text = reply.error or (None, "")
-        status = reply.status
+        kind, status = self.words.get(kind or "", kind), reply.status
         if status == 200:
             kind = kind or self.fault_kind
             status = self.status_of(kind)
@@ -215,13 +217,11 @@ class Format(ABC, Generic[ContextT]):
     def stream(
         self, context: ContextT, events: Sequence[Event], headers: Mapping[str, str]
     ) -> Answer:
-        """Return events as an answer."""
         del context  # a format may frame by what was asked
         head = self._headers("text/event-stream; charset=utf-8", headers)
         return Answer(200, {"cache-control": "no-cache", **head}, events=events)
 
     def json(self, status: int, value: Any, headers: Mapping[str, str] | None = None) -> Answer:
-        """Return a value as an answer."""
         head = self._headers(self.json_type, headers or {})
         return Answer(status, head, compact(value).encode())
 

@@ -13,7 +13,6 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from continuation.simulator.manners import RecoveryHead, longest_tail, recovery_head
 from continuation.simulator.scenario import SIGNED, Block, Reply, Scenario, Text, Thinking, ToolCall
@@ -33,9 +32,9 @@ def tokens(text: str) -> int:
 
 @dataclass(frozen=True)
 class Said:
-    """One turn, reduced to what the model goes by; `results`: it brings tool results."""
+    """One turn of `user` or `assistant`, as the model sees it; `results`: with tool results."""
 
-    role: Literal["user", "assistant"]
+    role: str
     text: str
     results: bool = False
 

@@ -181,7 +181,6 @@ class Scenario:
             raise ValueError(msg)
 
     def _faults(self) -> Iterator[str]:
-        """Yield what is wrong with the settings."""
         manner, (name, colon, count) = self.manner, self.manner.partition(":")
         counted = name in _COUNTED
         if name not in MANNERS:
@@ -198,19 +197,6 @@ class Scenario:
             yield f"empty_shape: {self.empty_shape} is not one of the shapes 1 to 8"
         if self.deltas < 1:
             yield f"deltas: {self.deltas} is not a positive number of characters"
-
-    def refusal(self, attempt: int) -> Reply | None:
-        """Return the HTTP error that an attempt is to meet, if any."""
-        if (status := self.status.get(attempt)) is None:
-            return None
-        asked = {"retry-after": self.retry_after, "retry-after-ms": self.retry_after_ms}
-        headers = {name: f"{value:g}" for name, value in asked.items() if value is not None}
-        return Reply(status=status, headers=headers)
-
-    def struck(self, reply: Reply, attempt: int) -> Reply:
-        """Put the faults that strike within an attempt's answer onto it."""
-        drop, error = self.drop.get(attempt), self.error_event.get(attempt)
-        return replace(reply, drop=drop, error_after=error)
 
     def but(self, settings: str) -> Scenario:
         """Return this scenario with settings changed as `key=value, key=value` says.

@@ -119,7 +119,6 @@ def _framed(event: Event, reply: Reply) -> bytes:
 
 
 def _before(line: Line, reply: Reply, number: int) -> None:
-    """Do what is to happen before event `number`."""
     if reply.gate is not None and reply.gate_at <= number:
         line.wait_for(reply.gate)
     if reply.drop is not None and reply.drop <= number:

@@ -9,10 +9,10 @@ import socket
 import threading
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
-from typing import Any, cast
+from typing import Any, Self, cast
 from urllib.parse import urlsplit
 
 from continuation.limits import ModelLimits
@@ -93,7 +93,7 @@ class Simulator:
         if self._reciter is not None:
             self._reciter.forget()
 
-    def start(self) -> Simulator:
+    def start(self) -> Self:
         """Begin to serve; does nothing if it already does."""
         self._server.start()
         return self
@@ -102,15 +102,10 @@ class Simulator:
         """Stop listening, hang up on every client and wait for the threads."""
         self._server.stop()
 
-    def __enter__(self) -> Simulator:
+    def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def respond(self, request: Recorded) -> tuple[Answer, Reply]:
@@ -156,12 +151,14 @@ class Simulator:
         with self._lock:
             if self._script:
                 return self._script.popleft()
-        refused = scenario.refusal(attempt)
-        if refused is not None:
-            return refused
+        if (status := scenario.status.get(attempt)) is not None:
+            asked = {"retry-after": scenario.retry_after, "retry-after-ms": scenario.retry_after_ms}
+            headers = {name: f"{value:g}" for name, value in asked.items() if value is not None}
+            return Reply(status=status, headers=headers)
         if self._reciter is None:
             return Reply(status=500, error=("api_error", _NOTHING_TO_SAY))
-        return scenario.struck(self._reciter.reply(ask, scenario), attempt)
+        drop, error = scenario.drop.get(attempt), scenario.error_event.get(attempt)
+        return replace(self._reciter.reply(ask, scenario), drop=drop, error_after=error)
 
 
 def _text_of(path: Path) -> str:

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from continuation.simulator.anthropic.request import Context
-from continuation.simulator.common import (
-    arrived,
-    compact,
-    pieces,
-    spent,
-    told_usage,
-    whole_members,
-)
+from continuation.simulator.common import arrived, compact, pieces, spent, told_usage, whole_members
 from continuation.simulator.scenario import SIGNED, Block, Raw, Reply, Text, Thinking, ToolCall
 from continuation.simulator.wire import Event, Json
 
@@ -39,7 +32,7 @@ class Writer:
             "service_tier": "standard",
         }
         self._usage = told_usage(counted, reply)
-        self._head = {
+        self._head: Json = {
             "id": new_id("msg"),
             "type": "message",
             "role": "assistant",
@@ -52,7 +45,6 @@ class Writer:
         self._ending = {**stopped, **reply.extra}
 
     def message(self) -> Json:
-        """Write the whole message, as a request without `stream` gets it."""
         content = [self._whole(block) for block in self._reply.blocks]
         return {**self._head, "usage": self._usage, "content": content, **self._ending}
 

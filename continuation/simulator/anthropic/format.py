@@ -161,18 +161,14 @@ def window(context: Context) -> Iterator[str]:
         )
 
 
-CHECKS: tuple[Check[Context], ...] = (form, settings, prefill, history, thinking_blocks, window)
 COUNT_CHECKS: tuple[Check[Context], ...] = (form, history)
 """What is refused of a request that only counts its tokens."""
-
-
-# -- the format
 
 
 class AnthropicFormat(Format[Context]):
     """Serves `/v1/messages` and what belongs to it, under any prefix of the path."""
 
-    checks = CHECKS
+    checks = (form, settings, prefill, history, thinking_blocks, window)
     kinds: ClassVar[Mapping[int, str]] = {
         400: "invalid_request_error",
         401: "authentication_error",
@@ -211,10 +207,9 @@ class AnthropicFormat(Format[Context]):
         body = context.body
         said: list[Said] = []
         for turn in context.turns:
-            results = bool(turn.of("tool_result"))
-            said.append(
-                Said("assistant" if turn.role == "assistant" else "user", turn.text, results)
-            )
+            text = "".join(str(placed.block.get("text", "")) for placed in turn.of("text"))
+            role = "assistant" if turn.role == "assistant" else "user"
+            said.append(Said(role, text, bool(turn.of("tool_result"))))
         said = said or [Said("user", "")]
         return Ask(
             said,
@@ -260,7 +255,6 @@ class AnthropicFormat(Format[Context]):
         return self.refused(Refusal("Not Found", 404), request)
 
     def _describe(self, name: str, request: Recorded) -> Answer:
-        """Describe a model, or list those the simulator was given."""
         limits, known = self.limits(name, request.scenario)
         if name and not known:
             return self.refused(Refusal(f"model: {name}", 404), request)

@@ -18,19 +18,11 @@ THINKING = ("thinking", "redacted_thinking")
 
 @dataclass(frozen=True)
 class Placed:
-    """A content block and where the request has it: `messages.{message}.content.{place}`."""
+    """A content block, and where the request has it: `messages.{message}.content.{place}`."""
 
-    message: int
-    place: int
+    path: str
+    kind: str
     block: Json
-
-    @property
-    def kind(self) -> str:
-        return str(self.block.get("type"))
-
-    @property
-    def path(self) -> str:
-        return f"messages.{self.message}.content.{self.place}"
 
 
 @dataclass(frozen=True)
@@ -43,10 +35,6 @@ class RoleTurn:
 
     def of(self, *kinds: str) -> list[Placed]:
         return [placed for placed in self.blocks if placed.kind in kinds]
-
-    @property
-    def text(self) -> str:
-        return "".join(str(placed.block.get("text", "")) for placed in self.of("text"))
 
 
 class Context(AnyContext):
@@ -92,8 +80,9 @@ def turns(body: Json) -> list[RoleTurn]:
             continue
         if not found or found[-1].role != role:
             found.append(RoleTurn(role, number, []))
-        listed = enumerate(blocks(message.get("content")))
-        found[-1].blocks.extend(Placed(number, place, block) for place, block in listed)
+        for place, block in enumerate(blocks(message.get("content"))):
+            path = f"messages.{number}.content.{place}"
+            found[-1].blocks.append(Placed(path, str(block.get("type")), block))
     return found
 
 

@@ -39,7 +39,6 @@ class Writer:
         self._shape = context.scenario.empty_shape if self._unfinished else None
 
     def response(self) -> Json:
-        """Write the whole response, as `generateContent` gives it."""
         parts = self._signed([part for b in self._portion.blocks for part in self._whole(b)])
         return self._closing(_content(*parts) if parts else self._empty())
 
@@ -58,7 +57,7 @@ class Writer:
             if checkpoint and number % checkpoint == 0 and shown:
                 thought = before.thought + portion.thought
                 place = Progress(thought, before.said + said, 0, before.text + shown)
-                candidate["continuationToken"] = self._token(place)
+                candidate["continuationToken"] = self._context.issue(place)
             yield self._response(self._copies(candidate), min(said, portion.said))
         if self._unfinished:
             thoughts = all(isinstance(block, Thinking) for block in portion.blocks)
@@ -124,7 +123,7 @@ class Writer:
         if left is None:
             yield {"functionCall": {}}
 
-    # -- signatures and tokens
+    # -- signatures
 
     def _signed(self, parts: list[Json]) -> list[Json]:
         """Sign the first call, or else the last part of an answer that ended."""
@@ -144,9 +143,6 @@ class Writer:
             return part
         own = sign(part, vertex=self._context.vertex)
         return {**part, "thoughtSignature": own if signature == SIGNED else signature}
-
-    def _token(self, place: Progress) -> str:
-        return self._context.issued.issue(self._context.conversation, place)
 
     # -- the end
 
@@ -172,7 +168,7 @@ class Writer:
         """
         ending: Json = {"finishReason": self._reason} if self._reason else {}
         if self._unfinished and self._context.hops:
-            ending["continuationToken"] = self._token(self._portion.progress)
+            ending["continuationToken"] = self._context.issue(self._portion.progress)
         candidate = {**content, **ending, "index": 0, **self._reply.extra}
         listed = self._copies(candidate)
         if self._shape == 1 and "content" not in candidate:

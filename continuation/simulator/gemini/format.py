@@ -19,13 +19,12 @@ from continuation.limits import ModelLimits
 from continuation.simulator.common import by_rank, compact, conversation_key, decoded, unseal
 from continuation.simulator.format import GRPC_STATUSES, Check, Format
 from continuation.simulator.gemini.events import Writer
-from continuation.simulator.gemini.hops import Portion, Progress, Tokens
+from continuation.simulator.gemini.hops import Portion, Progress
 from continuation.simulator.gemini.request import (
     SIGNED_BY,
     UNARY_MOST,
     Context,
     Target,
-    config,
     contents,
     get,
     is_alias,
@@ -39,17 +38,6 @@ from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
 from continuation.wire.json_values import as_int, as_list, is_list, mapping, objects
 
-_KINDS = {
-    "invalid_request_error": "INVALID_ARGUMENT",
-    "authentication_error": "UNAUTHENTICATED",
-    "permission_error": "PERMISSION_DENIED",
-    "not_found_error": "NOT_FOUND",
-    "rate_limit_error": "RESOURCE_EXHAUSTED",
-    "api_error": "INTERNAL",
-    "overloaded_error": "UNAVAILABLE",
-    "timeout_error": "DEADLINE_EXCEEDED",
-}
-"""Error types in Anthropic's words, which a reply may use whatever the format."""
 _NO_KEY_VERTEX = (
     "Request is missing required authentication credential. Expected OAuth 2 access token, login "
     "cookie or other valid authentication credential."
@@ -67,14 +55,14 @@ PREFILL = "Requests ending with a model turn are not supported."
 def not_found(target: Target) -> Refusal:
     if target.vertex:
         text = (
-            f"Publisher Model `publishers/google/{target.resource}` was not found or your project "
-            "does not have access to it. Please ensure you are using a valid model version."
+            f"Publisher Model `publishers/google/models/{target.model}` was not found or your "
+            "project does not have access to it. Please ensure you are using a valid model version."
         )
     else:
         text = (
-            f"{target.resource} is not found for API version {target.version}, or is not supported "
-            f"for {target.verb or 'generateContent'}. Call ListModels to see the list of available "
-            "models and their supported methods."
+            f"models/{target.model} is not found for API version {target.version}, or is not "
+            f"supported for {target.verb or 'generateContent'}. Call ListModels to see the list "
+            "of available models and their supported methods."
         )
     return Refusal(text, 404)
 
@@ -119,9 +107,9 @@ def continuation_token(context: Context) -> Iterator[str]:
         yield "Invalid value at 'continuation_token' (TYPE_BYTES), Base64 decoding failed"
     elif not context.hops:
         yield "continuation_token is not supported for this model."
-    elif (found := context.issued.find(token)) is None:
+    elif context.continued is None:
         yield "Invalid continuation_token."
-    elif found[0] != context.conversation:
+    elif context.continued[0] != context.conversation:
         yield "The continuation_token belongs to another request: contents must not be changed."
 
 
@@ -206,22 +194,25 @@ def window(context: Context) -> Iterator[str]:
         )
 
 
-CHECKS: tuple[Check[Context], ...] = (
-    *(model_known, form, continuation_token, limit),
-    *(history, thought_signatures, window),
-)
 COUNT_CHECKS: tuple[Check[Context], ...] = (form, history)
 """What is refused of a request that only counts its tokens."""
-
-
-# -- the format
 
 
 class GeminiFormat(Format[Context]):
     """Serves generateContent, streamGenerateContent and what belongs to them, under any prefix."""
 
-    checks = CHECKS
+    checks = (*(model_known, form, continuation_token, limit, history), thought_signatures, window)
     kinds = GRPC_STATUSES
+    words: ClassVar[Mapping[str, str]] = {
+        "invalid_request_error": "INVALID_ARGUMENT",
+        "authentication_error": "UNAUTHENTICATED",
+        "permission_error": "PERMISSION_DENIED",
+        "not_found_error": "NOT_FOUND",
+        "rate_limit_error": "RESOURCE_EXHAUSTED",
+        "api_error": "INTERNAL",
+        "overloaded_error": "UNAVAILABLE",
+        "timeout_error": "DEADLINE_EXCEEDED",
+    }
     client_kind = "INVALID_ARGUMENT"
     server_kind = fault_kind = "UNAVAILABLE"
     fault_texts: ClassVar[Mapping[str, str]] = {
@@ -243,11 +234,11 @@ class GeminiFormat(Format[Context]):
 
     def __init__(self, models: Mapping[str, ModelLimits]) -> None:
         super().__init__(models)
-        self._tokens = Tokens()
+        self._tokens: dict[str, tuple[bytes, Progress]] = {}
 
     def forget(self) -> None:
         super().forget()
-        self._tokens.forget()
+        self._tokens.clear()
 
     def route(self, method: str, path: str) -> Route | None:
         """Take what is Gemini's; `/v1/models/NAME`, which others have too, goes by the name."""
@@ -269,7 +260,8 @@ class GeminiFormat(Format[Context]):
         return Context(request, limits, known, asked, self._tokens)
 
     def ask(self, context: Context) -> Ask:
-        body, before = context.body, context.progress or Progress()
+        body = context.body
+        before = context.continued[1] if context.continued else Progress()
         said = turns(body)
         first = said[0].text if said else ""
         # What the hops before left of the limit, and what the model has to say again.
@@ -278,7 +270,7 @@ class GeminiFormat(Format[Context]):
             [*said, Said("assistant", before.text)] if before.text else said,
             0 if left <= 0 else left + before.repeated,
             context.room(context.input_tokens),
-            [str(word) for word in as_list(get(config(body), "stopSequences"))],
+            [str(word) for word in as_list(get(context.config, "stopSequences"))],
             context.thinks and before.only_thought,
             context.shows_thinking,
             conversation_key(get(body, "systemInstruction"), first),
@@ -286,10 +278,11 @@ class GeminiFormat(Format[Context]):
         )
 
     def write(self, context: Context, reply: Reply) -> Json | Iterable[Event]:
-        before = context.progress
-        left = math.inf if before is None else max(0, context.limit - before.spent)
-        hop = math.inf if context.hop_room is None else context.hop_room
-        portion = Portion(reply.blocks, before or Progress(), min(left, hop))
+        before, room = Progress(), math.inf if context.hop_room is None else context.hop_room
+        if context.continued:
+            before = context.continued[1]
+            room = min(room, max(0, context.limit - before.spent))
+        portion = Portion(reply.blocks, before, room)
         if portion.cut:  # to this hop's share
             whole = context.limit <= portion.progress.spent
             reply = replace(
@@ -339,13 +332,6 @@ class GeminiFormat(Format[Context]):
         status = self.kind_of(refusal)
         return {"error": {"code": refusal.status, "message": refusal.text, "status": status}}
 
-    def kind_of(self, refusal: Refusal) -> str:
-        kind = super().kind_of(refusal)
-        return _KINDS.get(kind, kind)
-
-    def status_of(self, kind: str) -> int:
-        return super().status_of(_KINDS.get(kind, kind))
-
     # -- other endpoints
 
     def other(self, request: Recorded) -> Answer:
@@ -366,11 +352,11 @@ class GeminiFormat(Format[Context]):
         if gone is not None or not context.known or not request.scenario.models_endpoint:
             return self.refused(not_found(asked), request)
         if asked.vertex:  # which tells no limits
-            name = f"publishers/google/{asked.resource}"
+            name = f"publishers/google/models/{asked.model}"
             return self.json(200, {"name": name, "versionId": "default"})
         limits = {"inputTokenLimit": model.window, "outputTokenLimit": model.ceiling}
         described = {
-            "name": asked.resource,
+            "name": f"models/{asked.model}",
             "version": "001",
             "displayName": asked.model,
             **{name: value for name, value in limits.items() if value is not None},

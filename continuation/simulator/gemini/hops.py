@@ -1,4 +1,4 @@
-"""How far an answer got, the tokens that stand for it, and the share of it one request may bring.
+"""How far an answer got, and the share of it one request may bring.
 
 A Gemini 4 answer may take several requests ("hops"). Each is the same request again with the token
 of the one before; `maxOutputTokens` bounds them all together. The model is deterministic, so a
@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from continuation.simulator.common import cost, digest, seal
+from continuation.simulator.common import cost
 from continuation.simulator.model import CHARS_PER_TOKEN
 from continuation.simulator.scenario import Block, Raw, Text, Thinking, ToolCall
 
@@ -43,27 +43,6 @@ class Progress:
     def repeated(self) -> int:
         """Tokens that the model will spend again in going on: what does not come in halves."""
         return self.thought if self.only_thought else self.begun
-
-
-class Tokens:
-    """Continuation tokens: each stands for a conversation and the progress of its answer."""
-
-    def __init__(self) -> None:
-        self._issued: dict[str, tuple[bytes, Progress]] = {}
-
-    def forget(self) -> None:
-        self._issued.clear()
-
-    def issue(self, conversation: bytes, progress: Progress) -> str:
-        """Return the token of a place in an answer; the same place has the same token."""
-        place = [progress.thought, progress.said, progress.begun, progress.text]
-        token = seal(b"SIMT", digest([conversation.hex(), place]))
-        self._issued[token] = conversation, progress
-        return token
-
-    def find(self, token: str) -> tuple[bytes, Progress] | None:
-        """Return what a token stands for; in Base64 of either alphabet it is the same."""
-        return self._issued.get(token.translate(str.maketrans("-_", "+/")))
 
 
 class Portion:

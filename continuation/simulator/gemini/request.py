@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from continuation.limits import ModelLimits
 from continuation.simulator.common import compact, digest, merged, seal
 from continuation.simulator.format import Context as AnyContext
-from continuation.simulator.gemini.hops import Tokens
+from continuation.simulator.gemini.hops import Progress
 from continuation.simulator.model import Said, tokens
 from continuation.simulator.wire import Json, Recorded
 from continuation.wire.json_values import as_int, mapping, objects
@@ -34,10 +34,6 @@ class Target:
     model: str
     verb: str
 
-    @property
-    def resource(self) -> str:
-        return f"models/{self.model}"
-
 
 def target(path: str) -> Target | None:
     """Read a path of the Gemini API or of Vertex, under any prefix; None if it is neither."""
@@ -55,10 +51,6 @@ def is_alias(name: str) -> bool:
 def get(given: Json, name: str) -> Any:
     """Return a field by its camelCase name; the wire takes snake_case as well."""
     return given.get(name, given.get(_WORD.sub(r"_\1", name).lower()))
-
-
-def config(body: Json) -> Json:
-    return mapping(get(body, "generationConfig"))
 
 
 def contents(body: Json) -> list[Json]:
@@ -126,10 +118,10 @@ class Context(AnyContext):
         model: ModelLimits,
         known: bool,
         asked_of: Target,
-        issued: Tokens,
+        issued: dict[str, tuple[bytes, Progress]],
     ) -> None:
         super().__init__(request, model, known)
-        self.target, self.issued = asked_of, issued
+        self.target, self._issued = asked_of, issued
         self.vertex, self.name = asked_of.vertex, asked_of.model
         self.streamed = asked_of.verb == "streamGenerateContent"
         found = _GENERATION.match(self.name)
@@ -149,19 +141,21 @@ class Context(AnyContext):
         #: A token is bound to the model and the whole prompt.
         self.conversation = digest([self.name, *prompt])
         self.token: Any = get(self.body, "continuationToken")
-        issue = issued.find(self.token) if isinstance(self.token, str) else None
-        #: How far the answer is that the request goes on with, if it goes on with one.
-        self.progress = None if issue is None else issue[1]
+        #: What it stands for, in Base64 of either alphabet, if it was given out here: the
+        #: conversation, and how far the answer is that the request goes on with.
+        self.continued: tuple[bytes, Progress] | None = None
+        if isinstance(self.token, str):
+            self.continued = issued.get(self.token.translate(str.maketrans("-_", "+/")))
 
-        set_to = config(self.body)
-        self.asked: Any = get(set_to, "maxOutputTokens")
+        self.config = mapping(get(self.body, "generationConfig"))
+        self.asked: Any = get(self.config, "maxOutputTokens")
         #: The largest limit; of a window that is shared, the prompt takes its part.
         self.ceiling = model.ceiling
         if model.window is not None and model.window_shared:
             self.ceiling = max(1, min(model.ceiling, model.window - self.input_tokens))
-        count = as_int(get(set_to, "candidateCount")) or 1
+        count = as_int(get(self.config, "candidateCount")) or 1
         self.candidates = min(max(1, count), _MOST_CANDIDATES)
-        thinking = mapping(get(set_to, "thinkingConfig"))
+        thinking = mapping(get(self.config, "thinkingConfig"))
         budget = get(thinking, "thinkingBudget")
         off = budget == 0 or (budget is None and model.thinking == "manual")
         self.thinks = model.thinking == "always" or (model.thinking != "none" and not off)
@@ -176,3 +170,10 @@ class Context(AnyContext):
         """The output limit of the whole answer; the Gemini API lowers one that is too large."""
         unset = HOP_MOST if self.generation >= 4 else _UNSET
         return min(unset if self.asked is None else int(self.asked), self.ceiling)
+
+    def issue(self, progress: Progress) -> str:
+        """Return the token of a place in the answer; the same place has the same token."""
+        place = [progress.thought, progress.said, progress.begun, progress.text]
+        token = seal(b"SIMT", digest([self.conversation.hex(), place]))
+        self._issued[token] = self.conversation, progress
+        return token

@@ -60,7 +60,6 @@ class Writer:
             self._finish = vendor.truncated_tool_call
 
     def completion(self) -> Json:
-        """Write the whole completion, as a request without `stream` gets it."""
         choices = [
             self._choice(number, "message", self._message(), self._finish)
             for number in range(self._choices)

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from continuation.history import validate
 from continuation.limits import DEFAULT_CEILING, ModelLimits, find
 from continuation.simulator.common import by_rank, conversation_key, merged, numbers_in
-from continuation.simulator.format import GRPC_STATUSES, Check, Format
+from continuation.simulator.format import GRPC_STATUSES, Format
 from continuation.simulator.model import Ask, Said
 from continuation.simulator.openai_chat.events import CREATED, DONE, Writer
 from continuation.simulator.openai_chat.request import Context, model_name, text_of
@@ -256,19 +256,10 @@ def window(context: Context) -> Iterator[Refusal]:
     yield from _says(context, what, as_, **sizes, total=prompt + asked, chars=chars)
 
 
-CHECKS: tuple[Check[Context], ...] = (
-    *(form, model_and_flags, parameters, ceiling),
-    *(prefill, history, window),
-)
-
-
-# -- the format
-
-
 class ChatFormat(Format[Context]):
     """Serves `…/chat/completions` and `…/models` under any prefix, as the scenario's vendor."""
 
-    checks = CHECKS
+    checks = (form, model_and_flags, parameters, ceiling, prefill, history, window)
     kinds: ClassVar[Mapping[int, str]] = {
         401: "invalid_request_error",
         403: "invalid_request_error",
@@ -315,7 +306,6 @@ class ChatFormat(Format[Context]):
     # -- errors
 
     def error_body(self, refusal: Refusal, scenario: Scenario) -> Any:
-        """Write a refusal in the vendor's shape."""
         vendor = find_vendor(scenario.vendor, scenario.quirks)
         code: Any = refusal.code or vendor.error_code
         known: Json = {
@@ -355,12 +345,15 @@ class ChatFormat(Format[Context]):
         for each, facts in ({name: limits} if name else self.models).items():
             model: Json = {"id": each, "object": "model", "created": CREATED}
             model["owned_by"] = vendor.name
-            for path, fact in vendor.listed.items():
+            told = dict.fromkeys(vendor.window_fields, facts.window)
+            if vendor.ceiling_field:
+                told[vendor.ceiling_field.removeprefix("data.")] = facts.ceiling
+            for path, size in told.items():
                 *holders, member = path.split(".")
                 place = model
                 for holder in holders:
                     place = place.setdefault(holder, {})
-                place[member] = getattr(facts, fact)
+                place[member] = size
             described.append(model)
         return self.json(200, described[0] if name else {"object": "list", "data": described})
 
@@ -380,7 +373,7 @@ def _turns(context: Context) -> list[Said]:
         if role in ("tool", "function"):
             said.append(Said("user", "", results=True))
         elif role in ("user", "assistant"):  # system and developer: no turn
-            said.append(Said("user" if role == "user" else "assistant", text))
+            said.append(Said(str(role), text))
     if context.ending == "finished":
         if context.scenario.manner == "exact" and len(said) > 1:
             del said[-1]

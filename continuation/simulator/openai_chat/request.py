@@ -26,7 +26,6 @@ def model_name(request: Recorded) -> str:
 
 
 def text_of(content: Any) -> str:
-    """Return the text of a message's content, a string or parts."""
     if isinstance(content, str):
         return content
     return "".join(str(part.get("text", "")) for part in objects(content))

@@ -65,13 +65,6 @@ class SimulatedVendor:
         both = ("max_completion_tokens", "max_tokens")
         return (self.limit,) if self.limit_only else both
 
-    @property
-    def listed(self) -> Mapping[str, str]:
-        """Members of a model's description, and the fact of `ModelLimits` that each tells."""
-        told = dict.fromkeys(self.window_fields, "window")
-        ceiling = self.ceiling_field.removeprefix("data.")
-        return {**told, ceiling: "ceiling"} if ceiling else told
-
 
 @cache
 def vendors() -> Mapping[str, SimulatedVendor]:
@@ -99,11 +92,7 @@ def vendors() -> Mapping[str, SimulatedVendor]:
 #: What a scenario may lay over any vendor, since one host has it today and another tomorrow.
 QUIRKS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
-        "max-tokens-only": {
-            "limit": "max_tokens",
-            "limit_only": True,
-            "refuses_other_limit": True,
-        },
+        "max-tokens-only": {"limit": "max_tokens", "limit_only": True, "refuses_other_limit": True},
         "no-stream-options": {"refuses_stream_options": True},
         "no-done": {"sends_done": False},
         "no-finish": {"unfinished": "cut"},

@@ -46,7 +46,6 @@ _ECHOED: Json = {
 
 
 def shows_reasoning(body: Json) -> bool:
-    """Tell whether a request asks for a summary of the reasoning."""
     asked = mapping(body.get("reasoning"))
     return bool(asked.get("summary") or asked.get("generate_summary"))
 
@@ -151,7 +150,6 @@ class Writer:
     # -- events
 
     def events(self, response: Json) -> Iterator[Event]:
-        """Write the stream that ends in `response`."""
         for number, payload in enumerate(self._payloads(response)):
             kind = payload["type"]
             yield Event(kind, compact({"type": kind, "sequence_number": number, **payload}))

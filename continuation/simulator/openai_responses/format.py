@@ -38,7 +38,6 @@ SMALLEST = 16
 
 
 def not_found(what: str, name: str) -> Refusal:
-    """Return the refusal of a response or conversation that is not kept."""
     return Refusal(f"{what} with id '{name}' not found.", 404)
 
 
@@ -110,7 +109,7 @@ def kept(context: Context) -> Iterator[Refusal]:
     for item in map(mapping, context.brought):
         bare = item.get("type") == "reasoning" and not item.get("encrypted_content")
         name = item.get("id") if bare or is_reference(item) else None
-        if name is not None and shelf.item(str(name)) is None:
+        if name is not None and str(name) not in shelf.items:
             text = (
                 f"Item with id '{name}' not found. Items are not persisted when `store` is set to"
                 " false. Try again with `store` set to true, or remove this item from your input."
@@ -120,10 +119,10 @@ def kept(context: Context) -> Iterator[Refusal]:
 
 def reasoning_kept(context: Context) -> Iterator[Refusal]:
     """Want the item of a kept response that its reasoning led to behind that very reasoning."""
-    for n, item in context.input.new:
+    for n, item in context.new:
         name = str(item.get("id"))
-        wanted = context.shelf.reasoning_of(name)
-        before = mapping(context.input.items[n - 1]) if n else {}
+        wanted = context.shelf.reasoning.get(name)
+        before = mapping(context.items[n - 1]) if n else {}
         if wanted is not None and before.get("id") != wanted:
             text = (
                 f"Item '{name}' of type '{item.get('type', 'message')}' was provided without its"
@@ -147,7 +146,7 @@ def history(context: Context) -> Iterator[Refusal]:
     What the server itself holds is valid, except for a call whose output the request owes; what is
     told counts only the items that the request brings itself.
     """
-    held = context.input.held
+    held = context.held
 
     def own(text: str) -> str:
         return re.sub(r"input\[(\d+)\]", lambda found: f"input[{int(found[1]) - held}]", text)
@@ -157,7 +156,7 @@ def history(context: Context) -> Iterator[Refusal]:
         {**item, "encrypted_content": "held"}
         if n < held and mapping(item).get("type") == "reasoning"
         else item
-        for n, item in enumerate(context.input.items)
+        for n, item in enumerate(context.items)
     ]
     body: Json = {"model": context.body.get("model"), "input": answerable}
     if context.body.get("store") is False:
@@ -175,7 +174,7 @@ def history(context: Context) -> Iterator[Refusal]:
 def encrypted_and_window(context: Context) -> Iterator[Refusal]:
     """Check the encrypted content that a request brings, and whether all of it has room."""
     strict, most = context.scenario.strict_signatures, context.model.window
-    for _, item in context.input.new:
+    for _, item in context.new:
         text = reasoning_error(item, context.credential, strict=strict)
         if text is not None:
             yield Refusal(text, code="invalid_encrypted_content", param="input")
@@ -189,16 +188,12 @@ def encrypted_and_window(context: Context) -> Iterator[Refusal]:
 
 COUNT_CHECKS: tuple[Check[Context], ...] = (kept, reasoning_kept, history, encrypted_and_window)
 """What is refused of a request that only counts its input."""
-CHECKS: tuple[Check[Context], ...] = (required, settings, *COUNT_CHECKS)
-
-
-# -- the format
 
 
 class ResponsesFormat(Format[Context]):
     """Serves `/responses` and what belongs to it, under any prefix of the path."""
 
-    checks = CHECKS
+    checks = (required, settings, *COUNT_CHECKS)
     kinds: ClassVar[Mapping[int, str]] = {429: "rate_limit_error"}
     fault_texts: ClassVar[Mapping[str, str]] = {
         "rate_limit_error": "Rate limit reached. Please try again later.",
@@ -233,7 +228,7 @@ class ResponsesFormat(Format[Context]):
 
     def ask(self, context: Context) -> Ask:
         body, model = context.body, context.model
-        said = turns(context.input.items)
+        said = turns(context.items)
         effort = mapping(body.get("reasoning")).get("effort")
         return Ask(
             said,
@@ -246,7 +241,7 @@ class ResponsesFormat(Format[Context]):
 
     def write(self, context: Context, reply: Reply) -> Json | Iterable[Event]:
         """Write the response, and keep it; one in the background is only queued when it is told."""
-        body, read = context.body, context.input
+        body = context.body
         usage, now = input_usage(context, self._cache), int(time.time())
         writer = Writer(context, reply, usage, self.new_id("resp"), now, self.new_id)
         response = writer.response()
@@ -255,10 +250,10 @@ class ResponsesFormat(Format[Context]):
         # What the client never got to its end was never finished.
         if body.get("background") or all(fault is None for fault in struck):
             # A server that forgets keeps it all the same: it may remember later.
-            shelf = self._shelf(context.credential)
-            whole_input = listed(read.items, self.new_id)
+            shelf, output = self._shelf(context.credential), response["output"]
+            whole_input = listed(context.items, self.new_id)
             if context.conversation in shelf.conversations:
-                shelf.extend(context.conversation, [*whole_input[read.held :], *response["output"]])
+                shelf.extend(context.conversation, [*whole_input[context.held :], *output])
             if body.get("store") is not False:
                 events = told if body.get("background") else ()
                 shelf.keep(StoredResponse(response, whole_input, events))
@@ -280,7 +275,6 @@ class ResponsesFormat(Format[Context]):
     # -- other endpoints
 
     def other(self, request: Recorded) -> Answer:
-        """Answer about what is kept, or count tokens."""
         context = self.context(request)
         shelf = context.shelf
         match request.method, *_tail(request.path):

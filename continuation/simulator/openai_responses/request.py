@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from continuation.history.tree import text_of
@@ -18,25 +17,13 @@ from continuation.wire.json_values import as_list, mapping
 from continuation.wire.responses_items import OUTPUTS, kind_of
 
 
-@dataclass(frozen=True)
-class Input:
-    """Everything the model reads, oldest first; the first `held` items came from the server."""
-
-    items: list[Any]
-    held: int = 0
-
-    @property
-    def new(self) -> Iterator[tuple[int, Json]]:
-        """What the request brings, each item with its place in `items`."""
-        return ((n, mapping(self.items[n])) for n in range(self.held, len(self.items)))
-
-
 class Context(AnyContext):
     """A Responses request with what its model can do and what is kept for its credential.
 
     `anchor`: the id of the response that it goes on from. `conversation`: the one it belongs to.
-    `brought`: the items of `input`. `input`: all that is read; what the request names but is not
-    kept here counts for nothing.
+    `brought`: what its `input` holds. `items`: all that is read, oldest first, of which the first
+    `held` came from the server, and `new` are the others, each with its place in `items`. What the
+    request names but is not kept here counts for nothing.
     """
 
     def __init__(self, request: Recorded, model: ModelLimits, known: bool, kept: Shelf) -> None:
@@ -52,11 +39,11 @@ class Context(AnyContext):
             given = [{"role": "user", "content": given}]
         self.brought = as_list(given)
         held = kept.held(self.anchor, self.conversation)
-        items = list[Any](held)
+        self.items, self.held = list[Any](held), len(held)
         for item in self.brought:
-            named = kept.item(str(item.get("id"))) if is_reference(item) else None
-            items.append(named or item)
-        self.input = Input(items, len(held))
+            named = kept.items.get(str(item.get("id"))) if is_reference(item) else None
+            self.items.append(named or item)
+        self.new = [(n, mapping(self.items[n])) for n in range(self.held, len(self.items))]
 
 
 def credential(request: Recorded) -> str:
@@ -83,8 +70,7 @@ def turns(listed: list[Any]) -> list[Said]:
         elif kind != "message":
             said.append(Said("assistant", ""))
         elif role in ("user", "assistant"):
-            text = text_of(item.get("content"))
-            said.append(Said("user" if role == "user" else "assistant", text))
+            said.append(Said(str(role), text_of(item.get("content"))))
     found = merged(said)
     if found and found[-1].role == "assistant":
         found.pop()
@@ -153,5 +139,5 @@ def input_usage(context: Context, cache: set[bytes]) -> Json:
 def _parts(context: Context) -> list[str]:
     body = context.body
     heads = [body[name] for name in ("instructions", "tools") if body.get(name)]
-    read = (*heads, *context.input.items)
+    read = (*heads, *context.items)
     return [json.dumps(part, sort_keys=True, ensure_ascii=False) for part in read]

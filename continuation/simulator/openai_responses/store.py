@@ -33,12 +33,16 @@ class StoredResponse:
 
 @dataclass
 class Shelf:
-    """What is kept for one credential; nobody else finds it."""
+    """What is kept for one credential; nobody else finds it.
+
+    `items`: by id, from the output or the input of a kept response. `reasoning`: id of an item ->
+    id of the reasoning that it must not be parted from.
+    """
 
     responses: dict[str, StoredResponse] = field(default_factory=dict[str, StoredResponse])
     conversations: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
-    _items: dict[str, Json] = field(default_factory=dict[str, Json])
-    _reasoning: dict[str, str] = field(default_factory=dict[str, str])
+    items: dict[str, Json] = field(default_factory=dict[str, Json])
+    reasoning: dict[str, str] = field(default_factory=dict[str, str])
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def keep(self, kept: StoredResponse) -> None:
@@ -50,8 +54,8 @@ class Shelf:
         """Forget a response, and its items unless a later response read them."""
         with self._lock:
             self.responses.pop(name, None)
-            self._items.clear()
-            self._reasoning.clear()
+            self.items.clear()
+            self.reasoning.clear()
             for kept in self.responses.values():
                 self._note(kept)
 
@@ -70,20 +74,12 @@ class Shelf:
             output.pop()
         return [*kept.context, *output]
 
-    def item(self, name: str) -> Json | None:
-        """Return the item of that id, from the output or the input of a kept response."""
-        return self._items.get(name)
-
-    def reasoning_of(self, name: str) -> str | None:
-        """Return the id of the reasoning that the item of that id must not be parted from."""
-        return self._reasoning.get(name)
-
     def _note(self, kept: StoredResponse) -> None:
         output = kept.response["output"]
-        self._items.update({item["id"]: item for item in (*kept.context, *output)})
+        self.items.update({item["id"]: item for item in (*kept.context, *output)})
         for before, item in itertools.pairwise(output):
             if before["type"] == "reasoning":
-                self._reasoning[item["id"]] = before["id"]
+                self.reasoning[item["id"]] = before["id"]
 
 
 # -- sealed reasoning
@@ -98,7 +94,6 @@ _OTHER_ITEM = "Encrypted content item_id did not match the target item id."
 
 
 def seal_reasoning(item: str, credential: str, text: str) -> str:
-    """Return the encrypted content of one reasoning item."""
     digests = [digest(item), digest(credential), digest(text)]
     return seal(_MARK, *digests, _over(digests))
 
