@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from continuation.simulator.manners import MANNERS
 from continuation.simulator.openai_chat.vendors import find_vendor
-
-if TYPE_CHECKING:
-    import threading
 
 SIGNED = "(signed by the simulator)"
 """The signature of a thinking block the simulator signs itself, bound to what came before it."""

@@ -226,8 +226,6 @@ class AnthropicFormat(Format[Context]):
         writer = Writer(context, reply, usage, sign, self.new_id)
         return writer.events() if context.streamed else writer.message()
 
-    # -- errors
-
     def refused(
         self, refusal: Refusal, request: Recorded, headers: Mapping[str, str] | None = None
     ) -> Answer:
@@ -239,8 +237,6 @@ class AnthropicFormat(Format[Context]):
     def error_body(self, refusal: Refusal, scenario: Scenario) -> Any:
         error = {"type": self.kind_of(refusal), "message": refusal.text}
         return {"type": "error", "error": error}
-
-    # -- other endpoints
 
     def other(self, request: Recorded) -> Answer:
         what, *rest = request.path.rpartition("/v1/")[2].split("/")

@@ -27,7 +27,6 @@ from continuation.simulator.gemini.request import (
     Target,
     contents,
     get,
-    is_alias,
     part_digest,
     parts,
     target,
@@ -70,7 +69,7 @@ def not_found(target: Target) -> Refusal:
 def model_known(context: Context) -> Iterator[Refusal]:
     """Refuse a model that is not here; the `-latest` names are known to v1beta only."""
     target = context.target
-    if not context.served or (is_alias(target.model) and target.version == "v1"):
+    if not context.served or (context.alias and target.version == "v1"):
         yield not_found(target)
 
 
@@ -311,8 +310,6 @@ class GeminiFormat(Format[Context]):
         framed.append(Event(None, "", b"]" if framed else b"[]"))
         return Answer(200, {"content-type": self.json_type, **headers}, events=framed)
 
-    # -- errors
-
     def unknown_caller(self, request: Recorded) -> Refusal | None:
         """Refuse a request without a key, which may be in the query too."""
         refusal = super().unknown_caller(request)
@@ -332,12 +329,10 @@ class GeminiFormat(Format[Context]):
         status = self.kind_of(refusal)
         return {"error": {"code": refusal.status, "message": refusal.text, "status": status}}
 
-    # -- other endpoints
-
     def other(self, request: Recorded) -> Answer:
         asked = _target(request)
         if request.method == "GET" and not asked.verb:
-            return self._describe(request, asked)
+            return self._described(self.context(request))
         if request.method == "POST" and asked.verb == "countTokens":
             if inner := mapping(get(request.body or {}, "generateContentRequest")):
                 request = replace(request, body=inner)
@@ -346,11 +341,11 @@ class GeminiFormat(Format[Context]):
             return self.refuse(context, COUNT_CHECKS) or self.json(200, counted)
         return self.refused(Refusal("Requested entity was not found.", 404), request)
 
-    def _describe(self, request: Recorded, asked: Target) -> Answer:
-        context = self.context(request)
-        model, gone = context.model, next(model_known(context), None)
-        if gone is not None or not context.known or not request.scenario.models_endpoint:
-            return self.refused(not_found(asked), request)
+    def _described(self, context: Context) -> Answer:
+        asked, model = context.target, context.model
+        gone = next(model_known(context), None) is not None or not context.known
+        if gone or not context.scenario.models_endpoint:
+            return self.refused(not_found(asked), context.request)
         if asked.vertex:  # which tells no limits
             name = f"publishers/google/models/{asked.model}"
             return self.json(200, {"name": name, "versionId": "default"})

@@ -44,10 +44,6 @@ def target(path: str) -> Target | None:
     return Target(found["version"], vertex, unquote(found["model"]), found["verb"] or "")
 
 
-def is_alias(name: str) -> bool:
-    return _ALIAS.match(name) is not None
-
-
 def get(given: Json, name: str) -> Any:
     """Return a field by its camelCase name; the wire takes snake_case as well."""
     return given.get(name, given.get(_WORD.sub(r"_\1", name).lower()))
@@ -124,9 +120,9 @@ class Context(AnyContext):
         self.target, self._issued = asked_of, issued
         self.vertex, self.name = asked_of.vertex, asked_of.model
         self.streamed = asked_of.verb == "streamGenerateContent"
-        found = _GENERATION.match(self.name)
+        found, self.alias = _GENERATION.match(self.name), _ALIAS.match(self.name) is not None
         #: 3 for gemini-3.5-flash; 0 for what is no Gemini.
-        self.generation = int(found[1]) if found else 3 * is_alias(self.name)
+        self.generation = int(found[1]) if found else 3 * self.alias
         # The input is estimated: the four-character tokens of the prompt as JSON.
         prompt = [get(self.body, name) for name in _PROMPT]
         self.input_tokens = sum(tokens(compact(value)) for value in prompt if value is not None)

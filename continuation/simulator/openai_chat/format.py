@@ -303,8 +303,6 @@ class ChatFormat(Format[Context]):
         writer = Writer(context, reply, name, lambda: called.format(next(self._numbers)))
         return writer.chunks() if context.streamed else writer.completion()
 
-    # -- errors
-
     def error_body(self, refusal: Refusal, scenario: Scenario) -> Any:
         vendor = find_vendor(scenario.vendor, scenario.quirks)
         code: Any = refusal.code or vendor.error_code
@@ -329,8 +327,6 @@ class ChatFormat(Format[Context]):
     def error_events(self, refusal: Refusal, scenario: Scenario, number: int) -> Sequence[Event]:
         done = [DONE] if scenario.vendor == "vllm" else []
         return [*super().error_events(refusal, scenario, number), *done]
-
-    # -- models
 
     def other(self, request: Recorded) -> Answer:
         """Tell of one model or of all; some vendors tell a model's window or its ceiling."""

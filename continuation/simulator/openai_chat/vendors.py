@@ -14,8 +14,6 @@ from typing import Any
 from continuation.wire.json_values import as_json, is_list
 from continuation.wire.vendors import HISTORY, SERVER, tables
 
-_STRANGER = "unknown"
-
 
 @dataclass(frozen=True)
 class SimulatedVendor:
@@ -72,7 +70,7 @@ def vendors() -> Mapping[str, SimulatedVendor]:
     own = {each.name for each in fields(SimulatedVendor)} - {"name", "tolerates"}
     known: dict[str, SimulatedVendor] = {}
     for name, table in tables().items():
-        if name == _STRANGER:
+        if name == "unknown":
             continue
         server, history = as_json(table.get(SERVER)), as_json(table.get(HISTORY))
         if strange := server.keys() - own:

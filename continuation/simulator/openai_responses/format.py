@@ -218,13 +218,11 @@ class ResponsesFormat(Format[Context]):
     def context(self, request: Recorded) -> Context:
         """Read a request; a server that forgets or never keeps has nothing on its shelf."""
         scenario = request.scenario
-        empty = scenario.forgets or not scenario.chain
-        shelf = Shelf() if empty else self._shelf(credential(request))
+        shelf = Shelf()
+        if scenario.chain and not scenario.forgets:
+            shelf = self._shelves.setdefault(credential(request), shelf)
         name = str((request.body or {}).get("model") or "")
         return Context(request, *self.limits(name, scenario), shelf)
-
-    def _shelf(self, key: str) -> Shelf:
-        return self._shelves.setdefault(key, Shelf())
 
     def ask(self, context: Context) -> Ask:
         body, model = context.body, context.model
@@ -250,7 +248,8 @@ class ResponsesFormat(Format[Context]):
         # What the client never got to its end was never finished.
         if body.get("background") or all(fault is None for fault in struck):
             # A server that forgets keeps it all the same: it may remember later.
-            shelf, output = self._shelf(context.credential), response["output"]
+            shelf = self._shelves.setdefault(context.credential, Shelf())
+            output = response["output"]
             whole_input = listed(context.items, self.new_id)
             if context.conversation in shelf.conversations:
                 shelf.extend(context.conversation, [*whole_input[context.held :], *output])
@@ -261,8 +260,6 @@ class ResponsesFormat(Format[Context]):
             return told
         return writer.begun("queued") if body.get("background") else response
 
-    # -- errors
-
     def error_body(self, refusal: Refusal, scenario: Scenario) -> Any:
         code = refusal.code or ("rate_limit_exceeded" if refusal.status == 429 else None)
         error = {"message": refusal.text, "type": self.kind_of(refusal)}
@@ -271,8 +268,6 @@ class ResponsesFormat(Format[Context]):
     def error_events(self, refusal: Refusal, scenario: Scenario, number: int) -> Sequence[Event]:
         error = {"type": "error", "code": refusal.kind, "message": refusal.text, "param": None}
         return [Event("error", compact({**error, "sequence_number": number}))]
-
-    # -- other endpoints
 
     def other(self, request: Recorded) -> Answer:
         context = self.context(request)
