@@ -4,7 +4,8 @@ A format is a subclass of `Format`: what a path asks for, what is refused and ho
 how a reply of the model is written. It says what it refuses as a list of checks over its `Context`.
 A check yields texts, or whole refusals, and may rely on what it and those before it have yielded;
 the first that a request fails gives the error. A text that is yielded is the provider's own, as
-public bug reports quote it, unless a check says that it is ours.
+public bug reports quote it, unless a check says that it is ours. What makes a history invalid
+`continuation.history.validate` tells, so that a repair is tested against the rules it is made for.
 """
 
 from __future__ import annotations

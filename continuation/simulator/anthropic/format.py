@@ -18,7 +18,7 @@ from continuation.simulator.anthropic.request import (
 )
 from continuation.simulator.anthropic.signatures import Signer
 from continuation.simulator.common import by_rank, conversation_key
-from continuation.simulator.format import Check, Format
+from continuation.simulator.format import Format
 from continuation.simulator.model import Ask, Said
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
@@ -161,10 +161,6 @@ def window(context: Context) -> Iterator[str]:
         )
 
 
-COUNT_CHECKS: tuple[Check[Context], ...] = (form, history)
-"""What is refused of a request that only counts its tokens."""
-
-
 class AnthropicFormat(Format[Context]):
     """Serves `/v1/messages` and what belongs to it, under any prefix of the path."""
 
@@ -247,7 +243,7 @@ class AnthropicFormat(Format[Context]):
             if body is not None:
                 request = replace(request, body={"max_tokens": 1, **body})
             counted = {"input_tokens": input_tokens(body or {})}
-            return self.refuse(self.context(request), COUNT_CHECKS) or self.json(200, counted)
+            return self.refuse(self.context(request), (form, history)) or self.json(200, counted)
         return self.refused(Refusal("Not Found", 404), request)
 
     def _describe(self, name: str, request: Recorded) -> Answer:

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 from continuation.history import validate
 from continuation.limits import ModelLimits
 from continuation.simulator.common import by_rank, compact, conversation_key, decoded, unseal
-from continuation.simulator.format import GRPC_STATUSES, Check, Format
+from continuation.simulator.format import GRPC_STATUSES, Format
 from continuation.simulator.gemini.events import Writer
 from continuation.simulator.gemini.hops import Portion, Progress
 from continuation.simulator.gemini.request import (
@@ -47,8 +47,6 @@ _OURS = re.compile(r"gem|learnlm")
 """Names of models that are Google's, where the path is the same for several providers."""
 
 # -- what is refused
-
-PREFILL = "Requests ending with a model turn are not supported."
 
 
 def not_found(target: Target) -> Refusal:
@@ -155,7 +153,7 @@ def history(context: Context) -> Iterator[str]:
     found = validate(context.body, "gemini", model=context.name, facts=context.model, live=False)
     for violation in by_rank(found, _ORDER):
         if violation.code == "prefill_unsupported":
-            yield PREFILL
+            yield "Requests ending with a model turn are not supported."
         elif violation.code not in tolerated:
             yield violation.message
 
@@ -164,7 +162,7 @@ STAND_IN = "skip_thought_signature_validator"
 """Documented by Google for parts whose signature is lost."""
 
 
-def thought_signatures(context: Context) -> Iterator[str]:
+def signatures(context: Context) -> Iterator[str]:
     """Check thought signatures, which models before Gemini 3 neither make nor look at.
 
     Those made elsewhere are refused by the strict only; what is no Base64 at all is told by the
@@ -193,14 +191,10 @@ def window(context: Context) -> Iterator[str]:
         )
 
 
-COUNT_CHECKS: tuple[Check[Context], ...] = (form, history)
-"""What is refused of a request that only counts its tokens."""
-
-
 class GeminiFormat(Format[Context]):
     """Serves generateContent, streamGenerateContent and what belongs to them, under any prefix."""
 
-    checks = (*(model_known, form, continuation_token, limit, history), thought_signatures, window)
+    checks = (model_known, form, continuation_token, limit, history, signatures, window)
     kinds = GRPC_STATUSES
     words: ClassVar[Mapping[str, str]] = {
         "invalid_request_error": "INVALID_ARGUMENT",
@@ -338,7 +332,7 @@ class GeminiFormat(Format[Context]):
                 request = replace(request, body=inner)
             context = self.context(request)
             counted = {"totalTokens": context.input_tokens}
-            return self.refuse(context, COUNT_CHECKS) or self.json(200, counted)
+            return self.refuse(context, (form, history)) or self.json(200, counted)
         return self.refused(Refusal("Requested entity was not found.", 404), request)
 
     def _described(self, context: Context) -> Answer:
