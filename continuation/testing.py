@@ -161,7 +161,7 @@ def set_testing(
     testing: bool = True,
     *,
     longest_wait: float = 0.0,
-) -> contextlib.AbstractContextManager[object]:
+) -> contextlib.AbstractContextManager[None]:
     """Let no wait before a retry be longer than `longest_wait` seconds, in the whole process.
 
     How often is tried, and when trying is given up, stays as it is. `set_testing(False)` ends it,
@@ -172,9 +172,16 @@ def set_testing(
     if longest_wait < 0:
         message = f"longest_wait = {longest_wait!r}: must be 0 or more seconds"
         raise ValueError(message)
-    restore = contextlib.ExitStack()
-    restore.callback(retry.cap_waits, retry.cap_waits(longest_wait if testing else None))
-    return restore
+    return _restoring(retry.cap_waits(longest_wait if testing else None))
+
+
+@contextlib.contextmanager
+def _restoring(before: float | None) -> Generator[None]:
+    """At the end of a `with` block all is as it was before."""
+    try:
+        yield
+    finally:
+        retry.cap_waits(before)
 
 
 # --- pytest -------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from continuation.simulator.anthropic.request import Context
+from continuation.simulator.anthropic.signatures import Signer
 from continuation.simulator.common import arrived, compact, pieces, spent, told_usage, whole_members
 from continuation.simulator.scenario import SIGNED, Block, Raw, Reply, Text, Thinking, ToolCall
 from continuation.simulator.wire import Event, Json
@@ -13,17 +14,13 @@ _ONLY_AT_START = ("cache_creation", "service_tier")
 
 
 class Writer:
-    """Writes a reply; `sign` signs its thinking."""
+    """Writes a reply; `input_usage` is what its request cost."""
 
     def __init__(
-        self,
-        context: Context,
-        reply: Reply,
-        input_usage: Json,
-        sign: Callable[[str], str],
-        new_id: Callable[[str], str],
+        self, context: Context, reply: Reply, input_usage: Json, new_id: Callable[[str], str]
     ) -> None:
-        self._reply, self._sign, self._new_id = reply, sign, new_id
+        self._reply, self._new_id = reply, new_id
+        self._sign = Signer(context.body).sign
         # An empty answer that ended by itself costs two tokens.
         counted = {
             **input_usage,

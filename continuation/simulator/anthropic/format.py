@@ -16,7 +16,6 @@ from continuation.simulator.anthropic.request import (
     input_usage,
     messages,
 )
-from continuation.simulator.anthropic.signatures import Signer
 from continuation.simulator.common import by_rank, conversation_key
 from continuation.simulator.format import Format
 from continuation.simulator.model import Ask, Said
@@ -218,8 +217,7 @@ class AnthropicFormat(Format[Context]):
         )
 
     def write(self, context: Context, reply: Reply) -> Json | Iterable[Event]:
-        usage, sign = input_usage(context.body, self._cache), Signer(context.body).sign
-        writer = Writer(context, reply, usage, sign, self.new_id)
+        writer = Writer(context, reply, input_usage(context.body, self._cache), self.new_id)
         return writer.events() if context.streamed else writer.message()
 
     def refused(

@@ -278,9 +278,8 @@ class GeminiFormat(Format[Context]):
         portion = Portion(reply.blocks, before, room)
         if portion.cut:  # to this hop's share
             whole = context.limit <= portion.progress.spent
-            reply = replace(
-                reply, stop="max_tokens" if whole else "CONTINUATION", stop_sequence=None
-            )
+            stop = "max_tokens" if whole else "CONTINUATION"
+            reply = replace(reply, stop=stop, stop_sequence=None)
         writer = Writer(context, reply, portion, self.new_id("", ""))
         if not context.streamed:
             return writer.response()
@@ -290,19 +289,16 @@ class GeminiFormat(Format[Context]):
         self, context: Context, events: Sequence[Event], headers: Mapping[str, str]
     ) -> Answer:
         """Frame a stream as Google does: with CRLF at a line's end, or as one JSON array."""
-        framed: list[Event] = []
-        if _wants_events(context.request):
-            for event in events:
-                text = f"data: {event.data}\r\n\r\n"
-                framed.append(replace(event, name=None, framed=text.encode()))
-            return Answer(200, {"content-type": "text/event-stream", **headers}, events=framed)
-        opening = "["
+        listed, framed = not _wants_events(context.request), list[Event]()
         for event in events:
-            text = f"{opening}{event.data}\n"
+            text = f"data: {event.data}\r\n\r\n"
+            if listed:
+                text = (",\r\n" if framed else "[") + f"{event.data}\n"
             framed.append(replace(event, name=None, framed=text.encode()))
-            opening = ",\r\n"
-        framed.append(Event(None, "", b"]" if framed else b"[]"))
-        return Answer(200, {"content-type": self.json_type, **headers}, events=framed)
+        if listed:
+            framed.append(Event(None, "", b"]" if framed else b"[]"))
+        kind = self.json_type if listed else "text/event-stream"
+        return Answer(200, {"content-type": kind, **headers}, events=framed)
 
     def unknown_caller(self, request: Recorded) -> Refusal | None:
         """Refuse a request without a key, which may be in the query too."""

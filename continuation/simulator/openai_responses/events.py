@@ -5,6 +5,7 @@ The events are numbered without a gap, and no `[DONE]` ends them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 from continuation.simulator.common import arrived, compact, pieces, spent, told_usage
@@ -51,19 +52,13 @@ def shows_reasoning(body: Json) -> bool:
 
 
 class Writer:
-    """Writes a reply; `created` is when, `input_usage` what its request cost."""
+    """Writes a reply; `input_usage` is what its request cost."""
 
     def __init__(
-        self,
-        context: Context,
-        reply: Reply,
-        input_usage: Json,
-        name: str,
-        created: int,
-        new_id: Callable[[str], str],
+        self, context: Context, reply: Reply, input_usage: Json, new_id: Callable[[str], str]
     ) -> None:
         self._context, self._reply, self._input_usage = context, reply, input_usage
-        self._id, self._created, self._new_id = name, created, new_id
+        self._id, self._created, self._new_id = new_id("resp"), int(time.time()), new_id
         self._logprobs = "message.output_text.logprobs" in as_list(context.body.get("include"))
 
     def response(self) -> Json:

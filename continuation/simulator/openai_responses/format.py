@@ -240,8 +240,7 @@ class ResponsesFormat(Format[Context]):
     def write(self, context: Context, reply: Reply) -> Json | Iterable[Event]:
         """Write the response, and keep it; one in the background is only queued when it is told."""
         body = context.body
-        usage, now = input_usage(context, self._cache), int(time.time())
-        writer = Writer(context, reply, usage, self.new_id("resp"), now, self.new_id)
+        writer = Writer(context, reply, input_usage(context, self._cache), self.new_id)
         response = writer.response()
         told = list(writer.events(response)) if context.streamed else []
         struck = (reply.drop, reply.error_after, reply.stall, reply.raw_events)
