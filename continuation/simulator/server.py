@@ -26,7 +26,7 @@ from continuation.simulator.model import Ask, Reciter
 from continuation.simulator.openai_chat.format import ChatFormat
 from continuation.simulator.openai_responses.format import ResponsesFormat
 from continuation.simulator.scenario import Reply, Scenario
-from continuation.simulator.wire import Answer, Event, Recorded, Refusal
+from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal
 
 SETTINGS_HEADER = "x-simulate"
 _FORMATS = (AnthropicFormat, GeminiFormat, ChatFormat, ResponsesFormat)
@@ -258,7 +258,7 @@ class _Handler(BaseHTTPRequestHandler):
         with contextlib.suppress(ValueError):
             body = json.loads(raw)
         headers = {name.lower(): value for name, value in self.headers.items()}
-        read = body if isinstance(body, dict) else None
+        read = cast("Json", body) if isinstance(body, dict) else None
         return Recorded(self.command, url.path, url.query, headers, raw, read)
 
     def _chunks(self) -> Iterator[bytes]:
