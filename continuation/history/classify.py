@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
@@ -188,13 +188,13 @@ _TABLE: Final[tuple[tuple[Family, str, tuple[tuple[str, str], ...]], ...]] = (
 )
 
 _Row: TypeAlias = tuple[str, Family, str, str]
-_ROWS: Final[list[tuple[list[str], list[_Row]]]] = [
+_ROWS: Final[list[tuple[Sequence[str], list[_Row]]]] = [
     (
         words.split("|"),
         [
-            (code, family, *sign.partition("…")[::2])
+            (code, family, first, second)
             for code, signs in rows
-            for sign in signs.split("|")
+            for first, _, second in (sign.partition("…") for sign in signs.split("|"))
         ],
     )
     for family, words, rows in _TABLE

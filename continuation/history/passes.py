@@ -226,7 +226,7 @@ def _identify(work: Work, keys: tuple[str, str]) -> None:
     if work.policy.duplicate_ids == "drop":
         reused, known = dict[Part, str](), set[str]()
         for message in work.messages:
-            known = known if unique else set()
+            known = known if unique else set[str]()
             for part in message.of(Kind.CALL):
                 if part.id in known:
                     reused[part] = "tool_use_duplicate_id"

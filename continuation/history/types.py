@@ -39,14 +39,17 @@ class Facts(Protocol):
     @property
     def prefill(self) -> bool:
         """Whether a trailing assistant message is accepted."""
+        ...
 
     @property
     def thinking(self) -> str:
         """One of "none", "manual", "adaptive" (can be off) and "always" (cannot)."""
+        ...
 
     @property
     def binding(self) -> bool:
         """Whether thinking blocks are bound to the messages before them."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ class AnthropicGrammar(Grammar):
             call = given.get("tool_call_id", "")
             result = {"type": "tool_result", "tool_use_id": call, "content": content or ""}
             return [{"role": "user", "content": [result]}]
-        blocks = [*as_list(content)]
+        blocks: list[Any] = [*as_list(content)]
         if isinstance(content, str) and content:
             blocks = [{"type": "text", "text": content}]
         for call in map(as_map, as_list(given.get("tool_calls"))):
@@ -289,8 +289,9 @@ def _read_block(block: Any, index: int, place: str) -> Part:
                 fault = "result_text_empty"
         case str() if kind.endswith("_tool_result"):
             part.kind = Kind.SERVER_RESULT
-        case _ if not isinstance(kind, str) or kind in _FOREIGN_BLOCKS:
-            fault = "block_invalid"
+        case _:
+            known = isinstance(kind, str) and kind not in _FOREIGN_BLOCKS
+            fault = "" if known else "block_invalid"
     if part.kind in (Kind.RESULT, Kind.SERVER_RESULT):
         part.id = as_text(given.get("tool_use_id"))
     part.faults = (Fault(fault),) if fault else ()
