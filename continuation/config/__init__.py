@@ -328,16 +328,17 @@ def _vendor(name: str, values: object) -> VendorTable:
         instead = f" (not {near!r})" if near else ""
         message = f'base_url is missing{instead}: say which servers, as in "api.example.com/v1"'
         raise ValueError(message)
-    given: Any = settings.pop("base_url")
-    patterns: list[Any] = given if isinstance(given, list) else [given]
-    for pattern in patterns or [""]:
+    given: object = settings.pop("base_url")
+    globs: list[str] = []
+    for pattern in (cast("list[object]", given) if isinstance(given, list) else [given]) or [""]:
         if not isinstance(pattern, str):
             message = f"base_url = {shown('base_url', pattern)}: must be a text or a list of texts"
             raise TypeError(message)
         if not re.fullmatch(r"(?=.*[A-Za-z0-9])[^\s?#]+", pattern):
             message = f'base_url = {pattern!r}: must be a glob such as "*.example.com/v1"'
             raise ValueError(message)
-    return VendorTable(name, tuple(map(_bare, patterns)), settings)
+        globs.append(_bare(pattern))
+    return VendorTable(name, tuple(globs), settings)
 
 
 # --- what is said of a single call --------------------------------------------------------------
