@@ -134,18 +134,6 @@ class Ledger:
         """Mark calls whose answers are not in the turn."""
         self.attempts[start:end] = [replace(a, discarded=True) for a in self.attempts[start:end]]
 
-    # --- sums ------------------------------------------------------------------------------------
-
-    @property
-    def delivered(self) -> Usage:
-        """The turn so far as if it were one uncut answer."""
-        return delivered(self.attempts)
-
-    @property
-    def billed(self) -> Usage:
-        """All tokens of all calls."""
-        return total(self.attempts)
-
     def most_billed(self, ceiling: int, hop_ceiling: int | None) -> int:
         """Return how many output tokens the turn has been billed at the most.
 

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from continuation.engine import table
-from continuation.engine.table import ENDINGS, OPENINGS, ROWS, Ending, Row, When
+from continuation.engine.table import ANSWERS, ENDINGS, OPENINGS, ROWS, Ending, Row, Standing, When
 from continuation.types import AttemptResult, StopWord
 
 PAGE = Path(__file__).resolve().parents[1] / "design" / "decision-table.md"
 BEGIN, END = "<!-- drawn by scripts/draw_tables.py: {} -->", "<!-- end of the drawing -->"
 
 
-def condition(row: Row | Ending) -> str:
+def condition(row: Row | Standing | Ending) -> str:
     """Say when a row fits."""
     said = [_all_of(row.when)] if row.when else []
     if row.either:
@@ -51,6 +51,14 @@ def decisions(rows: Iterable[Row]) -> Iterator[str]:
     for row in rows:
         outcome, reason = row.outcome or "", row.reason or ""
         yield f"| {row.name} | {condition(row)} | `{row.action}` | {outcome} | {reason} |"
+
+
+def answers() -> Iterator[str]:
+    """Draw `ANSWERS`, line by line."""
+    yield "| the new answer | when | what stands |"
+    yield "|---|---|---|"
+    for row in ANSWERS:
+        yield f"| {row.name} | {condition(row)} | {row.stands} |"
 
 
 def endings() -> Iterator[str]:
@@ -88,10 +96,13 @@ def drawings() -> dict[str, str]:
     drawn = {
         "openings": decisions(OPENINGS),
         "rows": decisions(ROWS),
+        "answers": answers(),
         "endings": endings(),
         "actions": words(table.Action),
-        "facts": words(table.OpeningFacts, AttemptResult, table.Situation, table.Closing),
-        "ends": words(StopWord, table.Held),
+        "facts": words(
+            table.OpeningFacts, AttemptResult, table.Situation, table.Again, table.Closing
+        ),
+        "ends": words(StopWord, table.Held, table.Stands),
     }
     return {name: "\n".join(lines) for name, lines in drawn.items()}
 

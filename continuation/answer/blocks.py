@@ -10,8 +10,7 @@ it would have been streamed as, so that all further logic exists once.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from continuation.types import Json, ToolCallState
@@ -105,8 +104,8 @@ class Block:
         """Join what the deltas of one type carry."""
         count, joined = self._joined.get(kind, (0, ""))
         if count < len(self.deltas):
-            said = [delta.get(key) for delta in self.deltas[count:] if delta.get("type") == kind]
-            joined += "".join([piece for piece in said if isinstance(piece, str)])
+            new = [d.get(key) for d in self.deltas[count:] if d.get("type") == kind]
+            joined += "".join([piece for piece in new if isinstance(piece, str)])
             self._joined[kind] = len(self.deltas), joined
         return joined
 
@@ -212,7 +211,10 @@ class Segment:
     events: int = 0
     stopped: bool = False
     error: Json | None = None
-    _index: dict[object, Block] = field(default_factory=dict[object, Block])
+    reason: str | None = None
+    """The provider's stop reason, if it said one."""
+    at: dict[object, Block] = field(default_factory=dict[object, Block])
+    """The block that the events of an index belong to now."""
     _ahead: Block | None = None
     """What the first block may go on in, of an answer that was opened again."""
     _half: Block | None = None
@@ -225,30 +227,26 @@ class Segment:
         self.events += 1
         kind = event.get("type")
         if kind == "content_block_delta":
-            self._pass_token()
-            if block := self._index.get(event.get("index")):
+            self.delta.pop("token", None)
+            if block := self.at.get(event.get("index")):
                 block.deltas.append(as_json(event.get("delta")))
         elif kind == "content_block_start":
-            self._pass_token()
+            self.delta.pop("token", None)
             self._begin(event)
         elif kind == "content_block_stop":
-            if block := self._index.get(event.get("index")):
+            if block := self.at.get(event.get("index")):
                 block.done = True
         elif kind == "message_start":
             self.message = as_json(event.get("message"))
-            self._count(self.message.get("usage"))
+            _update(self.usage, self.message.get("usage"))
         elif kind == "message_delta":
-            given = as_json(event.get("delta"))
-            self.delta.update({key: value for key, value in given.items() if value is not None})
-            self._count(event.get("usage"))
+            _update(self.delta, event.get("delta"))
+            _update(self.usage, event.get("usage"))
+            self.reason = as_text(self.delta.get("stop_reason")) or None
         elif kind == "message_stop":
             self.stopped = True
         elif kind == "error":
             self.error = as_json(event.get("error"))
-
-    def at(self, index: object) -> Block | None:
-        """Return the block that the events of an index belong to now."""
-        return self._index.get(index)
 
     def _begin(self, event: Json) -> None:
         """Begin a block, or go on in the last one of an answer that was opened again."""
@@ -257,12 +255,14 @@ class Segment:
             self.blocks.remove(half)  # here it comes again
             self._half = None
         if event.get("mute") is not True:
-            for last in self._unfollowed():
+            for last in reversed(self.blocks):
+                if last.followed:
+                    break
                 last.args_verified = last.followed = True  # the server had finished it
         before, self._ahead = self._ahead, None
         if before is not None and before.goes_on(event):
             before.done = False
-            self._index[event.get("index")] = before
+            self.at[event.get("index")] = before
             return
         block = Block(
             as_json(event.get("content_block")),
@@ -272,46 +272,33 @@ class Segment:
             sealed=event.get("sealed") is True,
         )
         self.blocks.append(block)
-        self._index[event.get("index")] = block
+        self.at[event.get("index")] = block
 
     def reopen(self) -> None:
         """The same answer goes on in another attempt: forget how it ended."""
         self._ahead = self.blocks[-1] if self.blocks else None
-        calls = (block for block in self._unfollowed() if block.kind == TOOL_CALL)
-        self._half = next((call for call in calls if not (call.args_verified or call.begun)), None)
+        self._half = None
+        for block in reversed(self.blocks):
+            if block.followed:
+                break
+            if block.kind == TOOL_CALL and not (block.args_verified or block.begun):
+                self._half = block
+                break
         # If it breaks off at once, the token that leads on from here is still good.
         self.delta = {"token": self.token} if self.token else {}
         self.usage, self.message = {}, {}
-        self.events, self.stopped, self.error = 0, False, None
+        self.events, self.stopped, self.error, self.reason = 0, False, None, None
         self._counted = tuple(map(len, self._parts))
-
-    def _unfollowed(self) -> Iterator[Block]:
-        """Return the blocks that nothing but mute ones stands behind, the last one first."""
-        return itertools.takewhile(lambda block: not block.followed, reversed(self.blocks))
 
     @property
     def token(self) -> str | None:
         """The provider's continuation token, if its last word was one."""
         return as_text(self.delta.get("token")) or None
 
-    def _pass_token(self) -> None:
-        if self.delta:  # seldom before the end
-            self.delta.pop("token", None)
-
-    def _count(self, usage: object) -> None:
-        # Counts are cumulative; a missing or null one leaves the earlier value.
-        known = {key: value for key, value in as_json(usage).items() if value is not None}
-        self.usage.update(known)
-
-    @property
-    def reason(self) -> str | None:
-        """The provider's stop reason, if it said one."""
-        return as_text(self.delta.get("stop_reason")) or None
-
     @property
     def text(self) -> str:
         """All visible text."""
-        return "".join(block.text for block in self.blocks if block.kind == TEXT)
+        return "".join([block.text for block in self.blocks if block.kind == TEXT])
 
     @property
     def generated(self) -> str:
@@ -337,6 +324,11 @@ class Segment:
             return ToolCallState.CUT
         whole = all(call.whole(ended=ended) for call in calls)
         return ToolCallState.WHOLE if whole else ToolCallState.CUT
+
+
+def _update(kept: Json, given: object) -> None:
+    """Take new values; counts are cumulative, and a missing or null one leaves the earlier one."""
+    kept.update({key: value for key, value in as_json(given).items() if value is not None})
 
 
 def _starts(whole: object, value: object) -> bool:

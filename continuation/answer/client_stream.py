@@ -28,8 +28,8 @@ A character, or a piece of a call, is in one of three states.
 Who calls what, and when. The `MessageBuilder` reads; it never writes a byte for the caller.
 
     begin        an attempt's opening was read: the first one is the caller's
-    join         another answer is about to be read; `resume` says how it goes on from here
-    hop          the same answer is about to go on in another response
+    join         another response is about to be read; `resume` says how it goes on from here
+    revert       ... and came to nothing
     show         the gate: all that was read of the attempt so far may be shown
     run, more    the same for the common case, one more piece of the text that flows
     flush_held,  the attempt has ended: what was held only because of what stood behind it, and
@@ -43,19 +43,19 @@ and one that the provider itself continues are shown as they are (`_emit_plain`)
 (`Mode.RECOVERY`) was asked to go on from the last text and often repeats some of it: its text goes
 through a `Seam`, which holds the head until it knows what to drop. An answer that was generated
 again behind one that was shown (`Mode.APPEND_TAIL`) says first what the caller has: `Replay` lets
-pass only what comes after. A `TextSplicer` has one of the two, or neither. What a delta says of
-*places* in a text (citations, annotations) is kept aside until the seam tells where they are.
+pass only what comes after. An attempt (`Joined`) has one of the two, or neither. What a delta says
+of *places* in a text (citations, annotations) is kept aside until the seam tells where they are.
 
 Calls are held until the end of the turn, unless policy shows them live. Arguments that were shown
 can be gone on with but never changed; so a later call is the repetition of a shown one if it begins
-with exactly what was shown, and then only its rest goes out (`_repeats_live_call`).
+with exactly what was shown, and then only its rest goes out (`_release`).
 
 The invariants, each held in one place:
 
 1. What was streamed, joined, is the final text: `delta` is the only way into a block, and writes
-   what it keeps; `_take_back` refuses where there is a stream.
+   what it keeps; `_write`, which takes text back, refuses to where there is a stream.
 2. At most one block is open, the last: `_start` ends the one before, `delta` refuses a closed one.
-3. Half a call never goes out unless it was asked for: calls leave by `_release_call`, for which
+3. Half a call never goes out unless it was asked for: calls leave by `_release`, for which
    `release` has sorted the cut ones out, or by a gate whose policy is to show them live.
 4. There is exactly one terminal event, and nothing behind it: after `end` no block is open, and
    `_start` and `end` refuse.
@@ -68,81 +68,9 @@ from dataclasses import dataclass, field
 from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment, answered
 from continuation.answer.wire_codec import Writer
 from continuation.prompts import cut_call_note
-from continuation.seams.seam import Replay, Seam, Verdict
+from continuation.seams.seam import Replay, Seam
 from continuation.types import Json, Mode, ReplayBuffer, Resume
 from continuation.wire.json_values import as_text
-
-
-class TextSplicer:
-    """Lets pass of one attempt's text what goes on from the text before it.
-
-    It knows the two texts and nothing of the caller: where what passes goes is its owner's work.
-    """
-
-    def __init__(
-        self, seam: Seam | None = None, follow: Replay | None = None, resume: Resume | None = None
-    ) -> None:
-        self.seam = seam
-        """Joins a recovery's text onto the text before it; it may hold the head of it."""
-        self._follow = follow
-        self._anchor = resume.anchor if resume is not None else None
-
-    def hop(self) -> None:
-        """The same answer goes on in another response, and so does a seam it has not decided."""
-        if not self.waits:
-            self.seam = None
-
-    def drop(self) -> None:
-        """What is left of the attempt needs no joining."""
-        self.seam = self._follow = None
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """How the texts meet, once that is decided."""
-        return self.seam.verdict if self.seam is not None else None
-
-    @property
-    def waits(self) -> bool:
-        """Whether how the texts meet is still to be decided."""
-        return self.seam is not None and self.seam.verdict is None
-
-    @property
-    def stalled(self) -> bool:
-        """Whether the attempt only repeats what was there."""
-        return self.seam is not None and self.seam.stalled
-
-    @property
-    def behind(self) -> bool:
-        """Whether the attempt has not yet repeated all that was shown before it."""
-        return self._follow is not None and not self._follow.done
-
-    @property
-    def follows(self) -> bool:
-        """Whether what was shown before is repeated by the attempt."""
-        return self._follow is not None
-
-    def feed(self, piece: str) -> str:
-        """Take a piece of the text; return what may be shown now."""
-        if self._follow is not None:
-            passed = self._follow.feed(piece)
-            return "" if self._follow.lost else passed
-        return piece if self.seam is None else self.seam.feed(piece)
-
-    def whole(self, text: str, before: str) -> str:
-        """Return of a text that comes in one piece what may be shown.
-
-        One that is in the text before may be half of what the attempt was asked to repeat first.
-        """
-        passed = self.feed(text)
-        return passed if self.waits and text.strip() in before else passed + self.rest()
-
-    def rest(self) -> str:
-        """A text has ended: return what is still held of it."""
-        return self.seam.finish() if self.seam is not None else ""
-
-    def repeats(self, text: str, before: str) -> bool:
-        """Whether all that came is part of the repetition that was asked for, and perhaps half."""
-        return self._anchor is not None and self.waits and text.strip() in before
 
 
 @dataclass(slots=True, eq=False)
@@ -150,11 +78,16 @@ class Joined:
     """One attempt on its way to the caller: how far it has come, and by which rules."""
 
     segment: Segment
-    splicer: TextSplicer
-    adds: bool
+    adds: bool = False
     """It adds to text of an earlier attempt."""
-    live_calls: list[Block]
+    live_calls: list[Block] = field(default_factory=list[Block])
     """Calls that the caller has had, live, of earlier attempts, and that this may repeat."""
+    seam: Seam | None = None
+    """Joins a recovery's text onto the text before it; it may hold the head of it."""
+    follow: Replay | None = None
+    """Lets pass only what comes behind the text that was shown."""
+    anchor: str | None = None
+    """The words of the text before that the attempt was asked to repeat first."""
     before: str = ""
     """The text that the seam joins its text to."""
     takeable: Block | None = None
@@ -168,23 +101,47 @@ class Joined:
     text: Block | None = None
     """The attempt's text that is being joined..."""
     fed: int = 0
-    """...how many characters of it went through the splicer..."""
+    """...how many characters of it went through the seam..."""
     asides: list[Json] = field(default_factory=list[Json])
     """...and what is said of places in it, until it is known where they are."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether how the texts meet is still to be decided."""
+        return self.seam is not None and self.seam.verdict is None
+
+    @property
+    def behind(self) -> bool:
+        """Whether the attempt has not yet repeated all that was shown before it."""
+        return self.follow is not None and not self.follow.done
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the attempt only repeats what was there."""
+        return self.seam is not None and self.seam.stalled
+
+    def feed(self, piece: str) -> str:
+        """Take a piece of the text; return what may be shown now."""
+        if self.follow is not None:
+            passed = self.follow.feed(piece)
+            return "" if self.follow.lost else passed
+        return piece if self.seam is None else self.seam.feed(piece)
 
 
 class ClientStream:
     """The caller's answer: blocks with dense indices, written as the format has them."""
 
-    def __init__(self, writer: Writer, *, streamed: bool) -> None:
+    def __init__(
+        self, writer: Writer, replay: ReplayBuffer, *, streamed: bool, muted: bool = False
+    ) -> None:
+        """Begin; `muted`: the caller has had what is told now, as the provider's own bytes."""
         self.streamed = streamed
         self.message: Json = {}
         self.blocks: list[Block] = []
-        self.replay: ReplayBuffer | None = None
-        self.joined = Joined(Segment(), TextSplicer(), adds=False, live_calls=[])
-        """The attempt under way."""
-        self._muted = False
-        """The caller has had what is told now as the provider's own bytes."""
+        self.joined = self._earlier = Joined(Segment())
+        """The attempt under way, and the one before."""
+        self._replay = replay
+        self._writes = streamed and not muted
         self._ended = False
         self._closing_delta: Json = {}
         self._writer = writer
@@ -197,29 +154,20 @@ class ClientStream:
         out, self._out = b"".join(self._out), []
         return out
 
-    @property
-    def _writing(self) -> bool:
-        return self.streamed and not self._muted
-
     def begin(self, message: Json) -> None:
         """Open the message; only the first opening is the caller's."""
         if not self.message:
             self.message.update(message)  # in place: it is open for streams begun anew as well
-            if self._writing:
+            if self._writes:
                 self._out.append(self._writer.open(message))
 
-    def pass_on(self, event: Json) -> None:
-        """Pass an event on as it is."""
-        if self._writing:
-            self._out.append(self._writer.other(event))
+    def pass_on(self, event: Json | None) -> None:
+        """Pass an event on as it is; `None`: a comment, which keeps the connection alive.
 
-    def comment(self) -> None:
-        """Keep the caller's connection alive, as the provider keeps ours.
-
-        By a blank line, which every reader skips; a comment is no event to google-genai but JSON.
+        A comment goes out as a blank line, which every reader skips: to google-genai it is JSON.
         """
-        if self._writing:
-            self._out.append(b"\n")
+        if self._writes:
+            self._out.append(b"\n" if event is None else self._writer.other(event))
 
     def _start(self, like: Block) -> None:
         """Begin a block like another one, without its deltas."""
@@ -227,34 +175,27 @@ class ClientStream:
         self._stop()
         block = Block(dict(like.start), loose=like.loose, free=like.free, sealed=like.sealed)
         self.blocks.append(block)
-        if self._writing:
+        if self._writes:
             self._out.append(self._writer.start(len(self.blocks) - 1, block))
-        self._note_closing()
+            self._note_closing()
 
     def delta(self, delta: Json) -> None:
         """Go on in the open block: the only way in which content reaches the caller."""
         block = self.blocks[-1]
         assert not block.done
         block.deltas.append(delta)
-        if self.streamed and not self._muted:
+        if self._writes:
             self._out.append(self._writer.delta(len(self.blocks) - 1, block, delta))
 
     def _stop(self) -> None:
+        """End the open block, if there is one."""
         block = self.open
         if block is None:
             return
-        if self._writing:
+        if self._writes:
             self._out.append(self._writer.stop(len(self.blocks) - 1, block))
         block.done = True
         self._note_closing()
-
-    def _take_back(self, characters: int) -> None:
-        """Remove the end of the open text."""
-        if not characters or self.open_text is None:
-            return
-        assert not self.streamed
-        text = self.open_text.text
-        self.open_text.merge_text(text[: len(text) - characters])
 
     def end(self, delta: Json, usage: Json) -> bytes:
         """Close the message: the terminal event, or the whole body."""
@@ -268,19 +209,15 @@ class ClientStream:
 
     def _note_closing(self) -> None:
         """Tell the shell how the answer would be closed here, should our own code fail."""
-        if self.replay is not None and self._writing:
-            self.replay.closing = self._writer.closing(self.blocks, self._closing_delta)
-
-    def mute(self) -> None:
-        """What is told from here on, the caller has had: as the provider's own bytes."""
-        self._muted = True
+        if self._writes:
+            self._replay.closing = self._writer.closing(self.blocks, self._closing_delta)
 
     def unmute(self, delta: Json, events: int) -> None:
         """From here on events are written, behind the `events` of the provider's that went out.
 
         `delta` is how the message would end now.
         """
-        self._muted, self._closing_delta = False, delta
+        self._writes, self._closing_delta = self.streamed, delta
         self._writer.resume(self.message, self.blocks, events)
         self._note_closing()
 
@@ -290,9 +227,8 @@ class ClientStream:
         The two share the writer, which counts what the caller has had: only one goes on to write
         blocks.
         """
-        other = ClientStream(self._writer, streamed=self.streamed)
-        other.message, other.replay = self.message, self.replay
-        other._closing_delta = self._closing_delta
+        other = ClientStream(self._writer, self._replay, streamed=self.streamed)
+        other.message, other._closing_delta = self.message, self._closing_delta
         return other
 
     # --- what the caller has ---------------------------------------------------------------------
@@ -311,7 +247,7 @@ class ClientStream:
     @property
     def text(self) -> str:
         """All visible text."""
-        return "".join(block.text for block in self.blocks if block.kind == TEXT)
+        return "".join([block.text for block in self.blocks if block.kind == TEXT])
 
     @property
     def calls(self) -> list[Block]:
@@ -321,7 +257,7 @@ class ClientStream:
     @property
     def tail(self) -> str:
         """The text that a later attempt goes on from: the last, and text right before it."""
-        texts, phase = list[str](), None
+        tail, phase = "", None
         for block in reversed(self.blocks):
             if block.kind in THINKING:
                 continue  # nobody was told it: the text before it is what was said last
@@ -329,10 +265,10 @@ class ClientStream:
                 phase = block.phase if phase is None else phase
                 if block.phase != phase:
                     break
-                texts.append(block.text)
+                tail = block.text + tail
             elif not block.sealed:
                 break
-        return "".join(reversed(texts))
+        return tail
 
     @property
     def half_call(self) -> bool:
@@ -342,51 +278,48 @@ class ClientStream:
 
     # --- an attempt begins -----------------------------------------------------------------------
 
-    def join(self, segment: Segment, resume: Resume | None = None) -> None:
-        """Begin to take another answer of the provider's; `resume`: how it goes on from here."""
-        mode = resume.mode if resume is not None else None
-        joined = Joined(
-            segment,
-            TextSplicer(),
-            adds=mode in {Mode.RECOVERY, Mode.APPEND_TAIL},
-            live_calls=self.calls,
+    def join(self, segment: Segment, resume: Resume) -> None:
+        """Begin to take another response of the provider's; `resume`: how it goes on from here."""
+        mode, self._earlier = resume.mode, self.joined
+        if mode is Mode.NATIVE_CONTINUATION:
+            # The same answer goes on, and so does a seam that it has not decided.
+            if not self.joined.waits:
+                self.joined.seam = self.joined.takeable = None
+            return
+        joined = self.joined = Joined(
+            segment, adds=mode in {Mode.RECOVERY, Mode.APPEND_TAIL}, live_calls=self.calls
         )
         if mode is Mode.APPEND_TAIL:
-            joined.splicer = TextSplicer(follow=Replay(self.text))
-        elif resume is not None and mode is Mode.RECOVERY and not resume.glue:
+            joined.follow = Replay(self.text)
+        elif mode is Mode.RECOVERY and not resume.glue:
             self._stop()
-        elif resume is not None and mode is Mode.RECOVERY and (before := self.tail):
-            joined.before, joined.takeable = before, self.open_text
+        elif mode is Mode.RECOVERY and (before := self.tail):
+            joined.before, joined.anchor, joined.takeable = before, resume.anchor, self.open_text
             unshown = 0
             if joined.takeable is not None:
                 joined.takeable.merge_text(joined.takeable.text)  # it is read again and again
                 unshown = 0 if self.streamed else len(joined.takeable.text)
-            seam = Seam(
+            joined.seam = Seam(
                 before,
                 anchor=resume.anchor,
                 prefilled=resume.prefilled,
                 unshown=unshown,
                 hold=resume.hold,
             )
-            joined.splicer = TextSplicer(seam, resume=resume)
-        self.joined = joined
 
-    def hop(self) -> None:
-        """The same answer goes on in another response, and so does a seam it has not decided."""
-        self.joined.splicer.hop()
-        if self.joined.splicer.seam is None:
-            self.joined.takeable = None
+    def revert(self) -> None:
+        """Forget the attempt that was joined last; the one before may still show what it holds."""
+        self.joined = joined = self._earlier
+        joined.seam = joined.follow = joined.takeable = None
 
     # --- while it is read ------------------------------------------------------------------------
 
     def show(self) -> None:
         """Show all blocks read so far, the last one as far as it has come."""
         joined, blocks = self.joined, self.joined.segment.blocks
-        for block in blocks[joined.next : -1]:
+        for block in blocks[joined.next :]:
             self._show(block)
         joined.next = max(joined.next, len(blocks) - 1)
-        if blocks:
-            self._show(blocks[-1])
 
     def _show(self, block: Block) -> None:
         """Show a block as far as it has come, and its end if that has come."""
@@ -394,12 +327,12 @@ class ClientStream:
             return
         self._emit(block)
         joined = self.joined
-        if block.done and joined.splicer.behind and block.kind not in {TEXT, TOOL_CALL}:
+        if block.done and joined.behind and block.kind not in {TEXT, TOOL_CALL}:
             block.closed = True  # it stands before text that was shown, and so was shown with it
         if block.done and block.begun:
             block.closed = True
             if joined.adds and block.kind == TEXT:
-                if joined.splicer.waits:
+                if joined.waits:
                     return  # what it is asked to repeat may go on in another text, behind a thought
                 self._end_text()
             if self.open is not None and self.open.kind == block.kind:
@@ -411,10 +344,23 @@ class ClientStream:
         if joined.adds and kind in THINKING:
             return
         if joined.adds and block.sealed:
-            self._emit_sealed(block)
+            # What is signed goes out as it is; where its head has to go, so does its signature.
+            if block.begun or (kind != TEXT and (joined.waits or joined.behind)):
+                return
+            text = joined.feed(block.text) if kind == TEXT else ""
+            # One that is in the text before may be half of what is to be repeated first.
+            half = joined.waits and block.text.strip() in joined.before
+            if kind == TEXT and joined.seam is not None and not half:
+                text += joined.seam.finish()
+            if text == block.text:
+                self._write("")
+                self._emit_plain(block)
+            else:
+                block.begun, block.shown = True, len(block.deltas)
+                self._write(text)
         elif joined.adds and kind == TEXT:
             self._emit_text(block)
-        elif kind == TOOL_CALL or not (joined.splicer.behind or joined.live_calls):
+        elif kind == TOOL_CALL or not (joined.behind or joined.live_calls):
             # What stands before a call that was shown live was shown as well.
             if joined.adds:
                 self._end_text()
@@ -433,65 +379,47 @@ class ClientStream:
                 self.delta(delta)
         block.shown = len(block.deltas)
 
-    def _emit_sealed(self, block: Block) -> None:
-        """Show what is signed as it is; where its head has to go, so does its signature."""
-        splicer = self.joined.splicer
-        if block.begun or (block.kind != TEXT and (splicer.waits or splicer.behind)):
-            return
-        text = splicer.whole(block.text, self.joined.before) if block.kind == TEXT else ""
-        if text == block.text:
-            self._write("")
-            self._emit_plain(block)
-        else:
-            block.begun, block.shown = True, len(block.deltas)
-            self._write(text)
-
     # --- text that goes on from other text -------------------------------------------------------
 
     def _emit_text(self, block: Block) -> None:
         """Show of a text what has come of it, in the text before it."""
-        joined = self.joined
+        joined, deltas = self.joined, block.deltas[block.shown :]
         if not block.begun:
             block.begun = True
-            self._begin_text(block)
-            self._feed(as_text(block.start.get("text")))
-        for delta in block.deltas[block.shown :]:
+            if joined.text is not None and joined.text.phase != block.phase:
+                self._end_text()  # a text of another phase is no rest of it
+            joined.text, joined.fed, joined.asides = block, 0, []
+            phase = self.open_text.phase if self.open_text is not None else ""
+            if phase and block.phase not in {"", phase}:
+                self._stop()
+            deltas.insert(0, {"type": "text_delta", "text": block.start.get("text")})
+        for delta in deltas:
             if delta.get("type") == "text_delta":
-                self._feed(as_text(delta.get("text")))
-            elif not joined.splicer.behind:  # else it is of text that was shown
+                if piece := as_text(delta.get("text")):
+                    joined.fed += len(piece)
+                    self._write(joined.feed(piece))
+            elif not joined.behind:  # else it is of text that was shown
                 joined.asides.append(delta)
-                if not joined.splicer.waits:
+                if not joined.waits:
                     self.place_asides()
         block.shown = len(block.deltas)
 
-    def _begin_text(self, block: Block) -> None:
-        joined = self.joined
-        if joined.text is not None and joined.text.phase != block.phase:
-            self._end_text()  # a text of another phase is no rest of it
-        joined.text, joined.fed, joined.asides = block, 0, []
-        phase = self.open_text.phase if self.open_text is not None else ""
-        if phase and block.phase not in {"", phase}:
-            self._stop()
-
-    def _feed(self, piece: str) -> None:
-        if piece:
-            self.joined.fed += len(piece)
-            self._write(self.joined.splicer.feed(piece))
-
     def _end_text(self) -> None:
         """A text has ended: show what its seam still holds."""
-        self._write(self.joined.splicer.rest())
+        self._write(self.joined.seam.finish() if self.joined.seam is not None else "")
         self.place_asides()
 
     def _write(self, piece: str) -> None:
         """Show text that has passed: in the open text, or in one like the attempt's."""
-        joined = self.joined
-        if joined.takeable is not None and joined.splicer.verdict is not None:
-            self._take_back(joined.splicer.verdict.taken_back)
+        joined, text = self.joined, self.open_text
+        if joined.takeable is not None and joined.seam is not None and joined.seam.verdict:
             joined.takeable = None
+            if text is not None and (taken := joined.seam.verdict.taken_back):
+                assert not self.streamed
+                text.merge_text(text.text[:-taken])
         if not piece:
             return
-        if self.open_text is None:
+        if text is None:
             like = joined.text.start if joined.text is not None else {}
             self._start(Block({**like, "type": TEXT, "text": ""}))
         self.delta({"type": "text_delta", "text": piece})
@@ -500,19 +428,19 @@ class ClientStream:
         """Show what is said of a text; `by`: how far on in the turn's text its places are."""
         joined, target = self.joined, self.open_text
         asides, joined.asides = joined.asides, []
-        if target is None:
+        if target is None or not asides:
             return
-        by = len(target.text) - joined.fed if asides else 0
+        by = len(target.text) - joined.fed
         for delta in asides:
             placed = {**delta, "by": by} if by else delta
-            if not joined.splicer.follows or placed not in target.deltas:  # else it is told again
+            if joined.follow is None or placed not in target.deltas:  # else it is told again
                 self.delta(placed)
 
     @property
     def run(self) -> Block | None:
         """The attempt's text that flows: `more` of it may be shown as it comes, if there is any."""
         joined = self.joined
-        blocks, target, splicer = joined.segment.blocks, self.open_text, joined.splicer
+        blocks, target = joined.segment.blocks, self.open_text
         block = blocks[-1] if blocks else None
         if block is None or target is None or block.kind != TEXT or block.sealed:
             return None
@@ -520,7 +448,7 @@ class ClientStream:
             return None
         if joined.adds:
             settled = joined.text is block and joined.takeable is None and not joined.asides
-            return block if settled and not (splicer.waits or splicer.behind) else None
+            return block if settled and not (joined.waits or joined.behind) else None
         return block if joined.source is block and joined.target is target else None
 
     def more(self, block: Block, delta: Json, text: str) -> bool:
@@ -530,7 +458,7 @@ class ClientStream:
         joined, passed = self.joined, text
         if joined.adds:
             joined.fed += len(text)
-            if (seam := joined.splicer.seam) is not None:
+            if (seam := joined.seam) is not None:
                 passed = seam.feed(text)
                 if passed != text:
                     delta = {"type": "text_delta", "text": passed}
@@ -543,81 +471,71 @@ class ClientStream:
     # --- when it has ended -----------------------------------------------------------------------
 
     @property
-    def held(self) -> str:
-        """Visible text at the attempt's end that has not been shown, with no call beside it."""
-        segment = self.joined.segment
-        blocks, at = segment.blocks, self._last_visible
-        last = blocks[at] if blocks else None
-        if last is None or last.kind != TEXT or segment.calls or last.closed:
-            return ""
-        if last.shown == len(last.deltas) and last.begun:
-            return ""
-        earlier = blocks[self.joined.next : at]
-        before = (b.text for b in earlier if b.kind == TEXT and not b.begun)
-        return last.text if "".join((*before, last.text)).strip() else ""
+    def held(self) -> Block | None:
+        """The visible text at the attempt's end, with no call beside it, if the caller lacks of it.
+
+        Thinking, and what is under a signature alone, may stand behind it.
+        """
+        joined, blocks = self.joined, self.joined.segment.blocks
+        last, at = None, len(blocks)
+        while last is None and at:
+            at -= 1
+            if blocks[at].kind == TEXT or not (blocks[at].sealed or blocks[at].kind in THINKING):
+                last = blocks[at]
+        if last is None or last.kind != TEXT or last.closed or joined.segment.calls:
+            return None
+        if last.begun and last.shown == len(last.deltas):
+            return None
+        texts = [b.text for b in blocks[joined.next : at] if b.kind == TEXT and not b.begun]
+        return last if last.text and "".join([*texts, last.text]).strip() else None
 
     @property
     def open_tail(self) -> str:
         """The visible text that a recovery would go on from, what is still held with it."""
         tail, held = self.tail, self.held
-        if not (tail and held):
-            return tail or held
-        block = self.joined.segment.blocks[self._last_visible]
-        if not block.begun:
-            return tail + held
-        pieces = (d for d in block.deltas[block.shown :] if d.get("type") == "text_delta")
-        return tail + "".join(as_text(delta.get("text")) for delta in pieces)
-
-    @property
-    def _last_visible(self) -> int:
-        """Place of the last block that is no thinking; what is under a signature alone is none."""
-        blocks = self.joined.segment.blocks
-        visible = (
-            n
-            for n in reversed(range(len(blocks)))
-            if blocks[n].kind == TEXT or not (blocks[n].sealed or blocks[n].kind in THINKING)
-        )
-        return next(visible, 0)
+        if held is None or not (tail and held.begun):
+            return tail + held.text if held is not None else tail
+        pieces = [d for d in held.deltas[held.shown :] if d.get("type") == "text_delta"]
+        return tail + "".join([as_text(delta.get("text")) for delta in pieces])
 
     def flush_held(self) -> None:
         """Show text that was held only because of what came behind it in one event."""
-        if not self.held:
-            return
-        joined, last = self.joined, self._last_visible
-        for block in joined.segment.blocks[joined.next : last]:
-            self._show(block)
-        joined.next = last
-        self._emit(joined.segment.blocks[last])
+        if (last := self.held) is not None:
+            joined, blocks = self.joined, self.joined.segment.blocks
+            at = blocks.index(last)
+            for block in blocks[joined.next : at]:
+                self._show(block)
+            joined.next = at
+            self._emit(last)
 
     def finish_text(self, *, ended: bool) -> None:
         """The attempt's text has ended, or broke off: show what its seam still holds."""
-        joined = self.joined
-        blocks = joined.segment.blocks
-        first = next((block for block in blocks if block.kind == TEXT), None)
-        if joined.splicer.waits and first is not None and not first.begun:
-            self._emit(first)  # nothing but white space, or the gate had let it pass
-        if joined.next < len(blocks) and joined.splicer.seam is not None:
-            if not ended and joined.splicer.repeats(joined.segment.text, joined.before):
-                return  # it broke off while it repeated what it was asked to, and perhaps more
-            self._write(joined.splicer.rest())
+        joined, segment = self.joined, self.joined.segment
+        texts = [block for block in segment.blocks if block.kind == TEXT]
+        if joined.waits and texts and not texts[0].begun:
+            self._emit(texts[0])  # only white space, or the gate had let it pass
+        if joined.seam is not None and joined.next < len(segment.blocks):
+            # Where it broke off while it repeated what it was asked to, there may be more of that.
+            repeats = joined.anchor is not None and segment.text.strip() in joined.before
+            if ended or not (repeats and joined.waits):
+                self._write(joined.seam.finish())
 
     def leave(self) -> None:
         """Settle what was left unshown, now that the turn goes on from it."""
-        self.forget_seam()
+        joined, blocks = self.joined, self.joined.segment.blocks
+        joined.seam = joined.follow = joined.takeable = None
         self.flush_held()
-        blocks = self.joined.segment.blocks
-        finished = [b for b in blocks if b.done and not b.closed and b.kind != TOOL_CALL]
-        finished = [block for block in finished if answered(block, blocks)]
+        finished = [
+            block
+            for block in blocks
+            if block.done and not block.closed and block.kind != TOOL_CALL
+            if answered(block, blocks)
+        ]
         if any(block.kind not in THINKING | {TEXT} for block in finished):
             while finished[-1].kind in THINKING:
                 finished.pop()
             for block in finished:
                 self._show(block)
-
-    def forget_seam(self) -> None:
-        """What is left of the attempt needs no joining."""
-        self.joined.splicer.drop()
-        self.joined.takeable = None
 
     # --- when the turn has ended -----------------------------------------------------------------
 
@@ -627,62 +545,51 @@ class ClientStream:
         `cut_call`: the policy `truncated_tool_call`, where a call may be said to be cut.
         """
         rest = [block for block in self.joined.segment.blocks if not block.closed]
-        cut = [block for block in rest if block.kind == TOOL_CALL and not block.whole(ended=ended)]
-        # Whatever ends the turn: half a call goes out only if the caller asked for it.
-        lost = [] if cut_call == "keep" else cut
-        fit = [block for block in rest if block not in lost]
-        if not ended:
-            fit = [block for block in fit if block.fit and answered(block, rest)]
+        cut, fit = list[Block](), list[Block]()
+        for block in rest:
+            if block.kind == TOOL_CALL and not block.whole(ended=ended):
+                cut.append(block)
+                if cut_call != "keep":
+                    continue  # whatever ends the turn: half a call goes out only if asked for
+            if ended or (block.fit and answered(block, rest)):
+                fit.append(block)
         calls = [block for block in fit if block.kind == TOOL_CALL]
         explained = bool(cut) and cut_call in {"explain", "retry_smaller"}
         while not (ended or calls or explained) and fit and fit[-1].kind in THINKING:
             fit.pop()  # it leads nowhere, and some providers would not take it back
         if cut:  # a note stands between what was said and the calls that are whole
-            self._release([block for block in fit if block.kind != TOOL_CALL])
-            silent = cut_call == "drop" and not (self.blocks or calls)
-            if explained or silent:
-                self._explain(cut[-1])
-            fit = calls
-        self._release(fit)
-
-    def _release(self, blocks: list[Block]) -> None:
-        """Show blocks to their end; calls, which a recovery holds back, as well."""
-        for block in blocks:
-            if block.kind == TOOL_CALL:
-                self._release_call(block)
-            else:
+            for block in [block for block in fit if block.kind != TOOL_CALL]:
                 self._show(block)
+            if explained or (cut_call == "drop" and not (self.blocks or calls)):
+                # Most readers join all text of an answer; the note is a paragraph of its own in it.
+                gap = "\n\n" if self.text.strip() else ""
+                note = cut_call_note(as_text(cut[-1].start.get("name")), len(cut[-1].arguments))
+                self._start(Block({"type": TEXT, "text": ""}))
+                self.delta({"type": "text_delta", "text": gap + note})
+                self._stop()
+            fit = calls
+        for block in fit:
+            self._release(block)
 
-    def _release_call(self, call: Block) -> None:
-        if not call.begun and self._repeats_live_call(call):
-            call.begun = True
-        else:
-            self._emit_plain(call)  # by policy its beginning may have gone out as it came
-            self._stop()
-        call.closed = True
-
-    def _repeats_live_call(self, call: Block) -> bool:
-        """Whether a whole call repeats one that was shown live; what that lacks is shown now.
+    def _release(self, block: Block) -> None:
+        """Show a block to its end; of a call that repeats one that was shown live, what that lacks.
 
         Of a call that was shown whole the JSON has to be the same, not its text.
         """
-        for live in self.joined.live_calls:
-            rest = live.rest_of(call)
+        if block.kind != TOOL_CALL:
+            self._show(block)
+            return
+        block.closed = True
+        for live in () if block.begun else self.joined.live_calls:
+            rest = live.rest_of(block)
             if rest is None or (rest and live is not self.open):
                 continue
             self.joined.live_calls.remove(live)
+            block.begun = True
             if rest:
                 self.delta({"type": "input_json_delta", "partial_json": rest})
             if live is self.open:
                 self._stop()
-            return True
-        return False
-
-    def _explain(self, call: Block) -> None:
-        """Say in a text of its own which call was cut, and how far it had come."""
-        note = cut_call_note(as_text(call.start.get("name")), len(call.arguments))
-        # Most readers join all text of an answer; the note is a paragraph of its own in it.
-        gap = "\n\n" if self.text.strip() else ""
-        self._start(Block({"type": TEXT, "text": ""}))
-        self.delta({"type": "text_delta", "text": gap + note})
+            return
+        self._emit_plain(block)  # by policy its beginning may have gone out as it came
         self._stop()

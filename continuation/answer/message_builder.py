@@ -1,9 +1,11 @@
 """One turn as the caller gets it: attempts go in event by event, one answer comes out.
 
 A `MessageBuilder` knows which attempt is under way, has its bytes read, and says how it stands.
-While the caller's own attempt runs there is only a `FirstStream`; a `ClientStream`, which owns
-what the caller has been shown, and an `AttemptReader` are built when that answer turns out to need
-more than its own bytes. How bytes become events and events bytes is the codec's work.
+While the caller's own attempt runs there is only a `FirstStream`: bytes pass as they came, only
+structure is looked at, and an answer that is not cut is never parsed beyond its few structural
+events. A `ClientStream`, which owns what the caller has been shown, and an `AttemptReader` are
+built when that answer turns out to need more than its own bytes. What may be shown is decided by
+one small `Gate` in both. How bytes become events and events bytes is the codec's work.
 """
 
 from __future__ import annotations
@@ -12,8 +14,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from continuation.answer.blocks import NATIVE, TEXT, THINKING, TOOL_CALL, Block, Segment
-from continuation.answer.client_stream import ClientStream, Joined
-from continuation.answer.first_stream import FirstStream, Gate
+from continuation.answer.client_stream import ClientStream
 from continuation.answer.wire_codec import Reader, WireCodec
 from continuation.dialect import Feed
 from continuation.policy import Policy
@@ -34,6 +35,165 @@ from continuation.types import (
 from continuation.wire import sse
 from continuation.wire.json_values import as_json, as_text, loads
 from continuation.wire.request import word
+
+
+class Gate:
+    """Says of each event whether all that was read so far may be shown.
+
+    Text flows. Anything else waits until visible text follows it, so that it can be taken back:
+    a thinking block may be cut before its signature, a function call before its last brace. Once
+    a call has begun, all waits for the end of the message.
+    """
+
+    def __init__(self, policy: Policy, *, hold_calls: bool = False, streamed: bool = True) -> None:
+        """Begin. `hold_calls`: even if by policy calls may be shown as they come.
+
+        `streamed`: the caller reads a stream; in a JSON body nothing is live.
+        """
+        self._live_calls = streamed and policy.stream_tool_calls == "live" and not hold_calls
+        self._live_thinking = streamed and policy.stream_thinking == "live"
+        self._calls = False
+        self.flowing = False
+        """Deltas may be shown unseen."""
+        self.blind = False
+        """Deltas need not be looked at: they flow, or they wait whatever they are."""
+
+    def step(self, event: Json) -> bool:
+        """Take the next event; `True`: it and all before it may be shown."""
+        kind = event.get("type")
+        if kind == "content_block_delta":
+            if not self.blind and as_text(as_json(event.get("delta")).get("text")).strip():
+                self.flowing = self.blind = True
+            return self.flowing
+        if kind == "content_block_start":
+            block = as_text(as_json(event.get("content_block")).get("type"))
+            call, thought = block == TOOL_CALL, block in THINKING
+            live = (self._live_calls and call) or (self._live_thinking and thought)
+            self._calls = self._calls or (call and not self._live_calls)
+            self.flowing = live and not self._calls
+            self.blind = self.flowing or self._calls or block != TEXT
+            return self.flowing
+        if kind == "content_block_stop":
+            self.flowing, self.blind = False, True
+        elif kind == "message_delta" and as_json(event.get("delta")).get("stop_reason"):
+            # Perhaps the end: what follows it, and is no text, waits to be seen with it.
+            self.flowing, self.blind = False, self._calls
+        if kind in {"content_block_stop", "message_delta", "message_stop", "error"}:
+            return False
+        return kind == "message_start" or self.flowing
+
+
+class FirstStream:
+    """The caller's own attempt as server-sent events."""
+
+    def __init__(self, codec: WireCodec, replay: ReplayBuffer, gate: Gate) -> None:
+        self._codec = codec
+        self._reader = codec.reader()
+        self._fast_path = codec.fast_path()
+        self._replay = replay
+        self._gate = gate
+        self._seen = 0
+        self._sketch = Segment()
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Return what of the replay buffer may be shown now; `chunk` is already on it."""
+        # The common case, events of flowing text, costs these looks and nothing else; a shell that
+        # is in haste takes them itself.
+        replay = self._replay
+        if replay.flows is not None:
+            if replay.flows(chunk):
+                replay.sent = len(replay.raw)
+                return chunk
+            self._seen, replay.flows = replay.sent, None
+        sent = replay.sent
+        try:
+            return self._feed(chunk)
+        except Enough:
+            raise
+        except Exception:
+            replay.sent = sent  # nothing is returned, so nothing was sent
+            raise
+
+    def _feed(self, chunk: bytes) -> bytes:
+        raw, gate, blank = self._replay.raw, self._gate, self._fast_path.blank
+        end = len(raw)
+        if not raw.endswith(blank):
+            # Only in what is new: the event that ends an answer can be as long as the answer.
+            new = max(self._seen, end - len(chunk) - len(blank) + 1)
+            end = raw.rfind(blank, new) + len(blank)
+        if not (
+            gate.blind
+            and end > self._seen
+            and self._fast_path.skips(raw, self._seen, end, flowing=gate.flowing)
+        ):
+            if not (raw.endswith(blank) or sse.may_end(raw, self._seen, len(chunk))):
+                return b""
+            return self._read(sse.frames(raw, self._seen))
+        self._seen = end
+        if not gate.flowing:
+            return b""
+        if end == len(raw):  # all that came so far was whole events, and is shown
+            self._replay.flows = self._fast_path.flows
+        if end == len(raw) == self._replay.sent + len(chunk):
+            self._replay.sent = end
+            return chunk
+        return self._show(end)
+
+    def _show(self, end: int) -> bytes:
+        start, self._replay.sent = self._replay.sent, end
+        return bytes(memoryview(self._replay.raw)[start:end])
+
+    def _read(self, frames: Sequence[sse.Frame]) -> bytes:
+        """Read events one by one."""
+        shown = b""
+        for frame in frames:
+            start, self._seen = self._seen, frame.end
+            events = () if frame.empty else self._reader.events(frame)
+            kinds, passes = set[object](), False
+            for event in events:
+                kinds.add(event["type"])
+                if event["type"] in {"content_block_delta", "content_block_stop"}:
+                    self._sketch.events += 1
+                else:
+                    self._sketch.add(event)
+                passes = self._gate.step(event)
+            if passes:
+                shown += self._show(frame.end)
+            elif frame.empty or kinds == {"ping"}:
+                # No content, and it keeps the caller's connection alive.
+                shown += bytes(self._replay.raw[start : frame.end])
+            if "message_stop" in kinds:
+                raise Enough(shown, self._result())
+            if "error" in kinds:
+                raise Enough(shown)
+        return shown
+
+    def result_by_labels(self) -> AttemptResult | None:
+        """The bytes have ended: say how an answer ended that gave a reason, and now is known to."""
+        sketch = self._sketch
+        if sketch.error or sketch.reason is None:
+            return None
+        if self._replay.flows is None and self._replay.raw[self._seen :].strip():
+            return None
+        ended = any(event.get("type") == "message_stop" for event in self._reader.eof())
+        return self._result() if ended else None
+
+    def frames(self) -> list[sse.Frame]:
+        """Return all events that have come, the last one too if it lacks only its blank line."""
+        return sse.frames(self._replay.raw, final=True)
+
+    def _result(self) -> AttemptResult:
+        """Say how the answer ended, of what was looked at."""
+        codec, sketch = self._codec, self._sketch
+        stop = codec.stop_of(sketch.reason, closed=True)
+        return AttemptResult(
+            stop=Stop.END if stop is Stop.PAUSED else stop,
+            raw=sketch.reason,
+            id=codec.identity(sketch.message),
+            usage=codec.read_usage(sketch.usage),
+            call=codec.quick_calls(self._replay.raw, sketch),
+            text=True,
+        )
 
 
 class AttemptReader:
@@ -66,7 +226,7 @@ class AttemptReader:
         for frame in sse.frames(self.buffer):
             read = frame.end
             if frame.empty:
-                client.comment()
+                client.pass_on(None)
             elif self.see(events(frame)):
                 raise Enough(client.take())
         del self.buffer[:read]
@@ -74,73 +234,62 @@ class AttemptReader:
 
     def finish(self, *, ended: bool) -> None:
         """Read the last event of a stream; `ended`: its bytes ended where they should."""
-        if self._over:
-            return
-        for frame in sse.frames(self.buffer, final=True):
-            self.see(() if frame.empty else self._reader.events(frame))
-        if ended:
-            self.see(self._reader.eof())
+        if not self._over:
+            for frame in sse.frames(self.buffer, final=True):
+                self.see(() if frame.empty else self._reader.events(frame))
+            if ended:
+                self.see(self._reader.eof())
 
     def read_again(self, frames: Sequence[sse.Frame], sent: int, *, ended: bool) -> None:
         """Read a stream of which the caller has had `sent` bytes, as they came."""
         for frame in frames:
-            for event in () if frame.empty else self._reader.events(frame):
-                self._take(event)
+            over = self.see(() if frame.empty else self._reader.events(frame), gated=False)
             if frame.end <= sent:  # not what the gate says now: what the caller has had
                 self._client.show()
-            if self._over:
+            if over:
                 return
         if ended:
             self.see(self._reader.eof())
 
-    def see(self, events: Iterable[Json]) -> bool:
+    def see(self, events: Iterable[Json], *, gated: bool = True) -> bool:
         """Take the next events; show what the gate lets pass. Return whether no more are of use.
 
-        What is behind a text in its frame does not hold it up, for it is written anew.
+        What is behind a text in its frame does not hold it up, for it is written anew. `gated`:
+        unless it is not the gate that says what to show.
         """
-        over, gate = False, self._gate
+        over, gate, segment, client = False, self._gate, self._segment, self._client
         for event in events:
             kind = event.get("type")
-            if kind not in NATIVE:
-                self._take(event)
-                continue
-            if (flowing := self.flowing) is not None and event.get("index") == flowing[0]:
+            flowing = self.flowing if kind == "content_block_delta" else None
+            if flowing is not None and event.get("index") == flowing[0]:
                 delta = as_json(event.get("delta"))
                 text = delta.get("text")
                 if len(delta) == 2 and type(text) is str and delta.get("type") == "text_delta":
-                    self._segment.events += 1
-                    over = self._client.more(flowing[1], delta, text)
+                    segment.events += 1
+                    over = client.more(flowing[1], delta, text)
                     continue
-            self.flowing = None
-            if kind == "content_block_delta" and gate.blind and not gate.flowing:
-                self._segment.add(event)  # it waits, whatever it is
+            segment.add(event)
+            if kind not in NATIVE:
+                client.pass_on(event)
                 continue
-            if self._take(event):
-                self._client.show()
-                block, index = self._client.run, event.get("index")
-                if block is not None and gate.flowing and self._segment.at(index) is block:
-                    self.flowing = index, block
-            over = self._over
+            self.flowing = None
+            if kind == "message_start":
+                client.begin(as_json(event.get("message")))
+            # Otherwise it waits, whatever it is.
+            elif gate.flowing or not gate.blind or kind != "content_block_delta":
+                if gate.step(event) and gated:
+                    client.show()
+                    block, index = client.run, event.get("index")
+                    if block is not None and gate.flowing and segment.at.get(index) is block:
+                        self.flowing = index, block
+                over = self._over
         return over
-
-    def _take(self, event: Json) -> bool:
-        """Take the next event; return whether all that came may be shown."""
-        self._segment.add(event)
-        kind = event.get("type")
-        if kind not in NATIVE:
-            self._client.pass_on(event)
-        elif kind == "message_start":
-            self._client.begin(as_json(event.get("message")))
-        else:
-            return self._gate.step(event)
-        return False
 
     @property
     def _over(self) -> bool:
         """Whether what may still come is not the answer's, or not worth reading."""
         segment = self._segment
-        stalled = self._client.joined.splicer.stalled
-        return stalled or segment.stopped or segment.error is not None
+        return self._client.joined.stalled or segment.stopped or segment.error is not None
 
 
 class MessageBuilder:
@@ -156,16 +305,17 @@ class MessageBuilder:
         self._resume = Resume(Mode.FIRST)
         self._client: ClientStream
         self._segment: Segment
+        self._gate: Gate
         self._attempt: AttemptReader
-        self._earlier: Joined
-        """What was under way before the attempt under way."""
         self._length_before = 0
         """Characters of visible text that the turn had before the attempt under way."""
         self._usage: Json = {}
-        self._lasting: Json = {}
-        self._stop: str | None = None
         self._token: str | None = None
         """What the attempt under way was asked to go on by."""
+        self.lasting: Json = {}
+        """What the ends of the attempts said that holds for the whole turn."""
+        self.stop: str | None = None
+        """The stop reason the caller got, once finished."""
         self.pairs: list[tuple[list[Json], str | None]] = []
         """What a recovery replays: each attempt's content, and the prompt that asked for it."""
 
@@ -182,43 +332,38 @@ class MessageBuilder:
 
     def begin(self, resume: Resume, head: Head) -> Feed:
         """Begin to read a later attempt."""
-        client = self._client
-        self._earlier = client.joined
         self._resume = resume
-        if resume.mode is Mode.NATIVE_CONTINUATION:  # not another answer, but more of this one
-            client.hop()
-            self._token = self._segment.token
-            self._segment.reopen()
-            self._segment.unary = not head.streamed
-        else:
-            if resume.mode is Mode.RECOVERY:
-                client.leave()
-            self._token = None
-            self._join(resume, unary=not head.streamed)
-        self._length_before = len(client.text)
-        self._attempt = self._new_reader()
+        if resume.mode is Mode.RECOVERY:
+            self._client.leave()
+        self._join(unary=not head.streamed)
+        self._length_before = len(self._client.text)
         return self._attempt.feed if head.streamed else self._attempt.collect
 
-    def _join(self, resume: Resume | None = None, *, unary: bool) -> None:
-        """Begin another answer of the provider's, where the caller's stands."""
-        self._segment = Segment(unary=unary)
-        self._client.join(self._segment, resume)
-        held = bool(self._client.joined.live_calls)
-        self._gate = Gate(self._policy, hold_calls=held, streamed=self._client.streamed)
-
-    def _new_reader(self) -> AttemptReader:
-        return AttemptReader(self._codec.reader(), self._segment, self._gate, self._client)
+    def _join(self, *, unary: bool) -> None:
+        """Begin another response of the provider's, where the caller's answer stands."""
+        client, mode = self._client, self._resume.mode
+        if mode is Mode.NATIVE_CONTINUATION:  # not another answer, but more of this one
+            self._token = self._segment.token
+            self._segment.reopen()
+            self._segment.unary = unary
+        else:
+            self._token = None
+            self._segment = Segment(unary=unary)
+        client.join(self._segment, self._resume)
+        if mode is not Mode.NATIVE_CONTINUATION:
+            held = bool(client.joined.live_calls)
+            self._gate = Gate(self._policy, hold_calls=held, streamed=client.streamed)
+        self._attempt = AttemptReader(self._codec.reader(), self._segment, self._gate, client)
 
     def prepare_recovery(self) -> None:
         """Settle what the turn is gone on from, before it is asked to: what stands at its end."""
-        if not self._client.joined.splicer.waits:  # else it may still be shown, if nothing comes
+        if not self._client.joined.waits:  # else it may still be shown, if nothing comes
             self._client.leave()
 
     def revert(self) -> None:
         """Forget the attempt read last; the one before may still show what it holds."""
-        self._client.joined = self._earlier
-        self._segment = self._earlier.segment
-        self._client.forget_seam()
+        self._client.revert()
+        self._segment = self._client.joined.segment
 
     # --- the end of an attempt ---------------------------------------------------------------
 
@@ -234,14 +379,13 @@ class MessageBuilder:
 
     def end(self, error: BaseException | None = None) -> AttemptResult:
         """The attempt's bytes have ended: say how it stands."""
+        first, self._first = self._first, None
         if self._resume.mode is Mode.FIRST:
-            self._client = ClientStream(self._codec.writer(), streamed=self._streamed)
-            self._client.replay = self._replay
+            writer, muted = self._codec.writer(), first is not None
+            self._client = ClientStream(writer, self._replay, streamed=self._streamed, muted=muted)
             self._join(unary=not self._streamed)
-            self._attempt = self._new_reader()
-            first, self._first = self._first, None
             if first is not None:
-                self._read_first(first, error)
+                self._read_again(first, error)
             elif error is not None:
                 return AttemptResult(stop=Stop.DROPPED, opened=False, error=error)
             else:
@@ -261,19 +405,17 @@ class MessageBuilder:
             client.flush_held()
         # The head of a recovery that broke off comes again, and that of one that pauses goes on:
         # half an anchor is no text.
-        if not (stop in {Stop.DROPPED, Stop.PAUSED} and client.joined.splicer.waits):
+        if not (stop in {Stop.DROPPED, Stop.PAUSED} and client.joined.waits):
             client.finish_text(ended=stop is Stop.END)
             client.place_asides()
             self._remember()
         return self._result(stop, error)
 
-    def _read_first(self, first: FirstStream, error: BaseException | None) -> None:
+    def _read_again(self, first: FirstStream, error: BaseException | None) -> None:
         """Read the caller's own attempt in full, of which the provider's bytes have gone out."""
-        self._client.mute()
-        frames, sent = first.frames(), self._replay.sent
+        frames, sent, segment = first.frames(), self._replay.sent, self._segment
         self._attempt.read_again(frames, sent, ended=error is None)
-        events = sum(not frame.empty for frame in frames if frame.end <= sent)
-        segment = self._segment
+        events = len([frame for frame in frames if frame.end <= sent and not frame.empty])
         if not (events or segment.blocks or segment.reason):
             self._client.message.clear()  # its opening broke off: a later one is the caller's
         self._client.unmute({**segment.delta, "stop_reason": segment.reason}, events)
@@ -282,13 +424,25 @@ class MessageBuilder:
         self._attempt.see(self._codec.to_events(as_json(loads(raw))))
 
     def _result(self, stop: Stop, error: BaseException | None) -> AttemptResult:
-        segment, client = self._segment, self._client
+        segment, client, mode = self._segment, self._client, self._resume.mode
         text, calls = client.text, segment.calls
         opened = segment.events > 0
         counted = segment.reason is not None and bool(segment.usage)
-        kinds = (block.kind for block in segment.blocks)
-        unknown = next((kind for kind in kinds if not self._codec.knows(kind)), None)
-        unseen = sum(len(b.text) for b in segment.blocks if b.kind == TEXT and not b.begun)
+        unknown, unseen = None, 0
+        for block in segment.blocks:
+            if unknown is None and not self._codec.knows(block.kind):
+                unknown = f"a block of unknown type {block.kind!r}"
+            if block.kind == TEXT and not block.begun:
+                unseen += len(block.text)
+        # A token that it was not asked to go on by itself.
+        hops = segment.token not in {None, self._token}
+        progress = len(text) > self._length_before or bool(calls) or hops
+        if mode in {Mode.FIRST, Mode.REPLACE}:
+            progress = True
+        elif stop is Stop.END and mode is Mode.NATIVE_CONTINUATION:
+            progress = True  # its end is the answer's, whatever it brought
+        elif stop is Stop.END and mode is Mode.APPEND_TAIL:  # nothing was left, if it caught up
+            progress = progress or not (client.joined.behind or client.half_call)
         if error is None and segment.error is not None:
             error = StreamError(word(segment.error.get("type")) or "error event")
         return AttemptResult(
@@ -300,11 +454,11 @@ class MessageBuilder:
             shown=client.streamed and bool(client.blocks),
             opened=opened,
             closed=segment.stopped,
-            made_progress=self._made_progress(text),
-            stalled=client.joined.splicer.stalled,
-            not_resumable=f"a block of unknown type {unknown!r}" if unknown else None,
+            made_progress=progress,
+            stalled=client.joined.stalled,
+            not_resumable=unknown,
             # What breaks off at once may ask with the same token again.
-            token=self._hops or (stop is Stop.DROPPED and segment.token is not None),
+            token=hops or (stop is Stop.DROPPED and segment.token is not None),
             length=len(text) + unseen,
             usage=self._codec.read_usage(segment.usage),
             unmetered_text=segment.generated if opened and not counted else None,
@@ -319,37 +473,24 @@ class MessageBuilder:
         # In the caller's own attempt a pause is the caller's to see, and to go on from.
         return Stop.END if stop is Stop.PAUSED and self._resume.mode is Mode.FIRST else stop
 
-    def _made_progress(self, text: str) -> bool:
-        mode = self._resume.mode
-        if mode in {Mode.FIRST, Mode.REPLACE}:
-            return True
-        hops = mode is Mode.NATIVE_CONTINUATION  # its end is the answer's, whatever it brought
-        behind = self._client.joined.splicer.behind or self.half_call
-        caught_up = mode is Mode.APPEND_TAIL and not behind  # nothing was left
-        if (hops or caught_up) and self._ending is Stop.END:
-            return True
-        return len(text) > self._length_before or bool(self._segment.calls) or self._hops
-
-    @property
-    def _hops(self) -> bool:
-        """Whether the attempt ended with a token that it was not asked to go on by itself."""
-        return self._segment.token not in {None, self._token}
-
     # --- what a later request replays ---------------------------------------------------------
 
     def _remember(self) -> None:
         """Keep what later requests, and the end of the turn, need of the attempt read last."""
+        mode, prompt, delta = self._resume.mode, self._resume.prompt, self._segment.delta
         self._usage = self._usage or dict(self._segment.usage)
-        delta = self._segment.delta
-        self._lasting |= {k: delta[k] for k in self._codec.lasting if delta.get(k)}
-        content = self._wired(self._carried)
-        if self._resume.mode is Mode.RECOVERY and self._resume.prompt is not None:
-            self.pairs.append((content, self._resume.prompt))
-        elif self._resume.mode in {Mode.FIRST, Mode.REPLACE}:
-            self.pairs = [(content, None)]
-        else:
+        for key in self._codec.lasting:
+            if delta.get(key):
+                self.lasting[key] = delta[key]
+        own = mode in {Mode.FIRST, Mode.REPLACE} or (mode is Mode.RECOVERY and prompt is not None)
+        blocks = self._carried
+        if not own:
             blocks = [block for block in self._client.blocks if block.kind != TOOL_CALL]
-            self.pairs = [(self._wired(blocks), None)]
+        content = [self._codec.wire(block) for block in blocks]
+        if mode is Mode.RECOVERY and own:
+            self.pairs.append((content, prompt))
+        else:
+            self.pairs = [(content, None)]
 
     @property
     def _carried(self) -> list[Block]:
@@ -358,20 +499,16 @@ class MessageBuilder:
         Dropped: blank text, unsigned and trailing thinking, calls that have no result yet (no
         provider takes them), and what the format cannot send back.
         """
-        blocks = self._segment.blocks
-        kept = [b for b in blocks if b.kind != TOOL_CALL and b.fit]
-        kept = [block for block in kept if self._codec.carries(block, blocks)]
+        blocks, carries = self._segment.blocks, self._codec.carries
+        kept = [b for b in blocks if b.kind != TOOL_CALL and b.fit and carries(b, blocks)]
         while kept and kept[-1].kind in THINKING:
             kept.pop()
         return kept
 
-    def _wired(self, blocks: Sequence[Block]) -> list[Json]:
-        return [self._codec.wire(block) for block in blocks]
-
     @property
     def content(self) -> list[Json]:
         """The turn's content so far, as one assistant message would carry it."""
-        return self._wired(self._client.blocks or self._carried)
+        return [self._codec.wire(block) for block in self._client.blocks or self._carried]
 
     # --- how it stands -----------------------------------------------------------------------
 
@@ -386,24 +523,15 @@ class MessageBuilder:
         return self._client.open_tail
 
     @property
-    def stop(self) -> str | None:
-        """The stop reason the caller got, once finished."""
-        return self._stop
-
-    @property
     def half_call(self) -> bool:
         """Whether the caller has been shown, by policy, a call that is not whole."""
         return self._client.half_call
 
     @property
-    def cut_name(self) -> str:
-        """Name of the call that was cut."""
-        return as_text(self._segment.calls[-1].start.get("name")) if self._segment.calls else ""
-
-    @property
-    def cut_length(self) -> int:
-        """Characters of the cut call's arguments that arrived."""
-        return len(self._segment.calls[-1].arguments) if self._segment.calls else 0
+    def cut_call(self) -> tuple[str, int]:
+        """Name of the call that was cut, and how many characters of its arguments arrived."""
+        call = self._segment.calls[-1]
+        return as_text(call.start.get("name")), len(call.arguments)
 
     @property
     def token(self) -> str | None:
@@ -412,17 +540,14 @@ class MessageBuilder:
 
     def seams(self) -> list[tuple[int, Verdict]]:
         """The seam of the last attempt, if it had one."""
-        verdict = self._client.joined.splicer.verdict
-        return [(self._length_before, verdict)] if verdict is not None else []
-
-    def lasting(self, key: str) -> object:
-        """Return what the end of an attempt said that holds for the whole turn."""
-        return self._lasting.get(key)
+        seam = self._client.joined.seam
+        return [(self._length_before, seam.verdict)] if seam is not None and seam.verdict else []
 
     def parses(self) -> bool:
         """Whether the visible text is whole JSON."""
+        held = self._client.held
         try:
-            loads(self.text + self._client.held)
+            loads(self.text + (held.text if held is not None else ""))
         except ValueError:
             return False
         return True
@@ -433,8 +558,7 @@ class MessageBuilder:
         """Return an answer that begins anew after nothing was shown; this one stays as it is."""
         other: MessageBuilder = type(self)(self._codec, self._policy)
         other._replay, other._streamed = self._replay, self._streamed
-        other._client = self._client.anew()
-        other._join(unary=False)
+        other._client, other._segment = self._client.anew(), Segment()
         other._usage = self._usage
         return other
 
@@ -448,12 +572,12 @@ class MessageBuilder:
 
     def finish(self, stop: StopWord, usage: Usage) -> bytes:
         """End the turn: return what is left to be shown, and the terminal bytes."""
-        codec, delta = self._codec, {**self._segment.delta, **self._lasting}
+        codec, delta = self._codec, {**self._segment.delta, **self.lasting}
         if stop is StopWord.ENDED:
             delta["stop_reason"] = codec.called if self._client.calls else codec.ended
         elif stop is StopWord.TRUNCATED:
             delta["stop_reason"] = codec.truncated
         if delta.get("stop_reason") != self._segment.reason:
             delta.pop("stop_sequence", None)
-        self._stop = as_text(delta.get("stop_reason")) or None
+        self.stop = as_text(delta.get("stop_reason")) or None
         return self._client.end(delta, codec.write_usage(self._usage, usage))

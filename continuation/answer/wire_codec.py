@@ -25,14 +25,17 @@ class Reader(Protocol):
 
 
 class FastPath(Protocol):
-    """Looks at the first attempt's bytes without parsing them; doubt is `False`, and costs time."""
+    """Looks at the first attempt's bytes without parsing them; doubt is `False`, and costs time.
 
-    blank: bytes
+    What stands here doubts everything: it is the fast path of a format that has none.
+    """
+
+    blank: bytes = b"\n\n"
     """What ends an event as this format's servers write it."""
 
     def flows(self, chunk: bytes) -> bool:
         """Whether a chunk is nothing but whole events of visible text."""
-        ...
+        return False
 
     def skips(self, raw: bytearray, start: int, end: int, *, flowing: bool) -> bool:
         """Whether the whole events in `raw[start:end]` need no look.
@@ -40,7 +43,7 @@ class FastPath(Protocol):
         `flowing`: text flows, and all of them must be text. Otherwise all is held back, and only
         what ends a block or the answer matters.
         """
-        ...
+        return False
 
 
 class Writer(Protocol):
@@ -86,18 +89,7 @@ class Writer(Protocol):
         ...
 
 
-class NoFastPath:
-    """The fast path of a format that has none: every event is looked at."""
-
-    blank = b"\n\n"
-
-    def flows(self, chunk: bytes) -> bool:
-        """Return `False`: no chunk is known to be mere text."""
-        return False
-
-    def skips(self, raw: bytearray, start: int, end: int, *, flowing: bool) -> bool:
-        """Return `False`: no event may go unread."""
-        return False
+class _NoFastPath(FastPath): ...
 
 
 class WireCodec(ABC):
@@ -172,7 +164,7 @@ class WireCodec(ABC):
 
     def fast_path(self) -> FastPath:
         """Return what looks at the first attempt without parsing it."""
-        return NoFastPath()
+        return _NoFastPath()
 
     def quick_body(self, body: bytes | bytearray) -> AttemptResult | None:
         """Read how a JSON answer ended without parsing it; `None` when that needs a full look."""

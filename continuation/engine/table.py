@@ -1,14 +1,15 @@
-"""What happens when: three tables, and one rule. The first row that fits wins.
+"""What happens when: four tables, and one rule. The first row that fits wins.
 
 `OPENINGS` says what becomes of a request and the head of its answer, `ROWS` what happens after an
-attempt has ended, `ENDINGS` how the caller's answer ends. A row's condition is data: the name of a
-fact, and the value it must have. Facts are the fields of the values below (`OpeningFacts`,
-`Situation` with its `AttemptResult`, `Closing`); a condition that names no fact raises `KeyError`.
-Every table is total: its last row has no condition, or stands behind rows that leave nothing out.
+attempt has ended, `ANSWERS` which of two answers stands, `ENDINGS` how the caller's answer ends. A
+row's condition is data: the name of a fact, and the value it must have. Facts are the fields of the
+values below (`OpeningFacts`, `Situation` with its `AttemptResult`, `Again`, `Closing`); a condition
+that names no fact raises `KeyError`. Every table is total: its last row has no condition, or stands
+behind rows that leave nothing out.
 
-Nothing else in the engine decides. `evidence.py` finds out whether a label can be trusted,
-`budget.py` what is left to spend; both only state facts. `design/decision-table.md` is drawn from
-here by `scripts/draw_tables.py`, and a test holds the two together.
+Nothing else in the engine decides. `turn.judged` finds out whether a label can be trusted, `Budget`
+what is left to spend; both only state facts. `design/decision-table.md` is drawn from here by
+`scripts/draw_tables.py`, and a test holds the two together.
 """
 
 from __future__ import annotations
@@ -28,30 +29,24 @@ asks for one of its members; anything else asks for itself.
 """
 
 
-RowT = TypeVar("RowT", "Row", "Ending")
+RowT = TypeVar("RowT", "Row", "Standing", "Ending")
 
 
 def first_fit(rows: Sequence[RowT], *parts: Any) -> tuple[RowT, dict[str, Any]]:
     """Return the first row that fits the facts, which are all fields of `parts`, and the facts."""
     facts = {name: getattr(part, name) for part in parts for name in part.__slots__}
     for row in rows:
-        if _fits(facts, row.when):
-            if not row.either:
+        alternatives: tuple[When, ...] = row.either or ({},)
+        for alternative in alternatives:
+            for name, wanted in (*row.when.items(), *alternative.items()):
+                value = facts[name]
+                if isinstance(wanted, bool):
+                    value = bool(value)
+                if value not in wanted if isinstance(wanted, frozenset) else value != wanted:
+                    break
+            else:
                 return row, facts
-            for alternative in row.either:
-                if _fits(facts, alternative):
-                    return row, facts
-    raise LookupError(facts)
-
-
-def _fits(facts: Mapping[str, Any], when: When) -> bool:
-    for name, wanted in when.items():
-        value = facts[name]
-        if isinstance(wanted, bool):
-            value = bool(value)
-        if value not in wanted if isinstance(wanted, frozenset) else value != wanted:
-            return False
-    return True
+    raise LookupError(sorted(facts))
 
 
 class Action(StrEnum):
@@ -140,6 +135,8 @@ class OpeningFacts:
     status: int = 200
     repaired: bool = False
     """The history was repaired before it was sent at last."""
+    consumed: bool = False
+    """The error means that thinking used the limit up, and the limit can still be raised."""
     kind: str = ""
     """The answer's content type."""
     known_kind: bool = True
@@ -150,6 +147,8 @@ class OpeningFacts:
 OPENINGS: tuple[Row, ...] = (
     Row("no answer came", Action.RAISE, Outcome.FAILED, "the request failed",
         when={"failed": True}),
+    Row("refused: the limit was spent without a word", Action.ESCALATE,
+        when={"ok": False, "consumed": True}),
     Row("an error answer to a repaired request", Action.PASS_ON, Outcome.FAILED,
         "status {status} after the history was repaired",
         when={"ok": False, "repaired": True}),
@@ -171,11 +170,6 @@ OPENINGS: tuple[Row, ...] = (
         when={}),
 )
 # fmt: on
-
-
-def decide_opening(opening: OpeningFacts) -> Decision:
-    """Say whether a turn is ours. Asked before the request goes out, and when its answer begins."""
-    return _decision(*first_fit(OPENINGS, opening))
 
 
 # --- what happens after an attempt --------------------
@@ -326,14 +320,100 @@ ROWS: tuple[Row, ...] = (
 # fmt: on
 
 
-def decide(situation: Situation) -> Decision:
-    """Return what the first fitting row says. Total: every situation has a row."""
-    return _decision(*first_fit(ROWS, situation.result, situation))
+def decide(known: OpeningFacts | Situation) -> Decision:
+    """Return what the first fitting row says. Total: every situation has a row.
 
-
-def _decision(row: Row, facts: Mapping[str, Any]) -> Decision:
+    Of an opening it is asked before the request goes out, and when its answer begins.
+    """
+    if isinstance(known, OpeningFacts):
+        row, facts = first_fit(OPENINGS, known)
+    else:
+        row, facts = first_fit(ROWS, known.result, known)
     reason = row.reason.format_map(facts) if row.reason is not None else None
     return Decision(row.name, row.action, row.outcome, reason)
+
+
+# --- which of two answers stands --------------------
+
+
+class Stands(StrEnum):
+    """Which answer the turn has after the same request was sent again."""
+
+    NEW = "new"
+    """The one that was generated anew."""
+    HELD = "held"
+    """The one in hand, under its own label."""
+    HELD_CUT = "held, as cut"
+    """The one in hand, as one that was cut at the limit."""
+    HELD_DROPPED = "held, as dropped"
+    """The one in hand, as one whose stream dropped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """What that may depend on besides what the new attempt came to."""
+
+    replaces: bool
+    """The new answer would take the place of the one in hand; else only what follows is taken."""
+    came: bool = True
+    """An answer came; `False`: the attempt failed for good, and the result is that in hand."""
+    held_text: bool = False
+    """The answer in hand has visible text."""
+    held_closed: bool = True
+    """The answer in hand had arrived, whole or cut: half a new one is no gain."""
+    held_dropped: bool = False
+    """The answer in hand broke off."""
+    longer: bool = False
+    """The new answer has more text."""
+    shorter: bool = False
+    """The new answer has less text."""
+    resendable: bool = True
+    """One more drop can be made good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One row of `ANSWERS`."""
+
+    name: str
+    stands: Stands
+    when: When = field(kw_only=True)
+    either: tuple[When, ...] = field(default=(), kw_only=True)
+
+
+# fmt: off
+ANSWERS: tuple[Standing, ...] = (
+    Standing("brought what follows", Stands.NEW,
+        when={"came": True, "replaces": False, "made_progress": True, "stop": NOT_DROPPED}),
+    Standing("was shown", Stands.NEW,
+        when={"came": True, "replaces": True, "shown": True}),
+    Standing("is whole", Stands.NEW,
+        when={"came": True, "replaces": True, "stop": Stop.END},
+        either=({"text": True}, {"call": CALLS})),
+    Standing("says as little as the one in hand", Stands.NEW,
+        when={"came": True, "replaces": True, "stop": ENDED, "held_text": False}),
+    Standing("broke off, and is longer all the same", Stands.NEW,
+        when={"came": True, "replaces": True, "stop": Stop.DROPPED, "longer": True}),
+    Standing("is no shorter", Stands.NEW,
+        when={"came": True, "replaces": True, "shorter": False},
+        either=({"stop": NOT_DROPPED - ENDED}, {"stop": Stop.DROPPED, "held_closed": False})),
+    Standing("was cut: there is no room at this limit", Stands.HELD_CUT,
+        when={"stop": Stop.LENGTH}),
+    # What we hold was cut, and arrived: no drop makes it a failure.
+    Standing("broke off, the one in hand did not", Stands.HELD_CUT,
+        when={"held_closed": True, "resendable": False},
+        either=({"stop": Stop.DROPPED}, {"held_dropped": True})),
+    Standing("broke off", Stands.HELD_DROPPED,
+        when={"stop": Stop.DROPPED}),
+    Standing("is no better", Stands.HELD,
+        when={}),
+)
+# fmt: on
+
+
+def standing(new: AttemptResult, again: Again) -> Stands:
+    """Return which answer stands when the same request was answered again."""
+    return first_fit(ANSWERS, new, again)[0].stands
 
 
 # --- how the caller's answer ends --------------------

@@ -21,7 +21,7 @@ attempts, are made when an answer turns out to be cut.
 Bounds: at most 1 + 1 + `max_recoveries` attempts that the model answers, plus
 `max_drop_recoveries` after drops, and one each with less thinking and with guidance, where policy
 asks for them; retries and lessons are counted with them against `max_attempts`, which nothing
-passes but a provider's own hops (`budget.HOPS`) and the look-up of a ceiling, made once.
+passes but a provider's own hops (`attempts.HOPS`) and the look-up of a ceiling, made once.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from dataclasses import replace
 from typing import Any
 
 from continuation.config import Config, current, load
-from continuation.dialect import Dialect, Feed, MessageBuilder
-from continuation.engine import evidence
+from continuation.dialect import Dialect, MessageBuilder
 from continuation.engine.attempts import Attempts, send
 from continuation.engine.commands import (
     Attach,
@@ -47,22 +46,24 @@ from continuation.engine.commands import (
 )
 from continuation.engine.table import (
     Action,
+    Again,
     Closing,
     Decision,
     Held,
     OpeningFacts,
     Situation,
+    Stands,
     decide,
-    decide_opening,
     ending,
+    standing,
 )
-from continuation.ledger import Ledger
+from continuation.ledger import Ledger, delivered, total
 from continuation.limits import Learned
 from continuation.limits.tokens import estimate
 from continuation.policy import Policy, file_of
 from continuation.prompts import Cause, cut_call_guidance, recovery_prompt
 from continuation.reports.report import Escalating, OnEvent, Recorder, Recovering, Truncated
-from continuation.seams.text import choose_anchor
+from continuation.seams.text import choose_anchor, is_loop
 from continuation.types import (
     AttemptResult,
     Enough,
@@ -75,14 +76,52 @@ from continuation.types import (
     Stop,
     StopWord,
     StreamError,
+    ToolCallState,
     Untouched,
     Usage,
     Way,
 )
 
+_HELD_AS = {Stands.HELD_CUT: Stop.LENGTH, Stands.HELD_DROPPED: Stop.DROPPED}
+
 
 class Failed(Exception):  # noqa: N818  (a value that says why an attempt failed for good)
     """An attempt failed for good; the text says with what."""
+
+
+def used_up(result: AttemptResult, limit: int | None) -> bool:
+    """Whether an attempt used its whole limit; `limit` is `None` where labels are to be trusted."""
+    output = result.usage.output if result.usage else None
+    return output is not None and limit is not None and output >= limit
+
+
+def judged(
+    result: AttemptResult, answer: MessageBuilder, limit: int | None, *, structured: bool
+) -> AttemptResult:
+    """Return a result under the label it deserves, after a look at what the answer holds.
+
+    The table takes a result at its word; this sees to it that the word is good. Labels lie both
+    ways: servers call a cut answer finished (`stop` with every token of the limit used, arguments
+    that do not parse), and a connection may break behind an answer that had arrived. `limit`: the
+    one that was sent; `None` where the label alone is to count.
+    """
+    full, call = used_up(result, limit), result.call
+    if result.stop is Stop.END:
+        if call is ToolCallState.WHOLE and not result.args_verified and full:
+            # Arguments that cannot show a cut hide it at exactly the limit. Beyond the limit is no
+            # evidence here: some servers count thinking that the limit does not.
+            call = ToolCallState.CUT if result.usage and result.usage.output == limit else call
+        if call is ToolCallState.CUT:
+            result = replace(result, stop=Stop.LENGTH, call=call)
+        elif full and call is ToolCallState.NONE:  # does its text end where no text ends?
+            text = answer.open_text
+            thought = not (text or result.text or result.not_resumable)
+            half = structured and bool(text) and not answer.parses()
+            if thought or half or text[-1:].isalnum():
+                result = replace(result, stop=Stop.LENGTH)
+    if result.stop is Stop.LENGTH and not result.stalled:
+        result = replace(result, stalled=is_loop(answer.open_text))
+    return result
 
 
 class Turn:
@@ -142,7 +181,14 @@ class Turn:
         reply = yield StreamBody(self._answer.first(head, self.replay), self.replay)
         error = reply if isinstance(reply, BaseException) else None
         labels = reply if isinstance(reply, AttemptResult) else self._answer.result_by_labels(error)
-        if labels is not None and self._settled_by(labels):
+        known = None
+        if labels is not None:  # they may say that the answer can go out as it came
+            full = used_up(labels, self._doubted)
+            known = decide(Situation(result=labels, looked=False, used_up=full))
+        if labels is not None and known is not None and known.outcome is not None:
+            self._ledger.record(labels)
+            self.recorder.rows.append(known.row)
+            self.recorder.finish(known.outcome, known.reason, stop=labels.raw)
             if reply is labels:
                 reply = yield PassRest()
             if isinstance(reply, BaseException):
@@ -166,7 +212,7 @@ class Turn:
     def _open(self) -> Generator[Command, Reply, Head | None]:
         """Send the caller's request; `None` when the turn is none of ours, or failed."""
         opening = self._opening
-        ours = decide_opening(opening).action is Action.READ
+        ours = decide(opening).action is Action.READ
         if opening.unreadable is not None:
             reply = yield from send(self._ledger, None, Mode.FIRST, None)
         else:
@@ -186,7 +232,7 @@ class Turn:
         else:
             opening = replace(opening, failed=True)
             error = type(reply).__name__
-        decision = decide_opening(opening)
+        decision = decide(opening)
         if decision.outcome is None and isinstance(reply, Head):
             return reply
         self._ledger.record(error=error)
@@ -197,17 +243,6 @@ class Turn:
             yield PassThrough()
         return None
 
-    def _settled_by(self, labels: AttemptResult) -> bool:
-        """Whether the first answer may go out as it came; then the report is written now."""
-        used_up = evidence.used_up(labels, self._doubted)
-        decision = decide(Situation(result=labels, looked=False, used_up=used_up))
-        if decision.outcome is None:
-            return False
-        self._ledger.record(labels)
-        self.recorder.rows.append(decision.row)
-        self.recorder.finish(decision.outcome, decision.reason, stop=labels.raw)
-        return True
-
     @property
     def _doubted(self) -> int | None:
         """The limit at which a normal end deserves a look."""
@@ -217,7 +252,7 @@ class Turn:
         """Take in how the attempt's bytes ended."""
         answer, request = self._answer, self._attempts.request
         result = answer.end(error)
-        result = evidence.judged(result, answer, self._doubted, structured=request.structured)
+        result = judged(result, answer, self._doubted, structured=request.structured)
         if result.unmetered_text:  # a stream that broke off gave no final count
             usage = result.usage or Usage()
             estimated = max(usage.output or 0, estimate(result.unmetered_text, request.model))
@@ -267,9 +302,21 @@ class Turn:
             return (yield from self._ask_again(action, limit, held, replaces=True))
         if action in {Action.ESCALATE_BEHIND, Action.RESEND_BEHIND}:
             return (yield from self._ask_again(action, limit, held, replaces=False))
-        if action in {Action.TOKEN, Action.CHECKPOINT}:
-            return (yield from self._hop(limit, held))
-        return (yield from self._recover(action, limit, held))
+        if action not in {Action.TOKEN, Action.CHECKPOINT}:
+            return (yield from self._recover(action, limit, held))
+        # By the provider's own token: no seam, and nothing is generated twice.
+        answer, request, resume = (
+            self._answer,
+            self._attempts.request,
+            Resume(Mode.NATIVE_CONTINUATION),
+        )
+        self.recorder.tell(Recovering(self._ledger.sent + 1, limit, "token"))
+        opened = yield from self._attempts.open(
+            lambda n, _: request.hop(answer, n), limit, resume.mode
+        )
+        if opened is None:
+            return replace(held, token=False)
+        return (yield from self._read(answer, resume, opened[0]))
 
     def _ask_again(
         self, action: Action, limit: int | None, held: AttemptResult, *, replaces: bool
@@ -290,21 +337,31 @@ class Turn:
             answer, resume = kept.fork(), Resume(Mode.REPLACE)
         request = self._attempts.request
         opened = yield from self._attempts.open(lambda n, _: request.again(n), limit, resume.mode)
-        new = None
+        new, budget = held, self._attempts.budget
         if opened is not None:
             new = yield from self._read(answer, resume, opened[0])
-            if evidence.better(new, held) if replaces else evidence.follows(new):
-                self._ledger.discard(0, count)
-                return new
-            if not replaces:
-                kept.revert()
-        self._answer, self._mode = kept, kept_mode
-        if replaces or new is None or new.length <= held.length:  # else the caller has text of it
-            self._ledger.discard(count)
-        budget = self._attempts.budget
-        if new is None and action in {Action.RESEND, Action.RESEND_BEHIND}:
+        elif action in {Action.RESEND, Action.RESEND_BEHIND}:
             budget.drops = 0  # it failed for good: another one would, too
-        return evidence.restored(held, new, resendable=budget.drops > 0 and not budget.spent)
+        again = Again(
+            replaces=replaces,
+            came=opened is not None,
+            held_text=held.text,
+            held_closed=held.closed,
+            held_dropped=held.stop is Stop.DROPPED,
+            longer=new.length > held.length,
+            shorter=new.length < held.length,
+            resendable=budget.drops > 0 and not budget.spent,
+        )
+        stands = standing(new, again)
+        if stands is Stands.NEW:
+            self._ledger.discard(0, count)
+            return new
+        if opened is not None and not replaces:
+            kept.revert()
+        self._answer, self._mode = kept, kept_mode
+        if replaces or new.length <= held.length:  # else the caller has text of it
+            self._ledger.discard(count)
+        return replace(held, stop=_HELD_AS.get(stands, held.stop))
 
     def _recover(
         self, action: Action, limit: int | None, held: AttemptResult
@@ -315,7 +372,7 @@ class Turn:
         before = answer.open_text
         anchor = choose_anchor(before)
         if action is Action.RETRY_SMALLER:
-            way, prompt = Way.RETRY_SMALLER, cut_call_guidance(answer.cut_name, answer.cut_length)
+            way, prompt = Way.RETRY_SMALLER, cut_call_guidance(*answer.cut_call)
         else:
             prefills = self.policy.prefill and request.prefills(budget.table.prefill)
             refused = not before.strip() or budget.learned.get(budget.key).no_prefill
@@ -340,38 +397,22 @@ class Turn:
             resume = Resume(Mode.RECOVERY, anchor, prompt=prompt, glue=glue, hold=hold)
         return (yield from self._read(answer, resume, head))
 
-    def _hop(
-        self, limit: int | None, held: AttemptResult
-    ) -> Generator[Command, Reply, AttemptResult]:
-        """Go on by the provider's own token: no seam, and nothing is generated twice."""
-        answer, request, mode = self._answer, self._attempts.request, Mode.NATIVE_CONTINUATION
-        self.recorder.tell(Recovering(self._ledger.sent + 1, limit, "token"))
-        opened = yield from self._attempts.open(lambda n, _: request.hop(answer, n), limit, mode)
-        if opened is None:
-            return replace(held, token=False)
-        return (yield from self._read(answer, Resume(mode), opened[0]))
-
     def _read(
         self, answer: MessageBuilder, resume: Resume, head: Head
     ) -> Generator[Command, Reply, AttemptResult]:
         """Read the answer to a later attempt."""
         self._mode, self._answer = resume.mode, answer
-        error = yield StreamBody(self._timed(answer.begin(resume, head)))
-        return self._ended(error if isinstance(error, BaseException) else None)
-
-    def _timed(self, feed: Feed) -> Feed:
-        """Stop reading once the caller's time is up."""
-        budget = self._attempts.budget
-        if budget.seconds_left is None:
-            return feed
+        feed, budget = answer.begin(resume, head), self._attempts.budget
 
         def timed(chunk: bytes) -> bytes:
+            """Stop reading once the caller's time is up."""
             shown = feed(chunk)
             if budget.late:
                 raise Enough(shown)
             return shown
 
-        return timed
+        error = yield StreamBody(feed if budget.seconds_left is None else timed)
+        return self._ended(error if isinstance(error, BaseException) else None)
 
     # --- the end -------------------------------------------------------------------------------
 
@@ -408,7 +449,7 @@ class Turn:
         )
         # What went out just now may have made a call whole that the caller had half of.
         end = ending(replace(closing, half_call=answer.half_call), situation)
-        usage = self._ledger.delivered if policy.usage == "turn" else self._ledger.billed
+        usage = (delivered if policy.usage == "turn" else total)(self._ledger.attempts)
         data = answer.finish(end.stop or StopWord.OWN, usage)
         self.recorder.finish(
             end.outcome or outcome,

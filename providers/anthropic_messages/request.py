@@ -144,7 +144,7 @@ class MessagesRequest(BaseRequest):
             body["output_config"] = config
         else:
             body.pop("output_config", None)
-        if container := as_json(answer.lasting("container")).get("id"):
+        if container := as_json(answer.lasting.get("container")).get("id"):
             body["container"] = container
         return body
 

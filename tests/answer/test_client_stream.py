@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from continuation.answer import blocks as told
 from continuation.answer.blocks import TEXT, TOOL_CALL, Block, Segment
 from continuation.answer.client_stream import ClientStream
-from continuation.answer.first_stream import Gate
-from continuation.answer.message_builder import AttemptReader
+from continuation.answer.message_builder import AttemptReader, Gate
 from continuation.policy import Policy
-from continuation.types import Json, Mode, Resume
+from continuation.types import Json, Mode, ReplayBuffer, Resume
 from continuation.wire.sse import Frame
 
 
@@ -97,10 +96,11 @@ def attempts(draw: st.DrawFn) -> list[Json]:
 
 MODES = st.sampled_from([Mode.RECOVERY, Mode.APPEND_TAIL])
 POLICIES = st.sampled_from([Policy(), Policy(stream_tool_calls="live", stream_thinking="live")])
+FIRST = Resume(Mode.FIRST)
 CUT_CALLS = st.sampled_from([None, "keep", "drop", "explain"])
 
 
-def read(client: ClientStream, events: list[Json], resume: Resume | None, policy: Policy) -> None:
+def read(client: ClientStream, events: list[Json], resume: Resume, policy: Policy) -> None:
     """Read an attempt to its end, as the builder does."""
     segment = Segment()
     client.join(segment, resume)
@@ -147,13 +147,13 @@ def test_what_was_streamed_joined_is_the_final_text(
     turn: list[tuple[list[Json], Mode]], policy: Policy, cut_call: str | None, ended: bool
 ) -> None:
     log = Log()
-    client = ClientStream(log, streamed=True)
+    client = ClientStream(log, ReplayBuffer(), streamed=True)
     client.begin({"id": "1"})
     seen = ""
     for number, (events, mode) in enumerate(turn):
         if number and mode is Mode.RECOVERY:
             client.leave()
-        read(client, events, Resume(mode) if number else None, policy)
+        read(client, events, Resume(mode if number else Mode.FIRST), policy)
         assert texts(log).startswith(seen), "what was streamed was taken back"
         assert texts(log) == client.text
         seen = texts(log)
@@ -171,8 +171,8 @@ def test_half_a_call_goes_out_only_where_it_was_asked_for(
     events: list[Json], cut_call: str | None
 ) -> None:
     log = Log()
-    client = ClientStream(log, streamed=True)
-    read(client, events, None, Policy())
+    client = ClientStream(log, ReplayBuffer(), streamed=True)
+    read(client, events, FIRST, Policy())
     assert not client.calls, "calls wait for the end of the turn"
     client.release(cut_call, ended=False)
     assert all(call.arguments == "".join(ARGUMENTS) for call in client.calls)
@@ -188,8 +188,8 @@ def test_pieces_make_no_difference_to_what_is_shown(
     logs = (Log(), Log())
     first = [told.start(0, {"type": TEXT, "text": ""}), told.delta(0, "text_delta", text="abc a")]
     for log, short in zip(logs, (True, False), strict=True):
-        client = ClientStream(log, streamed=True)
-        read(client, first, None, Policy())
+        client = ClientStream(log, ReplayBuffer(), streamed=True)
+        read(client, first, FIRST, Policy())
         segment = Segment()
         client.join(segment, Resume(mode, hold=size or 1))
         reader = AttemptReader(Tells(), segment, Gate(Policy()), client)
@@ -213,8 +213,8 @@ def test_a_body_may_have_its_end_taken_back_and_a_stream_may_not() -> None:
     ]
     shown = {}
     for streamed in (True, False):
-        client = ClientStream(Log(), streamed=streamed)
-        read(client, first, None, Policy())
+        client = ClientStream(Log(), ReplayBuffer(), streamed=streamed)
+        read(client, first, FIRST, Policy())
         read(client, again, Resume(Mode.RECOVERY), Policy())
         shown[streamed] = client.text
     assert shown[True].startswith("The word is na\ufffd")
@@ -222,8 +222,8 @@ def test_a_body_may_have_its_end_taken_back_and_a_stream_may_not() -> None:
 
 
 def test_nothing_follows_the_end() -> None:
-    client = ClientStream(Log(), streamed=True)
-    read(client, [told.start(0, {"type": TEXT, "text": "It is."})], None, Policy())
+    client = ClientStream(Log(), ReplayBuffer(), streamed=True)
+    read(client, [told.start(0, {"type": TEXT, "text": "It is."})], FIRST, Policy())
     client.end({}, {})
     with pytest.raises(AssertionError):
         client.end({}, {})

@@ -9,8 +9,9 @@ from typing import Any, cast
 import pytest
 
 from continuation.dialect import MessageBuilder
-from continuation.engine import evidence
-from continuation.engine.table import Action, Situation, decide
+from continuation.engine.table import Action, Again, Situation, Stands, decide, standing
+from continuation.engine.turn import judged as judge
+from continuation.engine.turn import used_up
 from continuation.types import AttemptResult, Stop, ToolCallState, Usage
 
 
@@ -34,7 +35,7 @@ def judged(
     parses: bool = False,
 ) -> AttemptResult:
     holds = cast("MessageBuilder", Holds(text, parses=parses))
-    return evidence.judged(result, holds, limit, structured=structured)
+    return judge(result, holds, limit, structured=structured)
 
 
 def goes_out_unread(result: AttemptResult) -> bool:
@@ -79,13 +80,13 @@ def test_a_finished_answer_that_used_its_whole_limit_is_suspect(
     stop: Stop, output: int | None, limit: int | None, suspect: bool
 ) -> None:
     result = AttemptResult(stop=stop, usage=Usage(output=output))
-    used_up = evidence.used_up(result, limit)
-    read = decide(Situation(result=result, looked=False, used_up=used_up)).action is Action.LOOK
+    full = used_up(result, limit)
+    read = decide(Situation(result=result, looked=False, used_up=full)).action is Action.LOOK
     assert read is (suspect or stop is Stop.LENGTH)
 
 
 def test_without_usage_nothing_is_suspect() -> None:
-    assert not evidence.used_up(AttemptResult(stop=Stop.END), 100)
+    assert not used_up(AttemptResult(stop=Stop.END), 100)
 
 
 END = AttemptResult(stop=Stop.END, text=True, usage=Usage(output=99))
@@ -137,6 +138,19 @@ def test_a_cut_answer_that_goes_round_in_circles_is_stalled() -> None:
     assert not judged(END, "Again and again. " * 400).stalled
 
 
+def again(new: AttemptResult, held: AttemptResult, **more: Any) -> Again:
+    """Return what is known when the same request was answered again."""
+    return Again(
+        replaces=True,
+        held_text=held.text,
+        held_closed=held.closed,
+        held_dropped=held.stop is Stop.DROPPED,
+        longer=new.length > held.length,
+        shorter=new.length < held.length,
+        **more,
+    )
+
+
 @pytest.mark.parametrize(
     ("new", "held", "better"),
     [
@@ -169,25 +183,41 @@ def test_a_cut_answer_that_goes_round_in_circles_is_stalled() -> None:
 def test_the_longer_usable_answer_wins(
     new: dict[str, Any], held: dict[str, Any], better: bool
 ) -> None:
-    assert evidence.better(AttemptResult(**new), AttemptResult(**held)) is better
+    found = standing(AttemptResult(**new), again(AttemptResult(**new), AttemptResult(**held)))
+    assert (found is Stands.NEW) is better
+
+
+CUT, DROPPED = AttemptResult(stop=Stop.LENGTH, length=1), AttemptResult(stop=Stop.DROPPED, length=1)
 
 
 @pytest.mark.parametrize(
-    ("new", "closed", "resendable", "stop"),
+    ("new", "held", "resendable", "stands"),
     [
-        (None, True, True, Stop.LENGTH),
-        (AttemptResult(stop=Stop.LENGTH), True, True, Stop.LENGTH),
-        (AttemptResult(stop=Stop.DROPPED), True, True, Stop.DROPPED),
-        (AttemptResult(stop=Stop.DROPPED), True, False, Stop.LENGTH),
-        (AttemptResult(stop=Stop.DROPPED), False, False, Stop.DROPPED),
-        (AttemptResult(stop=Stop.LENGTH), False, True, Stop.LENGTH),
+        (None, Stop.LENGTH, True, Stands.HELD_CUT),
+        (None, Stop.DROPPED, False, Stands.HELD_CUT),
+        (None, Stop.DROPPED, True, Stands.HELD_DROPPED),
+        (CUT, Stop.LENGTH, True, Stands.HELD_CUT),
+        (CUT, Stop.DROPPED, True, Stands.HELD_CUT),
+        (DROPPED, Stop.LENGTH, True, Stands.HELD_DROPPED),
+        (DROPPED, Stop.LENGTH, False, Stands.HELD_CUT),
+        (replace(CUT, stop=Stop.REFUSED), Stop.DROPPED, True, Stands.HELD),
+        (replace(CUT, stop=Stop.REFUSED), Stop.DROPPED, False, Stands.HELD_CUT),
     ],
 )
 def test_a_drop_makes_no_failure_of_an_answer_that_had_arrived(
-    new: AttemptResult | None, closed: bool, resendable: bool, stop: Stop
+    new: AttemptResult | None, held: Stop, resendable: bool, stands: Stands
 ) -> None:
-    held = AttemptResult(stop=Stop.LENGTH, closed=closed, length=5)
-    assert evidence.restored(held, new, resendable=resendable) == replace(held, stop=stop)
+    had = AttemptResult(stop=held, text=True, length=5)
+    known = again(new or had, had, resendable=resendable, came=new is not None)
+    assert standing(new or had, known) is stands
+
+
+@pytest.mark.parametrize("stop", [Stop.DROPPED, Stop.REFUSED])
+def test_an_answer_that_broke_off_stays_dropped_where_another_one_is_no_better(stop: Stop) -> None:
+    had = AttemptResult(stop=Stop.DROPPED, closed=False, text=True, length=5)
+    new = AttemptResult(stop=stop, length=1)
+    expected = Stands.HELD_DROPPED if stop is Stop.DROPPED else Stands.HELD
+    assert standing(new, again(new, had, resendable=False)) is expected
 
 
 @pytest.mark.parametrize(("stop", "call"), [*itertools.product(Stop, ToolCallState)])

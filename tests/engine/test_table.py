@@ -9,10 +9,12 @@ import draw_tables
 import pytest
 
 from continuation.engine.table import (
+    ANSWERS,
     ENDINGS,
     OPENINGS,
     ROWS,
     Action,
+    Again,
     Closing,
     Ending,
     Held,
@@ -20,7 +22,6 @@ from continuation.engine.table import (
     Row,
     Situation,
     decide,
-    decide_opening,
     ending,
     first_fit,
 )
@@ -305,10 +306,44 @@ def test_a_condition_on_no_fact_at_all_is_a_mistake_that_shows() -> None:
         first_fit((), AttemptResult(stop=Stop.END))
 
 
+# --- which of two answers stands --------------------------------------------------------------
+
+ANSWER_CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("brought what follows", {"stop": Stop.LENGTH}, {"replaces": False}),
+    ("was shown", {"stop": Stop.LENGTH, "shown": True}, {"shorter": True}),
+    ("is whole", {"stop": Stop.END, "call": ToolCallState.WHOLE}, {"shorter": True}),
+    ("says as little as the one in hand", {"stop": Stop.REFUSED}, {}),
+    ("broke off, and is longer all the same", {"stop": Stop.DROPPED}, {"longer": True}),
+    ("is no shorter", {"stop": Stop.LENGTH}, {"held_text": True}),
+    ("was cut: there is no room at this limit", {"stop": Stop.LENGTH}, {"shorter": True}),
+    ("broke off, the one in hand did not", {"stop": Stop.DROPPED}, {"resendable": False}),
+    ("broke off", {"stop": Stop.DROPPED}, {}),
+    ("is no better", {"stop": Stop.END}, {"held_text": True}),
+]
+
+
+@pytest.mark.parametrize(("row", "result", "known"), ANSWER_CASES)
+def test_each_row_of_what_stands(row: str, result: dict[str, Any], known: dict[str, Any]) -> None:
+    again = Again(**{"replaces": True, **known})
+    found, _ = first_fit(ANSWERS, AttemptResult(**result), again)
+    assert found.name == row
+
+
+def test_no_row_of_what_stands_is_without_a_case() -> None:
+    assert [row.name for row in ANSWERS] == [row for row, _, _ in ANSWER_CASES]
+
+
 # --- is the turn ours? ----------------------------------------------------------------------------
 
 OPENING_CASES: list[tuple[str, dict[str, Any], Action, Outcome | None, str | None]] = [
     ("no answer came", {"failed": True}, Action.RAISE, Outcome.FAILED, "the request failed"),
+    (
+        "refused: the limit was spent without a word",
+        {"ok": False, "status": 400, "consumed": True},
+        Action.ESCALATE,
+        None,
+        None,
+    ),
     (
         "an error answer to a repaired request",
         {"ok": False, "status": 400, "repaired": True},
@@ -366,7 +401,7 @@ OPENING_CASES: list[tuple[str, dict[str, Any], Action, Outcome | None, str | Non
 def test_each_opening(
     row: str, facts: dict[str, Any], action: Action, outcome: Outcome | None, reason: str | None
 ) -> None:
-    decision = decide_opening(OpeningFacts(**facts))
+    decision = decide(OpeningFacts(**facts))
     assert (decision.row, decision.action) == (row, action)
     assert (decision.outcome, decision.reason) == (outcome, reason)
 

@@ -340,11 +340,11 @@ def test_a_bug_of_ours_is_logged_without_what_was_said(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def broken(_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         message = "a bug"
         raise RuntimeError(message)
 
-    monkeypatch.setattr("continuation.engine.turn.decide", broken)
+    monkeypatch.setattr("continuation.engine.turn.judged", broken)
     sim.script([Reply([Text(WORDS)], stop="max_tokens")])
     message = client.messages.create(**ask(model=NEW))
     assert message.stop_reason == "max_tokens"

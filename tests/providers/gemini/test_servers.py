@@ -25,7 +25,7 @@ from support.drive_gemini import (
 )
 
 from continuation import Policy
-from continuation.engine.budget import HOPS
+from continuation.engine.attempts import HOPS
 from continuation.types import Outcome
 
 BEFORE = "A captain of the line wrote his log by lamplight, and then the quick brown fo"
