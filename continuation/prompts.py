@@ -24,10 +24,10 @@ _NEUTRAL: Final = "\u200b"
 class Cause(StrEnum):
     """Why the earlier attempt ended."""
 
-    #: The output limit was reached.
     LENGTH = "length"
-    #: The connection broke, or the stream ended without its closing event.
+    """The output limit was reached."""
     DROP = "drop"
+    """The connection broke, or the stream ended without its closing event."""
 
 
 _LEADS: Final = {
@@ -69,12 +69,16 @@ def recovery_prompt(
 
     Raises ValueError when `template` is no format string or names anything else.
     """
-    quoted = _quote(anchor) if anchor else ""
+    quoted, inside = "", anchor or ""
+    if anchor:
+        for delimiter in (_OPEN, _CLOSE):  # one inside the anchor must not end it early
+            inside = inside.replace(delimiter, delimiter[0] + _NEUTRAL + delimiter[1:])
+        quoted = f"{_OPEN}{inside}{_CLOSE}"
     state = _state(before)
     if template is not None:
         return _fill(template, {"anchor": quoted, "state": state})
     ask = _ANCHORED.format(open=_OPEN, close=_CLOSE) if anchor else _PLAIN
-    sentences = " ".join(part for part in (_LEADS[cause], ask, state, _MANNERS) if part)
+    sentences = " ".join([part for part in (_LEADS[cause], ask, state, _MANNERS) if part])
     return f"{sentences}\n{quoted}" if quoted else sentences
 
 
@@ -108,24 +112,14 @@ def _characters(count: int) -> str:
     return "1 character" if count == 1 else f"{count:,} characters"
 
 
-def _quote(anchor: str) -> str:
-    """The anchor between its delimiters, with any delimiter inside it made harmless."""
-    inside = anchor
-    for delimiter in (_OPEN, _CLOSE):
-        inside = inside.replace(delimiter, delimiter[0] + _NEUTRAL + delimiter[1:])
-    return f"{_OPEN}{inside}{_CLOSE}"
-
-
 def _fill(template: str, values: dict[str, str]) -> str:
     try:
-        names = [
-            field for _, field, _, _ in string.Formatter().parse(template) if field is not None
-        ]
+        parts = list(string.Formatter().parse(template))
     except ValueError as error:
         msg = f"recovery prompt: {template!r} is no format string ({error}); write {{{{ for a brace"
         raise ValueError(msg) from None
-    for name in names:
-        if name not in values:
+    for _, name, _, _ in parts:
+        if name is not None and name not in values:
             msg = (
                 f"recovery prompt: unknown placeholder {{{name}}} in {template!r}; "
                 "use {anchor} and {state}, and {{ for a brace"
@@ -141,17 +135,14 @@ def _fill(template: str, values: dict[str, str]) -> str:
 def _state(before: str) -> str:
     """A sentence about what is open where `before` stopped, or an empty string."""
     cut = Cut(before)
+    place = ", in the middle of a line" if cut.inside_line else ", after a whole line"
     if cut.fence is not None:
         language = cut.fence.info.split()[0] if cut.fence.info else ""
         what = f"an open {language} code block" if language else "an open code block"
-        return f"It stopped inside {what}{_place(cut)}."
+        return f"It stopped inside {what}{place}."
     if cut.inside_string:
         return "It stopped inside a string of a JSON document."
     what = _INSIDE.get(cut.form, "")
     if not what:
         return "It stopped in the middle of a line." if cut.inside_word else ""
-    return f"It stopped inside {what}{_place(cut)}."
-
-
-def _place(cut: Cut) -> str:
-    return ", in the middle of a line" if cut.inside_line else ", after a whole line"
+    return f"It stopped inside {what}{place}."

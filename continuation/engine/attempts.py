@@ -15,7 +15,8 @@ from __future__ import annotations
 import email.utils
 import math
 import random
-from collections.abc import Callable, Generator, Hashable, Mapping
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -29,7 +30,7 @@ from continuation.reports.report import Recorder, Repair, Repairing, Retrying
 from continuation.types import ClassifiedError, ErrorKind, Head, Mode, Outgoing, Way
 
 if TYPE_CHECKING:
-    from continuation.engine.history_repair import RepairedRequest
+    from continuation.history import Change
 
 LESSONS = 2
 """How often one attempt may be repeated because its limit or its form was refused."""
@@ -47,6 +48,17 @@ _LOOKUP_SECONDS = 5.0
 
 Build: TypeAlias = Callable[[int | None, Way], Outgoing]
 """Makes an attempt's request for a limit and a way; called again after a lesson."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairedRequest:
+    """The caller's request as its provider takes it."""
+
+    request: ProviderRequest
+    outgoing: Outgoing
+    changes: Sequence[Change]
+    code: str
+    """What was wrong, as `continuation.history.validate` names it."""
 
 
 def send(
@@ -67,37 +79,26 @@ def send(
 class Budget:
     """What one turn may still do, and the output limit of its next attempt.
 
-    It is made when an answer was cut, and not before: most turns need none.
+    It is made when something was cut or refused, and not before: most turns need none.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        dialect: Dialect,
-        request: ProviderRequest,
-        ledger: Ledger,
-        learned: Learned,
-        key: Hashable,
-        timeout: float | None,
-    ) -> None:
-        """Begin. `key` is what the model's lessons are kept under, `timeout` the caller's own."""
+    def __init__(self, attempts: Attempts) -> None:
+        policy, request = attempts.policy, attempts.request
         self.recoveries = policy.max_recoveries
         self.drops = policy.max_drop_recoveries
         self.escalated = False
         self.stepped_down = False
         self.may_retry_smaller = policy.truncated_tool_call == "retry_smaller"
         self.may_think_less = policy.less_thinking
-        self.learned = learned
-        self.key = key
-        self.table = find(request.model) or ModelLimits(dialect.default_ceiling)
+        self.learned, self.key = attempts.learned, attempts.key
+        self.table = find(request.model) or ModelLimits(attempts.dialect.default_ceiling)
         """What the table says of the model."""
-        self._policy = policy
-        self._request = request
-        self._ledger = ledger
+        self._policy, self._request = policy, request
+        self._ledger = attempts.recorder.ledger
         self._least = request.limit or 1
         """The caller's own limit: a later attempt with less would only make another seam."""
-        chosen = timeout != dialect.default_timeout and not request.streamed
-        self._timeout = timeout if chosen else None
+        chosen = attempts.timeout != attempts.dialect.default_timeout and not request.streamed
+        self._timeout = attempts.timeout if chosen else None
 
     # --- limits ------------------------------------------------------------------------------
 
@@ -262,57 +263,36 @@ class Budget:
         return smaller
 
 
+@dataclass(eq=False)
 class Attempts:
     """Sends the requests of one turn."""
 
-    def __init__(
-        self,
-        dialect: Dialect,
-        request: ProviderRequest,
-        policy: Policy,
-        recorder: Recorder,
-        learned: Learned,
-        key: Hashable,
-        timeout: float | None,
-        wall: Callable[[], float] | None,
-    ) -> None:
-        """Begin.
-
-        `key` is what the model's lessons are kept under, `timeout` the caller's own. `wall` says
-        what time it is, for a `retry-after` that names a date.
-        """
-        self.request = request
-        """The caller's request, as it was sent at last."""
-        self._dialect = dialect
-        self._policy = policy
-        self._recorder = recorder
-        self._ledger = recorder.ledger
-        self._learned = learned
-        self._key = key
-        self._timeout = timeout
-        self._wall = wall
+    dialect: Dialect
+    request: ProviderRequest
+    """The caller's request, as it was sent at last."""
+    policy: Policy
+    recorder: Recorder
+    learned: Learned
+    key: Hashable
+    """What the model's lessons are kept under."""
+    timeout: float | None
+    """The caller's own."""
+    wall: Callable[[], float] | None
+    """Says what time it is, for a `retry-after` that names a date."""
 
     @cached_property
     def budget(self) -> Budget:
-        """What the turn may still spend: made when something is cut or refused, not before."""
-        return Budget(
-            self._policy,
-            self._dialect,
-            self.request,
-            self._ledger,
-            self._learned,
-            self._key,
-            self._timeout,
-        )
+        """What the turn may still spend."""
+        return Budget(self)
 
     # --- the caller's own request ----------------------------------------------------------------
 
     def first(self, *, ours: bool) -> Generator[Command, Reply, Reply]:
         """Send the first attempt until it is answered; `ours`: its answer will be healed."""
-        policy, raised = self._policy, None
-        repaired = self._repaired_before()
+        policy, raised = self.policy, None
+        repaired = self._repaired()
         if ours and repaired is None:
-            remembered = policy.remember_limit and self._learned.get(self._key).start
+            remembered = policy.remember_limit and self.learned.get(self.key).start
             if remembered or policy.initial_limit == "ceiling":
                 raised = self.budget.raised_first()
         if repaired is not None:
@@ -328,31 +308,36 @@ class Attempts:
     def _send(self, outgoing: Outgoing | None) -> Generator[Command, Reply, Reply]:
         """Send it under the caller's own limit."""
         seconds = self.budget.seconds_left if outgoing is not None else None
-        return send(self._ledger, outgoing, Mode.FIRST, self.request.limit, seconds)
+        return send(self.recorder.ledger, outgoing, Mode.FIRST, self.request.limit, seconds)
 
-    def _repaired_before(self) -> RepairedRequest | None:
-        """Repair the request before it is sent, where its server or the policy wants that."""
-        rewritten = self.request.rewritten(self._policy)
-        if rewritten is None and self._policy.repair != "before_send":
+    def _repaired(self, refusal: tuple[Head, bytes] | None = None) -> RepairedRequest | None:
+        """Repair the request before it is sent, or after this refusal; `None`: no need, or no way.
+
+        What its format rewrites for the server is no repair: no message changes.
+        """
+        policy, history = self.policy, self.dialect.history
+        changed = self.request.rewritten(policy, *(refusal or ()))
+        if changed is not None:
+            return RepairedRequest(changed, changed.outgoing({}), (), "rewritten")
+        wanted = policy.repair == "before_send" if refusal is None else policy.repair != "off"
+        if not wanted or history is None:
             return None
         from continuation.engine import history_repair  # not needed until something is broken
 
-        if rewritten is not None:
-            return history_repair.rewritten(rewritten)
-        return history_repair.before_sending(self._dialect, self.request, self._policy)
+        return history_repair.repaired(history, self.request, policy, refusal)
 
     def _raised(self, limit: int) -> Generator[Command, Reply, Reply]:
         """Send it with a limit of ours; if that is refused, with the caller's own."""
-        budget, outgoing = self.budget, self.request.first(limit)
-        reply = yield from send(self._ledger, outgoing, Mode.FIRST, limit, budget.seconds_left)
+        budget, ledger, outgoing = self.budget, self.recorder.ledger, self.request.first(limit)
+        reply = yield from send(ledger, outgoing, Mode.FIRST, limit, budget.seconds_left)
         if not (isinstance(reply, Head) and reply.status in {400, 422, 429}):
             return reply
         body = yield Read()
         error = self.request.refused(reply, body if isinstance(body, bytes) else b"")
-        self._ledger.record(error=error.error)
+        self.recorder.ledger.record(error=error.error)
         budget.learned.learn(budget.key, raised=None)
         named = error.maximum if budget.learn(error, limit) else None
-        spare = self._ledger.sent == 1 and self._policy.max_attempts > 2
+        spare = self.recorder.ledger.sent == 1 and self.policy.max_attempts > 2
         if named is not None and named > (self.request.limit or 0) and spare:
             return (yield from self._raised(named))
         return (yield from self._send(None))
@@ -362,13 +347,9 @@ class Attempts:
         body = yield Read()
         if not isinstance(body, bytes):
             return body  # it broke off: that is the caller's error, and the head has no more to say
-        from continuation.engine import history_repair
-
-        repaired = history_repair.after_refusal(
-            self._dialect, self.request, head, body, self._policy
-        )
+        repaired = self._repaired((head, body))
         if repaired is not None:
-            self._ledger.record(error=f"{head.status} {repaired.code}")
+            self.recorder.ledger.record(error=f"{head.status} {repaired.code}")
             return (yield from self._send(self._adopt(repaired)))
         # An error that means "the limit was used up by thinking" is a cut answer.
         error = self.request.refused(head, body) if ours and self.budget.below else None
@@ -376,8 +357,8 @@ class Attempts:
         refused = decide(OpeningFacts(ok=False, status=head.status, consumed=consumed))
         if error is None or refused.action is not Action.ESCALATE:
             return head
-        self._ledger.record(error=error.error)
-        self._recorder.rows.append(refused.row)
+        self.recorder.ledger.record(error=error.error)
+        self.recorder.rows.append(refused.row)
         limit = self.budget.spend(refused.action)
         return (yield from self._raised(limit)) if limit is not None else head
 
@@ -385,8 +366,8 @@ class Attempts:
         """From here on the caller's request is the one with the valid history."""
         self.request = repaired.request
         changes = [Repair(c.what, c.where, c.why) for c in repaired.changes]
-        self._recorder.repairs += changes
-        self._recorder.tell(Repairing(self._ledger.sent + 1, repaired.code, len(changes)))
+        self.recorder.repairs += changes
+        self.recorder.tell(Repairing(self.recorder.ledger.sent + 1, repaired.code, len(changes)))
         return repaired.outgoing
 
     # --- later attempts --------------------------------------------------------------------------
@@ -398,11 +379,11 @@ class Attempts:
 
         Returns the head of its answer, and the way in which it was asked at last.
         """
-        budget, tries, lessons = self.budget, 0, LESSONS
+        budget, ledger, tries, lessons = self.budget, self.recorder.ledger, 0, LESSONS
         anew = mode in {Mode.REPLACE, Mode.APPEND_TAIL}
         while True:
             outgoing = build(limit, way)
-            reply = yield from send(self._ledger, outgoing, mode, limit, budget.seconds_left)
+            reply = yield from send(ledger, outgoing, mode, limit, budget.seconds_left)
             if not isinstance(reply, Head):
                 error = ClassifiedError(ErrorKind.RETRYABLE, type(reply).__name__)
             elif reply.ok:
@@ -410,18 +391,18 @@ class Attempts:
             else:
                 body = yield Read()
                 error = self.request.refused(reply, body if isinstance(body, bytes) else b"")
-            self._ledger.record(error=error.error)
+            self.recorder.ledger.record(error=error.error)
             if budget.spent:
                 return None
             if lessons and (quota := budget.quota(error, limit)) is not None:
                 lessons -= 1  # no wait would make room for more
                 limit = quota
-            elif error.kind is ErrorKind.RETRYABLE and tries < self._policy.max_retries:
+            elif error.kind is ErrorKind.RETRYABLE and tries < self.policy.max_retries:
                 seconds = self._pause(reply, tries, error.wait)
                 if seconds is None or seconds >= budget.patience:
                     return None
                 tries += 1
-                self._recorder.tell(Retrying(self._ledger.sent, error.error, seconds))
+                self.recorder.tell(Retrying(self.recorder.ledger.sent, error.error, seconds))
                 yield Wait(seconds)
             # A rate limit that met an escalation: the raised limit may be its cause.
             elif (
@@ -441,7 +422,7 @@ class Attempts:
     def ask_ceiling(self) -> Script:
         """Ask the provider for the model's ceiling, once per model and only after a cut."""
         budget, request = self.budget, self.request
-        wanted = self._policy.models_endpoint and self._policy.escalate
+        wanted = self.policy.models_endpoint and self.policy.escalate
         outgoing = request.lookup() if wanted and not budget.known_ceiling else None
         if outgoing is None or budget.spent or not budget.learned.learn(budget.key, asked=True):
             return
@@ -455,7 +436,7 @@ class Attempts:
     def rest(self) -> Script:
         """Wait before a request is sent again whose answer ended in an error of the server's."""
         budget = self.budget
-        tries = self._policy.max_drop_recoveries - budget.drops
+        tries = self.policy.max_drop_recoveries - budget.drops
         seconds = self._pause(None, max(0, tries - 1), None)
         if seconds:
             yield Wait(max(0.0, min(seconds, budget.patience)))
@@ -470,12 +451,12 @@ class Attempts:
         headers = reply.headers if isinstance(reply, Head) else dict[str, str]()
         if headers.get("x-should-retry") == "false":
             return None
-        asked = retry_after(headers, self._wall() if self._wall is not None else None)
+        asked = retry_after(headers, self.wall() if self.wall is not None else None)
         seconds = named if asked is None else asked
         if seconds is None:
-            doubled = min(self._policy.backoff_seconds * 2.0**tries, LONGEST_BACKOFF)
+            doubled = min(self.policy.backoff_seconds * 2.0**tries, LONGEST_BACKOFF)
             seconds = doubled * (1 - 0.25 * random.random())
-        elif seconds > self._policy.max_wait_seconds:
+        elif seconds > self.policy.max_wait_seconds:
             return None
         return seconds if _longest is None else min(seconds, _longest)
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from continuation.dialect import Dialect, ProviderRequest
+from continuation.dialect import ProviderRequest
+from continuation.engine.attempts import RepairedRequest
 from continuation.policy import Policy
-from continuation.types import Head, Outgoing
+from continuation.types import Head
 
 if TYPE_CHECKING:
-    from continuation.history import Change, Decision, OpenCall, Repaired
+    from continuation.history import Decision, OpenCall
     from continuation.policy import Ask
 
 logger = logging.getLogger("continuation")
@@ -23,89 +22,49 @@ _left_alone: WeakSet[ProviderRequest] = WeakSet()
 """Requests whose history the policy's callable wanted left as it is: it is not asked again."""
 
 
-@dataclass(frozen=True, slots=True)
-class RepairedRequest:
-    """The caller's request as its provider takes it."""
-
-    request: ProviderRequest
-    outgoing: Outgoing
-    changes: tuple[Change, ...]
-    code: str
-    """What was wrong, as `continuation.history.validate` names it."""
-
-
-def rewritten(request: ProviderRequest) -> RepairedRequest:
-    """Return a request that its format has rewritten for the server; no message has changed."""
-    return RepairedRequest(request, request.outgoing({}), (), "rewritten")
-
-
-def after_refusal(
-    dialect: Dialect, request: ProviderRequest, head: Head, answer: bytes, policy: Policy
+def repaired(
+    kind: str, request: ProviderRequest, policy: Policy, refusal: tuple[Head, bytes] | None
 ) -> RepairedRequest | None:
-    """Repair a request that was refused for its history; `None` when that is not why, or no help.
+    """Repair a request before it is sent, or after this refusal; `None`: it stays as it is.
 
-    Never for a request that was valid: what is changed is what the error speaks of.
+    `kind`: the name of its history's rules. What was refused is repaired only in what the error
+    speaks of, if it speaks of the history.
     """
-    if (changed := request.rewritten(policy, head, answer)) is not None:
-        return rewritten(changed)
-    if dialect.history is None or policy.repair == "off":
-        return None
     from continuation import history  # not needed until a history is broken
 
-    error = history.classify(head.status, answer)
-    if error is None or request in _left_alone:
+    if request in _left_alone:
         return None
-    repair = partial(
-        history.repair_refused, request.body, error, dialect.history, model=request.model
-    )
-    return _repaired(request, repair, policy, error.code)
-
-
-def before_sending(
-    dialect: Dialect, request: ProviderRequest, policy: Policy
-) -> RepairedRequest | None:
-    """Repair a request before it is sent; `None` when it is valid."""
-    if dialect.history is None:
-        return None
-    from continuation import history
-
-    repair = partial(history.repair, request.body, dialect.history, model=request.model)
-    return _repaired(request, repair, policy)
-
-
-def _repaired(
-    request: ProviderRequest,
-    repair: Callable[..., Repaired],
-    policy: Policy,
-    code: str | None = None,
-) -> RepairedRequest | None:
-    """Repair, unless the policy's callable wants a new session rather than this one repaired."""
-    from continuation.history import NewSessionWanted, RepairPolicy
-
     # Not `live`: whoever ran the open calls of a request on its way out has given up on them.
     wanted = policy.unanswered_tool_calls
     if callable(wanted):
-        rules = RepairPolicy(unanswered_tool_calls="ask", ask=_once(wanted), live=False)
+        rules = history.RepairPolicy(unanswered_tool_calls="ask", ask=_once(wanted), live=False)
     else:
-        rules = RepairPolicy(unanswered_tool_calls=wanted, live=False)
+        rules = history.RepairPolicy(unanswered_tool_calls=wanted, live=False)
+    body, model, code = request.body, request.model, None
     try:
-        repaired = repair(policy=rules)
-    except NewSessionWanted as left:
+        if refusal is None:
+            done = history.repair(body, kind, model=model, policy=rules)
+        else:
+            error = history.classify(refusal[0].status, refusal[1])
+            if error is None:
+                return None
+            code = error.code
+            done = history.repair_refused(body, error, kind, model=model, policy=rules)
+    except history.NewSessionWanted as left:
         logger.debug("the history is left as it is: %s", left)
         _left_alone.add(request)
         return None
-    changes = repaired.changes
-    if not changes:
+    if not done.changes:
         return None
-    code = code or changes[0].why
-    closed = repaired.origins is not None and repaired.origins[-1:] == (-1,)
-    resume = policy.resume_text if policy.auto_resume and closed else None
-    fixed = request.repaired(repaired.body, resume)
+    code = code or done.changes[0].why
+    closed = done.origins is not None and done.origins[-1:] == (-1,)
+    more = policy.resume_text if policy.auto_resume and closed else None
+    fixed = request.repaired(done.body, more)
     if policy.log_repairs:
-        logger.warning("the history was repaired (%s): %d changes", code, len(changes))
-    for change in changes:
+        logger.warning("the history was repaired (%s): %d changes", code, len(done.changes))
+    for change in done.changes:
         logger.debug("%s at %s: %s", change.what, change.where, change.why)
-    return RepairedRequest(fixed, fixed.outgoing(repaired.headers), changes, code)
+    return RepairedRequest(fixed, fixed.outgoing(done.headers), done.changes, code)
 
 
 def _once(ask: Ask) -> Ask:
