@@ -222,8 +222,16 @@ class AttemptReader:
         self.buffer += chunk
         if not sse.may_end(self.buffer, 0, len(chunk)):
             return b""
-        read, client, events = 0, self._client, self._reader.events
-        for frame in sse.frames(self.buffer):
+        raw, read, client, events = bytes(self.buffer), 0, self._client, self._reader.events
+        while self.flowing is not None:  # the common case: events that say nothing but more of it
+            index, block = self.flowing
+            text, end = self._reader.text_at(raw, read, index)
+            if not text:
+                break
+            read, self._segment.events = end, self._segment.events + 1
+            if client.more(block, {"type": "text_delta", "text": text}, text):
+                raise Enough(client.take())
+        for frame in sse.frames(raw, read):
             read = frame.end
             if frame.empty:
                 client.pass_on(None)

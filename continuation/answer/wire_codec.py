@@ -19,6 +19,13 @@ class Reader(Protocol):
         """Read one server-sent event, which is not empty; raises nothing."""
         ...
 
+    def text_at(self, raw: bytes, start: int, index: object) -> tuple[str, int]:
+        """Return what an event at `start` says in the text `index`, and where the event ends.
+
+        `""`: it may say anything else, and is to be read in full.
+        """
+        return "", start
+
     def eof(self) -> Sequence[Json]:
         """The bytes ended where they should: return what that alone says."""
         return ()

@@ -36,17 +36,21 @@ def first_fit(rows: Sequence[RowT], *parts: Any) -> tuple[RowT, dict[str, Any]]:
     """Return the first row that fits the facts, which are all fields of `parts`, and the facts."""
     facts = {name: getattr(part, name) for part in parts for name in part.__slots__}
     for row in rows:
-        alternatives: tuple[When, ...] = row.either or ({},)
-        for alternative in alternatives:
-            for name, wanted in (*row.when.items(), *alternative.items()):
-                value = facts[name]
-                if isinstance(wanted, bool):
-                    value = bool(value)
-                if value not in wanted if isinstance(wanted, frozenset) else value != wanted:
-                    break
-            else:
-                return row, facts
+        if _fits(facts, row.when) and (
+            not row.either or any(_fits(facts, when) for when in row.either)
+        ):
+            return row, facts
     raise LookupError(sorted(facts))
+
+
+def _fits(facts: Mapping[str, Any], when: When) -> bool:
+    for name, wanted in when.items():
+        value = facts[name]
+        if isinstance(wanted, bool):
+            value = bool(value)
+        if value not in wanted if isinstance(wanted, frozenset) else value != wanted:
+            return False
+    return True
 
 
 class Action(StrEnum):

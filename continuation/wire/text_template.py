@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from continuation.types import Json
 from continuation.wire.json_values import as_json, as_text, loads, parsed
-from continuation.wire.sse import Frame
+from continuation.wire.sse import Frame, encode
 
 PADDING = rb'"[ !#-\[\]-~]*+"'
 """A string that is valid as it stands."""
@@ -66,26 +66,26 @@ class Hole(NamedTuple):
 class TextTemplate:
     """One event but for its text, and for other values that change nothing of what it says."""
 
-    __slots__ = ("_after", "_bare", "_before", "_head", "_holes", "_lead", "_tail")
+    __slots__ = ("_bare", "_head", "_lead", "_tail", "after", "before", "holes")
 
     def __init__(self, event: bytes, holes: Sequence[Hole]) -> None:
         """Make the template of an event; the holes are in the order in which they stand."""
         at = holes[0].start
-        self._before, self._after = event[:at], event[holes[-1].end :]
+        self.before, self.after = event[:at], event[holes[-1].end :]
         pattern, text = b"", holes[0]
         for hole in holes:
             pattern += re.escape(event[at : hole.start])
             pattern += b"(?P<%s>%s)" % (hole.name.encode(), hole.form)
             at = hole.end
             text = hole if hole.name == _TEXT else text
-        self._holes = re.compile(pattern)
+        self.holes = re.compile(pattern)
         """From the first hole to the last."""
         self._head, self._tail = event[: text.start], event[text.end :]
         self._bare = self._tail.translate(None, _DIGITS)
         self._lead: bytes | None = None
         """What stands before the number, where the text has one before it."""
         if holes[0].name == _NUMBER:
-            self._lead, self._head = self._before, event[holes[0].end : text.start]
+            self._lead, self._head = self.before, event[holes[0].end : text.start]
 
     @classmethod
     def learnt(
@@ -128,10 +128,10 @@ class TextTemplate:
 
     def match(self, event: bytes) -> re.Match[bytes] | None:
         """Match an event that is alike; the groups are what stands in the holes."""
-        if not event.startswith(self._before):
+        if not event.startswith(self.before):
             return None
-        found = self._holes.match(event, len(self._before))
-        return found if found is not None and event[found.end() :] == self._after else None
+        found = self.holes.match(event, len(self.before))
+        return found if found is not None and event[found.end() :] == self.after else None
 
     def covers(self, chunk: bytes) -> bool:
         """Whether a chunk is one such event and nothing else; digits behind its text may differ."""
@@ -193,22 +193,43 @@ class PlainEvents:
         self._name = self._kind = self._key = ""
         self._block: object = None
         self._match: re.Match[bytes] | None = None
+        self._opening = self._ending = b""
+        """What stands before the holes of a whole event, its name among it, and behind them."""
+
+    def text_at(self, raw: bytes, start: int, index: object) -> tuple[str, int]:
+        """Return what a whole event at `start` says in the text `index`, and where it ends.
+
+        `""`: it is not like the event learnt, and is to be read as any other.
+        """
+        template = self._template
+        if template is None or self._block != index or self._kind != "text_delta":
+            return "", start
+        if not raw.startswith(self._opening, start):
+            return "", start
+        match = template.holes.match(raw, start + len(self._opening))
+        if match is None or not raw.startswith(self._ending, match.end()):
+            return "", start
+        return self._said(match), match.end() + len(self._ending)
+
+    def _said(self, match: re.Match[bytes]) -> str:
+        """Return the text of an event that matched; `""`: it says none, or none that is valid."""
+        raw = match[_TEXT]
+        try:
+            text = as_text(loads(raw)) if b"\\" in raw else raw[1:-1].decode()
+        except ValueError:
+            return ""
+        if text:
+            self._credit += 1
+            self._match = match
+        return text
 
     def match(self, frame: Frame) -> Json | None:
         """Return what an event like the one learnt says; `None`: it is to be parsed."""
         if self._template is None or frame.name != self._name:
             return None
-        if (match := self._template.match(frame.data)) is None:
+        match = self._template.match(frame.data)
+        if match is None or not (text := self._said(match)):
             return None
-        raw = match[_TEXT]
-        try:
-            text = as_text(loads(raw)) if b"\\" in raw else raw[1:-1].decode()
-        except ValueError:
-            return None
-        if not text:
-            return None
-        self._credit += 1
-        self._match = match
         # As `blocks.delta` has it, in half the time.
         return {
             "type": "content_block_delta",
@@ -233,6 +254,9 @@ class PlainEvents:
         self._credit -= _COST
         self._name, self._block = frame.name, told[0].get("index")
         self._template = TextTemplate.learnt(frame.data, text, self._read, self._free)
+        if self._template is not None:
+            self._opening = encode(frame.name, self._template.before).removesuffix(b"\n\n")
+            self._ending = self._template.after + b"\n\n"
 
 
 # --- writing --------------------------------------------------------------------------------------

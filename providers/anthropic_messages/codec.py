@@ -21,7 +21,7 @@ from continuation.answer.wire_codec import FastPath, Reader, WireCodec, Writer
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
 from continuation.wire import sse
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, loads, partial
-from continuation.wire.text_template import PlainWriter
+from continuation.wire.text_template import PlainEvents, PlainWriter
 
 _STOPS = {
     "max_tokens": Stop.LENGTH,
@@ -157,16 +157,32 @@ class MessagesCodec(WireCodec):
 class _Reader(Reader):
     """Events are what they are; the name in front may say the type that the data leaves out."""
 
+    def __init__(self) -> None:
+        self._plain = PlainEvents(_string, {})
+
     def events(self, frame: sse.Frame) -> Sequence[Json]:
+        if (plain := self._plain.match(frame)) is not None:
+            return (plain,)
         try:
             event = as_json(loads(frame.data)) if frame.data else {}
         except ValueError:
             event = {}
         event.setdefault("type", frame.name)
+        if event["type"] == "content_block_delta":  # it says its index: no other event changes it
+            self._plain.learn(frame, (event,))
         return (event,)
+
+    def text_at(self, raw: bytes, start: int, index: object) -> tuple[str, int]:
+        return self._plain.text_at(raw, start, index)
 
 
 _STRINGS = {"text_delta": "text", "input_json_delta": "partial_json", "thinking_delta": "thinking"}
+
+
+def _string(event: Json) -> object:
+    """Return the text of an event that says nothing beside it."""
+    delta = as_json(event["delta"]) if event["type"] == "content_block_delta" else {}
+    return delta[_STRINGS[as_text(delta["type"])]]
 
 
 class _Writer(Writer):

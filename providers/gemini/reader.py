@@ -68,6 +68,11 @@ class GeminiReader:
         self._plain.learn(frame, told)
         return told
 
+    def text_at(self, raw: bytes, start: int, index: object) -> tuple[str, int]:
+        text, end = self._plain.text_at(raw, start, index)
+        self._chunks += bool(text)
+        return text, end
+
     def _count_plain(self) -> None:
         """Take the count of the plain chunk that came last, if there was one."""
         if counts := self._plain.beside(_COUNTS):

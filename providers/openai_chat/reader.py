@@ -46,6 +46,9 @@ class ChatReader:
         self._plain.learn(frame, told)
         return told
 
+    def text_at(self, raw: bytes, start: int, index: object) -> tuple[str, int]:
+        return self._plain.text_at(raw, start, index)
+
     def _told(self, frame: _sse.Frame) -> Iterator[Json]:
         if frame.data.strip() == b"[DONE]":
             # Without a reason and without a count nobody said that the answer is whole.

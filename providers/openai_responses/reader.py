@@ -70,6 +70,9 @@ class ResponsesReader(Reader):
         self._plain.learn(frame, told)
         return told
 
+    def text_at(self, raw: bytes, start: int, index: object) -> tuple[str, int]:
+        return self._plain.text_at(raw, start, index)
+
     def tell(self, event: Json) -> Iterator[Json]:
         """Tell one decoded event."""
         kind = as_text(event.get("type"))

@@ -62,6 +62,9 @@ class Tells:
     def events(self, frame: Frame) -> Sequence[Json]:
         raise AssertionError(frame)
 
+    def text_at(self, raw: bytes, start: int, index: object) -> tuple[str, int]:
+        return "", start
+
     def eof(self) -> Sequence[Json]:
         return ()
 
