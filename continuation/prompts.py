@@ -78,7 +78,7 @@ def recovery_prompt(
     if template is not None:
         return _fill(template, {"anchor": quoted, "state": state})
     ask = _ANCHORED.format(open=_OPEN, close=_CLOSE) if anchor else _PLAIN
-    sentences = " ".join([part for part in (_LEADS[cause], ask, state, _MANNERS) if part])
+    sentences = " ".join(filter(None, (_LEADS[cause], ask, state, _MANNERS)))
     return f"{sentences}\n{quoted}" if quoted else sentences
 
 

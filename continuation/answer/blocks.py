@@ -104,8 +104,8 @@ class Block:
         """Join what the deltas of one type carry."""
         count, joined = self._joined.get(kind, (0, ""))
         if count < len(self.deltas):
-            new = [d.get(key) for d in self.deltas[count:] if d.get("type") == kind]
-            joined += "".join([piece for piece in new if isinstance(piece, str)])
+            new = [as_text(d.get(key)) for d in self.deltas[count:] if d.get("type") == kind]
+            joined += "".join(new)
             self._joined[kind] = len(self.deltas), joined
         return joined
 
@@ -328,7 +328,9 @@ class Segment:
 
 def _update(kept: Json, given: object) -> None:
     """Take new values; counts are cumulative, and a missing or null one leaves the earlier one."""
-    kept.update({key: value for key, value in as_json(given).items() if value is not None})
+    for key, value in as_json(given).items():
+        if value is not None:
+            kept[key] = value
 
 
 def _starts(whole: object, value: object) -> bool:

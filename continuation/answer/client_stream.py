@@ -270,12 +270,6 @@ class ClientStream:
                 break
         return tail
 
-    @property
-    def half_call(self) -> bool:
-        """Whether the caller has been shown, by policy, a call that is not whole."""
-        calls, last = self.calls, self.open
-        return self.streamed and (last in calls or any(call.broken for call in calls))
-
     # --- an attempt begins -----------------------------------------------------------------------
 
     def join(self, segment: Segment, resume: Resume) -> None:
@@ -489,15 +483,6 @@ class ClientStream:
         texts = [b.text for b in blocks[joined.next : at] if b.kind == TEXT and not b.begun]
         return last if last.text and "".join([*texts, last.text]).strip() else None
 
-    @property
-    def open_tail(self) -> str:
-        """The visible text that a recovery would go on from, what is still held with it."""
-        tail, held = self.tail, self.held
-        if held is None or not (tail and held.begun):
-            return tail + held.text if held is not None else tail
-        pieces = [d for d in held.deltas[held.shown :] if d.get("type") == "text_delta"]
-        return tail + "".join([as_text(delta.get("text")) for delta in pieces])
-
     def flush_held(self) -> None:
         """Show text that was held only because of what came behind it in one event."""
         if (last := self.held) is not None:
@@ -511,9 +496,11 @@ class ClientStream:
     def finish_text(self, *, ended: bool) -> None:
         """The attempt's text has ended, or broke off: show what its seam still holds."""
         joined, segment = self.joined, self.joined.segment
-        texts = [block for block in segment.blocks if block.kind == TEXT]
-        if joined.waits and texts and not texts[0].begun:
-            self._emit(texts[0])  # only white space, or the gate had let it pass
+        for block in segment.blocks if joined.waits else ():
+            if block.kind == TEXT:
+                if not block.begun:
+                    self._emit(block)  # only white space, or the gate had let it pass
+                break
         if joined.seam is not None and joined.next < len(segment.blocks):
             # Where it broke off while it repeated what it was asked to, there may be more of that.
             repeats = joined.anchor is not None and segment.text.strip() in joined.before

@@ -209,6 +209,8 @@ class AttemptReader:
         self._segment = segment
         self._gate = gate
         self._client = client
+        self._over = False
+        """What may still come is not the answer's, or not worth reading."""
         self.flowing: tuple[object, Block] | None = None
         """The index of the text that flows, and its block: more of it needs no look."""
 
@@ -229,7 +231,8 @@ class AttemptReader:
             if not text:
                 break
             read, self._segment.events = end, self._segment.events + 1
-            if client.more(block, {"type": "text_delta", "text": text}, text):
+            self._over = client.more(block, {"type": "text_delta", "text": text}, text)
+            if self._over:
                 raise Enough(client.take())
         for frame in sse.frames(raw, read):
             read = frame.end
@@ -265,7 +268,7 @@ class AttemptReader:
         What is behind a text in its frame does not hold it up, for it is written anew. `gated`:
         unless it is not the gate that says what to show.
         """
-        over, gate, segment, client = False, self._gate, self._segment, self._client
+        gate, segment, client = self._gate, self._segment, self._client
         for event in events:
             kind = event.get("type")
             flowing = self.flowing if kind == "content_block_delta" else None
@@ -274,7 +277,7 @@ class AttemptReader:
                 text = delta.get("text")
                 if len(delta) == 2 and type(text) is str and delta.get("type") == "text_delta":
                     segment.events += 1
-                    over = client.more(flowing[1], delta, text)
+                    self._over = client.more(flowing[1], delta, text)
                     continue
             segment.add(event)
             if kind not in NATIVE:
@@ -290,14 +293,9 @@ class AttemptReader:
                     block, index = client.run, event.get("index")
                     if block is not None and gate.flowing and segment.at.get(index) is block:
                         self.flowing = index, block
-                over = self._over
-        return over
-
-    @property
-    def _over(self) -> bool:
-        """Whether what may still come is not the answer's, or not worth reading."""
-        segment = self._segment
-        return self._client.joined.stalled or segment.stopped or segment.error is not None
+                ended = segment.stopped or segment.error is not None
+                self._over = ended or client.joined.stalled
+        return self._over
 
 
 class MessageBuilder:
@@ -450,7 +448,7 @@ class MessageBuilder:
         elif stop is Stop.END and mode is Mode.NATIVE_CONTINUATION:
             progress = True  # its end is the answer's, whatever it brought
         elif stop is Stop.END and mode is Mode.APPEND_TAIL:  # nothing was left, if it caught up
-            progress = progress or not (client.joined.behind or client.half_call)
+            progress = progress or not (client.joined.behind or self.half_call)
         if error is None and segment.error is not None:
             error = StreamError(word(segment.error.get("type")) or "error event")
         return AttemptResult(
@@ -527,13 +525,18 @@ class MessageBuilder:
 
     @property
     def open_text(self) -> str:
-        """The visible text a recovery would go on from."""
-        return self._client.open_tail
+        """The visible text that a recovery would go on from, what is still held with it."""
+        tail, held = self._client.tail, self._client.held
+        if held is None or not (tail and held.begun):
+            return tail + held.text if held is not None else tail
+        pieces = [d for d in held.deltas[held.shown :] if d.get("type") == "text_delta"]
+        return tail + "".join([as_text(delta.get("text")) for delta in pieces])
 
     @property
     def half_call(self) -> bool:
         """Whether the caller has been shown, by policy, a call that is not whole."""
-        return self._client.half_call
+        client, calls = self._client, self._client.calls
+        return client.streamed and (client.open in calls or any(call.broken for call in calls))
 
     @property
     def cut_call(self) -> tuple[str, int]:

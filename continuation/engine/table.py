@@ -36,10 +36,12 @@ def first_fit(rows: Sequence[RowT], *parts: Any) -> tuple[RowT, dict[str, Any]]:
     """Return the first row that fits the facts, which are all fields of `parts`, and the facts."""
     facts = {name: getattr(part, name) for part in parts for name in part.__slots__}
     for row in rows:
-        if _fits(facts, row.when) and (
-            not row.either or any(_fits(facts, when) for when in row.either)
-        ):
-            return row, facts
+        if _fits(facts, row.when):
+            if not row.either:
+                return row, facts
+            for alternative in row.either:
+                if _fits(facts, alternative):
+                    return row, facts
     raise LookupError(sorted(facts))
 
 

@@ -183,7 +183,7 @@ class Turn:
         labels = reply if isinstance(reply, AttemptResult) else self._answer.result_by_labels(error)
         known = None
         if labels is not None:  # they may say that the answer can go out as it came
-            full = used_up(labels, self._doubted)
+            full = self.policy.verify_stop_reason and used_up(labels, self._ledger.limit)
             known = decide(Situation(result=labels, looked=False, used_up=full))
         if labels is not None and known is not None and known.outcome is not None:
             self._ledger.record(labels)
@@ -243,16 +243,13 @@ class Turn:
             yield PassThrough()
         return None
 
-    @property
-    def _doubted(self) -> int | None:
-        """The limit at which a normal end deserves a look."""
-        return self._ledger.limit if self.policy.verify_stop_reason else None
-
     def _ended(self, error: BaseException | None) -> AttemptResult:
         """Take in how the attempt's bytes ended."""
         answer, request = self._answer, self._attempts.request
         result = answer.end(error)
-        result = judged(result, answer, self._doubted, structured=request.structured)
+        # The limit at which a normal end deserves a look.
+        limit = self._ledger.limit if self.policy.verify_stop_reason else None
+        result = judged(result, answer, limit, structured=request.structured)
         if result.unmetered_text:  # a stream that broke off gave no final count
             usage = result.usage or Usage()
             estimated = max(usage.output or 0, estimate(result.unmetered_text, request.model))
@@ -488,7 +485,10 @@ class Engine:
 
     def claims(self, method: str, path: str) -> Dialect | None:
         """Return the dialect that knows this request, if one does."""
-        return next((d for d in self._dialects if d.claims(method, path)), None)
+        for dialect in self._dialects:
+            if dialect.claims(method, path):
+                return dialect
+        return None
 
     def begin(
         self,
