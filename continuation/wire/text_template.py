@@ -193,8 +193,10 @@ class PlainEvents:
         self._name = self._kind = self._key = ""
         self._block: object = None
         self._match: re.Match[bytes] | None = None
-        self._opening = self._ending = b""
-        """What stands before the holes of a whole event, its name among it, and behind them."""
+        self._opening = b""
+        """What stands before the holes of a whole event, its name among it..."""
+        self._endings = (b"", b"")
+        """...and behind them, as servers end an event."""
 
     def text_at(self, raw: bytes, start: int, index: object) -> tuple[str, int]:
         """Return what a whole event at `start` says in the text `index`, and where it ends.
@@ -207,9 +209,10 @@ class PlainEvents:
         if not raw.startswith(self._opening, start):
             return "", start
         match = template.holes.match(raw, start + len(self._opening))
-        if match is None or not raw.startswith(self._ending, match.end()):
+        if match is None or not raw.startswith(self._endings, match.end()):
             return "", start
-        return self._said(match), match.end() + len(self._ending)
+        end = match.end() + len(template.after)
+        return self._said(match), end + (2 if raw.startswith(b"\n", end) else 4)
 
     def _said(self, match: re.Match[bytes]) -> str:
         """Return the text of an event that matched; `""`: it says none, or none that is valid."""
@@ -256,7 +259,7 @@ class PlainEvents:
         self._template = TextTemplate.learnt(frame.data, text, self._read, self._free)
         if self._template is not None:
             self._opening = encode(frame.name, self._template.before).removesuffix(b"\n\n")
-            self._ending = self._template.after + b"\n\n"
+            self._endings = self._template.after + b"\n\n", self._template.after + b"\r\n\r\n"
 
 
 # --- writing --------------------------------------------------------------------------------------
