@@ -234,7 +234,7 @@ class AttemptReader:
             self._over = client.more(block, {"type": "text_delta", "text": text}, text)
             if self._over:
                 raise Enough(client.take())
-        for frame in sse.frames(raw, read):
+        for frame in sse.frames(raw, read) if read < len(raw) else ():
             read = frame.end
             if frame.empty:
                 client.pass_on(None)
