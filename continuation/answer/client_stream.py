@@ -503,8 +503,8 @@ class ClientStream:
                 break
         if joined.seam is not None and joined.next < len(segment.blocks):
             # Where it broke off while it repeated what it was asked to, there may be more of that.
-            repeats = joined.anchor is not None and segment.text.strip() in joined.before
-            if ended or not (repeats and joined.waits):
+            asked = joined.waits and joined.anchor is not None
+            if ended or not (asked and segment.text.strip() in joined.before):
                 self._write(joined.seam.finish())
 
     def leave(self) -> None:
