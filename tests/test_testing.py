@@ -218,6 +218,7 @@ def test_my_agent_survives_a_cut_call(simulator):
 """
 
 
+@pytest.mark.slow
 def test_the_fixture_works_in_a_suite_without_any_plugin(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(SUITE, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]

@@ -8,13 +8,13 @@ from typing import Any
 
 import anthropic
 import httpx2
+import pytest
 from support.shells import NEW, ask, told
 
 import continuation
 from continuation import Report
 from continuation.simulator import Recorded, Reply, Simulator, Text
 
-TASKS = 200
 THREADS = 20
 CUT = 900
 
@@ -55,25 +55,26 @@ def check(text: str, who: int, report: Report | None) -> None:
     assert report.seams[0].at == CUT
 
 
-def test_two_hundred_streams_of_one_client_are_not_mixed() -> None:
+@pytest.mark.parametrize("tasks", [40, pytest.param(200, marks=pytest.mark.slow)])
+def test_streams_of_one_client_are_not_mixed(tasks: int) -> None:
     async def turn(client: Any, who: int) -> None:
         await asyncio.sleep(who % 7 / 100)
         events = await client.messages.create(**ask(**question(who)), stream=True)
         check(told([event async for event in events]), who, continuation.last_report())
 
     async def crowd(url: str) -> None:
-        limits = httpx2.Limits(max_connections=TASKS)
+        limits = httpx2.Limits(max_connections=tasks)
         http = httpx2.AsyncClient(limits=limits, timeout=60)
         async with anthropic.AsyncAnthropic(base_url=url, api_key="k", http_client=http) as bare:
             policy = continuation.Policy(models_endpoint=False)
             client = continuation.wrap(bare, config=policy)
-            await asyncio.gather(*(turn(client, who) for who in range(TASKS)))
+            await asyncio.gather(*(turn(client, who) for who in range(tasks)))
             inner: Any = client._client
             assert not inner.origin._transport._pool._requests
 
     with Crowd() as sim:
         asyncio.run(crowd(sim.url))
-        assert len(sim.posts) == 2 * TASKS
+        assert len(sim.posts) == 2 * tasks
 
 
 def test_twenty_threads_on_one_client_are_not_mixed() -> None:

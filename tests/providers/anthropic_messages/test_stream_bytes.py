@@ -20,7 +20,7 @@ from support.drive import (
     sse,
     text_block,
 )
-from support.examples import examples, places
+from support.examples import examples, places, splits
 
 from continuation.wire import sse as _sse
 
@@ -73,9 +73,9 @@ def test_every_split_in_two_of_either_attempt_gives_the_same(
     first, second = (sse(events, newline) for events in SCENES[scene])
     whole = served([first], [second])
     expected = whole.message
-    for cut in range(1, len(first), step):
+    for cut in splits(first, step):
         assert served(split(first, [cut]), [second]).message == expected
-    for cut in range(1, len(second), step):
+    for cut in splits(second, step):
         assert served([first], split(second, [cut])).message == expected
 
 
@@ -93,7 +93,7 @@ def test_byte_by_byte_and_with_comments(scene: str) -> None:
 def test_an_uncut_stream_passes_byte_for_byte(step: int) -> None:
     for newline, scene in itertools.product(["\n", "\r\n", "\r"], ["whole"]):
         raw = sse(SCENES[scene][0], newline)
-        for cut in range(1, len(raw), step):
+        for cut in splits(raw, step):
             assert b"".join(served(split(raw, [cut]), []).pieces) == raw
 
 

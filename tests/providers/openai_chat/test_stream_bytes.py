@@ -23,7 +23,7 @@ from support.drive_chat import (
     sse,
     texts,
 )
-from support.examples import places
+from support.examples import places, splits
 
 from continuation import Policy
 from continuation.providers.openai_chat.codec import ChatPath
@@ -66,9 +66,9 @@ def test_every_split_in_two_of_either_attempt_gives_the_same(
     whole = served([first], [second])
     expected = gist(whole)
     assert completed(whole).choices[0].message.content == expected[0]
-    for cut in range(1, len(first), step):
+    for cut in splits(first, step):
         assert gist(served(split(first, [cut]), [second])) == expected
-    for cut in range(1, len(second), step):
+    for cut in splits(second, step):
         assert gist(served([first], split(second, [cut]))) == expected
 
 
@@ -87,7 +87,7 @@ def test_byte_by_byte_and_with_comments(scene: str) -> None:
 @places
 def test_an_uncut_stream_passes_byte_for_byte(newline: str, spaced: bool, step: int) -> None:
     raw = sse(SCENES["whole"][0], newline, spaced=spaced)
-    for cut in range(1, len(raw), step):
+    for cut in splits(raw, step):
         assert b"".join(served(split(raw, [cut]), []).pieces) == raw
 
 

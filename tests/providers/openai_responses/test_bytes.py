@@ -12,7 +12,7 @@ from openai._models import construct_type
 from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import ResponseStreamEvent
 from support.drive import JSON, STREAM, Answered, Driven, drive, split, sse
-from support.examples import places
+from support.examples import places, splits
 
 from continuation import Policy
 
@@ -151,9 +151,9 @@ def test_every_split_in_two_of_either_attempt_gives_the_same(
 ) -> None:
     first, second = (sse(events, newline) for events in SCENES[scene])
     expected = without_ids(served([first], [second]).joined(accumulated))
-    for cut in range(1, len(first), step):
+    for cut in splits(first, step):
         assert ended(served(split(first, [cut]), [second])) == expected
-    for cut in range(1, len(second), step):
+    for cut in splits(second, step):
         assert ended(served([first], split(second, [cut]))) == expected
 
 
@@ -171,7 +171,7 @@ def test_what_was_streamed_is_what_the_response_says() -> None:
 def test_an_uncut_stream_passes_byte_for_byte(step: int) -> None:
     for newline in ["\n", "\r\n", "\r"]:
         raw = sse(SCENES["whole"][0], newline)
-        for cut in range(1, len(raw), step):
+        for cut in splits(raw, step):
             assert b"".join(served(split(raw, [cut]), []).pieces) == raw
 
 
