@@ -38,8 +38,10 @@ class Crowd(Simulator):
             else:
                 reply = Reply([Text(text[CUT:] if body["stream"] else text)], deltas=40)
             request.asks_model = True
-            self._record(request)
-            return self._formats[0].answer(request, reply), reply
+            with self._lock:
+                self.requests.append(request)
+            messages = self._formats[0]
+            return messages.answer(messages.context(request), reply), reply
         return super().respond(request)
 
 
