@@ -316,7 +316,8 @@ class Attempts:
         What its format rewrites for the server is no repair: no message changes.
         """
         policy, history = self.policy, self.dialect.history
-        changed = self.request.rewritten(policy, *(refusal or ()))
+        head, body = refusal or (None, b"")
+        changed = self.request.rewritten(policy, head, body)
         if changed is not None:
             return RepairedRequest(changed, changed.outgoing({}), (), "rewritten")
         wanted = policy.repair == "before_send" if refusal is None else policy.repair != "off"
