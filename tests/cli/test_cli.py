@@ -33,6 +33,7 @@ from continuation.cli import Exit, main
 from continuation.cli.demo import default_file
 from continuation.cli.formats import names
 from continuation.simulator import Reply, Scenario, Simulator, Text
+from continuation.testing import set_testing
 
 Capture = pytest.CaptureFixture[str]
 
@@ -445,7 +446,8 @@ def test_an_error_in_the_stream_before_any_text_ends_with_4(
     sim: Simulator, capsys: Capture
 ) -> None:
     sim.scenario = sim.scenario.but("error_event=1:1+2:1+3:1+4:1+5:1")
-    assert go(sim, "--max-tokens", "1000") == Exit.PROVIDER
+    with set_testing():  # no waiting before it is tried again
+        assert go(sim, "--max-tokens", "1000") == Exit.PROVIDER
     assert "ended the stream with an error overloaded_error" in capsys.readouterr().err
 
 

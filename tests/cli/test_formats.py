@@ -25,6 +25,7 @@ from continuation.cli.formats import (
 )
 from continuation.registry import BUILT_IN
 from continuation.simulator import Reply, Scenario, Simulator, Text
+from continuation.testing import set_testing
 
 Capture = pytest.CaptureFixture[str]
 EVERY = [pytest.param(one, id=one.name) for one in offered()]
@@ -243,7 +244,8 @@ def test_an_error_in_the_stream_before_any_text_ends_with_4_in_every_format(
     one: FormatDriver, sim: Simulator, capsys: Capture
 ) -> None:
     sim.scenario = sim.scenario.but("error_event=1:0+2:0+3:0+4:0+5:0")
-    assert go(one, sim, "--max-tokens", "1000") == Exit.PROVIDER
+    with set_testing():  # no waiting before it is tried again
+        assert go(one, sim, "--max-tokens", "1000") == Exit.PROVIDER
     err = capsys.readouterr().err
     assert "ended the stream with an error" in err or "answered 503" in err
 

@@ -79,7 +79,7 @@ CASES = {
     "gemini": Case("gemini-2.5-flash", None, reasoning=None, ceiling=False),
 }
 each = pytest.mark.parametrize("vendor", CASES)
-hows = pytest.mark.parametrize("how", ["sync", "sync-stream"])
+hows = pytest.mark.parametrize("how", [pytest.param("sync", marks=pytest.mark.slow), "sync-stream"])
 AT_THE_CEILING = Policy(model_max_output_tokens=300, backoff_seconds=0)
 
 
@@ -109,7 +109,9 @@ def asked_by(sim: Simulator) -> tuple[str, dict[str, Any]]:
 
 
 @each
-@pytest.mark.parametrize("how", ["sync", "sync-stream", "async-stream"])
+@pytest.mark.parametrize(
+    "how", ["sync", "sync-stream", pytest.param("async-stream", marks=pytest.mark.slow)]
+)
 def test_a_cut_answer_is_made_whole(sim: Simulator, vendor: str, how: How) -> None:
     plays(sim, vendor)
     ran = play(sim, vendor, how, max_tokens=300)
