@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One worker more than cores: a fifth of the time is spent waiting for sockets and processes."""
+    """One worker more than cores: a fifth of the time goes by in waiting for sockets."""
     return (os.cpu_count() or 1) + 1
 
 

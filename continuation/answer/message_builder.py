@@ -225,7 +225,9 @@ class AttemptReader:
         if not sse.may_end(self.buffer, 0, len(chunk)):
             return b""
         raw, read, client, events = bytes(self.buffer), 0, self._client, self._reader.events
-        while self.flowing is not None:  # the common case: events that say nothing but more of it
+        while self.flowing is not None and read < len(
+            raw
+        ):  # the common case: events that say nothing but more of it
             index, block = self.flowing
             text, end = self._reader.text_at(raw, read, index)
             if not text:

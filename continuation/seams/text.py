@@ -305,25 +305,25 @@ class ProgressWatch:
     def __init__(self, before: str) -> None:
         self._before = before
         self._tail = before[-_KEPT:]
-        self._waiting = 0
+        self._new = ""
+        """What came since the last look; the tail is long, and not to be copied for each piece."""
         self._unread = 0
         self._copies = 0
         self._blocks: set[int] = set()
 
     def feed(self, text: str) -> bool:
         """Take shown text; return whether it brings nothing new."""
-        at = 0
-        while at < len(text):
-            step = min(len(text) - at, _STEP - self._waiting)
-            self._tail += text[at : at + step]
-            self._waiting += step
-            at += step
-            if self._waiting == _STEP:
-                self._waiting = 0
-                self._tail = self._tail[-_KEPT:]
-                self._unread += _STEP
-                if is_loop(self._tail) or self._copied():
-                    return True
+        self._new += text
+        if len(self._new) < _STEP:
+            return False
+        new, at = self._new, 0
+        while len(new) - at >= _STEP:
+            self._tail = (self._tail + new[at : at + _STEP])[-_KEPT:]
+            at += _STEP
+            self._unread += _STEP
+            if is_loop(self._tail) or self._copied():
+                return True
+        self._new = new[at:]
         return False
 
     def _copied(self) -> bool:

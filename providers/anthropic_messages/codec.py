@@ -201,12 +201,14 @@ class _Writer(Writer):
         kind = as_text(delta.get("type"))
         key = _STRINGS.get(kind, "")
         text = delta.get(key) if len(delta) == 2 else None
-        event: Json = {"type": "content_block_delta", "index": index, "delta": delta}
+
+        def write(text: str | None, _: int = 0) -> bytes:
+            said = delta if text is None else {**delta, key: text}
+            return _event({"type": "content_block_delta", "index": index, "delta": said})
+
         if not isinstance(text, str):
-            return _event(event)
-        return self._plain.write(
-            (index, kind), text, lambda text, _: _event({**event, "delta": {**delta, key: text}})
-        )
+            return write(None)
+        return self._plain.write((index, kind), text, write)
 
     def stop(self, index: int, block: Block) -> bytes:
         return _event({"type": "content_block_stop", "index": index})
