@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from continuation.types import Json, ToolCallState
-from continuation.wire.json_values import as_json, as_text, dumps, parsed
+from continuation.wire.json_values import as_json, as_text, breaks_off, dumps, parsed
 
 TEXT = "text"
 TOOL_CALL = "tool_use"
@@ -166,9 +166,8 @@ class Block:
 
     @property
     def broken(self) -> bool:
-        """Whether a call's arguments are no JSON object, where they have to be one."""
-        raw = self.arguments.strip()
-        return bool(raw) and not self.free and not isinstance(parsed(raw), dict)
+        """Whether a call's arguments break off, where they have to be JSON."""
+        return not self.free and breaks_off(self.arguments)
 
     @property
     def speaks(self) -> bool:
@@ -185,11 +184,17 @@ class Block:
         return self.done or self.kind == TOOL_CALL
 
     def whole(self, *, ended: bool) -> bool:
-        """Whether a call's arguments are proven whole; `ended`: the message ended as it should."""
+        """Whether a call's arguments are proven whole; `ended`: the message ended as it should.
+
+        Raw argument text proves itself: it breaks off, or it is what the model meant to say,
+        whatever it is and whatever the label says. Agents read much that is no strict JSON.
+        """
         raw = self.arguments.strip()
         if not raw or self.free:
             return self.done and (ended or self.followed)
-        return (self.args_verified or ended) and isinstance(parsed(raw), dict)
+        if isinstance(parsed(raw), dict):
+            return self.args_verified or ended
+        return self.args_verified and self.done and not breaks_off(raw)
 
 
 def answered(block: Block, blocks: Sequence[Block]) -> bool:
@@ -266,7 +271,7 @@ class Segment:
             return
         block = Block(
             as_json(event.get("content_block")),
-            args_verified=not self.unary and event.get("args_verified") is not False,
+            args_verified=event.get("args_verified", not self.unary) is not False,
             loose=event.get("loose") is True,
             free=event.get("free") is True,
             sealed=event.get("sealed") is True,
@@ -320,7 +325,8 @@ class Segment:
         calls = self.calls
         if not calls:
             return ToolCallState.NONE
-        if self.unary and not ended and self.blocks[-1] is calls[-1]:
+        last = calls[-1]
+        if self.unary and not (ended or last.args_verified) and self.blocks[-1] is last:
             return ToolCallState.CUT
         whole = all(call.whole(ended=ended) for call in calls)
         return ToolCallState.WHOLE if whole else ToolCallState.CUT

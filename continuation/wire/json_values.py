@@ -13,6 +13,8 @@ from continuation.types import Json
 
 _PLAIN = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _ESCAPED = json.JSONEncoder(separators=(",", ":"))
+_RAW_CONTROLS = dict.fromkeys(range(32), " ")
+_ESCAPE = re.compile(r"\\.?", re.DOTALL)
 
 
 def loads(data: bytes | bytearray | str) -> Any:
@@ -54,6 +56,29 @@ def partial(text: str) -> object:
         return jiter.from_json(text.encode(), partial_mode=True)
     except (ValueError, UnicodeEncodeError):
         return parsed(text) or {}
+
+
+def breaks_off(text: str) -> bool:
+    """Whether a text is the beginning of a JSON value, and no more: what a limit leaves of a call.
+
+    Models write raw line breaks and escapes of their own into strings (paths of Windows), and
+    agents read them so; neither hides a cut, nor looks like one. What is no JSON at all (a trailing
+    comma, prose, two values) is what the model meant to say.
+    """
+    tame = text.translate(_RAW_CONTROLS)
+    escaped = _ESCAPE.sub("x", tame)
+    try:
+        json.JSONDecoder().raw_decode(escaped.lstrip())
+    except (ValueError, RecursionError):
+        pass
+    else:
+        return False  # a whole value, whatever follows it
+    try:
+        jiter.from_json(escaped.encode(errors="replace"), partial_mode="trailing-strings")
+    except ValueError:
+        return False
+    # Where a backslash means itself, as in "C:\dir\", the last quote is one.
+    return bool(tame.strip()) and parsed(tame.replace("\\", "x")) is None
 
 
 # --- values of unknown shape ---------------------------------------------------------------------

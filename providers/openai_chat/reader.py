@@ -305,7 +305,10 @@ class Pieces:
         if call is None or call.differs(ident, name):
             start = {"type": TOOL_CALL, "id": ident, "name": name, "native": item}
             free = item.get("type") == "custom" or "custom" in item
-            yield from self._in(f"call {self._number}", start, free=free)
+            traits = {"free": free}
+            if not free and isinstance(own.get("arguments"), str):
+                traits["args_verified"] = True  # as raw in a body as in a stream
+            yield from self._in(f"call {self._number}", start, **traits)
             call = self._last = self._calls[index] = _Call(index, self._open, ident, name)
         else:
             native = {k: v for k, v in item.items() if k not in _CALL and v is not None}

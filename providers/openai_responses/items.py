@@ -8,7 +8,7 @@ from typing import Final
 
 from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block
 from continuation.types import Json
-from continuation.wire.json_values import as_int, as_json, as_list, as_text, parsed
+from continuation.wire.json_values import as_int, as_json, as_list, as_text, breaks_off
 from continuation.wire.responses_items import CALLS, is_call
 
 REFUSAL: Final = "refusal"
@@ -64,15 +64,7 @@ def half(item: Json, needy: Collection[str] = frozenset()) -> bool:
     if item.get("type") != "function_call":
         return False
     lacks = item.get("name") in needy and not as_text(item.get("arguments")).strip()
-    return item.get("status") == "incomplete" or lacks or _broken(item)
-
-
-def _broken(item: Json) -> bool:
-    """Whether the arguments of a call are not whole JSON; a call may have none."""
-    if item.get("type") != "function_call":
-        return False
-    arguments = as_text(item.get("arguments")).strip()
-    return bool(arguments) and not isinstance(parsed(arguments), dict)
+    return item.get("status") == "incomplete" or lacks or breaks_off(as_text(item.get("arguments")))
 
 
 # --- as a later request carries them ------------------------------------------------------------
@@ -183,12 +175,13 @@ def _item(block: Block) -> Json:
     field = TYPED.get(as_text(item.get("type")))
     if field is not None:
         item[field] = block.arguments
-    if item.get("status") in _UNSURE or _broken(item):
+    broken = item.get("type") == "function_call" and breaks_off(block.arguments)
+    if item.get("status") in _UNSURE or broken:
         # It is not said to be whole, whatever becomes of the answer: what policy has shown of a
         # call that was cut never is.
         told = any("item" in delta for delta in block.deltas)
         whole = told and item.get("status") == "in_progress"
         if item.get("type") == "function_call" and block.arguments.strip():
-            whole = not _broken(item)
+            whole = not broken
         item["status"] = "completed" if whole else "incomplete"
     return item

@@ -159,12 +159,13 @@ class ResponsesReader(Reader):
         named = {"id": native.get("call_id"), "name": name} if call else {}
         item.block = self._count
         free = call and native.get("type") != "function_call"
-        yield self._start(item, {"type": kind, **named}, free=free)
+        traits = {"free": free} if free or not call else {"args_verified": True}
+        yield self._start(item, {"type": kind, **named}, **traits)
 
-    def _start(self, item: _Item, block: Json, *, free: bool = False) -> Json:
+    def _start(self, item: _Item, block: Json, **traits: bool) -> Json:
         self._open, self._count = self._count, self._count + 1
         held = {"item": item.native, "output_index": item.place, "after": item.after}
-        return _blocks.start(self._open, {**block, **held}, free=free)
+        return _blocks.start(self._open, {**block, **held}, **traits)
 
     def close(self) -> Iterator[Json]:
         """End the open block; not a call that lacks its arguments, whatever is said of it."""

@@ -200,10 +200,10 @@ def test_guidance_asks_for_smaller_pieces(sim: Simulator, how: How) -> None:
 
 
 def test_whole_calls_at_the_ceiling_are_returned(sim: Simulator, how: How) -> None:
-    # In a JSON body the last call is never proven whole.
+    # Argument text comes raw in a JSON body as well: it shows that the last call is whole.
     sim.script([cut(ToolCall("Read", {"path": "b"}), written())])
     ran = run(sim, how, max_tokens=CEILING)
-    assert len(ran.calls) == (2 if streamed(how) else 1)
+    assert len(ran.calls) == 2
     assert ran.finish == "length"
     assert len(sim.posts) == 1
 
