@@ -186,8 +186,7 @@ class Block:
     def whole(self, *, ended: bool) -> bool:
         """Whether a call's arguments are proven whole; `ended`: the message ended as it should.
 
-        Raw argument text proves itself: it breaks off, or it is what the model meant to say,
-        whatever it is and whatever the label says. Agents read much that is no strict JSON.
+        Raw argument text proves itself: it breaks off, or it is what the model meant to say.
         """
         raw = self.arguments.strip()
         if not raw or self.free:

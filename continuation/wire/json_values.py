@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping
@@ -68,12 +69,9 @@ def breaks_off(text: str) -> bool:
     tame = text.translate(_RAW_CONTROLS)
     escaped = _ESCAPE.sub("x", tame)
     try:
-        json.JSONDecoder().raw_decode(escaped.lstrip())
-    except (ValueError, RecursionError):
-        pass
-    else:
-        return False  # a whole value, whatever follows it
-    try:
+        with contextlib.suppress(ValueError, RecursionError):
+            json.JSONDecoder().raw_decode(escaped.lstrip())
+            return False  # a whole value, whatever follows it
         jiter.from_json(escaped.encode(errors="replace"), partial_mode="trailing-strings")
     except ValueError:
         return False

@@ -131,7 +131,7 @@ def messages(arguments: str, finish: str, streamed: bool) -> Reply:
         "stop_sequence": None,
         "usage": {"input_tokens": 5, "output_tokens": 1},
     }
-    call = {"type": "tool_use", "id": "toolu_1", "name": "Write", "input": {}}
+    call: dict[str, Any] = {"type": "tool_use", "id": "toolu_1", "name": "Write", "input": {}}
     reason = "max_tokens" if finish == "length" else "tool_use"
     told: list[tuple[str, dict[str, Any]]] = [
         ("message_start", {"message": message}),
