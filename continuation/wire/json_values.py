@@ -73,8 +73,8 @@ def breaks_off(text: str) -> bool:
             json.JSONDecoder().raw_decode(escaped.lstrip())
             return False  # a whole value, whatever follows it
         jiter.from_json(escaped.encode(errors="replace"), partial_mode="trailing-strings")
-    except ValueError:
-        return False
+    except ValueError as error:  # a model that runs wild writes brackets and nothing else
+        return "recursion limit" in str(error)
     # Where a backslash means itself, as in "C:\dir\", the last quote is one.
     return bool(tame.strip()) and parsed(tame.replace("\\", "x")) is None
 

@@ -62,6 +62,7 @@ def test_what_a_model_meant_to_say_does_not_break_off(text: str) -> None:
         '"{\\"a\\": 1',
         "{",
         '{"a": tru',
+        '{"a": ' + "[" * 10_000,
     ],
 )
 def test_what_is_cut_breaks_off_however_loosely_it_is_written(text: str) -> None:
