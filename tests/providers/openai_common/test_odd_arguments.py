@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx2
@@ -197,17 +197,31 @@ WAYS.remove(("messages", False))
 ways = pytest.mark.parametrize(("kind", "streamed"), WAYS)
 
 
-def asked(kind: str, arguments: str, finish: str, *, streamed: bool) -> tuple[bytes, bytes, int]:
-    """Return the answer without us and with us, and how often the model was asked."""
-    write, path, body = ASKED[kind]
-    body = {**body, "stream": streamed}
+@pytest.fixture(scope="module")
+def server() -> Iterator[tuple[Simulator, httpx2.Client]]:
     with Simulator() as sim, httpx2.Client(trust_env=False) as bare:
+        yield sim, bare
+
+
+Asked = Callable[[str, str], tuple[bytes, bytes, int]]
+
+
+@pytest.fixture
+def asked(server: tuple[Simulator, httpx2.Client], kind: str, streamed: bool) -> Asked:
+    """Ask for a call: the answer without us and with us, and how often the model was asked."""
+    sim, bare = server
+    write, path, body = ASKED[kind]
+
+    def ask(arguments: str, finish: str) -> tuple[bytes, bytes, int]:
         answers: list[bytes] = []
         for client in (bare, continuation.http_client(bare)):
             sim.reset()
             sim.script([write(arguments, finish, streamed), write(WHOLE, "tool_calls", streamed)])
-            answers.append(client.post(sim.url + path, json=body, headers=KEYS).content)
+            sent = {**body, "stream": streamed}
+            answers.append(client.post(sim.url + path, json=sent, headers=KEYS).content)
         return answers[0], answers[1], len(sim.posts)
+
+    return ask
 
 
 def arguments_in(answer: bytes) -> list[str]:
@@ -218,8 +232,8 @@ def arguments_in(answer: bytes) -> list[str]:
 
 @ways
 @pytest.mark.parametrize("name", ODD)
-def test_a_call_that_was_not_cut_passes_byte_for_byte(name: str, kind: str, streamed: bool) -> None:
-    plain, got, asks = asked(kind, ODD[name], "tool_calls", streamed=streamed)
+def test_a_call_that_was_not_cut_passes_byte_for_byte(name: str, asked: Asked) -> None:
+    plain, got, asks = asked(ODD[name], "tool_calls")
     assert (got, asks) == (plain, 1)
     report = continuation.last_report()
     assert report is not None
@@ -228,11 +242,9 @@ def test_a_call_that_was_not_cut_passes_byte_for_byte(name: str, kind: str, stre
 
 @ways
 @pytest.mark.parametrize("name", [name for name in ODD if name != "nothing"])
-def test_a_call_that_stood_there_when_the_limit_came_is_kept(
-    name: str, kind: str, streamed: bool
-) -> None:
+def test_a_call_that_stood_there_when_the_limit_came_is_kept(name: str, asked: Asked) -> None:
     with continuation.override(model_max_output_tokens=LIMIT):  # a larger limit is no way out
-        plain, got, asks = asked(kind, ODD[name], "length", streamed=streamed)
+        plain, got, asks = asked(ODD[name], "length")
     assert (arguments_in(got), asks) == (arguments_in(plain), 1)
 
 
@@ -240,9 +252,9 @@ def test_a_call_that_stood_there_when_the_limit_came_is_kept(
 @pytest.mark.parametrize("finish", ["tool_calls", "length"])
 @pytest.mark.parametrize("name", CUT)
 def test_a_call_whose_arguments_break_off_is_asked_for_again_whatever_the_label(
-    name: str, finish: str, kind: str, streamed: bool
+    name: str, finish: str, asked: Asked
 ) -> None:
-    _, got, asks = asked(kind, CUT[name], finish, streamed=streamed)
+    _, got, asks = asked(CUT[name], finish)
     assert asks == 2
     assert b'\\"b\\"' in got or b'\\"b' in got
     report = continuation.last_report()
