@@ -156,7 +156,7 @@ def sampled(total: int, most: int) -> list[int]:
     return sorted({*range(1, total + 1, max(1, total // most)), *range(total - last, total + 1)})
 
 
-@both
+@pytest.mark.parametrize("kind", ["sync", pytest.param("async", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("name", SCRIPTS)
 @MOST

@@ -206,10 +206,10 @@ SCENES: list[Scene] = [
     ),
     Scene(
         row="the text repeats itself",
-        script=[cut(Text("The same line again.\n" * 2000))],
+        script=[cut(Text("The same line again.\n" * 400))],
         at_ceiling=True,
         outcome=Outcome.STALLED,
-        text="The same line again.\n" * 2000,
+        text="The same line again.\n" * 400,
     ),
     Scene(
         row="a recovery was empty",
