@@ -121,8 +121,7 @@ class ChatCodec(WireCodec):
             for event in () if frame.empty else reader.events(frame):
                 segment.add(event)
         ended = self.stop_of(sketch.reason, closed=True) is Stop.END
-        whole = all(call.whole(ended=ended) for call in segment.calls)
-        return ToolCallState.WHOLE if whole else ToolCallState.CUT
+        return segment.call_state(ended=ended)
 
 
 # --- a stream, unparsed ---------------------------------------------------------------------------
