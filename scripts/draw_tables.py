@@ -17,14 +17,25 @@ from pathlib import Path
 from typing import Any
 
 from continuation.engine import table
-from continuation.engine.table import ANSWERS, ENDINGS, OPENINGS, ROWS, Ending, Row, Standing, When
+from continuation.engine.table import (
+    ANSWERS,
+    ENDINGS,
+    LABELS,
+    OPENINGS,
+    ROWS,
+    Ending,
+    Label,
+    Row,
+    Standing,
+    When,
+)
 from continuation.types import AttemptResult, StopWord
 
 PAGE = Path(__file__).resolve().parents[1] / "design" / "decision-table.md"
 BEGIN, END = "<!-- drawn by scripts/draw_tables.py: {} -->", "<!-- end of the drawing -->"
 
 
-def condition(row: Row | Standing | Ending) -> str:
+def condition(row: Row | Label | Standing | Ending) -> str:
     """Say when a row fits."""
     said = [_all_of(row.when)] if row.when else []
     if row.either:
@@ -51,6 +62,15 @@ def decisions(rows: Iterable[Row]) -> Iterator[str]:
     for row in rows:
         outcome, reason = row.outcome or "", row.reason or ""
         yield f"| {row.name} | {condition(row)} | `{row.action}` | {outcome} | {reason} |"
+
+
+def labels() -> Iterator[str]:
+    """Draw `LABELS`, line by line."""
+    yield "| an attempt that | when | is taken for | its last call for |"
+    yield "|---|---|---|---|"
+    for row in LABELS:
+        stop, call = row.stop or "what it says", row.call or "what it looks like"
+        yield f"| {row.name} | {condition(row)} | {stop} | {call} |"
 
 
 def answers() -> Iterator[str]:
@@ -95,12 +115,18 @@ def drawings() -> dict[str, str]:
     """Return each drawing by the name it has in the page."""
     drawn = {
         "openings": decisions(OPENINGS),
+        "labels": labels(),
         "rows": decisions(ROWS),
         "answers": answers(),
         "endings": endings(),
         "actions": words(table.Action),
         "facts": words(
-            table.OpeningFacts, AttemptResult, table.Situation, table.Again, table.Closing
+            table.OpeningFacts,
+            AttemptResult,
+            table.Evidence,
+            table.Situation,
+            table.Again,
+            table.Closing,
         ),
         "ends": words(StopWord, table.Held, table.Stands),
     }

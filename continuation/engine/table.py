@@ -1,21 +1,21 @@
-"""What happens when: four tables, and one rule. The first row that fits wins.
+"""What happens when: five tables, and one rule. The first row that fits wins.
 
-`OPENINGS` says what becomes of a request and the head of its answer, `ROWS` what happens after an
-attempt has ended, `ANSWERS` which of two answers stands, `ENDINGS` how the caller's answer ends. A
-row's condition is data: the name of a fact, and the value it must have. Facts are the fields of the
-values below (`OpeningFacts`, `Situation` with its `AttemptResult`, `Again`, `Closing`); a condition
-that names no fact raises `KeyError`. Every table is total: its last row has no condition, or stands
-behind rows that leave nothing out.
+`OPENINGS` says what becomes of a request and the head of its answer, `LABELS` whether an attempt's
+own word for its end is believed, `ROWS` what happens after it, `ANSWERS` which of two answers
+stands, `ENDINGS` how the caller's answer ends. A row's condition is data: the name of a fact, and
+the value it must have. Facts are the fields of the values below (`OpeningFacts`, `Evidence`,
+`Situation`, the last two with their `AttemptResult`, `Again`, `Closing`); a condition that names no
+fact raises `KeyError`. Every table is total: its last row has no condition, or stands behind rows
+that leave nothing out.
 
-Nothing else in the engine decides. `turn.judged` finds out whether a label can be trusted, `Budget`
-what is left to spend; both only state facts. `design/decision-table.md` is drawn from here by
-`scripts/draw_tables.py`, and a test holds the two together.
+Nothing else in the engine decides; `Turn` and `Budget` only state facts. `design/decision-table.md`
+is drawn from here by `scripts/draw_tables.py`, and a test holds the two together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeAlias, TypeVar
 
@@ -29,7 +29,7 @@ asks for one of its members; anything else asks for itself.
 """
 
 
-RowT = TypeVar("RowT", "Row", "Standing", "Ending")
+RowT = TypeVar("RowT", "Row", "Label", "Standing", "Ending")
 
 
 def first_fit(rows: Sequence[RowT], *parts: Any) -> tuple[RowT, dict[str, Any]]:
@@ -178,6 +178,68 @@ OPENINGS: tuple[Row, ...] = (
 # fmt: on
 
 
+# --- is its label believed? --------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What there is to hold against an attempt's own word, beside what it came to.
+
+    Labels lie: servers call a cut answer finished, with every token of the limit used or arguments
+    that do not parse.
+    """
+
+    used_up: bool = False
+    """It used its limit or more; never where the policy `verify_stop_reason` is off."""
+    at_limit: bool = False
+    """It used exactly its limit. More than that is weaker evidence: some servers count thinking
+    that the limit does not."""
+    structured: bool = False
+    parses: bool = False
+    """The text is whole JSON."""
+    written: bool = False
+    """The text that a recovery would go on from is not empty."""
+    in_word: bool = False
+    """That text ends with a letter or a digit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """One row of `LABELS`."""
+
+    name: str
+    stop: Stop | None = None
+    """What it is taken for; `None`: its own word holds."""
+    call: ToolCallState | None = None
+    """What its last call is taken for; `None`: for what it looks like."""
+    when: When = field(kw_only=True)
+    either: tuple[When, ...] = field(default=(), kw_only=True)
+
+
+NONE, WHOLE, CUT = ToolCallState.NONE, ToolCallState.WHOLE, ToolCallState.CUT
+
+# fmt: off
+LABELS: tuple[Label, ...] = (
+    Label("ended, with a call that is cut", Stop.LENGTH,
+        when={"stop": Stop.END, "call": CUT}),
+    Label("ended at its limit, with a call that cannot show a cut", Stop.LENGTH, CUT,
+        when={"stop": Stop.END, "call": WHOLE, "args_verified": False, "at_limit": True}),
+    Label("ended at its limit, where no answer ends", Stop.LENGTH,
+        when={"stop": Stop.END, "call": NONE, "used_up": True},
+        either=({"in_word": True},
+                {"structured": True, "written": True, "parses": False},
+                {"written": False, "text": False, "not_resumable": False})),
+    Label("taken at its word", when={}),
+)
+# fmt: on
+
+
+def believed(result: AttemptResult, evidence: Evidence) -> AttemptResult:
+    """Return a result under the label that the first fitting row gives it."""
+    row = first_fit(LABELS, result, evidence)[0]
+    return replace(result, stop=row.stop or result.stop, call=row.call or result.call)
+
+
 # --- what happens after an attempt --------------------
 
 
@@ -191,6 +253,8 @@ class Situation:
     """The answer was read event by event; `False`: only its labels are known."""
     used_up: bool = False
     """It used its whole limit, and the policy `verify_stop_reason` says what that makes of it."""
+    in_circles: bool = False
+    """The text that a recovery would go on from ends in one unit, said over and over."""
     structured: bool = False
     liftable: bool = False
     """The constraint on structured output can be lifted for a recovery, and the whole checked."""
@@ -216,7 +280,6 @@ class Situation:
     """Policy asks for one guided attempt, and it was not made yet."""
 
 
-NONE, WHOLE, CUT = ToolCallState.NONE, ToolCallState.WHOLE, ToolCallState.CUT
 CALLS = frozenset({WHOLE, CUT})
 ENDED = frozenset({Stop.END, Stop.REFUSED})
 LEFT_OFF = frozenset({Stop.LENGTH, Stop.DROPPED})
@@ -244,7 +307,7 @@ ROWS: tuple[Row, ...] = (
         when={"recovering": True, "stop": Stop.REFUSED}),
     Row("the text repeats itself", Action.STOP, Outcome.STALLED,
         "the model only repeated what it had written",
-        when={"stalled": True}),
+        when={}, either=({"stalled": True}, {"stop": Stop.LENGTH, "in_circles": True})),
     Row("a recovery was empty", Action.STOP, Outcome.PARTIAL, "recovery was empty",
         when={"recovering": True, "made_progress": False, "stop": NOT_DROPPED}),
     # --- answers that are whole --------------------

@@ -49,10 +49,12 @@ from continuation.engine.table import (
     Again,
     Closing,
     Decision,
+    Evidence,
     Held,
     OpeningFacts,
     Situation,
     Stands,
+    believed,
     decide,
     ending,
     standing,
@@ -76,7 +78,6 @@ from continuation.types import (
     Stop,
     StopWord,
     StreamError,
-    ToolCallState,
     Untouched,
     Usage,
     Way,
@@ -93,35 +94,6 @@ def used_up(result: AttemptResult, limit: int | None) -> bool:
     """Whether an attempt used its whole limit; `limit` is `None` where labels are to be trusted."""
     output = result.usage.output if result.usage else None
     return output is not None and limit is not None and output >= limit
-
-
-def judged(
-    result: AttemptResult, answer: MessageBuilder, limit: int | None, *, structured: bool
-) -> AttemptResult:
-    """Return a result under the label it deserves, after a look at what the answer holds.
-
-    The table takes a result at its word; this sees to it that the word is good. Labels lie both
-    ways: servers call a cut answer finished (`stop` with every token of the limit used, arguments
-    that do not parse), and a connection may break behind an answer that had arrived. `limit`: the
-    one that was sent; `None` where the label alone is to count.
-    """
-    full, call = used_up(result, limit), result.call
-    if result.stop is Stop.END:
-        if call is ToolCallState.WHOLE and not result.args_verified and full:
-            # Arguments that cannot show a cut hide it at exactly the limit. Beyond the limit is no
-            # evidence here: some servers count thinking that the limit does not.
-            call = ToolCallState.CUT if result.usage and result.usage.output == limit else call
-        if call is ToolCallState.CUT:
-            result = replace(result, stop=Stop.LENGTH, call=call)
-        elif full and call is ToolCallState.NONE:  # does its text end where no text ends?
-            text = answer.open_text
-            thought = not (text or result.text or result.not_resumable)
-            half = structured and bool(text) and not answer.parses()
-            if thought or half or text[-1:].isalnum():
-                result = replace(result, stop=Stop.LENGTH)
-    if result.stop is Stop.LENGTH and not result.stalled:
-        result = replace(result, stalled=is_loop(answer.open_text))
-    return result
 
 
 class Turn:
@@ -247,9 +219,17 @@ class Turn:
         """Take in how the attempt's bytes ended."""
         answer, request = self._answer, self._attempts.request
         result = answer.end(error)
-        # The limit at which a normal end deserves a look.
         limit = self._ledger.limit if self.policy.verify_stop_reason else None
-        result = judged(result, answer, limit, structured=request.structured)
+        full, text = used_up(result, limit), answer.open_text
+        evidence = Evidence(
+            used_up=full,
+            at_limit=full and result.usage is not None and result.usage.output == limit,
+            structured=request.structured,
+            parses=full and request.structured and answer.parses(),
+            written=bool(text),
+            in_word=text[-1:].isalnum(),
+        )
+        result = believed(result, evidence)
         if result.unmetered_text:  # a stream that broke off gave no final count
             usage = result.usage or Usage()
             estimated = max(usage.output or 0, estimate(result.unmetered_text, request.model))
@@ -267,6 +247,7 @@ class Turn:
         budget, request = self._attempts.budget, self._attempts.request
         return Situation(
             result=result,
+            in_circles=result.stop is Stop.LENGTH and is_loop(self._answer.open_text),
             structured=request.structured,
             liftable=request.liftable,
             below=budget.below,

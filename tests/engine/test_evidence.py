@@ -4,38 +4,22 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from continuation.dialect import MessageBuilder
-from continuation.engine.table import Action, Again, Situation, Stands, decide, standing
-from continuation.engine.turn import judged as judge
+from continuation.engine.table import (
+    Action,
+    Again,
+    Evidence,
+    Situation,
+    Stands,
+    believed,
+    decide,
+    standing,
+)
 from continuation.engine.turn import used_up
 from continuation.types import AttemptResult, Stop, ToolCallState, Usage
-
-
-class Holds:
-    """As much of an answer as evidence looks at."""
-
-    def __init__(self, text: str = "", *, parses: bool = False) -> None:
-        self.open_text = text
-        self._parses = parses
-
-    def parses(self) -> bool:
-        return self._parses
-
-
-def judged(
-    result: AttemptResult,
-    text: str = "",
-    *,
-    limit: int | None = 100,
-    structured: bool = False,
-    parses: bool = False,
-) -> AttemptResult:
-    holds = cast("MessageBuilder", Holds(text, parses=parses))
-    return judge(result, holds, limit, structured=structured)
 
 
 def goes_out_unread(result: AttemptResult) -> bool:
@@ -89,53 +73,53 @@ def test_without_usage_nothing_is_suspect() -> None:
     assert not used_up(AttemptResult(stop=Stop.END), 100)
 
 
-END = AttemptResult(stop=Stop.END, text=True, usage=Usage(output=99))
-FULL = replace(END, usage=Usage(output=100))
-OVER = replace(END, usage=Usage(output=101))
-PARSED: dict[str, Any] = {"call": ToolCallState.WHOLE, "args_verified": False}
+END = AttemptResult(stop=Stop.END, text=True)
+FULL = Evidence(used_up=True, at_limit=True, written=True)
+OVER = replace(FULL, at_limit=False)
+MIDST: dict[str, Any] = {"written": True, "in_word": True}
+PARSED = AttemptResult(stop=Stop.END, call=ToolCallState.WHOLE, args_verified=False)
 """A call whose arguments the server has parsed."""
+HALF = AttemptResult(stop=Stop.END, call=ToolCallState.CUT)
+EMPTY: dict[str, Any] = {"written": False}
+JSON: dict[str, Any] = {"written": True, "structured": True}
 
 
 @pytest.mark.parametrize(
-    ("result", "text", "how", "stop"),
+    ("result", "evidence", "cut"),
     [
-        pytest.param(FULL, "and the", {}, Stop.LENGTH, id="within a sentence"),
-        pytest.param(OVER, "und die Straß", {}, Stop.LENGTH, id="within a word"),
-        pytest.param(FULL, "and the end.", {}, Stop.END, id="after a full stop"),
-        pytest.param(END, "and the", {}, Stop.END, id="within its limit"),
-        pytest.param(FULL, "and the", {"limit": None}, Stop.END, id="labels trusted"),
-        pytest.param(replace(FULL, text=False), "", {}, Stop.LENGTH, id="no text at all"),
-        pytest.param(replace(END, text=False), "", {}, Stop.END, id="no text below"),
-        pytest.param(FULL, '{"a": "b."', {"structured": True}, Stop.LENGTH, id="half JSON"),
-        pytest.param(FULL, "[1]", {"structured": True, "parses": True}, Stop.END, id="whole JSON"),
-        pytest.param(replace(FULL, call=ToolCallState.WHOLE), "and the", {}, Stop.END, id="a call"),
-        pytest.param(replace(FULL, **PARSED), "", {}, Stop.LENGTH, id="a parsed call"),
-        pytest.param(replace(END, **PARSED), "", {}, Stop.END, id="a parsed call below"),
-        pytest.param(replace(OVER, **PARSED), "", {}, Stop.END, id="a parsed call beyond"),
+        pytest.param(END, replace(FULL, in_word=True), True, id="within a sentence"),
+        pytest.param(END, replace(OVER, in_word=True), True, id="within a word"),
+        pytest.param(END, FULL, False, id="after a full stop"),
+        pytest.param(END, Evidence(**MIDST), False, id="within its limit"),
+        pytest.param(replace(END, text=False), replace(FULL, **EMPTY), True, id="no text at all"),
+        pytest.param(replace(END, text=False), Evidence(), False, id="no text below"),
+        pytest.param(END, replace(FULL, **EMPTY), False, id="nothing to go on from"),
         pytest.param(
-            replace(FULL, **PARSED), "", {"limit": None}, Stop.END, id="a parsed call, trusted"
+            replace(END, text=False, not_resumable="a block of unknown type"),
+            replace(FULL, **EMPTY),
+            False,
+            id="unknown content",
         ),
-        pytest.param(replace(END, call=ToolCallState.CUT), "", {}, Stop.LENGTH, id="half a call"),
+        pytest.param(END, replace(FULL, **JSON), True, id="half JSON"),
+        pytest.param(END, replace(FULL, **JSON, parses=True), False, id="whole JSON"),
+        pytest.param(END, Evidence(**JSON), False, id="half JSON below"),
         pytest.param(
-            replace(END, stop=Stop.REFUSED, call=ToolCallState.CUT),
-            "",
-            {},
-            Stop.REFUSED,
-            id="refused",
+            replace(END, call=ToolCallState.WHOLE), replace(FULL, in_word=True), False, id="a call"
         ),
+        pytest.param(PARSED, FULL, True, id="a parsed call"),
+        pytest.param(PARSED, Evidence(), False, id="a parsed call below"),
+        pytest.param(PARSED, OVER, False, id="a parsed call beyond"),
+        pytest.param(HALF, Evidence(), True, id="half a call"),
+        pytest.param(replace(HALF, stop=Stop.REFUSED), FULL, False, id="refused"),
     ],
 )
 def test_a_label_holds_until_the_answer_speaks_against_it(
-    result: AttemptResult, text: str, how: dict[str, Any], stop: Stop
+    result: AttemptResult, evidence: Evidence, cut: bool
 ) -> None:
-    assert judged(result, text, **how).stop is stop
-
-
-def test_a_cut_answer_that_goes_round_in_circles_is_stalled() -> None:
-    cut = AttemptResult(stop=Stop.LENGTH)
-    assert judged(cut, "Again and again. " * 400).stalled
-    assert not judged(cut, "Once upon a time").stalled
-    assert not judged(END, "Again and again. " * 400).stalled
+    found = believed(result, evidence)
+    assert found.stop is (Stop.LENGTH if cut else result.stop)
+    cut_call = result.call is ToolCallState.CUT or (cut and result.call is ToolCallState.WHOLE)
+    assert (found.call is ToolCallState.CUT) is cut_call
 
 
 def again(new: AttemptResult, held: AttemptResult, **more: Any) -> Again:
@@ -224,4 +208,4 @@ def test_an_answer_that_broke_off_stays_dropped_where_another_one_is_no_better(s
 def test_what_passes_unseen_keeps_its_label(stop: Stop, call: ToolCallState) -> None:
     result = AttemptResult(stop=stop, call=call)
     if goes_out_unread(result):
-        assert judged(result, "and the").stop is stop
+        assert believed(result, Evidence(**MIDST)).stop is stop

@@ -60,7 +60,7 @@ CASES: list[tuple[str, dict[str, Any], Action, Outcome | None]] = [
     ),
     (
         "the text repeats itself",
-        {"stop": Stop.LENGTH, "stalled": True, "text": True},
+        {"stop": Stop.LENGTH, "in_circles": True, "text": True},
         Action.STOP,
         Outcome.STALLED,
     ),

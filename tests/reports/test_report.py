@@ -344,7 +344,7 @@ def test_a_bug_of_ours_is_logged_without_what_was_said(
         message = "a bug"
         raise RuntimeError(message)
 
-    monkeypatch.setattr("continuation.engine.turn.judged", broken)
+    monkeypatch.setattr("continuation.engine.turn.believed", broken)
     sim.script([Reply([Text(WORDS)], stop="max_tokens")])
     message = client.messages.create(**ask(model=NEW))
     assert message.stop_reason == "max_tokens"
