@@ -150,7 +150,7 @@ class AttemptResult:
     made_progress: bool = True
     """The attempt added something to the turn."""
     stalled: bool = False
-    """What it added only repeats what was there."""
+    """A recovery that was cut only repeated what was there."""
     token: bool = False
     """The provider gave a continuation token, and a new one."""
     args_verified: bool = True

@@ -115,11 +115,6 @@ class Joined:
         """Whether the attempt has not yet repeated all that was shown before it."""
         return self.follow is not None and not self.follow.done
 
-    @property
-    def stalled(self) -> bool:
-        """Whether the attempt only repeats what was there."""
-        return self.seam is not None and self.seam.stalled
-
     def feed(self, piece: str) -> str:
         """Take a piece of the text; return what may be shown now."""
         if self.follow is not None:
@@ -445,8 +440,8 @@ class ClientStream:
             return block if settled and not (joined.waits or joined.behind) else None
         return block if joined.source is block and joined.target is target else None
 
-    def more(self, block: Block, delta: Json, text: str) -> bool:
-        """Show one more piece of the text that flows, as `show` would; whether it stalls."""
+    def more(self, block: Block, delta: Json, text: str) -> None:
+        """Show one more piece of the text that flows, as `show` would."""
         block.deltas.append(delta)
         block.shown += 1
         joined, passed = self.joined, text
@@ -456,11 +451,8 @@ class ClientStream:
                 passed = seam.feed(text)
                 if passed != text:
                     delta = {"type": "text_delta", "text": passed}
-                if seam.stalled:
-                    return True
         if passed:
             self.delta(delta)
-        return False
 
     # --- when it has ended -----------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from continuation.answer.wire_codec import Reader, WireCodec
 from continuation.dialect import Feed
 from continuation.policy import Policy
 from continuation.seams.seam import Verdict
+from continuation.seams.text import says_the_same
 from continuation.types import (
     AttemptResult,
     Enough,
@@ -220,7 +221,7 @@ class AttemptReader:
         return b""
 
     def feed(self, chunk: bytes) -> bytes:
-        """Read the events of a stream as they come; `Enough`: no more of them is of use."""
+        """Read the events of a stream as they come; `Enough`: the answer has ended."""
         self.buffer += chunk
         if not sse.may_end(self.buffer, 0, len(chunk)):
             return b""
@@ -233,9 +234,7 @@ class AttemptReader:
             if not text:
                 break
             read, self._segment.events = end, self._segment.events + 1
-            self._over = client.more(block, {"type": "text_delta", "text": text}, text)
-            if self._over:
-                raise Enough(client.take())
+            client.more(block, {"type": "text_delta", "text": text}, text)
         for frame in sse.frames(raw, read) if read < len(raw) else ():
             read = frame.end
             if frame.empty:
@@ -279,7 +278,7 @@ class AttemptReader:
                 text = delta.get("text")
                 if len(delta) == 2 and type(text) is str and delta.get("type") == "text_delta":
                     segment.events += 1
-                    self._over = client.more(flowing[1], delta, text)
+                    client.more(flowing[1], delta, text)
                     continue
             segment.add(event)
             if kind not in NATIVE:
@@ -295,8 +294,7 @@ class AttemptReader:
                     block, index = client.run, event.get("index")
                     if block is not None and gate.flowing and segment.at.get(index) is block:
                         self.flowing = index, block
-                ended = segment.stopped or segment.error is not None
-                self._over = ended or client.joined.stalled
+                self._over = segment.stopped or segment.error is not None
         return self._over
 
 
@@ -451,6 +449,10 @@ class MessageBuilder:
             progress = True  # its end is the answer's, whatever it brought
         elif stop is Stop.END and mode is Mode.APPEND_TAIL:  # nothing was left, if it caught up
             progress = progress or not (client.joined.behind or self.half_call)
+        seam, again = client.joined.seam, False
+        if mode is Mode.RECOVERY and stop is Stop.LENGTH:
+            again = seam is not None and seam.restarted
+            again = again or says_the_same(text, self._length_before)
         if error is None and segment.error is not None:
             error = StreamError(word(segment.error.get("type")) or "error event")
         return AttemptResult(
@@ -463,7 +465,7 @@ class MessageBuilder:
             opened=opened,
             closed=segment.stopped,
             made_progress=progress,
-            stalled=client.joined.stalled,
+            stalled=again,
             not_resumable=unknown,
             # What breaks off at once may ask with the same token again.
             token=hops or (stop is Stop.DROPPED and segment.token is not None),

@@ -253,8 +253,8 @@ class Situation:
     """The answer was read event by event; `False`: only its labels are known."""
     used_up: bool = False
     """It used its whole limit, and the policy `verify_stop_reason` says what that makes of it."""
-    in_circles: bool = False
-    """The text that a recovery would go on from ends in one unit, said over and over."""
+    at_end: bool = False
+    """The attempt brought nothing new, and the text stands where a whole one may end."""
     structured: bool = False
     liftable: bool = False
     """The constraint on structured output can be lifted for a recovery, and the whole checked."""
@@ -305,9 +305,13 @@ ROWS: tuple[Row, ...] = (
         when={"failed": True, "recovering": True}),
     Row("a recovery was refused", Action.STOP, Outcome.PARTIAL, "recovery refused",
         when={"recovering": True, "stop": Stop.REFUSED}),
-    Row("the text repeats itself", Action.STOP, Outcome.STALLED,
+    # No reason to go on; and none for an end of ours, for it may have been what was asked for.
+    Row("a recovery only said the same again", Action.FINISH, Outcome.STALLED,
         "the model only repeated what it had written",
-        when={}, either=({"stalled": True}, {"stop": Stop.LENGTH, "in_circles": True})),
+        when={"stalled": True, "below": False}),
+    Row("a recovery had nothing to add", Action.FINISH, Outcome.HEALED,
+        "the text was whole: nothing was left to add",
+        when={"recovering": True, "made_progress": False, "stop": Stop.END, "at_end": True}),
     Row("a recovery was empty", Action.STOP, Outcome.PARTIAL, "recovery was empty",
         when={"recovering": True, "made_progress": False, "stop": NOT_DROPPED}),
     # --- answers that are whole --------------------

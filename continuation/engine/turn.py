@@ -65,7 +65,7 @@ from continuation.limits.tokens import estimate
 from continuation.policy import Policy, file_of
 from continuation.prompts import Cause, cut_call_guidance, recovery_prompt
 from continuation.reports.report import Escalating, OnEvent, Recorder, Recovering, Truncated
-from continuation.seams.text import choose_anchor, is_loop
+from continuation.seams.text import Cut, choose_anchor
 from continuation.types import (
     AttemptResult,
     Enough,
@@ -245,9 +245,12 @@ class Turn:
 
     def _situation(self, result: AttemptResult) -> Situation:
         budget, request = self._attempts.budget, self._attempts.request
+        wanted = self.policy.truncated_tool_call == "retry_smaller"
+        guided = wanted and not budget.may_retry_smaller  # a call is missing
+        nothing_new = not result.made_progress and not guided
         return Situation(
             result=result,
-            in_circles=result.stop is Stop.LENGTH and is_loop(self._answer.open_text),
+            at_end=nothing_new and Cut(self._answer.open_text).at_end,
             structured=request.structured,
             liftable=request.liftable,
             below=budget.below,

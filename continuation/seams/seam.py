@@ -77,7 +77,7 @@ from continuation.seams.syntax import (
     superfluous,
     wanted,
 )
-from continuation.seams.text import Cut, ProgressWatch, common_prefix, common_suffix, novelty
+from continuation.seams.text import Cut, common_prefix, common_suffix, novelty
 
 #: Lengths of the head at which it is looked at, whatever pieces it came in.
 _LOOKS: Final = (24, 48, 80, 128, 200, 320, 480)
@@ -177,11 +177,10 @@ class Seam:
         self._replay: Replay | None = None
         self._opening = ""
         """What stood before a replay began."""
-        self._watch = ProgressWatch(before)
         self._fence: str | None = None
         """What may be the line that closes a fence whose opening line was dropped."""
-        self.stalled = False
-        """Whether the text brings nothing new, so that the attempt should be stopped."""
+        self.restarted = False
+        """Whether the attempt only said again how the answer began, and got no further."""
         self.verdict: Verdict | None = None
         """What was done, once it is decided."""
 
@@ -227,7 +226,7 @@ class Seam:
         if self._prefilled is not None:
             return _after_prefill(self._before, self._prefilled, self._head, final=final)
         if final and self._judge.restarted(self._head):
-            self.stalled = True
+            self.restarted = True
             return Finding(SeamKind.RESTART, len(self._head), 6.0)
         return self._judge.look(self._head, final=final)
 
@@ -265,7 +264,7 @@ class Seam:
         self._replay = None
         self._head = self._opening + replay.source[replay.start : replay.at]
         if ended and not replay.source[: replay.start].strip():
-            self.stalled = True
+            self.restarted = True
             kind = SeamKind.RESTART if self._prefilled is None else SeamKind.PREFILL
             return self._decide(Finding(kind, len(self._head), 6.0))
         return self._decide(Finding(SeamKind.EXACT, 0, 0.0))
@@ -288,10 +287,7 @@ class Seam:
         return self._pass(found.insert + rest)
 
     def _pass(self, text: str) -> str:
-        shown = text if self._fence is None else self._without_own_fence(self._fence + text)
-        if shown and not self.stalled:
-            self.stalled = self._watch.feed(shown)
-        return shown
+        return text if self._fence is None else self._without_own_fence(self._fence + text)
 
     def _without_own_fence(self, held: str) -> str:
         """Hold back the line that closes a fence whose opening line was dropped."""

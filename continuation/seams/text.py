@@ -6,7 +6,9 @@ What is open (`Cut`) is a code fence, a JSON string, a table, a list, a word. Ho
 
 from __future__ import annotations
 
+import json
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -154,6 +156,23 @@ class Cut:
         found = cells(lines[-2]) if len(lines) > 1 and lines[-2] else 0
         return found if found > 1 else 0
 
+    @property
+    def at_end(self) -> bool:
+        """Whether a whole text may end here: inside no word, sentence, fence, table row or JSON."""
+        said = self.text.rstrip()
+        if not said or self.fence is not None:
+            return False
+        if self.form is Form.JSON:
+            try:
+                json.loads(said)
+            except ValueError:
+                return False
+            return True
+        if self.form in {Form.TABLE, Form.CSV} and self.inside_line:
+            return said.endswith("|")
+        opens = said[-1] in ",;:" or unicodedata.category(said[-1]) in {"Pd", "Ps"}
+        return not opens and (not said[-1].isalnum() or not self.inside_line)
+
     @cached_property
     def inside_string(self) -> bool:
         """Whether a JSON string is open; such a string holds no bare newline."""
@@ -267,83 +286,20 @@ def choose_anchor(before: str) -> str | None:
 
 # Whether it brings something new ----------------------------------------------------------------
 
-#: Characters of one unit said over and over from which on it is a loop, and at least this often.
-_LONG: Final = 4000
-_OFTEN: Final = 4
-#: Longest unit looked for.
-_UNIT: Final = 2000
-_KEPT: Final = _UNIT * (_OFTEN + 2)
-#: New characters between two looks.
-_STEP: Final = 512
-#: Characters copied from the text before, without a break, from which on it is a repetition.
-_COPY: Final = 1024
-_COPIES: Final = 4
-#: Characters of the blocks by which a copy is first looked for.
-_BLOCK: Final = 64
+#: Characters that say one unit over and over, at the least, before it is taken for no more.
+_SAME: Final = 128
 
 
-def is_loop(text: str) -> bool:
-    """Whether `text` ends in one unit (up to 2,000 characters) repeated for 4,000 or more."""
-    tail = text[-_KEPT:]
-    probe = tail[-64:]
-    before = tail.rfind(probe, 0, len(tail) - 1)
-    if before < 0 or len(tail) < _LONG:
-        return False
-    unit = len(tail) - len(probe) - before
-    extent = common_suffix(tail, tail[: len(tail) - unit], most=_KEPT) + unit
-    return unit <= _UNIT and extent >= max(_LONG, _OFTEN * unit)
+def says_the_same(text: str, at: int) -> bool:
+    """Whether `text[at:]` is one unit, four times or more, be it new or how `text[:at]` ended.
 
-
-class ProgressWatch:
-    """Takes the text that is shown after a seam, and notices when it brings nothing new.
-
-    Two things are noticed: one unit repeated without end (also when the earlier text had begun
-    it), and long stretches copied from the earlier text. Looks are taken every 512 characters of
-    text, wherever the pieces end.
+    Answers that are meant to repeat themselves look like this as well (padding, a column of
+    zeros): nothing may be taken away or broken off for it.
     """
-
-    def __init__(self, before: str) -> None:
-        self._before = before
-        self._tail = before[-_KEPT:]
-        self._new = ""
-        """What came since the last look; the tail is long, and not to be copied for each piece."""
-        self._unread = 0
-        self._copies = 0
-        self._blocks: set[int] = set()
-
-    def feed(self, text: str) -> bool:
-        """Take shown text; return whether it brings nothing new."""
-        self._new += text
-        if len(self._new) < _STEP:
-            return False
-        new, at = self._new, 0
-        while len(new) - at >= _STEP:
-            self._tail = (self._tail + new[at : at + _STEP])[-_KEPT:]
-            at += _STEP
-            self._unread += _STEP
-            if is_loop(self._tail) or self._copied():
-                return True
-        self._new = new[at:]
+    new = len(text) - at
+    before = text.rfind(text[-64:], 0, len(text) - 1)
+    if new < _SAME or before < 0:
         return False
-
-    def _copied(self) -> bool:
-        """Whether the last thousands of characters all stand in the earlier text.
-
-        A copy this long covers a whole block of the earlier text, at one of the first `_BLOCK`
-        places; only if one of those is known is the earlier text searched. So that a look costs
-        the same however long the earlier text is. Where that repeated itself at length already,
-        more of it is no surprise.
-        """
-        if self._unread < _COPY:
-            return False
-        self._unread = 0
-        before, text = self._before, self._tail[-_COPY:]
-        if not self._blocks:
-            ends = range(_BLOCK, len(before) + 1, _BLOCK)
-            self._blocks = {hash(before[end - _BLOCK : end]) for end in ends} or {0}
-        known = any(hash(text[i : i + _BLOCK]) in self._blocks for i in range(_BLOCK))
-        self._copies = self._copies + 1 if known and text in before else 0
-        if self._copies < _COPIES:
-            return False
-        tail = before[-_COPY:]
-        return len(tail) < _COPY or before.find(tail) == len(before) - _COPY
+    unit = len(text) - 64 - before
+    again = common_suffix(text, text[: len(text) - unit], most=new)
+    return 4 * unit <= new <= unit + again

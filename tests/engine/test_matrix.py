@@ -205,11 +205,23 @@ SCENES: list[Scene] = [
         prompts=1,
     ),
     Scene(
-        row="the text repeats itself",
-        script=[cut(Text("The same line again.\n" * 400))],
+        row="a recovery only said the same again",
+        script=[cut(Text("The same line again.\n" * 30)), cut(Text("The same line again.\n" * 30))],
         at_ceiling=True,
         outcome=Outcome.STALLED,
-        text="The same line again.\n" * 400,
+        text="The same line again.\n" * 60,
+        cut=True,
+        posts=2,
+        prompts=1,
+    ),
+    Scene(
+        row="a recovery had nothing to add",
+        script=[cut(Text("The fox jumps.")), end()],
+        at_ceiling=True,
+        outcome=Outcome.HEALED,
+        text="The fox jumps.",
+        posts=2,
+        prompts=1,
     ),
     Scene(
         row="a recovery was empty",
@@ -637,3 +649,24 @@ def test_the_row_decides_and_the_caller_gets_what_it_says(
         )
         assert after.text == "Next."
         assert [post.status for post in simulator.posts] == [200]
+
+
+REPETITIVE = {
+    "equal lines": "All work and no play makes Jack a dull boy.\n" * 300,
+    "zeros": "0,0,0,0,0,0,0,0,0,0\n" * 700,
+    "nulls": "[" + ",".join(["null"] * 3000) + "]",
+    "padding": "=" * 15000,
+}
+
+
+@pytest.mark.parametrize("name", REPETITIVE)
+@pytest.mark.parametrize("dialect", FORMATS)
+@pytest.mark.parametrize("how", ["sync", "async-stream"])
+def test_an_answer_that_is_meant_to_repeat_itself_is_whole(
+    name: str, dialect: str, how: How
+) -> None:
+    answer = f"Here it is:\n{REPETITIVE[name]}\nThat is all."
+    with Simulator(answer) as simulator:
+        ran = play(MAKES[dialect](), how, simulator, request(dialect, LIMIT, {}), FAST)
+    assert ran.text == answer
+    assert (ran.told.outcome, ran.says_cut) == (Outcome.HEALED, False)

@@ -250,17 +250,18 @@ def test_the_outcome_tells_an_abandoned_answer_from_a_recovered_one(sim: Simulat
     assert abandoned.told.outcome is Outcome.PARTIAL
 
 
-def test_a_loop_of_one_line_is_not_fed(sim: Simulator) -> None:
-    """One line 21,000 times over is no answer to go on from (claude-code #90268)."""
-    ran = play(sim, [cut("The same line again.\n" * 2000), end("never asked")], BIG)
-    assert ran.told.outcome is Outcome.STALLED
-    assert len(sim.posts) == 1
-
-
-def test_a_recovery_that_loops_is_stopped(sim: Simulator) -> None:
-    """840k tokens after "continue" (claude-code #84568)."""
-    ran = play(sim, [cut("Once upon a time "), cut("and then " * 20_000), end("never")], BIG)
-    assert ran.told.outcome is Outcome.STALLED
+@pytest.mark.parametrize(
+    "said",
+    [
+        # One line 21,000 times over (claude-code #90268); 840k tokens after "continue" (#84568).
+        pytest.param(["The same line again.\n" * 2000, "The same line again.\n" * 9], id="goes on"),
+        pytest.param(["Once upon a time ", "and then " * 20_000], id="begins"),
+    ],
+)
+def test_a_recovery_that_loops_is_the_last(sim: Simulator, said: list[str]) -> None:
+    ran = play(sim, [*map(cut, said), end("never asked")], BIG)
+    assert (ran.told.outcome, ran.said.stop_reason) == (Outcome.STALLED, "max_tokens")
+    assert ran.text == "".join(said)
     assert len(sim.posts) == 2
 
 

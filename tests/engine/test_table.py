@@ -59,10 +59,16 @@ CASES: list[tuple[str, dict[str, Any], Action, Outcome | None]] = [
         Outcome.PARTIAL,
     ),
     (
-        "the text repeats itself",
-        {"stop": Stop.LENGTH, "in_circles": True, "text": True},
-        Action.STOP,
+        "a recovery only said the same again",
+        {"stop": Stop.LENGTH, "recovering": True, "stalled": True, "text": True},
+        Action.FINISH,
         Outcome.STALLED,
+    ),
+    (
+        "a recovery had nothing to add",
+        {"stop": Stop.END, "recovering": True, "made_progress": False, "at_end": True},
+        Action.FINISH,
+        Outcome.HEALED,
     ),
     (
         "a recovery was empty",

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from continuation.seams.seam import Seam, SeamKind, Verdict, join
-from continuation.seams.text import choose_anchor, is_loop
+from continuation.seams.text import Cut, choose_anchor, says_the_same
 
+LINE = "And then the bell rang once more over the quay.\n"
 PROSE = (
     "# The ferry\n\nEvery morning at six the ferry leaves the northern harbour with coal, letters "
     "and a handful of passengers. The captain, who has crossed the strait for thirty years, keeps "
@@ -465,39 +466,56 @@ def test_the_head_is_never_held_beyond_its_limit() -> None:
     assert shown_after(Seam(PROSE, hold=300), tricky) <= 300
 
 
-def test_a_loop_of_one_line_is_noticed_early() -> None:
-    seam = Seam(PROSE)
-    line = "I will now write the next line of the answer.\n"
-    taken = 0
-    while not seam.stalled and taken < 3000:
-        seam.feed(line)
-        taken += 1
-    assert seam.stalled
-    assert taken * len(line) < 6000
+@pytest.mark.parametrize(
+    ("before", "new", "same"),
+    [
+        ("Once.\n" + LINE * 4, LINE * 10, True),
+        ("Once.\n" + LINE * 4 + LINE[:9], LINE[9:] + LINE * 6 + LINE[:4], True),
+        ("0," * 50, "0," * 70, True),
+        ("0," * 50, "0," * 40, False),  # too little to tell
+        ("Once.\n", LINE * 10, True),
+        ("Once.\n", "And then:\n" + LINE * 10, False),
+        ("Once.\n" + LINE * 4, LINE * 10 + "The end", False),
+        (TABLE, "".join(f"| {number} | yes | no |\n" for number in range(40)), False),
+        (PROSE, PROSE, False),
+    ],
+)
+def test_more_of_the_same_unit_is_nothing_new(before: str, new: str, same: bool) -> None:
+    assert says_the_same(before + new, len(before)) is same
 
 
-def test_a_loop_that_the_earlier_text_began_is_noticed_at_once() -> None:
-    line = "And then the bell rang once more over the quay.\n"
-    seam = Seam("Once upon a time.\n" + line * 200)
-    seam.feed(line * 30)
-    assert is_loop(line * 200)
-    assert seam.stalled
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        ("It was late.", True),
+        ("It was late.\n\n", True),
+        ("The End\n", True),
+        ("Er sagte: „Nein!“", True),
+        ("いい天気です。", True),
+        ("```py\nx = 1\n```", True),
+        ("| a | b |\n|---|---|\n| 1 | 2 |", True),
+        ('{"a": [1, 2]}', True),
+        ("", False),
+        ("It was lat", False),
+        ("It was late, ", False),
+        ("As follows:\n", False),
+        ("It was late (", False),
+        ("```py\nx = 1.\n", False),
+        ("| a | b |\n|---|---|\n| 1 | 2.", False),
+        ('{"a": [1, 2]', False),
+        ("a,b\n1,2\n3,4\n5,6\n7,?", False),
+    ],
+)
+def test_where_a_whole_text_may_end(text: str, ends: bool) -> None:
+    assert Cut(text).at_end is ends
 
 
-def test_repetition_that_documents_need_is_no_loop() -> None:
-    rows = "".join(f"| {number} | yes | no |\n" for number in range(400))
-    seam = Seam(TABLE)
-    seam.feed(rows + "0, " * 500 + "\n" + PROSE + "-" * 120)
-    assert not seam.stalled
-    assert not is_loop(rows)
-
-
-def test_an_attempt_that_restarts_and_gets_no_further_is_stalled() -> None:
+def test_an_attempt_that_restarts_and_gets_no_further_is_known() -> None:
     before = PROSE + "tant.\n\n" + CODE + "rn reduced\n```\n\n" + TABLE
     seam = Seam(before)
     assert seam.feed(before[:700]) == ""
     assert seam.finish() == ""
-    assert seam.stalled
+    assert seam.restarted
 
 
 def test_a_replay_that_diverges_is_shown_whole() -> None:
