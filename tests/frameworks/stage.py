@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import inspect
 import json
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,8 +50,15 @@ def module(name: str) -> Any:
     return importlib.import_module(name)
 
 
-def run(answer: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(answer)
+def run(asked: Any) -> Any:
+    """Return an answer; what is asynchronous is awaited, or all its pieces are, in a loop."""
+
+    async def awaited() -> Any:
+        answer = await asked if inspect.iscoroutine(asked) else asked
+        return [piece async for piece in answer] if hasattr(answer, "__aiter__") else answer
+
+    is_async = inspect.iscoroutine(asked) or inspect.isasyncgen(asked)
+    return asyncio.run(awaited()) if is_async else asked
 
 
 def client() -> httpx2.Client:
@@ -86,8 +94,11 @@ class Stage:
         whole = Reply([ToolCall(name, arguments)], stop="tool_use")
         self.sim.script([cut, whole, *([Reply([Text(then)])] if then else [])])
 
-    def cut_document(self) -> None:
-        """Cut the essay as JSON text, once."""
+    def truncated_essay(self, *, called: bool) -> None:
+        """Cut the essay once: the arguments of a call, or JSON text."""
+        if called:
+            self.truncated_tool_call("Essay", ESSAY.model_dump())
+            return
         document = ESSAY.model_dump_json()
         cut = Reply([Text(document[:25])], stop="max_tokens")
         self.sim.script([cut, Reply([Text(document)])])

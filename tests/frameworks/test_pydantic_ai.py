@@ -30,51 +30,45 @@ pydantic_ai = module("pydantic_ai")
 Make = Callable[[Stage], Any]
 
 
-def openai_client(stage: Stage) -> Any:
-    bare = module("openai").AsyncOpenAI(
-        base_url=stage.openai_url, api_key="k", http_client=async_client()
-    )
-    provider = module("pydantic_ai.providers.openai").OpenAIProvider(
-        openai_client=continuation.wrap(bare, config=FAST)
-    )
+def ours() -> Any:
+    return continuation.async_http_client(async_client(), config=FAST)
+
+
+def openai(**given: Any) -> Any:
+    provider = module("pydantic_ai.providers.openai").OpenAIProvider(**given)
     return module("pydantic_ai.models.openai").OpenAIChatModel(GPT, provider=provider)
+
+
+def openai_client(stage: Stage) -> Any:
+    make = module("openai").AsyncOpenAI
+    bare = make(base_url=stage.openai_url, api_key="k", http_client=async_client())
+    return openai(openai_client=continuation.wrap(bare, config=FAST))
 
 
 def openai_http(stage: Stage) -> Any:
-    provider = module("pydantic_ai.providers.openai").OpenAIProvider(
-        base_url=stage.openai_url,
-        api_key="k",
-        http_client=continuation.async_http_client(async_client(), config=FAST),
-    )
-    return module("pydantic_ai.models.openai").OpenAIChatModel(GPT, provider=provider)
+    return openai(base_url=stage.openai_url, api_key="k", http_client=ours())
+
+
+def anthropic(**given: Any) -> Any:
+    provider = module("pydantic_ai.providers.anthropic").AnthropicProvider(**given)
+    return module("pydantic_ai.models.anthropic").AnthropicModel(CLAUDE, provider=provider)
 
 
 def anthropic_client(stage: Stage) -> Any:
-    bare = module("anthropic").AsyncAnthropic(
-        base_url=stage.url, api_key="k", http_client=async_client()
-    )
-    provider = module("pydantic_ai.providers.anthropic").AnthropicProvider(
-        anthropic_client=continuation.wrap(bare, config=FAST)
-    )
-    return module("pydantic_ai.models.anthropic").AnthropicModel(CLAUDE, provider=provider)
+    make = module("anthropic").AsyncAnthropic
+    bare = make(base_url=stage.url, api_key="k", http_client=async_client())
+    return anthropic(anthropic_client=continuation.wrap(bare, config=FAST))
 
 
 def anthropic_http(stage: Stage) -> Any:
-    provider = module("pydantic_ai.providers.anthropic").AnthropicProvider(
-        base_url=stage.url,
-        api_key="k",
-        http_client=continuation.async_http_client(async_client(), config=FAST),
-    )
-    return module("pydantic_ai.models.anthropic").AnthropicModel(CLAUDE, provider=provider)
+    return anthropic(base_url=stage.url, api_key="k", http_client=ours())
 
 
 def google_client(stage: Stage) -> Any:
-    genai = module("google.genai")
     options = {"base_url": stage.url, "httpx_async_client": async_client()}
-    bare = genai.Client(api_key="k", http_options=options)
-    provider = module("pydantic_ai.providers.google").GoogleProvider(
-        client=continuation.wrap(bare, config=FAST)
-    )
+    bare = module("google.genai").Client(api_key="k", http_options=options)
+    client = continuation.wrap(bare, config=FAST)
+    provider = module("pydantic_ai.providers.google").GoogleProvider(client=client)
     return module("pydantic_ai.models.google").GoogleModel(GEMINI, provider=provider)
 
 
@@ -128,16 +122,13 @@ def test_a_cut_stream_is_whole(stage: Stage, make: Make) -> None:
 
 
 @every_model
-def test_a_cut_output_tool_is_whole(stage: Stage, make: Make) -> None:
-    stage.truncated_tool_call("final_result", ESSAY.model_dump())
-    assert run(agent(make(stage), output_type=Essay).run("an essay")).output == ESSAY
-    stage.assert_escalated()
-
-
-@every_model
-def test_cut_native_output_is_whole(stage: Stage, make: Make) -> None:
-    stage.cut_document()
-    output = pydantic_ai.NativeOutput(Essay)
+@pytest.mark.parametrize("native", [False, True])
+def test_cut_structured_output_is_whole(stage: Stage, make: Make, native: bool) -> None:
+    if native:
+        stage.truncated_essay(called=False)
+    else:
+        stage.truncated_tool_call("final_result", ESSAY.model_dump())
+    output = pydantic_ai.NativeOutput(Essay) if native else Essay
     assert run(agent(make(stage), output_type=output).run("an essay")).output == ESSAY
     stage.assert_escalated()
 
