@@ -62,47 +62,52 @@ def test_the_configuration_in_force_is_named(
     ]
 
 
-@pytest.mark.parametrize("text", ["[defaults]\nmax_retrys = 1\n", "[defaults\n"])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[defaults]\nmax_retrys = 1\n", "did you mean"),
+        ("[defaults\n", "x.toml"),
+        (
+            '[vendors.mine]\nbase_url = "llm.local"\nprefill = "always"\n',
+            "x.toml: [vendors.mine] prefill = 'always': must be one of 'none', 'bare'",
+        ),
+        (None, "No such file"),
+    ],
+)
+@pytest.mark.parametrize("named_by", ["--config", ENVIRONMENT])
 def test_a_mistake_in_the_configuration_is_a_problem(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str
-) -> None:
+    text: str | None, why: str, named_by: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     path = Path(tmp_path, "x.toml")
-    path.write_text(text)
-    status, lines = told(capsys, "--config", str(path))
+    if text is not None:
+        path.write_text(text)
+    monkeypatch.setenv(ENVIRONMENT, str(path) if named_by == ENVIRONMENT else "")
+    status, lines = told(capsys, *(["--config", str(path)] if named_by == "--config" else []))
     assert (status, lines[-1]) == (1, ["1 problem found"])
     ((mark, what),) = rows(lines, "configuration")
     assert mark == "FAIL"
     assert str(path) in what
+    assert why in what
 
 
-def test_a_missing_configuration_is_a_problem(
+def test_an_engine_that_does_not_heal_or_heals_wrongly_is_a_problem(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(ENVIRONMENT, "no.toml")
-    status, lines = told(capsys)
-    assert (status, rows(lines, "configuration")[0][0]) == (1, "FAIL")
-
-
-def test_an_engine_that_does_not_heal_is_a_problem(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(doctor._PLAIN, "enabled", False)
-    status, lines = told(capsys)
-    assert (status, lines[-1]) == (1, [f"{len(names())} problems found"])
-    assert rows(lines, "self-test")[0] == (
-        "FAIL",
-        "anthropic: cut-text: untouched (switched off by policy)",
-    )
-
-
-def test_an_answer_with_a_wrong_seam_is_a_problem(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(doctor, "_said", lambda *_: "something else")
-    status, lines = told(capsys)
-    assert status == 1
-    wanted = ("FAIL", "anthropic: cut-text: what came is not what was said")
-    assert rows(lines, "self-test")[0] == wanted
+    for place, name, value, why in (
+        (doctor, "_said", lambda *_: "something else", "what came is not what was said"),
+        (
+            doctor,
+            "_PLAIN",
+            {**doctor._PLAIN, "enabled": False},
+            "untouched (switched off by policy)",
+        ),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, value)
+            status, lines = told(capsys)
+        assert (status, lines[-1]) == (1, [f"{len(names())} problems found"])
+        assert rows(lines, "self-test")[0] == ("FAIL", f"anthropic: cut-text: {why}")
 
 
 def test_only_formats_whose_sdk_is_installed_are_tested(
@@ -123,18 +128,6 @@ def test_only_formats_whose_sdk_is_installed_are_tested(
         "note",
         "none: there is no SDK (anthropic, openai, google-genai) to test with",
     )
-
-
-def test_a_vendor_with_a_setting_that_cannot_be_is_a_problem(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    path = Path(tmp_path, "x.toml")
-    path.write_text('[vendors.mine]\nbase_url = "llm.local"\nprefill = "always"\n')
-    status, lines = told(capsys, "--config", str(path))
-    assert status == 1
-    ((mark, what),) = rows(lines, "configuration")
-    assert mark == "FAIL"
-    assert f"{path}: [vendors.mine] prefill = 'always': must be one of 'none', 'bare'" in what
 
 
 def test_a_client_that_cannot_be_wrapped_is_told_with_its_reason(

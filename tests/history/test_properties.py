@@ -25,15 +25,6 @@ _POLICIES = st.builds(
 
 
 @_MANY
-@given(broken())
-def test_after_a_repair_nothing_is_wrong(case: tuple[str, Json, Json]) -> None:
-    dialect, _, body = case
-    repaired = repair(body, dialect)
-    assert validate(repaired.body, dialect) == []
-    assert repaired.left == ()
-
-
-@_MANY
 @given(broken(), _POLICIES)
 def test_every_policy_ends_in_a_valid_history(
     case: tuple[str, Json, Json], policy: RepairPolicy
@@ -42,14 +33,6 @@ def test_every_policy_ends_in_a_valid_history(
     repaired = repair(body, dialect, policy=policy)
     assert validate(repaired.body, dialect, strict=policy.strict, live=policy.live) == []
     assert repair(repaired.body, dialect, policy=policy).body is repaired.body
-
-
-@_MANY
-@given(broken())
-def test_repairing_twice_is_repairing_once(case: tuple[str, Json, Json]) -> None:
-    dialect, _, body = case
-    once = repair(body, dialect).body
-    assert repair(once, dialect).body is once
 
 
 @_MANY
@@ -63,13 +46,6 @@ def test_a_repair_is_the_same_each_time_and_leaves_its_input_alone(
     assert body == before
     assert json.dumps(first.body) == json.dumps(second.body)
     assert first.changes == second.changes
-
-
-@_MANY
-@given(broken())
-def test_no_text_of_the_user_or_the_assistant_is_lost(case: tuple[str, Json, Json]) -> None:
-    dialect, _, body = case
-    assert not texts(body, dialect) - texts(dict(repair(body, dialect).body), dialect)
 
 
 @_MANY
@@ -114,7 +90,6 @@ def test_a_refused_repair_changes_nothing_and_says_what_is_left(
 
 
 _CONTEXTS = [
-    {},
     {"model": "claude-opus-5-5"},
     {"model": "claude-haiku-4-5", "thinking": {"type": "enabled", "budget_tokens": 2000}},
     {"model": "claude-sonnet-5", "thinking": {"type": "adaptive"}},
@@ -133,14 +108,15 @@ _CONTEXTS = [
 ]
 
 
-@_MANY
-@given(broken(), st.sampled_from(_CONTEXTS))
-def test_whatever_the_request_says_besides_a_repair_ends_valid(
+@settings(_MANY, max_examples=examples(400))
+@given(broken(), st.just({}) | st.sampled_from(_CONTEXTS))
+def test_whatever_the_request_says_besides_one_repair_mends_all_and_loses_no_text(
     case: tuple[str, Json, Json], fields: Json
 ) -> None:
     dialect, _, body = case
     body = {**body, **fields}
     repaired = repair(body, dialect)
+    assert repaired.left == ()
     assert validate(repaired.body, dialect) == []
     assert repair(repaired.body, dialect).body is repaired.body
     assert not texts(body, dialect) - texts(dict(repaired.body), dialect)

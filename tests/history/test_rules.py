@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
+from support.damage import FIELDS
 from support.notation import Json, anthropic_block, chat_call, gemini_part, write
 
 from continuation.history import RepairPolicy, repair, validate
@@ -30,17 +33,29 @@ class Case:
     more: dict[str, Any]
 
 
-def _an(code: str, path: str, text: str, *messages: Any, **more: Any) -> Case:
-    fields = more.pop("fields", {})
-    given = [_anthropic(message) for message in messages]
-    return Case(code, path, text, {"messages": given, **fields}, more)
+def _case(
+    dialect: str, what: str, text: str, history: str | list[Any], fields: Any = None, **more: Any
+) -> Case:
+    """A code and a place, the provider's words, a history: strings of it are in its notation."""
+    given: list[Any] = []
+    for message in [history] if isinstance(history, str) else history:
+        noted = isinstance(message, str) and re.match(r"[AUR][:\[]", message)
+        given += write(dialect, message)[FIELDS[dialect]] if noted else [message]
+    code, path = what.split()
+    return Case(code, path, text, {FIELDS[dialect]: given, **(fields or {})}, more)
 
 
-def _anthropic(message: Any) -> Any:
-    """`U:…` and `A[…]` in short; anything else as it is."""
-    if isinstance(message, str) and message[:2] in ("U:", "A[", "R:"):
-        return write("anthropic", message)["messages"][0]
-    return message
+def _noted(dialect: str, table: str) -> list[Case]:
+    """Cases of two lines each: the code, the place and the history; the provider's words."""
+    lines = [line.strip() for line in table.strip().splitlines()]
+    heads = [head.split(maxsplit=2) for head in lines[::2]]
+    return [
+        _case(dialect, f"{code} {path}", text, history)
+        for (code, path, history), text in zip(heads, lines[1::2], strict=True)
+    ]
+
+
+_an, _oc, _or, _ge = (partial(_case, dialect) for dialect in FIELDS)
 
 
 def _user(*blocks: Any) -> Json:
@@ -59,269 +74,191 @@ _T, _C = anthropic_block("t", "hi"), anthropic_block("c", "a")
 _MANUAL = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
 
 ANTHROPIC_CASES = [
-    _an(
-        "tool_result_missing",
-        "messages[1].content[0]",
-        "messages.1: `tool_use` ids were found without `tool_result` blocks immediately after: a.",
-        *("U:x", "A[c:a]", "U:y"),
+    *_noted(
+        "anthropic",
+        """
+    tool_result_missing  messages[1].content[0]  U:x A[c:a] U:y
+        messages.1: `tool_use` ids were found without `tool_result` blocks immediately after: a.
+    tool_result_displaced  messages[3].content[0]  U:x A[c:a] U:y R:a
+        without `tool_result` blocks immediately after: a
+    tool_result_orphan  messages[2].content[0]  U:x A[t:y] R:q
+        messages.2.content.0: unexpected `tool_use_id` found in `tool_result` blocks: q.
+    tool_use_duplicate_id  messages[3].content[0]  U:x A[c:a] R:a A[c:a] R:a
+        messages: `tool_use` ids must be unique
+    server_result_orphan  messages[1].content[0]  U:x A[sr:w,t:y] U:z
+        unexpected `tool_use_id`
+    first_not_user  messages[0]  A[t:x] U:y
+        first message must use the "user" role
+    message_empty  messages[1]  U:x A[] U:y
+        messages.1: all messages must have non-empty content
+    thinking_unsigned  messages[1].content[0]  U:x A[th-,t:y] U:z
+        messages.1.content.0: Invalid `signature` in `thinking` block
+    thinking_last  messages[1].content[1]  U:x A[t:y,th+] U:z
+        The final block in an assistant message cannot be `thinking`
+        """,
     ),
     _an(
-        "tool_result_displaced",
-        "messages[3].content[0]",
-        "without `tool_result` blocks immediately after: a",
-        *("U:x", "A[c:a]", "U:y", "R:a"),
-    ),
-    _an(
-        "tool_results_split",
-        "messages[3].content[0]",
+        "tool_results_split messages[3].content[0]",
         "without `tool_result` blocks immediately after: b",
-        *("U:x", "A[c:a,c:b]", "R:a", "R:b"),
+        ["U:x A[c:a,c:b] R:a", "R:b"],
     ),
     _an(
-        "tool_result_not_first",
-        "messages[2].content[1]",
+        "tool_result_not_first messages[2].content[1]",
         "without `tool_result` blocks immediately after: a",
-        *("U:x", "A[c:a]", _user(_T, _result())),
+        ["U:x A[c:a]", _user(_T, _result())],
     ),
     _an(
-        "tool_use_not_last",
-        "messages[1].content[1]",
+        "tool_use_not_last messages[1].content[1]",
         "messages.1: `tool_use` ids were found without",
-        *("U:x", _says(_C, _T), "R:a"),
+        ["U:x", _says(_C, _T), "R:a"],
     ),
     _an(
-        "tool_result_orphan",
-        "messages[2].content[0]",
-        "messages.2.content.0: unexpected `tool_use_id` found in `tool_result` blocks: q.",
-        *("U:x", "A[t:y]", "R:q"),
-    ),
-    _an(
-        "tool_result_duplicate",
-        "messages[2].content[1]",
+        "tool_result_duplicate messages[2].content[1]",
         "each tool_use must have a single result. Found multiple `tool_result` blocks with id: a",
-        *("U:x", "A[c:a]", _user(_result(), _result())),
+        ["U:x A[c:a]", _user(_result(), _result())],
     ),
     _an(
-        "tool_result_id_missing",
-        "messages[2].content[0]",
+        "tool_result_id_missing messages[2].content[0]",
         "unexpected `tool_use_id`",
-        *("U:x", "A[c:a]", _user(_result(""))),
+        ["U:x A[c:a]", _user(_result(""))],
     ),
     _an(
-        "tool_use_duplicate_id",
-        "messages[3].content[0]",
-        "messages: `tool_use` ids must be unique",
-        *("U:x", "A[c:a]", "R:a", "A[c:a]", "R:a"),
-    ),
-    _an(
-        "tool_use_id_invalid",
-        "messages[1].content[0]",
+        "tool_use_id_invalid messages[1].content[0]",
         "messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'",
-        *("U:x", _says({**_C, "id": "fc|1"}), _user(_result("fc|1"))),
+        ["U:x", _says({**_C, "id": "fc|1"}), _user(_result("fc|1"))],
     ),
     _an(
-        "tool_use_id_too_long",
-        "messages[1].content[0]",
+        "tool_use_id_too_long messages[1].content[0]",
         "at most 64 characters",
-        *("U:x", _says({**_C, "id": "a" * 65}), _user(_result("a" * 65))),
+        ["U:x", _says({**_C, "id": "a" * 65}), _user(_result("a" * 65))],
         strict=True,
     ),
     _an(
-        "tool_input_invalid",
-        "messages[1].content[0]",
+        "tool_input_invalid messages[1].content[0]",
         "messages.1.content.0.tool_use.input: Input should be a valid dictionary",
-        *("U:x", _says({**_C, "input": '{"path":"/a","content":"he'})),
+        ["U:x", _says({**_C, "input": '{"path":"/a","content":"he'})],
     ),
     _an(
-        "tool_use_in_user",
-        "messages[0].content[1]",
+        "tool_use_in_user messages[0].content[1]",
         "can only be in `assistant` messages",
-        *(_user(_T, _C), "R:a"),
+        [_user(_T, _C), "R:a"],
     ),
     _an(
-        "tool_result_in_assistant",
-        "messages[2].content[0]",
+        "tool_result_in_assistant messages[2].content[0]",
         "can only be in `user` messages",
-        *("U:x", "A[c:a]", _says(_result())),
+        ["U:x A[c:a]", _says(_result())],
     ),
     _an(
-        "server_result_missing",
-        "messages[1].content[1]",
+        "server_result_missing messages[1].content[1]",
         "`web_search` tool use with id `w` was found without a corresponding"
         " `web_search_tool_result` block",
-        *("U:x", "A[t:y,s:w]", "U:z"),
+        "U:x A[t:y,s:w] U:z",
     ),
+    _an("tools_undeclared tools", "must define tools", "U:x A[c:a] R:a", fields={"max_tokens": 9}),
+    _an("message_invalid messages[1]", "messages.1: Input should be", ["U:x", "plain words"]),
     _an(
-        "server_result_orphan",
-        "messages[1].content[0]",
-        "unexpected `tool_use_id`",
-        *("U:x", "A[sr:w,t:y]", "U:z"),
-    ),
-    _an(
-        "tools_undeclared",
-        "tools",
-        "must define tools",
-        *("U:x", "A[c:a]", "R:a"),
-        fields={"max_tokens": 9},
-    ),
-    _an("message_invalid", "messages[1]", "messages.1: Input should be", "U:x", "plain words"),
-    _an(
-        "role_invalid",
-        "messages[1]",
+        "role_invalid messages[1]",
         "messages.1.role: Input should be 'user' or 'assistant'",
-        *("U:x", {"role": "model", "content": "y"}, "U:z"),
+        ["U:x", {"role": "model", "content": "y"}, "U:z"],
     ),
     _an(
-        "block_invalid",
-        "messages[0].content[0]",
+        "block_invalid messages[0].content[0]",
         "messages.0.content.0: Input tag",
-        _user({"type": "input_text", "text": "y"}),
+        [_user({"type": "input_text", "text": "y"})],
     ),
+    _an("roles_not_alternating messages[1]", "roles must alternate", "U:x U:y", strict=True),
     _an(
-        "first_not_user",
-        "messages[0]",
-        'first message must use the "user" role',
-        *("A[t:x]", "U:y"),
-    ),
-    _an("roles_not_alternating", "messages[1]", "roles must alternate", "U:x", "U:y", strict=True),
-    _an(
-        "text_empty",
-        "messages[0].content[1]",
+        "text_empty messages[0].content[1]",
         "text content blocks must be non-empty",
-        _user(_T, {"type": "text", "text": ""}),
+        [_user(_T, {"type": "text", "text": ""})],
     ),
     _an(
-        "text_blank",
-        "messages[0].content[1]",
+        "text_blank messages[0].content[1]",
         "must contain non-whitespace text",
-        _user(_T, {"type": "text", "text": " \n"}),
+        [_user(_T, {"type": "text", "text": " \n"})],
     ),
     _an(
-        "result_text_empty",
-        "messages[2].content[0]",
+        "result_text_empty messages[2].content[0]",
         "text content blocks must be non-empty",
-        *("U:x", "A[c:a]", _user(_result(content=[{"type": "text", "text": ""}]))),
+        ["U:x A[c:a]", _user(_result(content=[{"type": "text", "text": ""}]))],
     ),
     _an(
-        "system_text_empty",
-        "system[0]",
+        "system_text_empty system[0]",
         "system: text content blocks",
         "U:x",
         fields={"system": [{"type": "text", "text": ""}]},
     ),
     _an(
-        "message_empty",
-        "messages[1]",
-        "messages.1: all messages must have non-empty content",
-        *("U:x", "A[]", "U:y"),
-    ),
-    _an(
-        "trailing_whitespace",
-        "messages[1].content[0]",
+        "trailing_whitespace messages[1].content[0]",
         "final assistant content cannot end with trailing whitespace",
-        *("U:x", _says({"type": "text", "text": "foo \n"})),
+        ["U:x", _says({"type": "text", "text": "foo \n"})],
     ),
     _an(
-        "prefill_unsupported",
-        "messages[1]",
+        "prefill_unsupported messages[1]",
         "does not support assistant message prefill. The conversation must end with a user message",
-        *("U:x", "A[t:y]"),
+        "U:x A[t:y]",
         facts=Facts(),
     ),
     _an(
-        "thinking_missing",
-        "messages[1]",
+        "thinking_missing messages[1]",
         "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found"
         " `tool_use`. When `thinking` is enabled",
-        *("U:x", "A[c:a]", "R:a"),
+        "U:x A[c:a] R:a",
         fields=_MANUAL,
     ),
     _an(
-        "thinking_not_first",
-        "messages[1].content[1]",
+        "thinking_not_first messages[1].content[1]",
         "the first block must be `thinking` or `redacted_thinking`. Found `text`.",
-        *("U:x", "A[t:y,th+,t:z]", "U:w"),
+        "U:x A[t:y,th+,t:z] U:w",
         facts=Facts(thinking="manual"),
     ),
     _an(
-        "thinking_modified",
-        "messages[1].content[0]",
+        "thinking_modified messages[1].content[0]",
         "messages.1.content.0: `thinking` or `redacted_thinking` blocks in the latest assistant"
         " message cannot be modified.",
-        *("U:x", "A[th+,th+,c:a]", "R:a"),
+        "U:x A[th+,th+,c:a] R:a",
     ),
     _an(
-        "thinking_unsigned",
-        "messages[1].content[0]",
-        "messages.1.content.0: Invalid `signature` in `thinking` block",
-        *("U:x", "A[th-,t:y]", "U:z"),
-    ),
-    _an(
-        "thinking_foreign",
-        "messages[1].content[0]",
+        "thinking_foreign messages[1].content[0]",
         "Invalid `signature` in `thinking` block",
-        "U:x",
-        _says({"type": "thinking", "thinking": "hm", "signature": "gAAAAABo"}, _T),
-        "U:z",
+        ["U:x", _says({"type": "thinking", "thinking": "hm", "signature": "gAAAAABo"}, _T), "U:z"],
     ),
     _an(
-        "thinking_redacted_invalid",
-        "messages[1].content[0]",
+        "thinking_redacted_invalid messages[1].content[0]",
         "Invalid `data` in `redacted_thinking` block",
-        *("U:x", _says({"type": "redacted_thinking"}, _T), "U:z"),
+        ["U:x", _says({"type": "redacted_thinking"}, _T), "U:z"],
     ),
     _an(
-        "thinking_blank",
-        "messages[1].content[0]",
+        "thinking_blank messages[1].content[0]",
         "each thinking block must contain thinking",
-        *("U:x", "A[th0-,t:y]".replace("th0-", "th-"), "U:z"),
+        ["U:x", _says({**anthropic_block("th-", ""), "thinking": ""}, _T), "U:z"],
     ),
     _an(
-        "thinking_last",
-        "messages[1].content[1]",
-        "The final block in an assistant message cannot be `thinking`",
-        *("U:x", "A[t:y,th+]", "U:z"),
-    ),
-    _an(
-        "thinking_in_user",
-        "messages[0].content[1]",
+        "thinking_in_user messages[0].content[1]",
         "can only be in `assistant`",
-        _user(_T, anthropic_block("th+", "")),
+        [_user(_T, anthropic_block("th+", ""))],
     ),
     _an(
-        "thinking_when_off",
-        "messages[1].content[0]",
+        "thinking_when_off messages[1].content[0]",
         "When thinking is disabled, an `assistant` message in the final position cannot contain",
-        *("U:x", "A[th+,c:a]", "R:a"),
+        "U:x A[th+,c:a] R:a",
         fields={"thinking": {"type": "disabled"}},
         strict=True,
     ),
     _an(
-        "thinking_unsupported",
-        "messages[1].content[0]",
+        "thinking_unsupported messages[1].content[0]",
         "thinking is not supported",
-        *("U:x", "A[th+,t:y]", "U:z"),
+        "U:x A[th+,t:y] U:z",
         facts=Facts(thinking="none"),
     ),
     _an(
-        "thinking_mode_unsupported",
-        "thinking",
+        "thinking_mode_unsupported thinking",
         '"thinking.type.disabled" is not supported for this model',
         "U:x",
         fields={"thinking": {"type": "disabled"}},
         facts=Facts(thinking="always"),
     ),
 ]
-ANTHROPIC_CASES[-6].body["messages"][1]["content"][0]["thinking"] = ""
-
-
-def _oc(code: str, path: str, text: str, *messages: Any, **more: Any) -> Case:
-    fields = more.pop("fields", {})
-    given = [
-        write("openai-chat", m)["messages"][0] if isinstance(m, str) and m[1] in ":[" else m
-        for m in messages
-    ]
-    return Case(code, path, text, {"messages": given, **fields}, more)
 
 
 def _calls(*calls: Json, **more: Any) -> Json:
@@ -329,107 +266,82 @@ def _calls(*calls: Json, **more: Any) -> Json:
 
 
 CHAT_CASES = [
-    _oc(
-        "tool_result_missing",
-        "messages[1].tool_calls[0]",
-        "The following tool_call_ids did not have response messages: a",
-        *("U:x", "A[c:a]", "U:y"),
-    ),
-    _oc("tool_result_displaced", "messages[3]", "did not have", "U:x", "A[c:a]", "U:y", "R:a"),
-    _oc(
-        "tool_result_orphan",
-        "messages[1]",
-        "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.",
-        *("U:x", "R:a"),
-    ),
-    _oc(
-        "tool_result_duplicate",
-        "messages[3]",
-        "Duplicate value for 'tool_call_id' of a in message[3]",
-        *("U:x", "A[c:a]", "R:a", "R:a"),
+    *_noted(
+        "openai-chat",
+        """
+    tool_result_missing  messages[1].tool_calls[0]  U:x A[c:a] U:y
+        The following tool_call_ids did not have response messages: a
+    tool_result_displaced  messages[3]  U:x A[c:a] U:y R:a
+        did not have
+    tool_result_orphan  messages[1]  U:x R:a
+        messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.
+    tool_result_duplicate  messages[3]  U:x A[c:a] R:a R:a
+        Duplicate value for 'tool_call_id' of a in message[3]
+        """,
     ),
     _oc(
-        "tool_result_id_missing",
-        "messages[2]",
+        "tool_result_id_missing messages[2]",
         "tool_call_id  is not found",
-        *("U:x", "A[c:a]", {"role": "tool", "tool_call_id": "", "content": "ok"}),
+        ["U:x A[c:a]", {"role": "tool", "tool_call_id": "", "content": "ok"}],
     ),
     _oc(
-        "tool_use_id_invalid",
-        "messages[1].tool_calls[0]",
+        "tool_use_id_invalid messages[1].tool_calls[0]",
         "is not found",
-        *("U:x", _calls(chat_call("")), {"role": "tool", "tool_call_id": "", "content": "ok"}),
+        ["U:x", _calls(chat_call("")), {"role": "tool", "tool_call_id": "", "content": "ok"}],
     ),
     _oc(
-        "tool_use_duplicate_id",
-        "messages[3].tool_calls[0]",
+        "tool_use_duplicate_id messages[3].tool_calls[0]",
         "Duplicate value",
-        *("U:x", "A[c:a]", "R:a", "A[c:a]", "R:a"),
+        "U:x A[c:a] R:a A[c:a] R:a",
         strict=True,
     ),
     _oc(
-        "tool_input_invalid",
-        "messages[1].tool_calls[0]",
+        "tool_input_invalid messages[1].tool_calls[0]",
         "messages.1.tool_calls.0.function.arguments: arguments must be a valid JSON object string",
-        *("U:x", _calls(chat_call("a", '{"a": 1, "b": "xx'))),
+        ["U:x", _calls(chat_call("a", '{"a": 1, "b": "xx'))],
     ),
     _oc(
-        "tool_calls_empty",
-        "messages[1]",
+        "tool_calls_empty messages[1]",
         "[] is too short - 'messages.1.tool_calls'",
-        *("U:x", {"role": "assistant", "content": "y", "tool_calls": []}),
+        ["U:x", {"role": "assistant", "content": "y", "tool_calls": []}],
     ),
-    _oc("message_invalid", "messages[1]", "expected an object", "U:x", 5),
+    _oc("message_invalid messages[1]", "expected an object", ["U:x", 5]),
     _oc(
-        "message_foreign",
-        "messages[1]",
+        "message_foreign messages[1]",
         "a block of another dialect",
-        *("U:x", _says(_T, _C), _user(_result())),
+        ["U:x", _says(_T, _C), _user(_result())],
     ),
-    _oc("role_invalid", "messages[0]", "messages[0].role", {"role": "model", "content": "y"}),
+    _oc("role_invalid messages[0]", "messages[0].role", [{"role": "model", "content": "y"}]),
     _oc(
-        "message_empty",
-        "messages[1]",
+        "message_empty messages[1]",
         "content or tool_calls must be set",
-        *("U:x", {"role": "assistant", "content": None}, "U:y"),
+        ["U:x", {"role": "assistant", "content": None}, "U:y"],
     ),
     _oc(
-        "content_empty_with_calls",
-        "messages[1].content",
+        "content_empty_with_calls messages[1].content",
         "content must not be an empty string",
-        *("U:x", _calls(chat_call("a"), content=""), "R:a"),
+        ["U:x", _calls(chat_call("a"), content=""), "R:a"],
         fields={"model": "deepseek-chat"},
     ),
     _oc(
-        "reasoning_missing",
-        "messages[1].tool_calls[0]",
+        "reasoning_missing messages[1].tool_calls[0]",
         "`reasoning_content` in the thinking mode must be passed back",
-        *("U:x", "A[c:a]", "R:a"),
+        "U:x A[c:a] R:a",
         fields={"model": "kimi-k2-thinking"},
     ),
     _oc(
-        "reasoning_refused",
-        "messages[1].reasoning_content",
+        "reasoning_refused messages[1].reasoning_content",
         "is unsupported",
-        *("U:x", "A[th-,t:y]", "U:z"),
+        "U:x A[th-,t:y] U:z",
         vendor="cerebras",
     ),
     _oc(
-        "last_not_user",
-        "messages[1]",
+        "last_not_user messages[1]",
         "Expected last role User or Tool (or Assistant with prefix True)",
-        *("U:x", "A[t:y]"),
+        "U:x A[t:y]",
         fields={"model": "mistral-large-latest"},
     ),
 ]
-
-
-def _or(code: str, path: str, text: str, *items: Any, **more: Any) -> Case:
-    fields = more.pop("fields", {})
-    given: list[Any] = []
-    for item in items:
-        given += write("openai-responses", item)["input"] if isinstance(item, str) else [item]
-    return Case(code, path, text, {"input": given, **fields}, more)
 
 
 def _call(call: str, **more: Any) -> Json:
@@ -446,100 +358,81 @@ def _output_text(text: str, **more: Any) -> Json:
 
 
 RESPONSES_CASES = [
-    _or(
-        "tool_result_missing",
-        "input[1]",
-        "No tool output found for function call a.",
-        "U:x A[c:a] U:y",
+    *_noted(
+        "openai-responses",
+        """
+    tool_result_missing  input[1]  U:x A[c:a] U:y
+        No tool output found for function call a.
+    tool_result_orphan  input[1]  U:x R:a
+        No tool call found for function call output with call_id a.
+    tool_result_duplicate  input[3]  U:x A[c:a] R:a R:a
+        Duplicate 'call_id': a
+    tool_use_duplicate_id  input[3]  U:x A[c:a] R:a A[c:a] R:a
+        Duplicate
+        """,
     ),
     _or(
-        "tool_result_orphan",
-        "input[1]",
-        "No tool call found for function call output with call_id a.",
-        "U:x R:a",
-    ),
-    _or("tool_result_duplicate", "input[3]", "Duplicate 'call_id': a", "U:x A[c:a] R:a R:a"),
-    _or(
-        "tool_result_id_missing",
-        "input[2]",
+        "tool_result_id_missing input[2]",
         "No tool call found",
-        *("U:x A[c:a]", {"type": "function_call_output", "call_id": "", "output": "ok"}),
+        ["U:x A[c:a]", {"type": "function_call_output", "call_id": "", "output": "ok"}],
     ),
-    _or("tool_use_id_invalid", "input[1]", "input[1].call_id", "U:x", _call(""), "U:y"),
-    _or("tool_use_duplicate_id", "input[3]", "Duplicate", "U:x A[c:a] R:a A[c:a] R:a"),
-    _or("tool_input_invalid", "input[1]", "arguments", "U:x", _call("a", arguments='{"b')),
+    _or("tool_use_id_invalid input[1]", "input[1].call_id", ["U:x", _call(""), "U:y"]),
+    _or("tool_input_invalid input[1]", "arguments", ["U:x", _call("a", arguments='{"b')]),
     _or(
-        "call_incomplete",
-        "input[1]",
+        "call_incomplete input[1]",
         "arguments",
-        *("U:x", _call("a", arguments='{"b', status="incomplete"), "A[t:y] U:z"),
+        ["U:x", _call("a", arguments='{"b', status="incomplete"), "A[t:y] U:z"],
     ),
-    _or("message_invalid", "input[1]", "expected an object", "U:x", 7),
-    _or("message_empty", "input[1]", "empty", "U:x", {"role": "assistant", "content": []}),
+    _or("message_invalid input[1]", "expected an object", ["U:x", 7]),
+    _or("message_empty input[1]", "empty", ["U:x", {"role": "assistant", "content": []}]),
     _or(
-        "role_invalid",
-        "input[2]",
+        "role_invalid input[2]",
         "input[2].role",
-        *("U:x A[c:a]", {"role": "tool", "tool_call_id": "a", "content": "ok"}),
+        ["U:x A[c:a]", {"role": "tool", "tool_call_id": "a", "content": "ok"}],
     ),
     _or(
-        "content_type_invalid",
-        "input[1]",
+        "content_type_invalid input[1]",
         "Invalid value: 'input_text'. Supported values are: 'output_text' and 'refusal'.",
-        *("U:x", {"role": "assistant", "content": [{"type": "input_text", "text": "y"}]}),
+        ["U:x", {"role": "assistant", "content": [{"type": "input_text", "text": "y"}]}],
     ),
     _or(
-        "input_type_invalid",
-        "input[0]",
+        "input_type_invalid input[0]",
         "Supported values are: 'input_text', 'input_image', and 'input_file'.",
-        *({"role": "user", "content": [{"type": "output_text", "text": "x"}]}, "A[t:y] U:z"),
+        [{"role": "user", "content": [{"type": "output_text", "text": "x"}]}, "A[t:y] U:z"],
     ),
     _or(
-        "reasoning_dangling",
-        "input[1]",
+        "reasoning_dangling input[1]",
         "Item 'rs_1' of type 'reasoning' was provided without its required following item.",
-        *("U:x", _thought("rs_1"), "U:y"),
+        ["U:x", _thought("rs_1"), "U:y"],
     ),
     _or(
-        "reasoning_missing",
-        "input[4]",
+        "reasoning_missing input[4]",
         "was provided without its required 'reasoning' item",
-        *("U:x", _thought("rs_1"), "A[t:y] U:z", _output_text("w", id="msg_1"), "U:v"),
+        ["U:x", _thought("rs_1"), "A[t:y] U:z", _output_text("w", id="msg_1"), "U:v"],
         strict=True,
     ),
     _or(
-        "item_not_stored",
-        "input[1]",
+        "item_not_stored input[1]",
         "Item with id 'rs_1' not found. Items are not persisted when `store` is set to false.",
-        *("U:x", _thought("rs_1"), "A[t:y] U:z"),
+        ["U:x", _thought("rs_1"), "A[t:y] U:z"],
         fields={"store": False},
     ),
     _or(
-        "item_duplicate",
-        "input[2]",
+        "item_duplicate input[2]",
         "Duplicate item found with id msg_1.",
-        *("U:x", _output_text("y", id="msg_1"), _output_text("y", id="msg_1"), "U:z"),
+        ["U:x", _output_text("y", id="msg_1"), _output_text("y", id="msg_1"), "U:z"],
     ),
     _or(
-        "item_id_reused",
-        "input[3]",
+        "item_id_reused input[3]",
         "Duplicate item found with id fc_1.",
-        *("U:x", _call("a", id="fc_1"), "R:a", _call("b", id="fc_1"), "R:b"),
+        ["U:x", _call("a", id="fc_1"), "R:a", _call("b", id="fc_1"), "R:b"],
     ),
     _or(
-        "item_id_invalid",
-        "input[1]",
+        "item_id_invalid input[1]",
         "Invalid 'input[1].id': 'call_1'. Expected an ID that begins with 'fc'.",
-        *("U:x", _call("a", id="call_1"), "R:a"),
+        ["U:x", _call("a", id="call_1"), "R:a"],
     ),
 ]
-
-
-def _ge(code: str, path: str, text: str, *contents: Any, **more: Any) -> Case:
-    given: list[Any] = []
-    for content in contents:
-        given += write("gemini", content)["contents"] if isinstance(content, str) else [content]
-    return Case(code, path, text, {"contents": given}, more)
 
 
 def _model(*parts: Any) -> Json:
@@ -552,96 +445,80 @@ def _fr(call: str) -> Json:
 
 _COUNT = "number of function response parts is equal to the number of function call parts"
 GEMINI_CASES = [
-    _ge("tool_result_missing", "contents[1].parts[0]", _COUNT, "U:x A[c:a] U:y"),
+    *_noted(
+        "gemini",
+        """
+    tool_result_orphan  contents[2].parts[0]  U:x A[t:y] R:a
+        function response turn comes immediately after a function call turn
+    first_not_user  contents[0]  A[c:a] R:a
+        function call turn comes immediately after a user turn
+        """,
+    ),
+    _ge("tool_result_missing contents[1].parts[0]", _COUNT, "U:x A[c:a] U:y"),
+    _ge("tool_result_displaced contents[4].parts[0]", _COUNT, "U:x A[c:a] U:y A[t:z] R:a"),
     _ge(
-        "tool_result_displaced",
-        "contents[4].parts[0]",
+        "tool_results_split contents[3].parts[0]",
         _COUNT,
-        "U:x A[c:a] U:y A[t:z] R:a",
+        [
+            "U:x A[c:a,c:b]",
+            {"role": "user", "parts": [_fr("a")]},
+            {"role": "user", "parts": [_fr("b")]},
+        ],
     ),
     _ge(
-        "tool_results_split",
-        "contents[3].parts[0]",
+        "tool_result_not_first contents[2].parts[1]",
         _COUNT,
-        *("U:x A[c:a,c:b]", {"role": "user", "parts": [_fr("a")]}),
-        {"role": "user", "parts": [_fr("b")]},
+        ["U:x A[c:a]", {"role": "user", "parts": [{"text": "y"}, _fr("a")]}],
     ),
+    _ge("tool_results_out_of_order contents[2].parts[1]", _COUNT, "U:x A[c:a,c:b] R:b R:a"),
+    _ge("tool_result_duplicate contents[2].parts[1]", _COUNT, "U:x A[c:a] R:a R:a"),
+    _ge("tool_result_surplus contents[2].parts[1]", _COUNT, "U:x A[c:a] R:a R:q"),
     _ge(
-        "tool_result_not_first",
-        "contents[2].parts[1]",
-        _COUNT,
-        *("U:x A[c:a]", {"role": "user", "parts": [{"text": "y"}, _fr("a")]}),
-    ),
-    _ge("tool_results_out_of_order", "contents[2].parts[1]", _COUNT, "U:x A[c:a,c:b] R:b R:a"),
-    _ge("tool_result_duplicate", "contents[2].parts[1]", _COUNT, "U:x A[c:a] R:a R:a"),
-    _ge(
-        "tool_result_orphan",
-        "contents[2].parts[0]",
-        "function response turn comes immediately after a function call turn",
-        "U:x A[t:y] R:a",
-    ),
-    _ge("tool_result_surplus", "contents[2].parts[1]", _COUNT, "U:x A[c:a] R:a R:q"),
-    _ge(
-        "tool_use_in_user",
-        "contents[0].parts[1]",
+        "tool_use_in_user contents[0].parts[1]",
         "function call turn comes immediately after a user turn",
-        *({"role": "user", "parts": [{"text": "y"}, gemini_part("c", "a")]}, "R:a"),
+        [{"role": "user", "parts": [{"text": "y"}, gemini_part("c", "a")]}, "R:a"],
     ),
     _ge(
-        "tool_result_in_assistant",
-        "contents[2].parts[0]",
+        "tool_result_in_assistant contents[2].parts[0]",
         "function response turn comes immediately",
-        *("U:x A[c:a] ", {"role": "model", "parts": [_fr("a")]}),
+        ["U:x A[c:a]", {"role": "model", "parts": [_fr("a")]}],
     ),
     _ge(
-        "first_not_user",
-        "contents[0]",
-        "function call turn comes immediately after a user turn",
-        "A[c:a] R:a",
-    ),
-    _ge(
-        "roles_not_alternating",
-        "contents[1]",
+        "roles_not_alternating contents[1]",
         "multiturn requests alternate between user and model",
         "U:x U:y",
         strict=True,
     ),
-    _ge("message_empty", "contents[1]", "at least one parts field", "U:x", _model(), "U:y"),
+    _ge("message_empty contents[1]", "at least one parts field", ["U:x", _model(), "U:y"]),
     _ge(
-        "text_empty",
-        "contents[1].parts[1]",
+        "text_empty contents[1].parts[1]",
         "empty text parameter",
-        *("U:x", _model({"text": "y"}, {"text": ""}), "U:z"),
+        ["U:x", _model({"text": "y"}, {"text": ""}), "U:z"],
     ),
     _ge(
-        "block_invalid",
+        "block_invalid contents[1].parts[1]",
         "contents[1].parts[1]",
-        "contents[1].parts[1]",
-        *("U:x", _model({"text": "y"}, {"thoughtSignature": "Zm9v"}), "U:z"),
+        ["U:x", _model({"text": "y"}, {"thoughtSignature": "Zm9v"}), "U:z"],
     ),
-    _ge("message_invalid", "contents[1]", "contents[1]", "U:x", 5),
+    _ge("message_invalid contents[1]", "contents[1]", ["U:x", 5]),
     _ge(
-        "role_invalid",
-        "contents[1]",
+        "role_invalid contents[1]",
         "Please use a valid role: user, model.",
-        *("U:x", {"role": "assistant", "parts": [{"text": "y"}]}, "U:z"),
+        ["U:x", {"role": "assistant", "parts": [{"text": "y"}]}, "U:z"],
     ),
     _ge(
-        "thought_signature_missing",
-        "contents[1].parts[0]",
+        "thought_signature_missing contents[1].parts[0]",
         "Function call is missing a thought_signature in functionCall parts.",
         "U:x A[c:a] R:a",
         model="gemini-3-pro-preview",
     ),
     _ge(
-        "thought_signature_invalid",
-        "contents[1].parts[0]",
+        "thought_signature_invalid contents[1].parts[0]",
         "Base64 decoding failed",
-        *("U:x", _model({"text": "y", "thoughtSignature": "no base64!"}), "U:z"),
+        ["U:x", _model({"text": "y", "thoughtSignature": "no base64!"}), "U:z"],
     ),
     _ge(
-        "prefill_unsupported",
-        "contents[1]",
+        "prefill_unsupported contents[1]",
         "Requests ending with a model turn are not supported",
         "U:x A[t:y]",
         facts=Facts(),
