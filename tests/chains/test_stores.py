@@ -20,7 +20,7 @@ from support.chains_helpers import items, request, said, turn
 from continuation.chains.replay import ChainLost
 from continuation.chains.rules import Chains
 from continuation.chains.sqlite import SqliteStore
-from continuation.chains.stores import Alias, Entry, KeptTurn, Key, Lost, MemoryStore, Store
+from continuation.chains.stores import Alias, Entry, KeptTurn, Key, Lost, MemoryStore, Store, encode
 
 DAY = 24 * 3600.0
 KEY = Key("https://api.openai.com", "sk-secret", "resp_1")
@@ -85,6 +85,10 @@ def test_a_store_gives_back_what_was_put(make: MakeStore, entry: Entry) -> None:
     assert store.get(KEY) == entry
     assert store.put({KEY: Alias("other")})
     assert store.get(KEY) == Alias("other")
+
+
+def test_an_alias_is_json_of_the_least_size() -> None:
+    assert encode(Alias("resp_2")) == b'{"to":"resp_2"}'
 
 
 def test_another_tenants_id_finds_nothing(make: MakeStore) -> None:
@@ -280,17 +284,46 @@ def test_a_damaged_file_is_set_aside_and_never_raises(
     assert "is damaged and was set aside as chains.db.damaged" in caplog.text
 
 
-def test_a_file_that_is_no_database_is_left_alone(
-    path: Path, opened: MakeSqlite, caplog: pytest.LogCaptureFixture
-) -> None:
+def notes(path: Path) -> None:
     path.write_text("# Somebody's notes\n" * 50)
+
+
+def other_program(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as theirs, theirs:
+        theirs.execute("CREATE TABLE entries (precious TEXT)")
+
+
+def other_version(path: Path) -> None:
+    SqliteStore(path).close()
+    with closing(sqlite3.connect(path)) as later, later:
+        later.execute("PRAGMA user_version = 99")
+
+
+@pytest.mark.parametrize(
+    ("make_file", "why"),
+    [
+        (notes, "it is no SQLite database"),
+        (other_program, "belongs to another program"),
+        (other_version, "another version"),
+    ],
+)
+def test_a_file_that_is_not_ours_is_left_alone(
+    path: Path,
+    opened: MakeSqlite,
+    caplog: pytest.LogCaptureFixture,
+    make_file: Callable[[Path], None],
+    why: str,
+) -> None:
+    make_file(path)
     before = path.read_bytes()
-    store = opened()
-    assert store.put({KEY: Alias("a")}) is False
-    assert store.get(KEY) is None
+    for where in (path, path / "in" / "nowhere.db"):
+        store = opened(where)
+        assert store.put({KEY: Alias("a")}) is False
+        assert store.get(KEY) is None
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == ["chains.db"]
-    assert "it is no SQLite database" in caplog.text
+    assert caplog.text.count(why) == 1
+    assert "is not used" in caplog.text
 
 
 def test_a_file_that_breaks_while_it_is_used_is_replaced(
@@ -310,41 +343,6 @@ def test_a_file_that_breaks_while_it_is_used_is_replaced(
     assert store.get(KEY) == Alias("a")
     store.close()
     assert "set aside" in caplog.text
-
-
-def test_the_database_of_another_program_is_left_alone(
-    path: Path, opened: MakeSqlite, caplog: pytest.LogCaptureFixture
-) -> None:
-    with sqlite3.connect(path) as theirs:
-        theirs.execute("CREATE TABLE entries (precious TEXT)")
-    theirs.close()
-    before = path.read_bytes()
-    store = opened()
-    assert store.put({KEY: Alias("a")}) is False
-    assert store.get(KEY) is None
-    assert path.read_bytes() == before
-    assert [file.name for file in path.parent.iterdir()] == ["chains.db"]
-    assert caplog.text.count("belongs to another program") == 1
-
-
-def test_a_file_of_another_version_is_left_alone(
-    path: Path, opened: MakeSqlite, caplog: pytest.LogCaptureFixture
-) -> None:
-    opened().close()
-    with sqlite3.connect(path) as later:
-        later.execute("PRAGMA user_version = 99")
-    later.close()
-    assert opened().put({KEY: Alias("a")}) is False
-    assert "another version" in caplog.text
-
-
-def test_a_folder_that_is_not_there_costs_the_registry_not_the_turn(
-    path: Path, opened: MakeSqlite, caplog: pytest.LogCaptureFixture
-) -> None:
-    store = opened(path / "in" / "nowhere.db")
-    assert store.put({KEY: Alias("a")}) is False
-    assert store.get(KEY) is None
-    assert "is not used" in caplog.text
 
 
 def test_a_file_that_somebody_holds_is_used_again_when_it_is_free(
