@@ -14,11 +14,14 @@ from __future__ import annotations
 import os
 import random
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import certifi
 import pytest
 from hypothesis import settings
+
+from continuation.simulator import Simulator
 
 settings.register_profile("fast", max_examples=10, derandomize=True, deadline=None)
 settings.register_profile("ci", max_examples=100, derandomize=True, deadline=None)
@@ -32,6 +35,13 @@ _ONE = Path(_BUNDLE.name, "one.pem")
 _ONE.write_text("-----BEGIN" + Path(certifi.where()).read_text().split("-----BEGIN")[1])
 os.environ["SSL_CERT_FILE"] = str(_ONE)
 os.environ["SSL_CERT_DIR"] = _BUNDLE.name
+
+
+@pytest.fixture
+def sim() -> Iterator[Simulator]:
+    """A provider that says what a test has told it to; some files have one with an answer."""
+    with Simulator() as running:
+        yield running
 
 
 @pytest.hookimpl(tryfirst=True)

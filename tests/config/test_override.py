@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.sdks.messages import NEW, ask, limits
 from support.sdks.messages import run as run_turn
 from support.sdks.turn import HOWS, How
-from support.shells import both
+from support.shells import Way, both
 
 import continuation
 from continuation import Policy
@@ -26,13 +26,8 @@ from continuation.simulator import Reply, Simulator, Text
 
 CUT = Reply([Text("One, ")], stop="max_tokens")
 REST = Reply([Text("two.")])
+GO: Any = {"role": "user", "content": "Go."}
 HEADERS = {"x-api-key": "k", "anthropic-version": "2023-06-01"}
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator() as running:
-        yield running
 
 
 @pytest.fixture
@@ -68,17 +63,13 @@ def test_after_the_block_everything_is_as_before(
     assert limits(sim) == [1000, 5000, 1000, 128_000]
 
 
-def test_blocks_nest_and_the_inner_one_wins() -> None:
+def test_blocks_nest_the_inner_one_wins_and_an_exception_ends_it() -> None:
     with override(max_recoveries=1, max_retries=1):
         with override(max_recoveries=0):
             assert current() == {"max_recoveries": 0, "max_retries": 1}
+        with pytest.raises(KeyError), override(max_retries=0):
+            raise KeyError
         assert current() == {"max_recoveries": 1, "max_retries": 1}
-    assert current() == {}
-
-
-def test_a_block_ends_with_an_exception() -> None:
-    with pytest.raises(KeyError), override(max_retries=0):
-        raise KeyError
     assert current() == {}
 
 
@@ -207,82 +198,48 @@ def test_the_header_switches_a_call_off(
     assert HEADER not in sent_headers(sim)
 
 
-def test_the_header_sets_keys_and_no_attempt_carries_it(
-    sim: Simulator, client: anthropic.Anthropic
+@pytest.mark.parametrize("on_the_client", [False, True])
+def test_the_header_goes_before_a_block_and_no_attempt_carries_it(
+    sim: Simulator, client: anthropic.Anthropic, on_the_client: bool
 ) -> None:
     cuts(sim)
     header = {"X-Continuation": "model_max_output_tokens=7000, usage=billed"}
-    client.messages.create(**ask(), extra_headers=header)
-    assert limits(sim) == [1000, 7000]
-    assert HEADER not in sent_headers(sim)
-
-
-def test_the_header_goes_before_a_block(sim: Simulator, client: anthropic.Anthropic) -> None:
-    cuts(sim)
     with override(model_max_output_tokens=5000, models_endpoint=False):
-        client.messages.create(**ask(), extra_headers={HEADER: "model_max_output_tokens=7000"})
+        if on_the_client:
+            client.with_options(default_headers=header).messages.create(**ask())
+        else:
+            client.messages.create(**ask(), extra_headers=header)
     assert limits(sim) == [1000, 7000]
     assert len(sim.requests) == 2
-
-
-def test_the_header_may_stand_on_the_client(sim: Simulator, client: anthropic.Anthropic) -> None:
-    cuts(sim)
-    client.with_options(default_headers={HEADER: "model_max_output_tokens=7000"}).messages.create(
-        **ask()
-    )
-    assert limits(sim) == [1000, 7000]
+    client.messages.count_tokens(model=NEW, messages=[GO], extra_headers={HEADER: "off"})
+    assert len(sim.requests) == 3
+    assert HEADER not in sent_headers(sim), "nor does what is not ours to heal"
 
 
 @both
-def test_a_plain_http_client_takes_it_too(sim: Simulator, kind: str) -> None:
+def test_a_plain_http_client_takes_it_too(sim: Simulator, kind: Any) -> None:
     cuts(sim)
-    url, headers = f"{sim.url}/v1/messages", {**HEADERS, HEADER: "model_max_output_tokens=7000"}
-
-    async def post() -> None:
-        async with continuation.async_http_client() as client:
-            await client.post(url, json=ask(), headers=headers)
-
-    if kind == "async":
-        asyncio.run(post())
-    else:
-        with continuation.http_client() as client:
-            client.post(url, json=ask(), headers=headers)
+    headers = {**HEADERS, HEADER: "model_max_output_tokens=7000"}
+    with Way(kind) as way:
+        make = way.pick(continuation.http_client, continuation.async_http_client)
+        with way.within(make()) as client:
+            way.do(client.post(f"{sim.url}/v1/messages", json=ask(), headers=headers))
     assert limits(sim) == [1000, 7000]
     assert HEADER not in sent_headers(sim)
 
 
-def test_the_first_attempt_is_the_callers_own_request_object(sim: Simulator) -> None:
+def test_the_first_attempt_is_the_callers_own_request_and_may_be_sent_again(sim: Simulator) -> None:
     seen: list[httpx2.Request] = []
     with httpx2.Client(event_hooks={"request": [seen.append]}) as plain:
         client = continuation.http_client(plain)
         request = client.build_request(
             "POST", f"{sim.url}/v1/messages", json=ask(), headers={**HEADERS, HEADER: "off"}
         )
-        sim.script([CUT])
-        client.send(request)
-    assert seen == [request]
+        sim.script([CUT, CUT])
+        for _ in range(2):  # it keeps what its header said
+            client.send(request)
+    assert seen == [request, request]
     assert HEADER not in request.headers
-
-
-def test_a_request_that_is_sent_again_keeps_what_its_header_said(sim: Simulator) -> None:
-    sim.script([CUT, CUT])
-    with continuation.http_client() as client:
-        request = client.build_request(
-            "POST", f"{sim.url}/v1/messages", json=ask(), headers={**HEADERS, HEADER: "off"}
-        )
-        client.send(request)
-        client.send(request)
-    assert len(sim.posts) == 2
-
-
-def test_it_is_taken_off_requests_that_are_not_ours(
-    sim: Simulator, client: anthropic.Anthropic
-) -> None:
-    client.messages.count_tokens(
-        model=NEW, messages=[{"role": "user", "content": "Go."}], extra_headers={HEADER: "off"}
-    )
-    assert len(sim.requests) == 1
-    assert HEADER not in sent_headers(sim)
 
 
 def test_the_names_of_other_tools_hold_for_a_call() -> None:
@@ -316,24 +273,13 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize(("text", "said"), MALFORMED, ids=[text for text, _ in MALFORMED])
+@both
 def test_a_malformed_header_is_an_error_before_anything_is_sent(
-    sim: Simulator, client: anthropic.Anthropic, text: str, said: str
+    sim: Simulator, text: str, said: str, kind: Any
 ) -> None:
-    with pytest.raises(ValueError, match=HEADER) as caught:
-        client.messages.create(**ask(), extra_headers={HEADER: text})
+    with Way(kind) as way, pytest.raises(ValueError, match=HEADER) as caught:
+        way.do(way.healing(sim.url).messages.create(**ask(), extra_headers={HEADER: text}))
     assert said in str(caught.value)
-    assert sim.requests == []
-
-
-def test_a_malformed_header_is_an_error_of_the_async_sdk_too(sim: Simulator) -> None:
-    async def main() -> None:
-        async with anthropic.AsyncAnthropic(base_url=sim.url, api_key="k") as bare:
-            await continuation.wrap(bare).messages.create(
-                **ask(), extra_headers={HEADER: "max_retrys=0"}
-            )
-
-    with pytest.raises(ValueError, match="did you mean 'max_retries'"):
-        asyncio.run(main())
     assert sim.requests == []
 
 
