@@ -9,19 +9,12 @@ from typing import Any
 
 import pytest
 from support.damage import FIELDS
-from support.notation import Json, anthropic_block, chat_call, gemini_part, write
+from support.notation import Facts, Json, anthropic_block, chat_call, gemini_part, write
 
 from continuation.history import RepairPolicy, repair, validate
 from continuation.history.anthropic.rules import RULES as ANTHROPIC
 from continuation.history.gemini.rules import RULES as GEMINI
 from continuation.history.openai.rules import CHAT_RULES, RESPONSES_RULES
-
-
-@dataclass(frozen=True)
-class Facts:
-    prefill: bool = False
-    thinking: str = "adaptive"
-    binding: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,19 @@
-"""The numbered vectors of the history facts that can be said in a line of `notation`."""
+"""Vectors of the history facts, and acceptance rows, that can be said in a line of `notation`."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 import pytest
-from support.notation import DIALECTS, read, write
+from support.notation import DIALECTS, Facts, read, write
 
 from continuation.history import Reason, RepairPolicy, repair, validate
 
 AN, OC, OR, GE = DIALECTS
-ALL = DIALECTS
+ALL, NEAR = DIALECTS, (AN, OC, GE)  # where results must stand beside their calls
 DEAD: dict[str, Any] = {"live": False}
+OFF: dict[str, Any] = {"thinking": {"type": "disabled"}}
+YES: dict[str, Any] = {"is_recovery": lambda text: text == "y"}
 DROP: dict[str, Any] = {"strict": True, "duplicate_ids": "drop"}
 
 
@@ -20,23 +22,33 @@ class Vector(NamedTuple):
     dialects: tuple[str, ...]
     given: str
     wanted: str
+    fields: dict[str, Any]
+    facts: Facts | None
     policy: dict[str, Any]
 
 
 def _v(
-    number: str, dialects: tuple[str, ...] | str, given: str, wanted: str = "=", **policy: Any
+    number: str,
+    dialects: tuple[str, ...] | str,
+    given: str,
+    wanted: str = "=",
+    fields: dict[str, Any] | None = None,
+    facts: Facts | None = None,
+    **policy: Any,
 ) -> Vector:
     where = (dialects,) if isinstance(dialects, str) else dialects
-    return Vector(number, where, given, wanted, policy)
+    return Vector(number, where, given, wanted, fields or {}, facts, policy)
 
+
+KEPT: dict[str, Any] = {"strict": True, "live": False, "duplicate_ids": "drop"}
 
 VECTORS = [
     _v("1", (AN, OC, OR), "U:x A[c:a] R:a U:y"),
     _v("1", ALL, "U:x A[c:a] R:a A[t:y] U:z"),
-    _v("2", ALL, "U:x A[c:a]", "U:x A[c:a] R*:a", **DEAD),
-    _v("3", ALL, "U:x A[c:a]"),
+    _v("2 K08", ALL, "U:x A[c:a]", "U:x A[c:a] R*:a", **DEAD),
+    _v("3 K08", ALL, "U:x A[c:a]"),
     _v("4", ALL, "U:x A[c:a] U:y", "U:x A[c:a] R*:a U:y"),
-    _v("5", ALL, "U:x A[c:a,c:b] R:a U:y", "U:x A[c:a,c:b] R:a R*:b U:y"),
+    _v("5 A03 Q02", ALL, "U:x A[c:a,c:b] R:a U:y", "U:x A[c:a,c:b] R:a R*:b U:y"),
     _v(
         "6",
         (AN, OC, GE),
@@ -96,30 +108,95 @@ VECTORS = [
     _v("34", AN, "U:x A[c:a,t:y] R:a", "U:x A[t:y,c:a] R:a"),
     _v("34", AN, "U:x A[th+,c:a,t:y] R:a", "U:x A[th+,c:a] R:a A[t:y]"),
     _v("35", AN, "U:x A[th+,c:a] U:y", "U:x A[th+,c:a] R*:a U:y"),
-    _v("39", AN, "U:x A[th-] U:y", "U:x U:y"),
+    _v("38", AN, "U:x A[th+,c:a] R:a", fields=OFF),
+    _v("38", AN, "U:x A[th+,c:a] R:a", "U:x A[c:a] R:a", fields=OFF, strict=True),
+    _v("39 K15", AN, "U:x A[th-] U:y", "U:x U:y"),
     _v("40", AN, "U:x A[th+] U:y", "U:x U:y"),
     _v("41", AN, "U:x A[t:y,th+] U:z", "U:x A[t:y] U:z"),
     _v("42", AN, "U:x A[th+,th+,c:a] R:a", "U:x A[c:a] R:a"),
     _v("43", AN, "U:x A[th-,t:y] U:z", "U:x A[t:y] U:z"),
-    _v("46", OC, "U:x A[th-,c:a] R:a"),
+    _v(
+        "44",
+        AN,
+        "U:x A[th+,c:a] U:y A[th+,t:z] U:w",
+        "U:x A[th+,c:a] R*:a U:y A[t:z] U:w",
+        facts=Facts(binding=True),
+    ),
+    _v(
+        "44",
+        AN,
+        "U:x A[th+,c:a] U:y A[th+,t:z] U:w",
+        "U:x A[th+,c:a] R*:a U:y A[th+,t:z] U:w",
+        facts=Facts(),
+    ),
+    _v("46 K16", OC, "U:x A[th-,c:a] R:a"),
+    _v("50", AN, "U:x A[t:y]", "U:x A[t:y] U:Continue.", fields={"model": "claude-opus-5"}),
+    _v("50", AN, "U:x A[t:y]", fields={"model": "claude-haiku-4-5"}),
+    _v("50", AN, "U:x A[t:y]", fields={"model": "who-knows"}),
     _v("51", AN, "A[t:x] U:y", "U:head A[t:x] U:y", head_text="head"),
     _v("52", GE, "U:x U:y"),
     _v("52", GE, "U:x U:y", "U:x U:y", strict=True),
+    _v("53 54", (AN, GE), "U:x A[t:1] A[t:2] U:y"),
+    _v("53 54", (AN, GE), "U:x A[t:1] A[t:2] U:y", "U:x A[t:1,t:2] U:y", strict=True),
     _v("55", (OC, OR), "U:notice U:x A[t:y]"),
     _v("57", AN, "U:x A[t:y,s:w] U:z", "U:x A[t:y] U:z"),
     _v("58", AN, "U:x A[t:y,s:w]"),
-    _v("64", OC, "U:x A[th-] U:y", "U:x U:y"),
+    _v("64 K15", OC, "U:x A[th-] U:y", "U:x U:y"),
+    _v("65", OC, "U:x A[th-,c:a] R:a A[th-,t:y] U:z"),
+    _v(
+        "65",
+        OC,
+        "U:x A[th-,c:a] R:a A[th-,t:y] U:z",
+        "U:x A[c:a] R:a A[t:y] U:z",
+        vendor="cerebras",
+    ),
     _v("66", OR, "U:x A[th+,c:a]", "U:x A[th,c:a] R*:a", **DEAD),
     _v("67", OR, "U:x A[th+,c:a] U:y", "U:x U:y", unanswered_tool_calls="purge"),
     _v("68", OR, "U:x A[th+,th+,c:a] U:y", "U:x U:y", unanswered_tool_calls="purge"),
     _v("69", OR, "U:x A[th+,t:m,c:a] U:y", "U:x A[th,t:m] U:y", unanswered_tool_calls="purge"),
     _v("85", GE, "U:x A[c:a,c:b] R:a", "U:x A[c:a,c:b] R:a R*:b", **DEAD),
     _v("87", GE, "U:x A[c:a,c:b] R:b U:y R:a", "U:x A[c:a,c:b] R:a R:b U:y"),
-    _v("95", ALL, "U:x A[t:y,c:a] U:z", "U:x A[t:y] U:z", unanswered_tool_calls="purge"),
+    _v("91", GE, "U:x A[] U:y", "U:x U:y"),
+    _v("93", GE, "U:x A[t:y]"),
+    _v("93", GE, "U:x A[t:y]", "U:x A[t:y] U:Continue.", facts=Facts()),
+    _v("95 C02", ALL, "U:x A[t:y,c:a] U:z", "U:x A[t:y] U:z", unanswered_tool_calls="purge"),
     _v("95", ALL, "U:x A[c:a] U:z", "U:x U:z", unanswered_tool_calls="purge"),
     _v("95", AN, "U:x A[th+,c:a] U:z", "U:x U:z", unanswered_tool_calls="purge"),
     _v("95", ALL, "U:x A[c:a,c:b] R:b U:z", "U:x A[c:b] R:b U:z", unanswered_tool_calls="purge"),
     _v("96", ALL, "U:x A[t:p,c:a,c:b] R:a R:b A[t:q] U:y"),
+    _v("K01", ALL, "U:x A[c:a,c:b]", "U:x A[c:a,c:b] R*:a R*:b", **DEAD),
+    _v("K02", ALL, "U:x A[c:a,c:b] R:a", "U:x A[c:a,c:b] R:a R*:b", **DEAD),
+    _v(
+        "K03",
+        ALL,
+        "U:x A[c:a] U:y A[c:b] U:z A[c:d] R:d",
+        "U:x A[c:a] R*:a U:y A[c:b] R*:b U:z A[c:d] R:d",
+    ),
+    _v("K05", ALL, "U:x A[c:a] R*:a A[t:y] U:z R*:a", "U:x A[c:a] R*:a A[t:y] U:z"),
+    _v("K06", ALL, "R:q U:x A[t:y] U:z", "U:x A[t:y] U:z"),
+    _v("K07", NEAR, "U:x A[c:a] U:y A[t:z] U:w R:a", "U:x A[c:a] R:a U:y A[t:z] U:w"),
+    _v("K09", NEAR, "U:x A[c:a,c:b] U:p R:a U:q R:b", "U:x A[c:a,c:b] R:a R:b U:p U:q"),
+    _v("K10", ALL, "R:q U:x A[c:a] U:y", "U:x A[c:a] R*:a U:y", **KEPT),
+    _v("K11", OC, "U:x A[c:a] R:a=1 A[c:a] R:a=2 A[t:y]"),
+    _v("K11", OC, "U:x A[c:a] R:a=1 A[c:a] R:a=2 A[t:y]", "U:x A[c:a] R:a=1 A[t:y]", **KEPT),
+    _v("K11", OC, "U:x A[c:a] A[c:a,c:b] R:a R:b", "U:x A[c:a] R:a A[c:b] R:b", **KEPT),
+    _v("K12", ALL, "U:x A[c:a] R*:a R:a A[t:y]", "U:x A[c:a] R:a A[t:y]"),
+    _v("K16", AN, "U:x A[th0+,t:z] U:y"),
+    _v("K17 C03", ALL, "U:x A[t:y,c:a] U:z", "U:x A[t:y,c:a] R*:a U:z"),
+    _v(
+        "A05",
+        AN,
+        "U:x A[th+,c:a] R:a A[th+,t:y] U:z",
+        "U:x A[c:a] R:a A[t:y] U:z",
+        thinking="strip",
+    ),
+    _v("A06", AN, "U:x A[] U:y", "U:x U:y"),
+    _v("A12", (AN, OC), "U:x A[c:a,c:b] R:b R:a U:y"),
+    _v("A12", GE, "U:x A[c:a,c:b] R:b R:a U:y", "U:x A[c:a,c:b] R:a R:b U:y"),
+    _v("A13", ALL, "U:x A[c:a] U:y A[t:z] U:w", "U:x A[c:a] R*:a U:y A[t:z] U:w"),
+    _v("Q03", ALL, "U:x A[c:a] R:a U:y"),
+    _v("Q04", ALL, "U:x A[c:a] R:a=1 A[t:y] U:z R:a=2", "U:x A[c:a] R:a=1 A[t:y] U:z"),
+    _v("Q06", ALL, "U:x A[c:a] R:a"),
     _v(
         "Q07",
         ALL,
@@ -127,6 +204,8 @@ VECTORS = [
         "U:x A[t:pq] U:y",
         is_recovery=lambda text: text.startswith("Output†"),
     ),
+    _v("Q07", AN, "U:x A[th+,t:p] U:y A[th+,t:q] U:z", facts=Facts(binding=True), **YES),
+    _v("Q07", AN, "U:x A[th+,t:p] U:y A[th+,t:q] U:z", "U:x A[th+,t:pq] U:z", **YES),
     _v(
         "Q07",
         ALL,
@@ -146,16 +225,18 @@ VECTORS = [
     ],
 )
 def test_vector(vector: Vector, dialect: str) -> None:
-    body = write(dialect, vector.given)
+    body = write(dialect, vector.given, **vector.fields)
     policy = RepairPolicy(**vector.policy)
-    repaired = repair(body, dialect, policy=policy)
+    repaired = repair(body, dialect, policy=policy, facts=vector.facts)
     if vector.wanted == "=":
         assert repaired.body is body
     else:
         assert read(dialect, dict(repaired.body)) == vector.wanted
         assert repaired.changes
-    assert validate(repaired.body, dialect, strict=policy.strict, live=policy.live) == []
-    assert repair(repaired.body, dialect, policy=policy).body is repaired.body
+    how: dict[str, Any] = {"strict": policy.strict, "live": policy.live, "vendor": policy.vendor}
+    assert validate(repaired.body, dialect, facts=vector.facts, **how) == []
+    again = repair(repaired.body, dialect, policy=policy, facts=vector.facts)
+    assert again.body is repaired.body
 
 
 @pytest.mark.parametrize(("dialect", "marks"), [(AN, 1), (OC, 1), (GE, 1)])

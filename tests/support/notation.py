@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from continuation.history.wordings import looks_synthetic
@@ -21,6 +22,16 @@ from continuation.history.wordings import looks_synthetic
 Json = dict[str, Any]
 DIALECTS = ("anthropic", "openai-chat", "openai-responses", "gemini")
 SYNTHETIC = "[no result] test"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a model, beside its name."""
+
+    prefill: bool = False
+    thinking: str = "adaptive"
+    binding: bool = False
+
 
 _TOKEN = re.compile(r"(?P<who>U|A|R\*?)(?::(?P<text>[^\s\[]+)|\[(?P<parts>[^\]]*)\])")
 
