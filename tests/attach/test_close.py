@@ -373,15 +373,20 @@ def test_cancelling_a_call_that_is_not_streamed_ends_its_attempt() -> None:
 
 
 @both
-def test_closing_the_wrapped_client_leaves_the_original_as_it_is(kind: Any) -> None:
+def test_a_wrapped_client_closes_alone_and_with_its_original(kind: Any) -> None:
     with Simulator(LONG) as sim, Way(kind) as way:
         bare = way.bare(sim.url)
-        client = way.wrap(bare)
+        client, third = way.wrap(bare), way.wrap(bare)
         assert create(way, client) == LONG
         way.do(client.close())
-        assert client.is_closed()
-        assert not bare.is_closed()
+        with way.within(way.wrap(bare)) as second:
+            assert create(way, second) == LONG
+        assert (client.is_closed(), second.is_closed(), bare.is_closed()) == (True, True, False)
         assert create(way, bare)
+        way.do(bare.close())
+        assert third.is_closed()
+        with pytest.raises(anthropic.APIConnectionError):
+            create(way, third)
 
 
 @both
@@ -396,27 +401,6 @@ def test_a_closed_wrapped_client_fails_as_a_closed_client_does(kind: Any) -> Non
             failures.append(str(caught.value.__cause__))
         assert len(set(failures)) == 1
         assert sim.requests == []
-
-
-@both
-def test_the_wrapped_client_of_a_closed_original_is_closed(kind: Any) -> None:
-    with Simulator(LONG) as sim, Way(kind) as way:
-        bare = way.bare(sim.url)
-        client = way.wrap(bare)
-        way.do(bare.close())
-        assert client.is_closed()
-        with pytest.raises(anthropic.APIConnectionError):
-            create(way, client)
-
-
-@both
-def test_a_with_block_closes_the_wrapped_client_only(kind: Any) -> None:
-    with Simulator(LONG) as sim, Way(kind) as way:
-        bare = way.bare(sim.url)
-        with way.within(way.wrap(bare)) as client:
-            assert create(way, client) == LONG
-        assert client.is_closed()
-        assert not bare.is_closed()
 
 
 @both

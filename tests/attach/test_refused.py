@@ -1,0 +1,296 @@
+"""What cannot be wrapped, of any SDK: refused at once, with the reason and with what can be."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import anthropic
+import google.auth.credentials
+import httpx2
+import openai
+import pytest
+from google import genai
+from google.auth.transport import mtls
+from google.genai import _api_client
+from openai.auth import x509_workload_identity
+from openai.providers.bedrock import bedrock
+from support.shells import Way, both
+
+import continuation
+from continuation.attach.clients import SUPPORTED
+from continuation.attach.http import HealingClient
+
+NOWHERE = "http://127.0.0.1:1"
+Make = Callable[[Way, pytest.MonkeyPatch], Any]
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GOOGLE_API_KEY", "GEMINI_API_KEY", "GOOGLE_GENAI_HTTP_CLIENT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(_api_client, "has_aiohttp", False)
+
+
+def refused(thing: object, why: str) -> str:
+    with pytest.raises(TypeError, match=f"cannot wrap .*{why}") as caught:
+        continuation.wrap(thing)
+    assert SUPPORTED in str(caught.value)
+    return str(caught.value)
+
+
+# --- clients that go other ways than ours -------------------------------------------------------
+
+
+def sign(_: object, request: httpx2.Request) -> None:
+    request.headers["x-signature"] = "of this body"
+
+
+def detour(_: object, request: httpx2.Request, **options: Any) -> httpx2.Response:
+    return httpx2.Client().send(request, **options)
+
+
+def own(self: Any) -> None:
+    super(type(self), self).__init__(base_url=NOWHERE, api_key="key")
+
+
+def subclass(base: type, **methods: Any) -> Make:
+    """Return who makes a client of a class of one's own."""
+    made = type("Own", (base,), methods)
+    options = {} if "__init__" in methods else {"api_key": "k"}
+    return lambda way, patch: made(**options)
+
+
+def client_of(sdk: Any, name: str, **options: Any) -> Make:
+    """Return who makes a client of either kind, by the name of its class."""
+    return lambda way, patch: getattr(sdk, way.pick(name, f"Async{name}"))(**options)
+
+
+def on_legacy_httpx(client: Any, owner: Any, place: str) -> Any:
+    setattr(owner, place, type("Client", (), {"__module__": "httpx", "close": lambda _: None})())
+    return client
+
+
+def of_a_new_provider(way: Way, patch: pytest.MonkeyPatch) -> Any:
+    client: Any = openai.OpenAI(api_key="k")
+    client._provider_runtime = types.SimpleNamespace(name="new")
+    return client
+
+
+def gemini(**options: Any) -> genai.Client:
+    return genai.Client(**{"api_key": "k", "http_options": {"base_url": NOWHERE}, **options})
+
+
+def replaying(way: Way, patch: pytest.MonkeyPatch) -> Any:
+    where = {"replays_directory": "nowhere", "replay_id": "r"}
+    return gemini(debug_config=genai.client.DebugConfig(client_mode="replay", **where))
+
+
+def lacking(place: str) -> Make:
+    def make(way: Way, patch: pytest.MonkeyPatch) -> Any:
+        client = gemini()
+        patch.delattr(client._api_client, place)
+        return client
+
+    return make
+
+
+def over_aiohttp(**settings: Any) -> Make:
+    def make(way: Way, patch: pytest.MonkeyPatch) -> Any:
+        patch.setattr(_api_client, "has_aiohttp", True)
+        client = gemini()
+        for name, value in settings.items():
+            setattr(client._api_client._http_options, name, value)
+        return client
+
+    return make
+
+
+def with_certificate(**http: Any) -> Make:
+    def make(way: Way, patch: pytest.MonkeyPatch) -> Any:
+        token = google.auth.credentials.AnonymousCredentials()  # type: ignore[no-untyped-call]
+        patch.setattr(mtls, "should_use_client_cert", lambda: True)
+        patch.setattr(mtls, "has_default_client_cert_source", lambda: True)
+        place: dict[str, Any] = {"vertexai": True, "project": "p", "location": "l"}
+        options: Any = http or None
+        return genai.Client(**place, credentials=token, http_options=options)
+
+    return make
+
+
+AWS = {"aws_region": "us-east-1", "api_key": "k"}
+SIGNED = "its requests may be signed over their bodies"
+OWN_WAY = "prepares or sends requests in a way of its own"
+BEDROCK = bedrock(region="us-east-1", api_key="k", endpoint="mantle")
+X509 = x509_workload_identity(identity_provider_id="i", service_account_id="s")
+CLIENTS: dict[str, tuple[Make, str]] = {
+    "anthropic on Bedrock": (
+        client_of(anthropic, "AnthropicBedrock", aws_region="r"),
+        "AnthropicBedrock: its answers are AWS event streams and its requests are signed",
+    ),
+    "anthropic on Mantle": (
+        client_of(anthropic, "AnthropicBedrockMantle", **AWS, base_url=NOWHERE),
+        f"AnthropicBedrockMantle: {SIGNED}",
+    ),
+    "anthropic on AWS": (
+        client_of(anthropic, "AnthropicAWS", **AWS, workspace_id="w"),
+        f"AnthropicAWS: {SIGNED}",
+    ),
+    "anthropic on Google Cloud": (
+        client_of(anthropic, "AnthropicGoogleCloud", project="p", workspace_id="w", skip_auth=True),
+        "AnthropicGoogleCloud: it signs each request after it was built",
+    ),
+    "anthropic, signing": (
+        subclass(anthropic.Anthropic, _prepare_request=sign),
+        "prepares requests in a way of its own",
+    ),
+    "anthropic, no copy": (subclass(anthropic.Anthropic, __init__=own), "cannot be copied"),
+    "openai on Bedrock, keys": (
+        client_of(
+            openai,
+            "BedrockOpenAI",
+            aws_region="us-east-1",
+            aws_access_key_id="a",
+            aws_secret_access_key="s",
+        ),
+        f"BedrockOpenAI: {SIGNED}",
+    ),
+    "openai on Bedrock, a token": (
+        client_of(openai, "BedrockOpenAI", **AWS),
+        f"BedrockOpenAI: {SIGNED}",
+    ),
+    "openai, provider Bedrock": (
+        client_of(openai, "OpenAI", provider=BEDROCK),
+        f"OpenAI: {SIGNED}",
+    ),
+    "openai, a new provider": (of_a_new_provider, "the provider 'new' prepares its requests"),
+    "openai, X.509": (client_of(openai, "OpenAI", workload_identity=X509), "X.509 identity"),
+    "openai, signing": (subclass(openai.OpenAI, _prepare_request=sign), OWN_WAY),
+    "openai, detour": (subclass(openai.OpenAI, _send_request=detour), OWN_WAY),
+    "openai, no copy": (subclass(openai.OpenAI, __init__=own), "cannot be copied"),
+    "openai, the module's own": (
+        lambda way, patch: openai._ModuleClient(api_key="k", base_url=NOWHERE),
+        r"make one of your own with openai\.OpenAI\(\)",
+    ),
+    "openai, legacy httpx": (
+        lambda way, patch: on_legacy_httpx(it := openai.OpenAI(api_key="k"), it, "_client"),
+        r"it sends through httpx\.Client, not through an httpx2 client",
+    ),
+    "google, legacy httpx": (
+        lambda way, patch: on_legacy_httpx(it := gemini(), it._api_client, "_httpx_client"),
+        r"it sends through httpx\.Client, not through an httpx2\.Client",
+    ),
+    "google, replaying": (replaying, "ReplayApiClient records, replays or sends in a way of its"),
+    "google, mTLS": (
+        with_certificate(),
+        r"with a client certificate \(mTLS\) it sends through google-auth",
+    ),
+    "google, ssl of aiohttp": (
+        over_aiohttp(async_client_args={"ssl": object()}),
+        "only aiohttp understands 'ssl' .* say verify as well",
+    ),
+    "google, a buffer of aiohttp": (
+        over_aiohttp(async_client_args={"read_bufsize": 9}),
+        "only aiohttp understands 'read_bufsize'",
+    ),
+    "google, a session of aiohttp": (
+        over_aiohttp(aiohttp_client=object()),
+        "it was given an aiohttp session",
+    ),
+    **{
+        f"google without {place}": (
+            lacking(place),
+            f"its inner client has no {place}, where we hook in",
+        )
+        for place in ("_httpx_client", "_async_httpx_client", "_http_options")
+    },
+}
+
+
+@both
+@pytest.mark.parametrize(("make", "why"), CLIENTS.values(), ids=CLIENTS)
+def test_a_client_that_does_not_send_through_ours_alone_is_refused(
+    make: Make, why: str, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Way(kind) as way, monkeypatch.context() as patch:
+        client = make(way, patch)
+        assert type(client).__qualname__ in refused(client, why)
+        api = getattr(client, "_api_client", None)
+        assert not isinstance(getattr(api, "_httpx_client", None), HealingClient)
+
+
+def test_a_client_certificate_is_served_by_http_clients_of_ones_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with httpx2.Client() as http:
+        make = with_certificate(httpx_client=http, httpx_async_client=httpx2.AsyncClient())
+        client = make(Way("sync"), monkeypatch)
+        assert continuation.wrap(client) is client
+
+
+@pytest.mark.parametrize(
+    ("sdk", "make", "versions"),
+    [
+        (anthropic, anthropic.Anthropic, ["0.105.2", "1.17.0"]),
+        (openai, openai.OpenAI, ["2.54.0", "1.109.1"]),
+        (genai, genai.Client, ["2.30.0", "1.60.0"]),
+    ],
+)
+def test_an_sdk_that_is_too_old_is_refused(
+    sdk: Any, make: Any, versions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with make(api_key="k") as client:
+        for version in (*versions, "", "unknown"):
+            monkeypatch.setattr(sdk, "__version__", version)
+            refused(client, "too old")
+
+
+# --- what is no client --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("thing", [None, 7, "client", object(), types.SimpleNamespace()])
+def test_what_is_no_client_is_refused(thing: object) -> None:
+    refused(thing, "not a client of an SDK we know")
+
+
+@pytest.mark.parametrize("kind", [anthropic.Anthropic, openai.OpenAI, genai.Client])
+def test_modules_classes_and_parts_of_a_client_are_told_what_to_wrap_instead(kind: type) -> None:
+    sdk = {anthropic.Anthropic: anthropic, openai.OpenAI: openai}.get(kind, genai)
+    refused(sdk, f"the module {sdk.__name__}: .*make a client and wrap that")
+    refused(kind, f"the class {kind.__module__}.{kind.__qualname__}: it is not yet a client")
+    with gemini() as client:
+        refused(client.aio, "wrap the Client it belongs to")
+        refused(client.models, "it is no client")
+    with httpx2.Client() as http:
+        refused(http, r"continuation\.http_client and async_http_client")
+
+
+# --- settings -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keys", "kind", "said"),
+    [
+        ({"config": 3}, TypeError, "config must be"),
+        ({"config": "no-such-file.toml"}, OSError, "no-such-file"),
+        ({"on_event": 3}, TypeError, "on_event = 3: must be callable with one event"),
+        ({"max_recoverys": 2}, ValueError, "did you mean 'max_recoveries'?"),
+        ({"max_recoveries": 11}, ValueError, "max_recoveries = 11: must be from 0 to 10"),
+        ({"max_recoveries": "2"}, TypeError, "max_recoveries = '2': must be int, from 0 to 10"),
+        ({"ceiling": 9}, ValueError, "'ceiling' is 'model_max_output_tokens' now"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_told_with_value_and_remedy(
+    keys: dict[str, Any], kind: type[Exception], said: str
+) -> None:
+    with anthropic.Anthropic(api_key="key") as client:
+        doors: list[Callable[[], object]] = [
+            lambda: continuation.wrap(client, **keys),
+            lambda: continuation.http_client(**keys),
+            lambda: continuation.async_http_client(**keys),
+        ]
+        for door in doors:
+            with pytest.raises(kind) as caught:
+                door()
+            assert said in str(caught.value)
