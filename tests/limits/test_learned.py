@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,12 +34,6 @@ NO_PREFILL = Reply(
     error=("invalid_request_error", "This model does not support assistant message prefill."),
 )
 KEY = "sk-ant-secret"
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator() as running:
-        yield running
 
 
 @pytest.fixture
@@ -81,18 +74,13 @@ def test_a_raised_limit_is_known_until_it_is_forgotten(sim: Simulator, path: Pat
     assert turn(sim, path, REST) == [1000]
 
 
-@pytest.mark.parametrize("other", [{"key": "another"}, {"model": "claude-sonnet-5"}])
-def test_another_credential_or_model_learns_for_itself(
+@pytest.mark.parametrize("other", [{"key": "another"}, {"model": "claude-sonnet-5"}, {}])
+def test_another_credential_model_or_upstream_learns_for_itself(
     sim: Simulator, path: Path, other: dict[str, Any]
 ) -> None:
     turn(sim, path, CUT, REFUSED, REST)
-    assert turn(sim, path, CUT, REST, **other) == [1000, 128_000]
-
-
-def test_another_upstream_learns_for_itself(sim: Simulator, path: Path) -> None:
-    turn(sim, path, CUT, REFUSED, REST)
-    with Simulator() as other:
-        assert turn(other, path, CUT, REST) == [1000, 128_000]
+    with Simulator() as elsewhere:
+        assert turn(sim if other else elsewhere, path, CUT, REST, **other) == [1000, 128_000]
 
 
 def test_the_file_holds_no_key_and_only_its_owner_reads_it(sim: Simulator, path: Path) -> None:
@@ -159,14 +147,6 @@ def test_a_damaged_or_foreign_file_is_left_alone_with_a_warning(
     assert f"learned_file {path} is not used" in caplog.text
 
 
-def test_a_folder_that_is_not_there_is_a_warning(
-    sim: Simulator, path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING, "continuation"):
-        assert turn(sim, path / "no" / "where", CUT, REST) == [1000, 128_000]
-    assert "No such file or directory" in caplog.text
-
-
 def test_a_single_lesson_that_makes_no_sense_is_passed_over(path: Path) -> None:
     good = {"upstream": "h", "credential": "c", "model": "m", "ceiling": 9}
     bad: list[Any] = [
@@ -229,16 +209,19 @@ def test_a_name_without_end_is_not_kept_and_costs_nothing_else(path: Path) -> No
     assert len(read(path).lessons) == 40
 
 
-@pytest.mark.parametrize("name", ["~nobody-of-that-name/learned.json", "~/learned.json"])
-def test_a_home_that_is_not_there_is_a_warning(
-    name: str, sim: Simulator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.parametrize(
+    "name", ["no/such/folder/learned.json", "~nobody-of-that-name/learned.json", "~/learned.json"]
+)
+def test_a_folder_that_is_not_there_is_a_warning(
+    name: str, sim: Simulator, path: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
     def nobody(*_: object) -> None:
         raise KeyError
 
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr("pwd.getpwuid", nobody)
-    assert turn(sim, Path(name), REST) == [1000]
+    assert turn(sim, Path(name), CUT, REST) == [1000, 128_000]
     assert f"learned_file {name} is not used" in caplog.text
 
 
@@ -305,19 +288,12 @@ def test_limits_tells_each_value_of_a_model_and_its_source(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = told(capsys, "us.anthropic.claude-haiku-4-5-20251001-v1:0")
+    known = {"ceiling": "64,000", "window": "200,000", "prefill": "yes", "thinking": "manual"}
     source = "table: claude-haiku-4-5* (anthropic, 2026-08-21)"
-    assert rows["ceiling"] == ("64,000", source)
-    assert rows["window"] == ("200,000", source)
-    assert rows["prefill"] == ("yes", source)
-    assert rows["thinking"] == ("manual", source)
-
-
-def test_limits_of_an_unknown_model_are_the_defaults(
-    path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = told(capsys, "my-own-model")
-    assert rows["ceiling"] == ("64,000", "default: no row in the table")
-    assert rows["window"] == ("unknown", "default: no row in the table")
+    assert {key: rows[key] for key in known} == {k: (value, source) for k, value in known.items()}
+    unknown = told(capsys, "my-own-model")
+    assert unknown["ceiling"] == ("64,000", "default: no row in the table")
+    assert unknown["window"] == ("unknown", "default: no row in the table")
 
 
 def test_limits_tells_what_the_configuration_says(

@@ -106,53 +106,39 @@ def test_documented_models_have_their_documented_ceiling(model: str, ceiling: in
     assert known(model).ceiling == ceiling
 
 
-def test_prefill_ended_with_claude_4_6_and_gemini_3_6() -> None:
-    yes = "claude-haiku-4-5 claude-opus-4-1 claude-3-opus gemini-2.5-pro gemini-3-pro-preview"
-    yes += " gemini-3.5-flash deepseek-v4-pro kimi-k2.5"
-    no = "claude-opus-4-6 claude-sonnet-4-6 claude-opus-5 gemini-3.5-flash-lite gemini-3.6-flash"
-    no += " gemini-4-argon gpt-4o gpt-6 o3 gpt-oss-20b"
-    assert [model for model in yes.split() if not known(model).prefill] == []
-    assert [model for model in no.split() if known(model).prefill] == []
+FACTS: dict[tuple[str, object], str] = {
+    ("prefill", True): """
+        claude-haiku-4-5 claude-opus-4-1 claude-3-opus gemini-2.5-pro gemini-3-pro-preview
+        gemini-3.5-flash deepseek-v4-pro kimi-k2.5""",
+    ("prefill", False): """
+        claude-opus-4-6 claude-sonnet-4-6 claude-opus-5 gemini-3.5-flash-lite gemini-3.6-flash
+        gemini-4-argon gpt-4o gpt-6 o3 gpt-oss-20b""",
+    ("binding", True): """
+        claude-fable-5-1 claude-fable-5-2 claude-mythos-5-2 claude-opus-5-5 claude-sonnet-5.5
+        claude-haiku-5-5-20261020""",
+    ("binding", False): "claude-fable-5 claude-opus-5 claude-opus-5-20260724 claude-opus-4-8",
+    ("thinking", "always"): "claude-fable-5 claude-opus-5-5 o3 gpt-5 gemini-2.5-pro gemini-4-argon",
+    ("thinking", "adaptive"): """
+        claude-opus-5 claude-haiku-5-5 claude-sonnet-4-6 gemini-2.5-flash gpt-6""",
+    ("thinking", "manual"): "claude-opus-4-5 claude-haiku-4-5 claude-3-7-sonnet",
+    ("thinking", "none"): "claude-3-5-haiku gpt-4o gpt-5-chat-latest gemini-2.0-flash",
+    ("window_shared", True): """
+        claude-opus-4-1 claude-sonnet-4 claude-3-5-sonnet gemini-4-argon gpt-4""",
+    ("window_shared", False): "claude-opus-4-5 claude-haiku-4-5 claude-opus-5 gemini-2.5-pro",
+}
 
 
-def test_thinking_is_bound_to_its_conversation_by_the_models_that_say_so() -> None:
-    yes = "claude-fable-5-1 claude-fable-5-2 claude-mythos-5-2 claude-opus-5-5 claude-sonnet-5.5"
-    yes += " claude-haiku-5-5-20261020"
-    no = "claude-fable-5 claude-opus-5 claude-opus-5-20260724 claude-opus-4-8"
-    assert [model for model in yes.split() if not known(model).binding] == []
-    assert [model for model in no.split() if known(model).binding] == []
-
-
-def test_modes_of_thinking_follow_the_vendors_tables() -> None:
-    modes = {
-        "always": "claude-fable-5 claude-opus-5-5 o3 gpt-5 gemini-2.5-pro gemini-4-argon",
-        "adaptive": "claude-opus-5 claude-haiku-5-5 claude-sonnet-4-6 gemini-2.5-flash gpt-6",
-        "manual": "claude-opus-4-5 claude-haiku-4-5 claude-3-7-sonnet",
-        "none": "claude-3-5-haiku gpt-4o gpt-5-chat-latest gemini-2.0-flash",
-    }
-    for mode, models in modes.items():
-        assert [model for model in models.split() if known(model).thinking != mode] == []
-
-
-def test_windows_are_shared_by_old_claude_and_gemini_4_but_not_by_claude_since_4_5() -> None:
-    yes = "claude-opus-4-1 claude-sonnet-4 claude-3-5-sonnet gemini-4-argon gpt-4"
-    no = "claude-opus-4-5 claude-haiku-4-5 claude-opus-5 gemini-2.5-pro"
-    assert [model for model in yes.split() if not known(model).window_shared] == []
-    assert [model for model in no.split() if known(model).window_shared] == []
+@pytest.mark.parametrize(("fact", "models"), FACTS.items(), ids=str)
+def test_what_else_is_known_of_models_follows_their_vendors(
+    fact: tuple[str, object], models: str
+) -> None:
+    name, value = fact
+    assert [model for model in models.split() if getattr(known(model), name) != value] == []
 
 
 def test_an_unknown_model_is_unknown_and_a_new_minor_is_not_an_old_one() -> None:
-    for model in (
-        "",
-        "  ",
-        "/",
-        ":",
-        "my-model",
-        "claude-opus-4-9",
-        "claude-opus-6",
-        "gpt-7",
-        "gemini",
-    ):
+    names = "my-model claude-opus-4-9 claude-opus-6 gpt-7 gemini"
+    for model in ("", "  ", "/", ":", *names.split()):
         assert find(model) is None, model
     assert DEFAULT_CEILING == 64_000
     assert ModelLimits(DEFAULT_CEILING) == ModelLimits(64_000, None, False, "none", False, False)
@@ -274,13 +260,6 @@ def test_a_claude_of_2025_is_clamped_by_its_window() -> None:
 KEY = ("https://api.anthropic.com", "9f86d081", "claude-opus-5")
 
 
-def test_a_new_client_knows_nothing() -> None:
-    learned = Learned()
-    assert learned.get(KEY).ceiling is None
-    assert learned.get(KEY).start is None
-    assert learned.get(KEY).no_prefill is False
-
-
 def test_the_newest_ceiling_counts_and_nonsense_does_not() -> None:
     learned = Learned()
     for n in (64_000, 128_000, 0, -1):
@@ -288,36 +267,26 @@ def test_the_newest_ceiling_counts_and_nonsense_does_not() -> None:
     assert learned.get(KEY).ceiling == 128_000
 
 
-def test_a_raised_limit_is_remembered_until_it_is_forgotten() -> None:
+def test_a_raised_limit_is_remembered_until_it_is_forgotten_and_never_exceeds_a_ceiling() -> None:
     learned = Learned()
     learned.learn(KEY, raised=64_000)
     assert learned.get(KEY).start == 64_000
     learned.learn(KEY, raised=0)
     assert learned.get(KEY).start == 64_000
+    learned.learn(KEY, ceiling=32_000)
+    assert learned.get(KEY).start == 32_000
     learned.learn(KEY, raised=None)
     assert learned.get(KEY).start is None
     learned.learn("never seen", raised=None)
 
 
-def test_a_raised_limit_never_exceeds_a_ceiling_learned_since() -> None:
-    learned = Learned()
-    learned.learn(KEY, raised=128_000)
-    learned.learn(KEY, ceiling=32_000)
-    assert learned.get(KEY).start == 32_000
-
-
-def test_a_refused_prefill_is_remembered_for_that_key_only() -> None:
-    learned = Learned()
+def test_what_was_learned_holds_for_one_key_of_one_client() -> None:
+    learned, other_client = Learned(), Learned()
     learned.learn(KEY, no_prefill=True)
+    other_model = learned.get((*KEY[:2], "claude-haiku-4-5"))
     assert learned.get(KEY).no_prefill
-    assert not learned.get((*KEY[:2], "claude-haiku-4-5")).no_prefill
-    assert learned.get(KEY).ceiling is None
-
-
-def test_clients_do_not_share_what_they_learned() -> None:
-    first, second = Learned(), Learned()
-    first.learn(KEY, ceiling=8_192)
-    assert second.get(KEY).ceiling is None
+    for untaught in (other_model, other_client.get(KEY)):
+        assert (untaught.ceiling, untaught.start, untaught.no_prefill) == (None, None, False)
 
 
 def test_of_many_threads_exactly_one_asks_the_models_endpoint() -> None:
