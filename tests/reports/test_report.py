@@ -28,12 +28,6 @@ REST = Reply([Text("two.")])
 
 
 @pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator() as running:
-        yield running
-
-
-@pytest.fixture
 def client(sim: Simulator) -> Iterator[anthropic.Anthropic]:
     with anthropic.Anthropic(base_url=sim.url, api_key="k", max_retries=0) as bare:
         yield continuation.wrap(bare, config=FAST)
@@ -111,27 +105,24 @@ def healed(report: Report | None) -> Report:
     return report
 
 
-def test_a_message_leads_to_its_report(sim: Simulator, client: anthropic.Anthropic) -> None:
-    sim.script([CUT, REST, REST])
+def test_a_message_an_id_and_a_raw_response_lead_to_their_reports(
+    sim: Simulator, client: anthropic.Anthropic
+) -> None:
+    sim.script([CUT, REST, CUT, REST, CUT, REST])
     message = client.messages.create(**ask())
-    client.messages.create(**ask())
-    report = healed(continuation.report(message))
-    assert report.attempts[0].request_id == message._request_id
-    assert continuation.report(str(message._request_id)) is report
-
-
-def test_a_raw_response_leads_to_its_report(sim: Simulator, client: anthropic.Anthropic) -> None:
-    sim.script([CUT, REST, CUT, REST])
     raw = client.messages.with_raw_response.create(**ask())
-    assert raw.parse().stop_reason == "end_turn"
-    report = healed(continuation.report(raw))
-    assert continuation.report(raw.http_response) is report
     with client.messages.with_streaming_response.create(**ask()) as response:
         response.read()
         healed(continuation.report(response))
+    report = healed(continuation.report(message))
+    assert report.attempts[0].request_id == message._request_id
+    assert continuation.report(str(message._request_id)) is report
+    assert healed(continuation.report(raw)) is continuation.report(raw.http_response)
+    assert continuation.report(raw) is not report
+    assert continuation.report("req_of_somebody_else") is None
 
 
-def test_a_stream_leads_to_its_report_when_it_has_ended(
+def test_a_stream_leads_to_its_report_when_it_has_ended_and_so_does_an_event_of_it(
     sim: Simulator, client: anthropic.Anthropic
 ) -> None:
     sim.script([CUT, REST, CUT, REST])
@@ -140,16 +131,8 @@ def test_a_stream_leads_to_its_report_when_it_has_ended(
         stream.until_done()
         healed(continuation.report(stream))
     plain = client.messages.create(**ask(stream=True))
-    list(plain)
-    healed(continuation.report(plain))
-
-
-def test_an_event_leads_to_the_report_of_the_answer_it_is_of(
-    sim: Simulator, client: anthropic.Anthropic
-) -> None:
-    sim.script([CUT, REST])
-    start, *_, end = client.messages.create(**ask(stream=True))
-    healed(continuation.report(start))
+    start, *_, end = plain
+    assert healed(continuation.report(plain)) is continuation.report(start)
     with pytest.raises(TypeError, match="RawMessageStopEvent carries no id"):
         continuation.report(end)
 
@@ -169,33 +152,27 @@ def test_the_streams_of_openais_helpers_lead_to_their_reports() -> None:
         assert continuation.report(events[-1]) is report
 
 
-def test_an_error_leads_to_its_report(sim: Simulator, client: anthropic.Anthropic) -> None:
-    sim.script([Reply(status=400, error=("invalid_request_error", "no"))])
-    with pytest.raises(anthropic.BadRequestError) as caught:
-        client.messages.create(**ask())
-    report = continuation.report(caught.value)
-    assert report is not None
-    assert report.outcome is Outcome.FAILED
-
-
-def test_a_refused_raised_limit_does_not_hide_the_callers_response(sim: Simulator) -> None:
+def test_an_error_leads_to_its_report_and_a_refused_raised_limit_hides_no_response(
+    sim: Simulator,
+) -> None:
+    refused = Reply(status=400, error=("invalid_request_error", "no"))
     with anthropic.Anthropic(base_url=sim.url, api_key="k", max_retries=0) as bare:
         client = continuation.wrap(bare, config=continuation.Policy(initial_limit="ceiling"))
-        sim.script([Reply(status=400, error=("invalid_request_error", "no")), REST])
+        sim.script([refused, REST, refused, refused])
         message = client.messages.create(**ask())
-    report = continuation.report(message)
+        with pytest.raises(anthropic.BadRequestError) as caught:
+            client.messages.create(**ask())
+    report, failed = continuation.report(message), continuation.report(caught.value)
     assert report is not None
+    assert failed is not None
     assert report.attempts[-1].request_id == message._request_id
+    assert failed.outcome is Outcome.FAILED
 
 
 @pytest.mark.parametrize("thing", [object(), 3, None, {"id": "msg_1"}])
 def test_an_object_without_an_id_is_an_error_that_says_what_to_do(thing: object) -> None:
     with pytest.raises(TypeError, match=r"carries no id; .* last_report\(\)"):
         continuation.report(thing)
-
-
-def test_an_unknown_id_has_no_report() -> None:
-    assert continuation.report("req_of_somebody_else") is None
 
 
 def test_only_the_last_reports_are_kept() -> None:
@@ -217,28 +194,13 @@ def test_only_the_last_reports_are_kept() -> None:
 
 def test_every_count_a_price_depends_on_is_told(sim: Simulator) -> None:
     first = {"input_tokens": 10, "cache_read_input_tokens": 400, "cache_creation_input_tokens": 50}
-    sim.script(
-        [
-            Reply([Text("One, ")], stop="max_tokens", usage={**first, "output_tokens": 1000}),
-            Reply([Text("One, two.")], usage={**first, "output_tokens": 1200}),
-        ]
-    )
+    cut = Reply([Text("One, ")], stop="max_tokens", usage={**first, "output_tokens": 1000})
+    sim.script([cut, Reply([Text("One, two.")], usage={**first, "output_tokens": 1200})])
     told = run(sim, "sync").told.as_dict()
-    assert told["billed"] == {
-        "input": 20,
-        "cached": 800,
-        "cache_write": 100,
-        "output": 2200,
-        "thinking": 0,
-    }
-    assert told["turn"] == {
-        "input": 10,
-        "cached": 400,
-        "cache_write": 50,
-        "output": 1200,
-        "thinking": 0,
-    }
-    assert told["discarded"] == {**told["turn"], "output": 1000}
+    once = {"input": 10, "cached": 400, "cache_write": 50, "thinking": 0}
+    assert told["turn"] == {**once, "output": 1200}
+    assert told["billed"] == {**{name: 2 * count for name, count in once.items()}, "output": 2200}
+    assert told["discarded"] == {**once, "output": 1000}
     assert [attempt["discarded"] for attempt in told["attempts"]] == [True, False]
 
 
