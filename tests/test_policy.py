@@ -17,6 +17,7 @@ from typing import Annotated, Any, get_origin, get_type_hints
 import anthropic
 import pytest
 from support.drive import STREAM, Answered, call_block, closing, drive, opening, sse, text_block
+from support.messages_server import events, thought
 from support.sdks.messages import OLD, ask, limits, run
 from support.sdks.turn import FAST, How, body_of
 from support.spending import repeat, spend
@@ -127,26 +128,7 @@ def first_words(policy: Policy) -> object:
     return next(n for n, piece in enumerate(pieces) if b"it is 0" in piece or b"Cont" in piece) < 15
 
 
-THINKS = [
-    opening(),
-    {
-        "type": "content_block_start",
-        "index": 0,
-        "content_block": {"type": "thinking", "thinking": "", "signature": ""},
-    },
-    {
-        "type": "content_block_delta",
-        "index": 0,
-        "delta": {"type": "thinking_delta", "thinking": "Hm"},
-    },
-    {
-        "type": "content_block_delta",
-        "index": 0,
-        "delta": {"type": "signature_delta", "signature": "s"},
-    },
-    {"type": "content_block_stop", "index": 0},
-    *closing("end_turn", 9),
-]
+THINKS = [json.loads(event.partition("\nevent")[0]) for event in events(thought("Hm"))]
 CALLS = [opening(), *call_block(0, ['{"path": ', '"a"}']), *closing("tool_use", 9)]
 
 # key -> what to look at, what the default makes of it, another value, what that makes of it

@@ -64,18 +64,14 @@ def test_a_scenario_with_text_is_healed(simulator: Rehearsal, name: str) -> None
     assert len(simulator.posts) > 1
 
 
-def test_whole_is_whole(simulator: Rehearsal) -> None:
+@pytest.mark.parametrize("simulator", ["always-cut"], indirect=True)
+def test_the_fixture_takes_a_scenario_and_plays_another(simulator: Rehearsal) -> None:
+    assert turn(simulator).stop_reason == "max_tokens"
+    assert outcome() is Outcome.TRUNCATED
+    assert len(simulator.posts) == 4
     simulator.play("whole")
     assert text_of(turn(simulator)) == ANSWER
     assert outcome() is Outcome.COMPLETE
-
-
-def test_always_cut_ends_truncated(simulator: Rehearsal) -> None:
-    simulator.play("always-cut")
-    message = turn(simulator)
-    assert message.stop_reason == "max_tokens"
-    assert outcome() is Outcome.TRUNCATED
-    assert len(simulator.posts) == 4
 
 
 def test_a_cut_call_is_healed(simulator: Rehearsal) -> None:
@@ -137,12 +133,6 @@ def test_an_agents_loop_goes_on_after_the_call(simulator: Rehearsal) -> None:
     assert end.stop_reason == "end_turn"
 
 
-@pytest.mark.parametrize("simulator", ["always-cut"], indirect=True)
-def test_the_fixture_takes_a_scenario(simulator: Rehearsal) -> None:
-    turn(simulator)
-    assert outcome() is Outcome.TRUNCATED
-
-
 def test_an_answer_of_the_users_own() -> None:
     with simulate(answer="Der Text, der zählt. " * 90) as rehearsal:
         assert text_of(turn(rehearsal)) == "Der Text, der zählt. " * 90
@@ -185,16 +175,10 @@ def test_waits_are_capped_while_testing_and_only_then() -> None:
         assert waits() == [0.0]
         assert time.monotonic() - began < 5
     assert waits()[0] >= 0.1
-
-
-def test_testing_can_be_switched_for_a_whole_suite() -> None:
-    set_testing()
+    set_testing()  # for a whole suite
     assert waits() == [0.0]
     set_testing(False)
     assert waits()[0] >= 0.1
-
-
-def test_a_negative_wait_is_refused() -> None:
     with pytest.raises(ValueError, match="longest_wait = -1"):
         set_testing(longest_wait=-1)
 
