@@ -1,10 +1,15 @@
-"""Messages answers, encoded beforehand: whole bodies, and streams of any number of events."""
+"""Answers encoded beforehand, as the simulator writes them: bodies, and streams of many events."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping
 from itertools import cycle, islice
+from typing import Any
+from urllib.parse import urlsplit
+
+from continuation.simulator import Recorded, Reply, Scenario, Simulator, Text, ToolCall
+from continuation.simulator.scenario import Block
+from continuation.simulator.server import _framed
 
 MODEL = "bench-model"
 LIMIT = 16_000
@@ -12,7 +17,9 @@ LIMIT = 16_000
 TOKENS = 5_000
 """Output tokens of any answer: fewer than the limit, or an uncut one would be doubted."""
 CUT, END = "max_tokens", "end_turn"
-"""Why an answer ended, in this format's words."""
+"""Why an answer ended, in the simulator's words; each format has its own for it."""
+EACH = 22
+"""Characters that one event says."""
 PIECES = (
     "def ",
     "merge(left: list[int], right",
@@ -23,98 +30,55 @@ PIECES = (
     "    # größer, 更大, 🙂\n",
     "    while left and right:",
 )
-"""What one event says: code, quotes, line breaks, more than ASCII; 22 characters on average."""
+"""Code, quotes, line breaks, more than ASCII."""
+
+_STREAMED_CALLS = {"toolConfig": {"functionCallingConfig": {"streamFunctionCallArguments": True}}}
+"""Without it Gemini's calls come whole; the other formats do not look at it."""
 
 
-def pieces(characters: int) -> list[str]:
-    """Return pieces of code that have `characters` characters in all."""
-    found: list[str] = []
-    for number, piece in enumerate(cycle(PIECES)):
-        text = f"{piece}{number}"[: max(0, characters)]
-        if not text:
-            return found
-        found.append(text)
-        characters -= len(text)
-    return found
+def text_of(characters: int) -> str:
+    """Return so much code."""
+    numbered = (f"{piece}{n}" for n, piece in enumerate(cycle(PIECES)))
+    return "".join(islice(numbered, characters // 4 + 1))[:characters]
 
 
-def ping() -> bytes:
-    """Return an event that says nothing."""
-    return event("ping")
+class Answers:
+    """One format's answers: to what is asked for at its path, with its names for counts."""
 
+    def __init__(self, path: str, asked: Mapping[str, Any], counts: Mapping[str, int]) -> None:
+        self._path, self._asked, self._counts = path, {**asked, **_STREAMED_CALLS}, counts
+        formats = Simulator()._formats
+        self._format = next(one for one in formats if one.route("POST", urlsplit(path).path))
 
-def event(kind: str, **fields: object) -> bytes:
-    data = json.dumps({"type": kind, **fields}, ensure_ascii=False, separators=(",", ":"))
-    return f"event: {kind}\ndata: {data}\n\n".encode()
+    def _context(self, asked: dict[str, Any], path: str) -> Any:
+        at = urlsplit(path)
+        scenario = Scenario(any_model=True)
+        request = Recorded("POST", at.path, at.query, {}, b"", asked, scenario=scenario)
+        return self._format.context(request)
 
+    def _events(self, block: Block, stop: str) -> list[bytes]:
+        reply = Reply([block], stop, usage=self._counts, deltas=EACH)
+        context = self._context({**self._asked, "stream": True}, self._path)
+        events = self._format.answer(context, reply).events
+        assert events is not None
+        return [_framed(event, reply) for event in events]
 
-def opening(block: object) -> list[bytes]:
-    """Return the events before the first delta of the one content block."""
-    message: dict[str, object] = {
-        "id": "msg_bench",
-        "type": "message",
-        "role": "assistant",
-        "model": MODEL,
-        "content": [],
-        "stop_reason": None,
-        "stop_sequence": None,
-        "usage": {"input_tokens": 25, "output_tokens": 1},
-    }
-    start = event("content_block_start", index=0, content_block=block)
-    return [event("message_start", message=message), start, event("ping")]
+    def text_stream(self, text: str, stop: str = END) -> list[bytes]:
+        """Return a stream that says a text."""
+        return self._events(Text(text), stop)
 
+    def of_events(self, number: int, *, call: bool = False) -> list[bytes]:
+        """Return an uncut stream of so many events, give or take a few: a text, or a call."""
+        stop, size = "tool_use" if call else END, number * EACH
+        for _ in range(2):  # what is around the deltas, and what JSON makes of a text, goes off
+            text = text_of(size)
+            block = ToolCall("write", {"content": text}) if call else Text(text)
+            found = self._events(block, stop)
+            size = size * number // len(found)
+        return found
 
-def closing(reason: str) -> list[bytes]:
-    """Return the events after the last delta."""
-    delta = {"stop_reason": reason, "stop_sequence": None}
-    return [
-        event("content_block_stop", index=0),
-        event("message_delta", delta=delta, usage={"output_tokens": TOKENS}),
-        event("message_stop"),
-    ]
-
-
-def text_deltas(texts: Iterable[str]) -> Iterator[bytes]:
-    for text in texts:
-        delta = {"type": "text_delta", "text": text}
-        yield event("content_block_delta", index=0, delta=delta)
-
-
-def call_deltas(texts: Iterable[str]) -> Iterator[bytes]:
-    """Return the texts as one call's arguments."""
-    for text in ('{"content": "', *(json.dumps(text)[1:-1] for text in texts), '"}'):
-        delta = {"type": "input_json_delta", "partial_json": text}
-        yield event("content_block_delta", index=0, delta=delta)
-
-
-def text_stream(texts: Sequence[str], reason: str = "end_turn") -> list[bytes]:
-    """Return a stream that says `texts`, one event each."""
-    begin = opening({"type": "text", "text": ""})
-    return [*begin, *text_deltas(texts), *closing(reason)]
-
-
-def call_stream(texts: Sequence[str]) -> list[bytes]:
-    """Return a stream that is one call to write `texts` to a file."""
-    begin = opening({"type": "tool_use", "id": "toolu_bench", "name": "write", "input": {}})
-    return [*begin, *call_deltas(texts), *closing("tool_use")]
-
-
-def of_events(number: int, *, call: bool = False) -> list[bytes]:
-    """Return an uncut stream of `number` events."""
-    texts = [f"{piece}{n}" for n, piece in enumerate(islice(cycle(PIECES), number))]
-    return call_stream(texts[: number - 8]) if call else text_stream(texts[: number - 6])
-
-
-def body(texts: Sequence[str], reason: str = "end_turn") -> bytes:
-    """Return the same answer as one JSON body."""
-    message = {
-        "id": "msg_bench",
-        "type": "message",
-        "role": "assistant",
-        "model": MODEL,
-        "content": [{"type": "text", "text": "".join(texts)}],
-        "stop_reason": reason,
-        "stop_sequence": None,
-        "usage": {"input_tokens": 25, "output_tokens": TOKENS},
-    }
-    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+    def body(self, text: str, stop: str = END) -> bytes:
+        """Return the same answer as one JSON body."""
+        reply = Reply([Text(text)], stop, usage=self._counts)
+        context = self._context(self._asked, self._path.replace("streamGenerate", "generate"))
+        return self._format.answer(context, reply).body

@@ -1,11 +1,4 @@
-"""What looking at a history costs: run it, and compare with the figures asked for.
-
-    python tests/benchmarks/histories.py
-
-clean: repair of 10,000 clean messages, at most 1.2 times `json.loads` of the same body
-broken: repair of a broken history grows with its size, no faster
-classify: at most 50 microseconds for an error text
-"""
+"""What looking at a history costs: one that is clean or broken, and the text of an error."""
 
 from __future__ import annotations
 
@@ -13,16 +6,22 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
 from typing import Any
+
+from measure import Figure, is_quick, report
 
 from continuation.history import classify, repair
 
 Body = dict[str, Any]
-MESSAGES = 10_000
+DIALECTS = ("anthropic", "openai-chat", "openai-responses", "gemini")
+FIELDS = dict(zip(DIALECTS, ("messages", "messages", "input", "contents"), strict=True))
+MESSAGES, MANY = 10_000, 200
 
 
-def best(work: Callable[[], object], rounds: int = 9) -> float:
+def best(work: Callable[[], object], rounds: int) -> float:
     """The shortest of several runs, in seconds of this process; the others were disturbed."""
     times: list[float] = []
     for _ in range(rounds):
@@ -33,37 +32,22 @@ def best(work: Callable[[], object], rounds: int = 9) -> float:
     return min(times)
 
 
+def _message(dialect: str, number: int) -> Any:
+    if dialect == "gemini":
+        role = ("user", "model")[number % 2]
+        return {"role": role, "parts": [{"text": f"message {number}"}]}
+    return {"role": ("user", "assistant")[number % 2], "content": f"message {number}"}
+
+
 def chatter(dialect: str) -> Body:
     """Short plain messages: the least that JSON can cost."""
-    said = [
-        {"role": ("user", "assistant")[n % 2], "content": f"message {n}"}
-        for n in range(MESSAGES - 1)
-    ]
-    if dialect == "gemini":
-        roles = {"user": "user", "assistant": "model"}
-        return {
-            "contents": [
-                {"role": roles[m["role"]], "parts": [{"text": m["content"]}]} for m in said
-            ]
-        }
-    return {"input" if dialect == "openai-responses" else "messages": said}
+    return {FIELDS[dialect]: [_message(dialect, n) for n in range(MESSAGES - 1)]}
 
 
 def agent(dialect: str, messages: int = MESSAGES) -> Body:
     """An agent at work: a sentence and a call, a result of some 400 characters."""
-    makers = {
-        "anthropic": _anthropic,
-        "openai-chat": _chat,
-        "openai-responses": _responses,
-        "gemini": _gemini,
-    }
-    field = {"openai-responses": "input", "gemini": "contents"}.get(dialect, "messages")
-    made: list[Any] = [{"role": "user", "parts": [{"text": "go"}]}]
-    if dialect != "gemini":
-        made = [{"role": "user", "content": "go"}]
-    for n in range(messages // 2):
-        made += makers[dialect](f"call_{n:06d}")
-    return {field: made}
+    steps = (MAKERS[dialect](f"call_{n:06d}") for n in range(messages // 2))
+    return {FIELDS[dialect]: [_message(dialect, 0), *chain.from_iterable(steps)]}
 
 
 _SAYS = "Let me look at the file and see what is in it. "
@@ -102,6 +86,9 @@ def _gemini(call: str) -> list[Any]:
         {"role": "model", "parts": [{"text": _SAYS}, use]},
         {"role": "user", "parts": [{"functionResponse": response}]},
     ]
+
+
+MAKERS = dict(zip(DIALECTS, (_anthropic, _chat, _responses, _gemini), strict=True))
 
 
 def _with_thinking(dialect: str) -> Body:
@@ -153,43 +140,36 @@ def broken(dialect: str, messages: int) -> Body:
     return {field: kept[: half - 100] + kept[half:] + kept[half - 100 : half]}
 
 
-def clean_costs() -> bool:
-    good = True
-    for dialect in ("anthropic", "openai-chat", "openai-responses", "gemini"):
+def clean(rounds: int) -> Iterator[Figure]:
+    for dialect in DIALECTS:
         kinds = KINDS | ({"mistral": _mistral} if dialect == "openai-chat" else {})
         for name, make in kinds.items():
-            text = json.dumps(body := make(dialect))
+            text = json.dumps(make(dialect))
             body = json.loads(text)
             assert repair(body, dialect).body is body
-            read = best(lambda text=text: json.loads(text))  # type: ignore[misc]
-            mend = best(lambda body=body, dialect=dialect: repair(body, dialect))  # type: ignore[misc]
-            told = best(lambda body=body: repair(body))  # type: ignore[misc]
-            good = good and mend <= 1.2 * read
-            print(
-                f"clean   {dialect:17} {name:8} {len(text) / 1e6:5.1f} MB"
-                f"  loads {read * 1e3:6.1f} ms  repair {mend * 1e3:6.1f} ms = {mend / read:4.2f}x"
-                f"  (dialect told: {told / read:4.2f}x)"
+            read = best(partial(json.loads, text), rounds)
+            mend = best(partial(repair, body, dialect), rounds)
+            told = best(partial(repair, body), rounds)
+            note = (
+                f"{len(text) / 1e6:.1f} MB, loads {read * 1e3:.1f} ms, repair {mend * 1e3:.1f} ms"
             )
-    return good
+            note += f"; dialect told: {told / read:.2f}"
+            yield Figure(f"clean, {dialect}, {name}: repair / loads", mend / read, "x", 1.2, note)
 
 
-def broken_costs() -> bool:
-    good = True
-    for dialect in ("anthropic", "openai-chat", "openai-responses", "gemini"):
+def broken_ones() -> Iterator[Figure]:
+    for dialect in DIALECTS:
         costs: list[float] = []
         for size in (5_000, 10_000, 20_000):
             body = json.loads(json.dumps(broken(dialect, size)))
             gc.disable()  # its share grows with all that is alive, which is not what is measured
-            cost = best(lambda body=body, dialect=dialect: repair(body, dialect), 3)  # type: ignore[misc]
+            costs.append(best(partial(repair, body, dialect), 3) / size * 1e6)
             gc.enable()
-            costs.append(cost / size * 1e6)
-        good = good and costs[-1] < 2 * costs[0]
-        shown = ", ".join(f"{cost:5.1f}" for cost in costs)
-        print(f"broken  {dialect:17} microseconds a message at 5,000, 10,000, 20,000: {shown}")
-    return good
+        note = ", ".join(f"{cost:.1f}" for cost in costs) + " µs a message at 5,000, 10,000, 20,000"
+        yield Figure(f"broken, {dialect}: cost a message", costs[-1] / costs[0], "x", 2, note)
 
 
-def classify_costs() -> bool:
+def classified(rounds: int) -> Iterator[Figure]:
     texts = {
         "first row": "Invalid `signature` in `thinking` block. The block is bound to a different"
         " conversation.",
@@ -198,14 +178,21 @@ def classify_costs() -> bool:
         "no row": "A tool said that thinking must not be empty in this role; items follow. " * 12,
         "a body": json.dumps({"error": {"message": "messages: `tool_use` ids must be unique"}}),
     }
-    good = True
     for name, text in texts.items():
-        cost = best(lambda text=text: [classify(400, text) for _ in range(200)]) / 200 * 1e6  # type: ignore[misc]
-        good = good and cost <= 50
-        print(f"classify {name:10} {len(text):5} characters {cost:6.1f} microseconds")
-    return good
+        cost = best(partial(_many_times, text), rounds) / MANY * 1e6
+        yield Figure(f"classify, {name}", cost, "µs", 50, f"{len(text)} characters")
+
+
+def _many_times(text: str) -> None:
+    for _ in range(MANY):
+        classify(400, text)
+
+
+def main() -> int:
+    rounds = 3 if is_quick(str(__doc__)) else 9
+    figures = [*clean(rounds), *broken_ones(), *classified(rounds)]
+    return report("looking at histories of 10,000 messages", figures)
 
 
 if __name__ == "__main__":
-    results = [clean_costs(), broken_costs(), classify_costs()]
-    sys.exit(0 if all(results) else 1)
+    sys.exit(main())

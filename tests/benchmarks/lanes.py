@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import answers
 import httpx2
@@ -18,26 +18,6 @@ SLICE = 500
 """Events per step of a stream's lane."""
 CALLS = 6
 """Calls, one per step, of a lane of calls."""
-
-
-class Lanes(Protocol):
-    """One lane per method; `ours`: with the wrapped client."""
-
-    label: str
-    outcomes: set[str]
-    """How the turns of our client ended: a turn that was not looked at would cost nothing."""
-
-    def stream(self, name: str, *, ours: bool) -> Iterator[object]:
-        """Read one stream through the SDK: `create(stream=True)`."""
-        ...
-
-    def call(self, name: str, history: str, *, ours: bool) -> Iterator[object]:
-        """Make calls through the SDK: `create()`."""
-        ...
-
-    def relay(self, name: str, *, ours: bool) -> Iterator[object]:
-        """Read one stream without the SDK, looking at nothing."""
-        ...
 
 
 def _ask(name: str, history: str = "Go.") -> dict[str, Any]:
@@ -92,96 +72,81 @@ class Direct(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         return self.handle_request(request)
 
 
-class _Noting:
-    def __init__(self) -> None:
+class Lanes:
+    """One lane per method; `ours`: with the wrapped client. With a runner all is asynchronous.
+
+    An event loop runs for one step at a time.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        wire: Wire,
+        runner: asyncio.Runner | None = None,
+        transport: Direct | None = None,
+    ) -> None:
+        self.label = ("no sockets, " if transport else "") + ("async " if runner else "")
         self.outcomes: set[str] = set()
+        """How the turns of our client ended: one that was not looked at would cost nothing."""
+        self._url, self._runner = url + wire.path, runner
+        make, http_client, make_http = (
+            (wire.async_client, continuation.async_http_client, httpx2.AsyncClient)
+            if runner
+            else (wire.client, continuation.http_client, httpx2.Client)
+        )
+        http: Any = make_http(transport=transport)
+        own = http if transport else None  # else the SDK's default
+        # Two of them: where an SDK's client cannot be copied, the one that is wrapped is changed.
+        sdk, other = (
+            make(base_url=url + wire.base, api_key="k", max_retries=0, http_client=own)
+            for _ in range(2)
+        )
+        side = wire.asynchronous if runner else _itself
+        healing = continuation.wrap(other, on_event=self._note)
+        self._create = {False: wire.create(side(sdk)), True: wire.create(side(healing))}
+        self._http = {False: http, True: http_client(http, on_event=self._note)}
 
     def _note(self, event: continuation.Event) -> None:
         if isinstance(event, continuation.Finished):
             self.outcomes.add(event.report.outcome)
 
-
-class SyncLanes(_Noting):
-    def __init__(self, url: str, wire: Wire, transport: Direct | None = None) -> None:
-        super().__init__()
-        self.label = "no sockets, " if transport else ""
-        self._url = url + wire.path
-        http = httpx2.Client(transport=transport)
-        own = http if transport else None  # else the SDK's default
-        at = url + wire.base
-        # Two of them: where an SDK's client cannot be copied, the one that is wrapped is changed.
-        sdk, other = (
-            wire.client(base_url=at, api_key="k", max_retries=0, http_client=own) for _ in range(2)
-        )
-        healing = continuation.wrap(other, on_event=self._note)
-        self._create = {False: wire.create(sdk), True: wire.create(healing)}
-        self._http = {False: http, True: continuation.http_client(http, on_event=self._note)}
-
     def stream(self, name: str, *, ours: bool) -> Iterator[object]:
-        yield from _sliced(iter(self._create[ours](**_ask(name), stream=True)))
+        """Read one stream through the SDK: `create(stream=True)`."""
+        yield from self._sliced(self._do(self._create[ours](**_ask(name), stream=True)))
 
     def call(self, name: str, history: str, *, ours: bool) -> Iterator[object]:
+        """Make calls through the SDK: `create()`."""
         for _ in range(CALLS):
-            yield self._create[ours](**_ask(name, history))
+            yield self._do(self._create[ours](**_ask(name, history)))
 
     def relay(self, name: str, *, ours: bool) -> Iterator[object]:
+        """Read one stream without the SDK, looking at nothing."""
         client = self._http[ours]
-        response = client.send(_plainly(client, self._url, name), stream=True)
-        yield from _sliced(response.iter_raw())
+        response = self._do(client.send(_plainly(client, self._url, name), stream=True))
+        yield from self._sliced(response.aiter_raw() if self._runner else response.iter_raw())
 
+    def _sliced(self, events: Any) -> Iterator[int]:
+        if self._runner is None:
+            going = iter(events)
+            while count := sum(1 for _ in islice(going, SLICE)):
+                yield count
+        else:
+            told = aiter(events)
+            while count := self._do(_some(told)):
+                yield count
 
-def _sliced(events: Iterator[object]) -> Iterator[int]:
-    while count := sum(1 for _ in islice(events, SLICE)):
-        yield count
+    def _do(self, step: Any) -> Any:
+        if self._runner is None:
+            return step
 
-
-class AsyncLanes(_Noting):
-    """The same on an event loop, which runs for one step at a time."""
-
-    def __init__(
-        self, url: str, wire: Wire, runner: asyncio.Runner, transport: Direct | None = None
-    ) -> None:
-        super().__init__()
-        self.label = "no sockets, async " if transport else "async "
-        self._url = url + wire.path
-        self._runner = runner
-        http = httpx2.AsyncClient(transport=transport)
-        own = http if transport else None
-        at = url + wire.base
-        # Two of them: where an SDK's client cannot be copied, the one that is wrapped is changed.
-        sdk, other = (
-            wire.async_client(base_url=at, api_key="k", max_retries=0, http_client=own)
-            for _ in range(2)
-        )
-        healing = continuation.wrap(other, on_event=self._note)
-        self._create = {
-            ours: wire.create(wire.asynchronous(client))
-            for ours, client in ((False, sdk), (True, healing))
-        }
-        self._http = {False: http, True: continuation.async_http_client(http, on_event=self._note)}
-
-    def stream(self, name: str, *, ours: bool) -> Iterator[object]:
-        opening: Any = self._create[ours](**_ask(name), stream=True)
-        yield from self._sliced(aiter(self._run(opening)))
-
-    def call(self, name: str, history: str, *, ours: bool) -> Iterator[object]:
-        for _ in range(CALLS):
-            yield self._run(self._create[ours](**_ask(name, history)))
-
-    def relay(self, name: str, *, ours: bool) -> Iterator[object]:
-        client = self._http[ours]
-        response = self._run(client.send(_plainly(client, self._url, name), stream=True))
-        yield from self._sliced(response.aiter_raw())
-
-    def _sliced(self, events: AsyncIterator[object]) -> Iterator[int]:
-        while count := self._run(_some(events)):
-            yield count
-
-    def _run(self, step: Awaitable[Any]) -> Any:
         async def go() -> Any:
             return await step
 
         return self._runner.run(go())
+
+
+def _itself(client: Any) -> Any:
+    return client
 
 
 async def _some(events: AsyncIterator[object]) -> int:

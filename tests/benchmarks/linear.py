@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from itertools import pairwise
 
-from answers import pieces
+from answers import CUT, END, text_of
 from measure import Figure, options, report
 from sansio import drive
-from wires import WIRES, Answers, Wire
+from wires import WIRES, Wire
 
 SIZES = (500_000, 1_000_000, 2_000_000)
 """Characters of the whole answer."""
@@ -23,19 +23,18 @@ def main() -> int:
     rounds, wire = 3 if quick else 7, WIRES[dialect]
     figures: list[Figure] = []
     for how, streamed in (("streamed", True), ("not streamed", False)):
-        answered = [_attempts(wire.answers, size, streamed=streamed) for size in SIZES]
+        answered = [_attempts(wire, size, streamed=streamed) for size in SIZES]
         figures += _figures(wire, how, answered, rounds, streamed=streamed)
     return report(f"an answer in four attempts, {dialect}: engine time, no I/O", figures)
 
 
-def _attempts(answers: Answers, size: int, *, streamed: bool) -> list[list[bytes]]:
+def _attempts(wire: Wire, size: int, *, streamed: bool) -> list[list[bytes]]:
     """Return the answer cut in four; without `streamed` the first part is a JSON body."""
-    texts = pieces(size)
-    each = -(-len(texts) // ATTEMPTS)
-    parts = [texts[at : at + each] for at in range(0, len(texts), each)]
-    reasons = [answers.CUT] * (ATTEMPTS - 1) + [answers.END]
+    text, each = text_of(size), -(-size // ATTEMPTS)
+    parts = [text[at : at + each] for at in range(0, size, each)]
+    reasons, answers = [CUT] * (ATTEMPTS - 1) + [END], wire.answers
     attempts = [answers.text_stream(*part) for part in zip(parts, reasons, strict=True)]
-    return attempts if streamed else [[answers.body(parts[0], answers.CUT)], *attempts[1:]]
+    return attempts if streamed else [[answers.body(parts[0], CUT)], *attempts[1:]]
 
 
 def _figures(

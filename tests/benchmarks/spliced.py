@@ -10,10 +10,10 @@ import statistics
 import sys
 from collections.abc import Sequence
 
-from answers import pieces
+from answers import CUT, text_of
 from measure import Figure, options, report
 from sansio import drive
-from wires import WIRES, Answers, Wire
+from wires import WIRES, Wire
 
 EVENTS = 10_000
 TARGET = 10.0
@@ -24,25 +24,24 @@ BLOCK = 16_384
 def main() -> int:
     quick, dialect = options(str(__doc__), WIRES)
     rounds, wire = 3 if quick else 15, WIRES[dialect]
-    first = wire.answers.text_stream(pieces(20_000), wire.answers.CUT)
+    first = wire.answers.text_stream(text_of(20_000), CUT)
     figures = [
         _figure(wire, what, [first, chunks], events, rounds)
-        for what, chunks, events in _recoveries(wire.answers)
+        for what, chunks, events in _recoveries(wire)
     ]
     return report(f"spliced events, {dialect}: engine time, no I/O", figures)
 
 
-def _recoveries(answers: Answers) -> list[tuple[str, list[bytes], int]]:
-    text = answers.of_events(EVENTS)
-    call = answers.of_events(EVENTS, call=True)
-    ping = answers.ping()
-    pings = [event for delta in text for event in (delta, ping)]
+def _recoveries(wire: Wire) -> list[tuple[str, list[bytes], int]]:
+    text = wire.answers.of_events(EVENTS)
+    call = wire.answers.of_events(EVENTS, call=True)
+    pings = [event for delta in text for event in (delta, wire.ping)]
     return [
-        ("text, a chunk per event", text, EVENTS),
-        ("text, chunks of 16 kB", _blocks(text), EVENTS),
-        ("text, in pieces that split events", _blocks(text, 100), EVENTS),
-        ("text between pings", pings, 2 * EVENTS),
-        ("a function call, held until whole", call, EVENTS),
+        ("text, a chunk per event", text, len(text)),
+        ("text, chunks of 16 kB", _blocks(text), len(text)),
+        ("text, in pieces that split events", _blocks(text, 100), len(text)),
+        ("text between pings", pings, len(pings)),
+        ("a function call, held until whole", call, len(call)),
     ]
 
 

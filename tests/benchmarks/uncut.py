@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from lanes import CALLS, AsyncLanes, Direct, Lanes, SyncLanes
+from lanes import CALLS, Direct, Lanes
 from measure import Figure, Race, options, peak, race, report
 from upstream import raw, upstream
 from wires import WIRES
@@ -103,9 +103,9 @@ def main() -> int:
     figures: list[Figure] = []
     with upstream(dialect) as url, asyncio.Runner() as runner:
         direct = Direct(dialect)
-        for lanes in (SyncLanes(url, wire, direct), AsyncLanes(url, wire, runner, direct)):
+        for lanes in (Lanes(url, wire, None, direct), Lanes(url, wire, runner, direct)):
             figures += directly(lanes, rounds)
-        for lanes in (SyncLanes(url, wire), AsyncLanes(url, wire, runner)):
+        for lanes in (Lanes(url, wire), Lanes(url, wire, runner)):
             figures += streams(lanes, rounds)
             figures += calls(lanes, rounds)
             figures += relays(lanes, rounds)

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Generator
 
-from answers import pieces
+from answers import text_of
 from wires import WIRES
 
 BLOCK = 16_384
@@ -40,7 +40,7 @@ def raw(name: str, dialect: str) -> list[bytes]:
     kind, _, size = name.partition("/")
     answers = WIRES[dialect].answers
     if kind in {"body", "late"}:
-        return [answers.body(pieces(int(size)))]
+        return [answers.body(text_of(int(size)))]
     return answers.of_events(int(size), call=kind == "call")
 
 

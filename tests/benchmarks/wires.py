@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-import answers
-import answers_chat
-import answers_gemini
-import answers_responses
 import anthropic
 import httpx2
 import openai
+from answers import LIMIT, MODEL, TOKENS, Answers
 from google import genai
 from google.genai import types
-
-
-class Answers(Protocol):
-    """A module that encodes one format's answers."""
-
-    CUT: str
-    END: str
-
-    def text_stream(self, texts: Sequence[str], reason: str = ...) -> list[bytes]: ...
-
-    def ping(self) -> bytes: ...
-
-    def of_events(self, number: int, *, call: bool = False) -> list[bytes]: ...
-
-    def body(self, texts: Sequence[str], reason: str = ...) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +20,6 @@ class Wire:
     """One wire format."""
 
     what: str
-    answers: Answers
     path: str
     base: str
     """What the SDK's base URL has behind the server's."""
@@ -48,8 +29,16 @@ class Wire:
     """The method that asks, of a client."""
     said: Callable[[int], Mapping[str, object]]
     """The body of a request for so many tokens at most."""
+    counted: str
+    """What its counts call the tokens of an answer."""
+    ping: bytes
+    """An event that says nothing, a comment or a blank line: what keeps a connection open."""
     asynchronous: Callable[[Any], Any] = lambda client: client
     """Where an asynchronous client has its methods."""
+
+    @property
+    def answers(self) -> Answers:
+        return Answers(self.path, self.said(LIMIT), {self.counted: TOKENS})
 
 
 _SAID = "Write it."
@@ -57,7 +46,7 @@ _SAID = "Write it."
 
 def _chat(limit: int) -> Mapping[str, object]:
     said = [{"role": "user", "content": _SAID}]
-    return {"model": answers.MODEL, "max_tokens": limit, "messages": said}
+    return {"model": MODEL, "max_tokens": limit, "messages": said}
 
 
 def _response(create: Callable[..., Any], **asked: Any) -> Any:
@@ -93,38 +82,40 @@ def _generate(models: Any, **asked: Any) -> Any:
 WIRES: Mapping[str, Wire] = {
     "anthropic": Wire(
         "client.messages.create of the anthropic SDK",
-        answers,
         "/v1/messages",
         "",
         anthropic.Anthropic,
         anthropic.AsyncAnthropic,
         lambda client: client.messages.create,
         _chat,
+        "output_tokens",
+        b'event: ping\ndata: {"type":"ping"}\n\n',
     ),
     "openai-chat": Wire(
         "client.chat.completions.create of the openai SDK",
-        answers_chat,
         "/v1/chat/completions",
         "/v1",
         openai.OpenAI,
         openai.AsyncOpenAI,
         lambda client: client.chat.completions.create,
         _chat,
+        "completion_tokens",
+        b": OPENROUTER PROCESSING\n\n",
     ),
     "openai-responses": Wire(
         "client.responses.create of the openai SDK",
-        answers_responses,
         "/v1/responses",
         "/v1",
         openai.OpenAI,
         openai.AsyncOpenAI,
         lambda client: partial(_response, client.responses.create),
-        lambda limit: {"model": answers.MODEL, "max_output_tokens": limit, "input": _SAID},
+        lambda limit: {"model": MODEL, "max_output_tokens": limit, "input": _SAID},
+        "output_tokens",
+        b'event: keepalive\ndata: {"type":"keepalive","sequence_number":9}\n\n',
     ),
     "gemini": Wire(
         "client.models.generate_content of google-genai",
-        answers_gemini,
-        f"/v1beta/models/{answers.MODEL}:streamGenerateContent?alt=sse",
+        f"/v1beta/models/{MODEL}:streamGenerateContent?alt=sse",
         "",
         _gemini,
         _async_gemini,
@@ -133,6 +124,8 @@ WIRES: Mapping[str, Wire] = {
             "contents": [{"role": "user", "parts": [{"text": _SAID}]}],
             "generationConfig": {"maxOutputTokens": limit},
         },
+        "candidatesTokenCount",
+        b"\r\n",
         lambda client: client.aio,
     ),
 }
