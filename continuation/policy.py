@@ -33,7 +33,7 @@ else:
 TruncatedToolCall: TypeAlias = Literal["explain", "drop", "keep", "retry_smaller"]
 HoldOrLive: TypeAlias = Literal["hold", "live"]
 ForcedToolChoice: TypeAlias = Literal["pass", "heal"]
-OnFailure: TypeAlias = Literal["stop", "truncated"]
+OnFailure: TypeAlias = Literal["stop", "truncated", "raise"]
 UsagePolicy: TypeAlias = Literal["turn", "billed"]
 InitialLimit: TypeAlias = Literal["caller", "ceiling"]
 Tracing: TypeAlias = Literal["auto", "on", "off"]
@@ -94,7 +94,7 @@ class Policy:
     forced_tool_choice: ForcedToolChoice = "pass"
     """Anthropic requests that force a call: never touched, or asked again when cut."""
     on_failure: OnFailure = "stop"
-    """How a turn ends whose recovery failed: a synthetic STOP, or the provider's word."""
+    """How a turn ends whose recovery failed: a synthetic STOP, the provider's word, or an error."""
     usage: UsagePolicy = "turn"
     """Usage as one uncut turn, or all that was billed."""
     prefill: bool = True

@@ -234,6 +234,8 @@ class StopWord(StrEnum):
     """The format's word for a normal end, or for calls where the answer holds one: synthetic."""
     TRUNCATED = "truncated"
     """The format's word for "output limit", whatever the last attempt said."""
+    RAISED = "raised"
+    """No end: an exception that carries the answer as it stands (the policy `on_failure`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -590,7 +590,7 @@ class MessageBuilder:
         codec, delta = self._codec, {**self._segment.delta, **self.lasting}
         if stop is StopWord.ENDED:
             delta["stop_reason"] = codec.called if self._client.calls else codec.ended
-        elif stop is StopWord.TRUNCATED:
+        elif stop in {StopWord.TRUNCATED, StopWord.RAISED}:
             delta["stop_reason"] = codec.truncated
         if delta.get("stop_reason") != self._segment.reason:
             delta.pop("stop_sequence", None)

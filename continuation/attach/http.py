@@ -28,6 +28,7 @@ from continuation.config import HEADER, parse
 from continuation.config import take as take_override
 from continuation.engine.commands import Command, Emit, Read, Reply, Send, StreamBody, Wait
 from continuation.engine.turn import Engine, Turn
+from continuation.reports.report import TruncatedAnswerError
 from continuation.types import Head, Request
 
 logger = logging.getLogger("continuation")
@@ -79,6 +80,28 @@ async def _leave(chunks: AsyncIterator[bytes], response: httpx2.Response) -> Non
             await chunks.aclose()
     finally:
         await _shut(response)
+
+
+class _Refused(httpx2.Response):
+    """An answer for which the caller wants an exception (`on_failure = "raise"`).
+
+    What `send` raises the SDKs take for a broken connection, and ask again. So it is raised by the
+    first look at the response, which no retry stands around.
+    """
+
+    refusal: Exception
+
+    @classmethod
+    def make(cls, response: httpx2.Response, refusal: Exception) -> None:
+        """Let a response raise from now on."""
+        response.__class__ = cls
+        response.__dict__["refusal"] = refusal
+
+    def _raise(self, *_: Any, **__: Any) -> Any:
+        raise self.refusal
+
+    is_success = text = property(_raise)
+    raise_for_status = json = _raise
 
 
 class HealedStream(Session, httpx2.SyncByteStream):
@@ -311,6 +334,9 @@ class HealingClient(_StandIn, httpx2.Client):
         if not stream:
             try:
                 response.read()
+            except TruncatedAnswerError as error:
+                response.close()
+                _Refused.make(response, error)
             except BaseException:
                 response.close()
                 raise
@@ -350,6 +376,9 @@ class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
         if not stream:
             try:
                 await response.aread()
+            except TruncatedAnswerError as error:
+                await response.aclose()
+                _Refused.make(response, error)
             except BaseException:
                 await response.aclose()
                 raise

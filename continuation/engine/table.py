@@ -533,6 +533,8 @@ class Ending:
 
 
 HALF_CALL = "a function call that was shown as it came stays half"
+HALF_DOCUMENT = "the joined text is not whole JSON"
+NOT_WHOLE = frozenset({Outcome.PARTIAL, Outcome.STALLED, Outcome.TRUNCATED})
 FIRST_ANSWER: When = {
     "action": Action.FINISH,
     "later": False,
@@ -550,6 +552,14 @@ ENDINGS: tuple[Ending, ...] = (
         when=FIRST_ANSWER,
         either=({"stop": frozenset({Stop.END, Stop.WINDOW})}, {"call": frozenset({NONE, WHOLE})},
                 {"truncated_tool_call": "keep"})),
+    Ending("not whole, and an exception is wanted", StopWord.RAISED, Held.FIT,
+        when={"on_failure": "raise", "outcome": NOT_WHOLE}),
+    Ending("the joined text is not whole JSON, and an exception is wanted", StopWord.RAISED,
+        Held.FIT, Outcome.TRUNCATED, HALF_DOCUMENT,
+        when={"on_failure": "raise", "half_document": True}),
+    Ending("half a call is out, and an exception is wanted", StopWord.RAISED, Held.FIT,
+        Outcome.TRUNCATED, HALF_CALL,
+        when={"on_failure": "raise", "half_call": True}),
     Ending("a call was cut by a full window", StopWord.OWN, Held.BY_POLICY,
         when={"action": Action.CUT_CALL, "stop": Stop.WINDOW}),
     Ending("a call was cut", StopWord.TRUNCATED, Held.BY_POLICY,
@@ -561,7 +571,7 @@ ENDINGS: tuple[Ending, ...] = (
     Ending("stopped", StopWord.ENDED,
         when={"action": Action.STOP}),
     Ending("the joined text is not whole JSON", StopWord.TRUNCATED, Held.FIT, Outcome.TRUNCATED,
-        "the joined text is not whole JSON",
+        HALF_DOCUMENT,
         when={"half_document": True}),
     # No loop may run a half call, whatever the last attempt said.
     Ending("half a call is out", StopWord.TRUNCATED, Held.ALL, Outcome.TRUNCATED, HALF_CALL,

@@ -64,7 +64,14 @@ from continuation.limits import Learned
 from continuation.limits.tokens import estimate
 from continuation.policy import Policy, file_of
 from continuation.prompts import Cause, cut_call_guidance, recovery_prompt
-from continuation.reports.report import Escalating, OnEvent, Recorder, Recovering, Truncated
+from continuation.reports.report import (
+    Escalating,
+    OnEvent,
+    Recorder,
+    Recovering,
+    Truncated,
+    TruncatedAnswerError,
+)
 from continuation.seams.text import Cut, choose_anchor
 from continuation.types import (
     AttemptResult,
@@ -431,6 +438,7 @@ class Turn:
         # What went out just now may have made a call whole that the caller had half of.
         end = ending(replace(closing, half_call=answer.half_call), situation)
         usage = (delivered if policy.usage == "turn" else total)(self._ledger.attempts)
+        shown = answer.take()
         data = answer.finish(end.stop or StopWord.OWN, usage)
         self.recorder.finish(
             end.outcome or outcome,
@@ -438,7 +446,12 @@ class Turn:
             stop=answer.stop,
             synthetic=end.stop is StopWord.ENDED,
         )
-        yield Emit(data)
+        if end.stop is not StopWord.RAISED:
+            yield Emit(shown + data)
+        elif (report := self.recorder.finished) is not None:
+            yield Emit(shown)
+            body = None if self._attempts.request.streamed else data
+            yield Raise(TruncatedAnswerError(report, answer.text, body))
 
 
 class Engine:

@@ -188,6 +188,26 @@ class Report:
         return {**asdict(self), **{name: asdict(usage) for name, usage in usages.items()}}
 
 
+class TruncatedAnswerError(Exception):
+    """Raised for an answer that could not be made whole, where `on_failure = "raise"`.
+
+    No SDK takes it for an error of the connection: nothing is sent again for it.
+    """
+
+    def __init__(self, report: Report, text: str, body: bytes | None) -> None:
+        """Begin: see the fields."""
+        self.report = report
+        """What became of the turn."""
+        self.text = text
+        """The visible text there is; of a stream, what the caller has had."""
+        self.body = body
+        """The answer as it stands, as the provider would write it; `None` for a stream."""
+        super().__init__(
+            f"the answer is not whole: {report.outcome} ({report.reason}),"
+            f" {len(text):,} characters in hand"
+        )
+
+
 _last: contextvars.ContextVar[Report | None] = contextvars.ContextVar(
     "continuation_last_report", default=None
 )

@@ -15,7 +15,7 @@ import pytest
 from support.sdks import chat, gemini, messages, responses
 from support.sdks.turn import FAST, HOWS, How, Turn, play
 
-from continuation import Policy
+from continuation import Policy, TruncatedAnswerError
 from continuation.engine.table import ROWS, Action
 from continuation.prompts import looks_like_recovery_prompt
 from continuation.simulator import (
@@ -670,3 +670,39 @@ def test_an_answer_that_is_meant_to_repeat_itself_is_whole(
         ran = play(MAKES[dialect](), how, simulator, request(dialect, LIMIT, {}), FAST)
     assert ran.text == answer
     assert (ran.told.outcome, ran.says_cut) == (Outcome.HEALED, False)
+
+
+@pytest.mark.parametrize("dialect", FORMATS)
+@pytest.mark.parametrize("how", HOWS)
+def test_an_error_for_an_answer_that_is_not_whole_is_no_reason_to_ask_again(
+    dialect: str, how: How
+) -> None:
+    posts = list[int]()
+    for on_failure in ("truncated", "raise"):
+        with Simulator() as simulator:
+            simulator.script([cut(FOX), *[Reply(status=400)] * 8])
+            ran = MAKES[dialect]()
+            ran.retries = 2
+            policy = replace(FAST, on_failure=on_failure)
+            play(ran, how, simulator, request(dialect, CEILINGS[dialect], {}), policy)
+            posts.append(len(simulator.posts))
+    assert posts[0] == posts[1]
+    error = ran.error
+    assert isinstance(error, TruncatedAnswerError)
+    assert error.text == FOX.text
+    assert error.report is ran.report
+    assert error.report.outcome is Outcome.PARTIAL
+    if how.endswith("stream"):
+        assert error.body is None
+    else:
+        assert error.body is not None
+        assert FOX.text in error.body.decode()
+
+
+def test_half_a_document_is_raised_as_well() -> None:
+    with Simulator() as simulator:
+        simulator.script([cut(Text('{"path": "a')), end(Text('b", }'))])
+        asked = request("anthropic-messages", 128_000, STRUCTURED["anthropic-messages"])
+        ran = play(messages.Ran(), "sync", simulator, asked, replace(FAST, on_failure="raise"))
+    assert isinstance(ran.error, TruncatedAnswerError)
+    assert ran.told.outcome is Outcome.TRUNCATED

@@ -437,6 +437,27 @@ ENDING_CASES: list[
     ),
     ("the first answer is whole", COMPLETE, {"stop": Stop.END}, AS_IT_CAME, None),
     (
+        "not whole, and an exception is wanted",
+        {**STOPPED, "on_failure": "raise"},
+        {"stop": Stop.DROPPED},
+        (StopWord.RAISED, Held.FIT),
+        None,
+    ),
+    (
+        "the joined text is not whole JSON, and an exception is wanted",
+        {**HEALED, "on_failure": "raise", "half_document": True},
+        {"stop": Stop.END, "later": True},
+        (StopWord.RAISED, Held.FIT),
+        Outcome.TRUNCATED,
+    ),
+    (
+        "half a call is out, and an exception is wanted",
+        {**HEALED, "on_failure": "raise", "half_call": True},
+        {"stop": Stop.END, "later": True},
+        (StopWord.RAISED, Held.FIT),
+        Outcome.TRUNCATED,
+    ),
+    (
         "a call was cut by a full window",
         CUT_CALL,
         {"stop": Stop.WINDOW, "call": ToolCallState.CUT},

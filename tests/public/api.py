@@ -56,6 +56,10 @@ def http_clients_are_those_of_httpx2(sync: httpx2.Client, other: httpx2.AsyncCli
     continuation.http_client(other)  # type: ignore[arg-type]
 
 
+def an_answer_that_is_not_whole(error: continuation.TruncatedAnswerError) -> None:
+    assert_type((error.report, error.text, error.body), tuple[Report, str, bytes | None])
+
+
 def hear(event: continuation.Event) -> None:
     if isinstance(event, continuation.Truncated):
         assert_type(event.limit, int | None)

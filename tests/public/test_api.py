@@ -60,7 +60,7 @@ CLASSES = {
     "Usage": "input cached cache_write output thinking",
     "Violation": "code path message repair",
 }
-OTHERS = {"Event", "Outcome", "__version__"}
+OTHERS = {"Event", "TruncatedAnswerError", "Outcome", "__version__"}
 
 
 def test_the_public_names_are_these_and_all_are_there() -> None:

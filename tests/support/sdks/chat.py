@@ -38,7 +38,7 @@ class Ran(Turn):
 
     def connect(self, url: str, *, asynchronous: bool) -> Any:
         make: Any = openai.AsyncOpenAI if asynchronous else openai.OpenAI
-        return make(base_url=url + self.prefix, api_key="k", max_retries=0)
+        return make(base_url=url + self.prefix, api_key="k", max_retries=self.retries)
 
     def create(self, client: Any, request: dict[str, Any]) -> Any:
         return client.chat.completions.create(**request)

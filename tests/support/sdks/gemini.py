@@ -35,7 +35,7 @@ class Ran(Turn):
     chat: Any = None
 
     def connect(self, url: str, *, asynchronous: bool) -> genai.Client:
-        return connect(url, vertex=self.vertex)
+        return connect(url, vertex=self.vertex, retries=self.retries)
 
     def create(self, client: Any, request: dict[str, Any]) -> Any:
         if self.door == "chats":
@@ -115,8 +115,10 @@ class Ran(Turn):
         return usage
 
 
-def connect(sim: Simulator | str, *, vertex: bool = False) -> genai.Client:
-    options = types.HttpOptions(base_url=sim if isinstance(sim, str) else sim.url)
+def connect(sim: Simulator | str, *, vertex: bool = False, retries: int = 0) -> genai.Client:
+    again = types.HttpRetryOptions(attempts=retries + 1, initial_delay=0) if retries else None
+    url = sim if isinstance(sim, str) else sim.url
+    options = types.HttpOptions(base_url=url, retry_options=again)
     if not vertex:
         return genai.Client(api_key="key", http_options=options)
     token = Credentials("token")  # type: ignore[no-untyped-call]

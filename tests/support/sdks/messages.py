@@ -27,7 +27,7 @@ class Ran(Turn):
 
     def connect(self, url: str, *, asynchronous: bool) -> Any:
         make: Any = anthropic.AsyncAnthropic if asynchronous else anthropic.Anthropic
-        return make(base_url=url, api_key=self.key, max_retries=0)
+        return make(base_url=url, api_key=self.key, max_retries=self.retries)
 
     def create(self, client: Any, request: dict[str, Any]) -> Any:
         return client.messages.create(**request, timeout=LONG)

@@ -33,7 +33,7 @@ class Ran(Turn):
 
     def connect(self, url: str, *, asynchronous: bool) -> Any:
         make: Any = openai.AsyncOpenAI if asynchronous else openai.OpenAI
-        return make(base_url=f"{url}/v1", api_key=self.key, max_retries=0)
+        return make(base_url=f"{url}/v1", api_key=self.key, max_retries=self.retries)
 
     def create(self, client: Any, request: dict[str, Any]) -> Any:
         return client.responses.create(**request)

@@ -38,12 +38,14 @@ class Turn(ABC):
     events: list[Event] = field(default_factory=list[Event])
     report: Report | None = None
     error: Exception | None = None
+    retries: int = 0
+    """How often the SDK may try again by itself."""
 
     # --- what a driver says of its SDK -----------------------------------------------------------
 
     @abstractmethod
     def connect(self, url: str, *, asynchronous: bool) -> Any:
-        """Make a bare client of the SDK, which sends each request once."""
+        """Make a bare client of the SDK."""
 
     @abstractmethod
     def create(self, client: Any, request: dict[str, Any]) -> Any:
