@@ -14,6 +14,7 @@ from support.drive import (
     drive,
     opening,
     text_block,
+    thinking_block,
 )
 from support.drive import sse as messages
 from support.drive_gemini import (
@@ -56,17 +57,10 @@ def test_a_hop_that_brought_nothing_is_not_counted(brought: list[bytes]) -> None
 
 @pytest.mark.parametrize("refused", [True, False])
 def test_the_thinking_before_a_whole_call_stays_when_asking_again_fails(refused: bool) -> None:
-    block = {"type": "thinking", "thinking": "", "signature": ""}
-    deltas = [
-        {"type": "thinking_delta", "thinking": "I need both."},
-        {"type": "signature_delta", "signature": "signed"},
-    ]
     first = [
         opening(),
         *text_block(0, ["I write it. "]),
-        {"type": "content_block_start", "index": 1, "content_block": block},
-        *({"type": "content_block_delta", "index": 1, "delta": delta} for delta in deltas),
-        {"type": "content_block_stop", "index": 1},
+        *thinking_block(1, "I need both.", "signed"),
         *call_block(2, ['{"path": "a"}']),
         *call_block(3, ['{"path": '], "Read"),
         *closing("max_tokens", 1000),

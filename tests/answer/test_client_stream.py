@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from continuation.answer import blocks as told
 from continuation.answer.blocks import TEXT, TOOL_CALL, Block, Segment
@@ -139,7 +140,7 @@ def assert_sound(log: Log) -> None:
             assert place == len(log.notes) - 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     st.lists(st.tuples(attempts(), MODES), min_size=1, max_size=4),
     POLICIES,
@@ -168,7 +169,7 @@ def test_what_was_streamed_joined_is_the_final_text(
     assert [what for what, _, _ in log.notes].count("end") == 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(attempts(), st.sampled_from([None, "drop", "explain", "retry_smaller"]))
 def test_half_a_call_goes_out_only_where_it_was_asked_for(
     events: list[Json], cut_call: str | None
@@ -182,7 +183,7 @@ def test_half_a_call_goes_out_only_where_it_was_asked_for(
     assert not any(call.broken for call in client.calls)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(attempts(), st.integers(0, 200), MODES)
 def test_pieces_make_no_difference_to_what_is_shown(
     events: list[Json], size: int, mode: Mode

@@ -112,10 +112,7 @@ def test_an_answer_in_hand_costs_what_it_cost() -> None:
     with Simulator(ENDLESS, Scenario(ceiling=CEILING)) as sim:
         ran = run(sim, "sync", policy=Policy(max_turn_output_tokens=LIMIT))
     assert ran.told.billed.output == LIMIT
-    assert (ran.told.outcome, ran.told.reason) == (
-        Outcome.PARTIAL,
-        "max_turn_output_tokens spent",
-    )
+    assert (ran.told.outcome, ran.told.reason) == (Outcome.PARTIAL, "max_turn_output_tokens spent")
 
 
 # --- key by key ---------------------------------------------------------------------------------
@@ -168,44 +165,31 @@ def test_a_remembered_limit_is_never_above_the_token_budget() -> None:
     assert spend(repeat("end"), policy).limits == [1500]
 
 
-def test_with_a_single_attempt_it_is_the_callers_own() -> None:
-    policy = Policy(initial_limit="ceiling", max_attempts=1)
-    assert spend(repeat("ceiling"), policy).limits == [LIMIT]
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_a_refused_first_limit_counts_as_an_attempt(most: int) -> None:
+    sent = spend(repeat("ceiling"), Policy(initial_limit="ceiling", max_attempts=most)).limits
+    assert len(sent) == most
+    assert (sent == [LIMIT]) is (most == 1), "a single attempt is the caller's own"
 
 
-@pytest.mark.parametrize(("most", "sent"), [(2, 2), (3, 3)])
-def test_a_refused_first_limit_counts_as_an_attempt(most: int, sent: int) -> None:
-    policy = Policy(initial_limit="ceiling", max_attempts=most)
-    assert len(spend(repeat("ceiling"), policy).limits) == sent
-
-
-def test_no_attempt_begins_after_max_turn_seconds() -> None:
-    policy = Policy(max_turn_seconds=100, model_max_output_tokens=CEILING)
-    spent = spend(repeat("cut"), policy, seconds=40)
+@pytest.mark.parametrize(
+    ("bound", "reason"),
+    [
+        ({"policy": {"max_turn_seconds": 100}}, "max_turn_seconds spent"),
+        ({"stream": False, "timeout": 100}, "the caller's timeout is spent"),
+    ],
+    ids=["max_turn_seconds", "the timeout of a call that is not streamed"],
+)
+def test_no_attempt_begins_and_no_wait_ends_after_the_last_second(
+    bound: dict[str, Any], reason: str
+) -> None:
+    policy = Policy(model_max_output_tokens=CEILING, **bound.get("policy", {}))
+    how = {name: value for name, value in bound.items() if name != "policy"}
+    spent = spend(repeat("cut"), policy, seconds=40, **how)
     assert spent.begun == [0, 40, 80]
-    assert (spent.told.outcome, spent.told.reason) == (
-        Outcome.PARTIAL,
-        "max_turn_seconds spent",
-    )
-
-
-def test_no_wait_outlasts_max_turn_seconds() -> None:
-    policy = Policy(max_turn_seconds=100, model_max_output_tokens=CEILING)
-    spent = spend(repeat("cut", "429 later"), policy, seconds=20)
+    assert (spent.told.outcome, spent.told.reason) == (Outcome.PARTIAL, reason)
+    spent = spend(repeat("cut", "429 later"), policy, seconds=20, **how)
     # 20 s + 20 s, a wait of 50 s, 20 s: another wait would end too late.
-    assert (spent.begun, spent.waits) == ([0, 20, 90], [50])
-
-
-def test_a_callers_timeout_bounds_a_call_that_is_not_streamed() -> None:
-    policy = Policy(model_max_output_tokens=CEILING)
-    spent = spend(repeat("cut"), policy, stream=False, seconds=40, timeout=100)
-    assert spent.begun == [0, 40, 80]
-    assert spent.told.reason == "the caller's timeout is spent"
-
-
-def test_a_callers_timeout_bounds_its_waits() -> None:
-    policy = Policy(model_max_output_tokens=CEILING)
-    spent = spend(repeat("cut", "429 later"), policy, stream=False, seconds=20, timeout=100)
     assert (spent.begun, spent.waits) == ([0, 20, 90], [50])
 
 
@@ -221,17 +205,6 @@ def test_max_attempts_counts_whatever_is_sent() -> None:
     spent = spend(repeat("cut", "429"), policy)
     assert len(spent.begun) == 4
     assert spent.told.outcome is Outcome.PARTIAL
-
-
-def test_a_429_on_a_raised_limit_steps_down_once(sim: Simulator) -> None:
-    policy = Policy(max_retries=0, backoff_seconds=0)
-    refused = Said(status=429, error=("rate_limit_error", "slow down"))
-    sim.script([cut(), refused, refused, Said([Text("two.")])])
-    ran = run(sim, "sync", policy=policy)
-    between = limits(sim)[2]
-    assert limits(sim) == [1000, 128_000, between, 128_000]
-    assert 1200 <= between < 128_000
-    assert ran.text == "One, two."
 
 
 def test_the_models_endpoint_is_asked_after_a_cut_once_and_not_for_a_spent_turn(

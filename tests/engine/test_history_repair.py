@@ -1,156 +1,288 @@
-"""A broken session heals in one extra request, and the conversation goes on."""
+"""A broken session heals in one extra request, whichever provider and SDK it is for."""
 
 from __future__ import annotations
 
 import logging
 from typing import Any
 
-import anthropic
+import openai
 import pytest
-from support.sdks.messages import NEW, run
-from support.sdks.turn import HOWS, How, body_of
+from support.notation import read
+from support.sdks.histories import DIALECTS, MODELS, Ran, history, send
+from support.sdks.turn import HOWS, How
 
 from continuation import Policy
-from continuation.history import validate
-from continuation.simulator import Reply, Simulator, Text
+from continuation.history import OpenCall, validate
+from continuation.simulator import Reply, Scenario, Simulator, Text
 from continuation.types import Outcome
 
-TOOLS: list[Any] = [{"name": "Bash", "input_schema": {"type": "object"}}]
-
-
-def use(number: int) -> dict[str, Any]:
-    return {"type": "tool_use", "id": f"toolu_{number}", "name": "Bash", "input": {"n": number}}
-
-
-def user(*blocks: Any) -> dict[str, Any]:
-    return {
-        "role": "user",
-        "content": list(blocks) if blocks and isinstance(blocks[0], dict) else blocks[0],
-    }
-
-
-def assistant(*blocks: Any) -> dict[str, Any]:
-    return {"role": "assistant", "content": list(blocks)}
-
-
-def result(number: int) -> dict[str, Any]:
-    return {"type": "tool_result", "tool_use_id": f"toolu_{number}", "content": "done"}
-
-
-KILLED = [user("Run it."), assistant(use(1)), user("Are you there?")]
-"""Claude Code, kimi-code #269: killed while a tool ran; the session answers 400 for ever."""
+KILLED = "U:run A[c:a] U:there?"
+"""The agent was killed while its tool ran: every message is answered 400 from then on."""
 
 BROKEN = {
-    "claude code: killed while a tool ran": KILLED,
-    "kimi-code: two calls, one result": [
-        user("Run both."),
-        assistant(use(1), use(2)),
-        user(result(1), {"type": "text", "text": "And?"}),
-    ],
-    "a result whose call is gone": [
-        user("Go."),
-        assistant({"type": "text", "text": "Yes."}),
-        user(result(9), {"type": "text", "text": "And?"}),
-    ],
-    "an empty text": [user("Go."), assistant({"type": "text", "text": ""}), user("And?")],
-    "antigravity: an unsigned thinking block": [
-        user("Go."),
-        assistant(
-            {"type": "thinking", "thinking": "Hm", "signature": ""},
-            {"type": "text", "text": "Yes."},
-        ),
-        user("And?"),
-    ],
+    "killed while a tool ran": KILLED,
+    "two calls, one result": "U:run A[c:a,c:b] R:a U:and?",
+    "killed twice": "U:run A[c:a] U:again A[c:b] U:and?",
+    "the agent spoke and called, then died": "U:run A[t:sure,c:a] U:there?",
+    "a result whose call is gone": "U:go A[t:yes] R:q U:and?",
+    "a result that arrived twice": "U:go A[c:a] R:a R:a U:and?",
+    "a result at the head": "R:q U:go A[t:yes] U:and?",
 }
+UNSIGNED = {"thinking": "Hm", "signature": ""}
+DISPLACED = "U:go A[c:a] U:wait R:a U:and?"
+
+EVERY = pytest.mark.parametrize("dialect", DIALECTS)
+
+
+def _healed(ran: Ran, dialect: str) -> None:
+    assert ran.error is None
+    assert ran.text == "All is well."
+    assert ran.statuses == [400, 200]
+    model = MODELS[dialect]
+    assert validate(ran.sent[1], dialect, live=False, model=model) == []
+    assert ran.told.outcome is Outcome.COMPLETE
+    assert ran.told.repairs
+    assert next(type(event).__name__ for event in ran.events) == "Repairing"
+
+
+@EVERY
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_refused_history_is_repaired_and_sent_again_once(
+    name: str, dialect: str, how: How
+) -> None:
+    with Simulator(answer="All is well.") as sim:
+        _healed(send(sim, dialect, history(dialect, BROKEN[name]), how=how), dialect)
 
 
 @pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_rejected_history_is_repaired_and_sent_again_once(name: str, how: How) -> None:
+@pytest.mark.parametrize("said", [{"type": "text", "text": ""}, {"type": "thinking", **UNSIGNED}])
+def test_an_empty_text_and_unsigned_thinking_are_repaired_as_well(
+    said: dict[str, Any], how: How
+) -> None:
+    yes = [{"type": "text", "text": "Yes."}] if said["type"] == "thinking" else []
+    body = history("anthropic", "U:go A[t:yes] U:and?")
+    body["messages"][1]["content"] = [said, *yes]
     with Simulator(answer="All is well.") as sim:
-        ran = run(sim, how, messages=BROKEN[name], tools=TOOLS)
-        assert ran.text == "All is well."
-        assert [post.status for post in sim.posts] == [400, 200]
-        assert validate(body_of(sim.posts[1]), "anthropic", live=False) == []
-        assert ran.told.outcome is Outcome.COMPLETE
-        assert ran.told.repairs
-        assert "Repairing" in [type(event).__name__ for event in ran.events]
-
-
-def test_the_caller_s_own_messages_are_all_still_there() -> None:
-    with Simulator(answer="All is well.") as sim:
-        run(sim, "sync", messages=KILLED, tools=TOOLS)
-        sent = body_of(sim.posts[1])["messages"]
-        assert sent[0] == KILLED[0]
-        assert sent[1] == KILLED[1]
-        assert "Are you there?" in str(sent[2])
-
-
-def test_before_send_costs_no_extra_request() -> None:
-    with Simulator(answer="All is well.") as sim:
-        ran = run(sim, "sync", policy=Policy(repair="before_send"), messages=KILLED, tools=TOOLS)
-        assert ran.text == "All is well."
-        assert [post.status for post in sim.posts] == [200]
-
-
-def test_off_means_off() -> None:
-    with Simulator(answer="All is well.") as sim:
-        ran = run(sim, "sync", policy=Policy(repair="off"), messages=KILLED, tools=TOOLS)
-        assert isinstance(ran.error, anthropic.BadRequestError)
-        assert len(sim.posts) == 1
-
-
-def test_the_same_error_again_is_raised_unchanged() -> None:
-    text = (
-        "messages.1: `tool_use` ids were found without `tool_result` blocks "
-        "immediately after: toolu_1."
-    )
-    refusal = Reply(status=400, error=("invalid_request_error", text))
-    with Simulator() as sim:
-        sim.script([refusal, refusal, Reply([Text("never")])])
-        valid = [user("Go."), assistant(use(1)), user(result(1))]
-        ran = run(sim, "sync", messages=valid, tools=TOOLS)
-        assert isinstance(ran.error, anthropic.BadRequestError)
-        assert text in str(ran.error)
-        assert len(sim.posts) == 1, "a request that was valid is never repaired"
+        _healed(send(sim, "anthropic", body, how=how), "anthropic")
 
 
 def test_another_400_is_none_of_ours() -> None:
     refusal = Reply(status=400, error=("invalid_request_error", "prompt is too long: 9 > 8"))
     with Simulator() as sim:
         sim.script([refusal])
-        ran = run(sim, "sync", messages=[user("Go.")])
-        assert isinstance(ran.error, anthropic.BadRequestError)
-        assert len(sim.posts) == 1
+        ran = send(sim, "anthropic", history("anthropic", "U:go"))
+        assert (ran.statuses, type(ran.error).__name__) == ([400], "BadRequestError")
 
 
-def test_a_small_compaction_request_is_repaired_as_well() -> None:
-    with Simulator(answer="Short.") as sim:
-        ran = run(sim, "sync", messages=KILLED, tools=TOOLS, max_tokens=100)
-        assert ran.text == "Short."
-        assert [post.status for post in sim.posts] == [400, 200]
+@EVERY
+def test_a_healed_history_can_be_cut_and_healed(dialect: str) -> None:
+    story = "".join(f"Line {n} of the story.\n" for n in range(300))
+    with Simulator(answer=story) as sim:
+        ran = send(sim, dialect, history(dialect, KILLED), how="sync-stream")
+        assert ran.text == story
+        assert len(ran.sent) > 2
 
 
-def test_auto_resume_says_one_short_thing_for_the_user() -> None:
-    open_end = [user("Run it."), assistant(use(1))]
+@pytest.mark.parametrize("dialect", [d for d in DIALECTS if d != "openai-responses"])
+def test_a_result_that_is_not_beside_its_call_is_brought_there(dialect: str) -> None:
+    with Simulator(answer="All is well.") as sim:
+        ran = send(sim, dialect, history(dialect, DISPLACED))
+        _healed(ran, dialect)
+        assert read(dialect, _bare(ran.sent[1])) == "U:go A[c:a] R:a U:wait U:and?"
+
+
+@EVERY
+def test_nothing_the_user_or_a_tool_said_is_lost(dialect: str) -> None:
+    with Simulator(answer="All is well.") as sim:
+        ran = send(sim, dialect, history(dialect, "U:run A[t:sure,c:a,c:b] R:b U:there?"))
+        made = read(dialect, _bare(ran.sent[1]))
+        wanted = {"U:run A[t:sure,c:a,c:b] R*:a R:b U:there?"}
+        wanted |= {"U:run A[t:sure,c:a,c:b] R:b R*:a U:there?"}
+        assert made in wanted
+
+
+@EVERY
+def test_the_conversation_goes_on_after_it_was_healed(dialect: str) -> None:
+    """Each later message brings the broken history along again, and each is healed."""
+    with Simulator(answer="All is well.") as sim:
+        for line in (KILLED, f"{KILLED} A[t:yes] U:more", f"{KILLED} A[c:b] R:b"):
+            assert send(sim, dialect, history(dialect, line)).text == "All is well."
+
+
+@EVERY
+def test_vector_101_the_same_error_again_is_raised_unchanged_with_a_note_of_what_was_tried(
+    dialect: str,
+) -> None:
+    text = "messages: `tool_use` ids were found without `tool_result` blocks immediately after: a"
+    refusal = Reply(status=400, error=("invalid_request_error", text))
+    with Simulator() as sim:
+        sim.script([refusal, refusal, Reply([])])
+        ran = send(sim, dialect, history(dialect, KILLED))
+        assert ran.statuses == [400, 400]
+        assert text in str(ran.error)
+        assert ran.told.outcome is Outcome.FAILED
+        assert ran.told.reason == "status 400 after the history was repaired"
+        assert [attempt.error for attempt in ran.told.attempts] == [
+            "400 tool_result_missing",
+            "400",
+        ]
+        assert ran.told.repairs
+
+
+@EVERY
+def test_a_valid_request_is_never_repaired(dialect: str) -> None:
+    text = "messages: `tool_use` ids were found without `tool_result` blocks immediately after: a"
+    refusal = Reply(status=400, error=("invalid_request_error", text))
+    with Simulator() as sim:
+        sim.script([refusal])
+        ran = send(sim, dialect, history(dialect, "U:run A[c:a] R:a U:there?"))
+        assert ran.statuses == [400]
+        assert ran.told.repairs == ()
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("repair", "line", "limit", "statuses"),
+    [
+        # A small limit makes it a budget that is not ours to raise; its history is all the same.
+        ("on_error", f"{KILLED} U:summarise", 100, [400, 200]),
+        ("before_send", KILLED, 1000, [200]),
+        ("off", KILLED, 1000, [400]),
+    ],
+    ids=["compaction", "before_send", "off"],
+)
+def test_when_a_history_is_repaired_is_for_the_policy_to_say(
+    dialect: str, repair: Any, line: str, limit: int, statuses: list[int]
+) -> None:
+    with Simulator(answer="All is well.") as sim:
+        policy = Policy(repair=repair)
+        ran = send(sim, dialect, history(dialect, line), policy=policy, limit=limit)
+    assert (ran.statuses, ran.error is None) == (statuses, repair != "off")
+    assert ran.text == ("" if ran.error else "All is well.")
+
+
+def test_what_only_the_provider_sees_is_mended_after_before_send_too() -> None:
+    """The open call is closed before sending; the refusal is about something else, once."""
+    refusal = Reply(
+        status=400, error=("invalid_request_error", "Invalid `signature` in `thinking` block")
+    )
+    body = history("anthropic", "U:x A[th+,t:y] U:run A[c:a] U:z")
+    with Simulator(answer="All is well.") as sim:
+        sim.script([refusal, Reply([Text("Yes.")])])
+        ran = send(sim, "anthropic", body, policy=Policy(repair="before_send"))
+        assert ran.statuses == [400, 200]
+        assert "thinking" not in str(ran.sent[1]["messages"])
+
+
+@EVERY
+def test_vector_103_auto_resume_says_one_short_thing_for_the_user(dialect: str) -> None:
     for policy, said in ((Policy(), False), (Policy(auto_resume=True), True)):
         with Simulator(answer="On we go.") as sim:
-            ran = run(sim, "sync", policy=policy, messages=open_end, tools=TOOLS)
+            ran = send(sim, dialect, history(dialect, "U:run A[c:a]"), policy=policy)
             assert ran.text == "On we go."
-            assert ("Please go on." in str(body_of(sim.posts[-1])["messages"][-1])) is said
+            assert str(ran.sent[-1]).count("Please go on.") == said
 
 
-def test_a_healed_history_can_be_cut_and_healed() -> None:
-    story = "".join(f"Line {n} of the story.\n" for n in range(2000))
-    with Simulator(answer=story) as sim:
-        ran = run(sim, "sync-stream", model=NEW, messages=KILLED, tools=TOOLS)
-        assert ran.text == story
-
-
-def test_quiet_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
+@EVERY
+def test_quiet_is_quiet(dialect: str, caplog: pytest.LogCaptureFixture) -> None:
     for policy, lines in ((Policy(), 1), (Policy(log_repairs=False), 0)):
         caplog.clear()
         with Simulator(answer="Yes.") as sim, caplog.at_level(logging.WARNING, "continuation"):
-            run(sim, "sync", policy=policy, messages=KILLED, tools=TOOLS)
+            ran = send(sim, dialect, history(dialect, KILLED), policy=policy)
         assert len(caplog.records) == lines
-        assert "Are you there" not in caplog.text
+        assert "there?" not in caplog.text
+        assert "Repairing" in [type(event).__name__ for event in ran.events]
+
+
+@pytest.mark.parametrize(
+    ("vendor", "model"),
+    [
+        ("deepseek", "deepseek-chat"),
+        ("moonshot", "kimi-k2-0905-preview"),
+        ("mistral", "mistral-large-latest"),
+        ("openai", "gpt-4o"),
+    ],
+)
+@pytest.mark.parametrize("name", BROKEN)
+def test_each_vendor_s_own_words_are_understood(name: str, vendor: str, model: str) -> None:
+    with Simulator(answer="All is well.", scenario=Scenario(vendor=vendor)) as sim:
+        ran = send(sim, "openai-chat", history("openai-chat", BROKEN[name]), model=model)
+        assert (ran.text, ran.statuses) == ("All is well.", [400, 200])
+
+
+# --- open calls: who decides -------------------------------------------------------------------
+
+
+@EVERY
+def test_purge_drops_the_open_call_and_nothing_else(dialect: str) -> None:
+    with Simulator(answer="Yes.") as sim:
+        body, policy = (
+            history(dialect, "U:run A[t:sure,c:a] U:there?"),
+            Policy(unanswered_tool_calls="purge"),
+        )
+        ran = send(sim, dialect, body, policy=policy)
+        assert read(dialect, _bare(ran.sent[1])) == "U:run A[t:sure] U:there?"
+
+
+@EVERY
+@pytest.mark.parametrize("repair", ["on_error", "before_send"])
+def test_a_callable_is_shown_the_open_calls_once_and_decides_for_each(
+    dialect: str, repair: Any
+) -> None:
+    shown: list[OpenCall] = []
+
+    def decide(calls: tuple[OpenCall, ...]) -> Any:
+        shown.extend(calls)
+        return {"a": "purge", "b": "synthesize"}
+
+    with Simulator(answer="Yes.") as sim:
+        policy = Policy(repair=repair, unanswered_tool_calls=decide)
+        ran = send(sim, dialect, history(dialect, "U:run A[c:a,c:b] U:there?"), policy=policy)
+        assert ran.text == "Yes."
+        assert read(dialect, _bare(ran.sent[-1])) == "U:run A[c:b] R*:b U:there?"
+    assert [(call.id, call.name) for call in shown] == [("a", "tool"), ("b", "tool")]
+
+
+@EVERY
+@pytest.mark.parametrize("repair", ["on_error", "before_send"])
+def test_a_callable_may_want_a_new_session_then_the_error_stands(dialect: str, repair: Any) -> None:
+    times: list[int] = []
+
+    def decide(calls: tuple[OpenCall, ...]) -> Any:
+        times.append(len(calls))
+        return "new_session"
+
+    with Simulator(answer="Yes.") as sim:
+        policy = Policy(repair=repair, unanswered_tool_calls=decide)
+        ran = send(sim, dialect, history(dialect, KILLED), policy=policy)
+        assert ran.statuses == [400]
+        assert ran.error is not None
+        assert ran.told.reason == "status 400"
+    assert times == [1]
+
+
+def test_a_callable_that_fails_leaves_the_provider_s_error_to_the_caller(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def decide(calls: tuple[OpenCall, ...]) -> Any:
+        del calls
+        return "purges"
+
+    with Simulator(answer="Yes.") as sim:
+        policy = Policy(unanswered_tool_calls=decide)
+        ran = send(sim, "openai-chat", history("openai-chat", KILLED), policy=policy)
+        assert ran.statuses == [400]
+        assert isinstance(ran.error, openai.BadRequestError)
+    assert "ask= decided 'purges': use one of 'synthesize', 'purge', 'new_session'" in caplog.text
+
+
+def test_a_policy_takes_the_words_or_a_callable() -> None:
+    with pytest.raises(ValueError, match="choose one of 'synthesize', 'purge', or a callable"):
+        Policy(unanswered_tool_calls="ask")  # type: ignore[arg-type]
+
+
+def _bare(body: dict[str, Any]) -> dict[str, Any]:
+    """The history alone, as `read` wants it."""
+    field = next(key for key in ("messages", "input", "contents") if key in body)
+    return {field: body[field]}

@@ -12,52 +12,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from support.sdks import chat, gemini, messages, responses
-from support.sdks.turn import FAST, HOWS, How, Turn, play
+from support.sdks import chat, gemini
+from support.sdks.formats import FORMATS, LIMITS, MAKES, SCHEMA, request
+from support.sdks.turn import FAST, HOWS, How, cut, end, play
 
 from continuation import Policy, TruncatedAnswerError
 from continuation.engine.table import ROWS, Action
 from continuation.prompts import looks_like_recovery_prompt
-from continuation.simulator import (
-    Block,
-    Raw,
-    Reply,
-    Scenario,
-    Simulator,
-    Text,
-    Thinking,
-    ToolCall,
-)
+from continuation.simulator import Block, Raw, Reply, Scenario, Simulator, Text, Thinking, ToolCall
 from continuation.types import Outcome
 
-FORMATS = ("anthropic-messages", "openai-chat", "openai-responses", "gemini")
 STREAMS = frozenset(how for how in HOWS if how.endswith("stream"))
 BODIES = frozenset(HOWS) - STREAMS
 ANYHOW = frozenset(HOWS)
 
 # --- how each SDK is asked ----------------------------------------------------------------------
 
-SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
-MAKES: Mapping[str, Callable[[], Turn]] = {
-    "anthropic-messages": messages.Ran,
-    "openai-chat": chat.Ran,
-    "openai-responses": responses.Ran,
-    "gemini": gemini.Ran,
-}
-LIMITS: Mapping[str, Callable[[Simulator], Sequence[int | None]]] = {
-    "anthropic-messages": messages.limits,
-    "openai-chat": chat.limits,
-    "openai-responses": responses.limits,
-    "gemini": gemini.limits,
-}
 CEILINGS = dict(zip(FORMATS, (128_000, chat.CEILING, 128_000, gemini.CEILING), strict=True))
 LIMIT = 1000
-WRITE_TOOL: Mapping[str, list[Any]] = {
-    "anthropic-messages": [{"name": "Write", "input_schema": SCHEMA}],
-    "openai-chat": [{"type": "function", "function": {"name": "Write", "parameters": SCHEMA}}],
-    "openai-responses": [{"type": "function", "name": "Write", "parameters": SCHEMA}],
-    "gemini": [{"function_declarations": [{"name": "Write"}]}],
-}
 STRUCTURED: Mapping[str, Mapping[str, Any]] = {
     "anthropic-messages": {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
     "openai-chat": {
@@ -75,22 +47,6 @@ FORCED: Mapping[str, Any] = {
 }
 
 
-def request(dialect: str, limit: int, more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a request with the tool Write, in the words of a format's SDK."""
-    tools = {"tools": WRITE_TOOL[dialect]}
-    match dialect:
-        case "anthropic-messages":
-            return {**messages.ask(max_tokens=limit), **tools, **more}
-        case "openai-chat":
-            return {**chat.ask(max_tokens=limit), **tools, **more}
-        case "openai-responses":
-            return {**responses.ask(max_output_tokens=limit), **tools, **more}
-        case _:
-            settings = {"max_output_tokens": limit, **tools, **more}
-            model = settings.pop("model", gemini.NEW)
-            return {"model": model, "contents": gemini.ASKED, "config": settings}
-
-
 # --- scenes -------------------------------------------------------------------------------------
 
 WRITE = {"path": "a.txt", "content": "hello world, this is the whole file"}
@@ -103,14 +59,6 @@ LINES = "".join(f"{n}. A line of an answer, with a number in it, {n * 7}.\n" for
 LONGER = "".join(f"{n}. A line of an answer, with a number in it, {n * 7}.\n" for n in range(140))
 NOTE = "[The call to `Write` was cut"
 """How the note begins that stands for a call which stayed cut."""
-
-
-def cut(*blocks: Block, **more: Any) -> Reply:
-    return Reply(blocks, stop="max_tokens", **more)
-
-
-def end(*blocks: Block, stop: str = "end_turn", **more: Any) -> Reply:
-    return Reply(blocks, stop=stop, **more)
 
 
 def calling(*blocks: Block, **more: Any) -> Reply:
@@ -703,6 +651,12 @@ def test_half_a_document_is_raised_as_well() -> None:
     with Simulator() as simulator:
         simulator.script([cut(Text('{"path": "a')), end(Text('b", }'))])
         asked = request("anthropic-messages", 128_000, STRUCTURED["anthropic-messages"])
-        ran = play(messages.Ran(), "sync", simulator, asked, replace(FAST, on_failure="raise"))
+        ran = play(
+            MAKES["anthropic-messages"](),
+            "sync",
+            simulator,
+            asked,
+            replace(FAST, on_failure="raise"),
+        )
     assert isinstance(ran.error, TruncatedAnswerError)
     assert ran.told.outcome is Outcome.TRUNCATED

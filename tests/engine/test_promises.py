@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from support.drive import (
     opening,
     sse,
     text_block,
+    thinking_block,
 )
 from support.examples import places
 
@@ -30,6 +32,7 @@ from continuation.types import Outcome
 
 TOLD = "Vexing one two three. "
 FAST = Policy(backoff_seconds=0, models_endpoint=False)
+NOT_RESUMED = replace(FAST, max_drop_recoveries=0)
 PREFILLS, PROMPTED = "claude-haiku-4-5", "claude-opus-5"
 
 
@@ -72,9 +75,7 @@ def test_a_stream_may_break_off_at_any_byte(model: str, newline: str, step: int)
         requests = list[dict[str, Any]]()
 
         def provider(
-            request: dict[str, Any],
-            place: int = place,
-            requests: list[dict[str, Any]] = requests,
+            request: dict[str, Any], place: int = place, requests: list[dict[str, Any]] = requests
         ) -> Answered:
             requests.append(request)
             if len(requests) == 1:
@@ -137,13 +138,12 @@ def test_a_half_call_of_chat_is_not_live_in_an_answer_that_is_not_streamed() -> 
 def test_an_answer_that_arrived_is_not_given_up_for_one_that_broke_off() -> None:
     whole = drive_gemini.chunk(reason="MAX_TOKENS", said=1000)
     half = drive_gemini.chunk()
-    policy = Policy(backoff_seconds=0, models_endpoint=False, max_drop_recoveries=0)
     answers: Sequence[Answered] = [
         (200, STREAM, [drive_gemini.sse([whole])], None),
         (200, STREAM, [drive_gemini.sse([half])], BrokenError()),
     ]
     path = f"/v1/models/{drive_gemini.NEW}:streamGenerateContent"
-    driven = drive(in_turn(*answers), drive_gemini.ASK, policy, path=path)
+    driven = drive(in_turn(*answers), drive_gemini.ASK, NOT_RESUMED, path=path)
     assert driven.error is None
     assert drive_gemini.reasons(driven) == ["MAX_TOKENS"]
     assert driven.report is not None
@@ -153,34 +153,21 @@ def test_an_answer_that_arrived_is_not_given_up_for_one_that_broke_off() -> None
 
 
 def test_a_cut_answer_without_a_word_is_no_failure_when_asking_again_broke_off() -> None:
-    thought = [
-        {"type": "content_block_start", "index": 0, "content_block": _THINKING},
-        {"type": "content_block_delta", "index": 0, "delta": _THOUGHT},
-    ]
+    thought = thinking_block(0, "Hm, ")[:2]
     first = streamed(thought, stop="max_tokens", tokens=1000)
     again = sse([opening(), *thought])
-    policy = Policy(backoff_seconds=0, models_endpoint=False, max_drop_recoveries=0)
-    driven = ask(in_turn((200, STREAM, [first], None), (200, STREAM, [again], None)), policy)
+    driven = ask(in_turn((200, STREAM, [first], None), (200, STREAM, [again], None)), NOT_RESUMED)
     assert driven.message.stop_reason == "max_tokens"
     assert driven.report is not None
     assert driven.report.outcome is Outcome.TRUNCATED
     assert driven.report.stop == "max_tokens"
 
 
-_THINKING = {"type": "thinking", "thinking": "", "signature": ""}
-_THOUGHT = {"type": "thinking_delta", "thinking": "Hm, "}
-
-
 def test_an_attempt_whose_text_the_caller_has_is_not_reported_as_discarded() -> None:
-    thought = [
-        {"type": "content_block_start", "index": 0, "content_block": _THINKING},
-        {"type": "content_block_delta", "index": 0, "delta": _THOUGHT},
-    ]
+    thought = thinking_block(0, "Hm, ")[:2]
     first = streamed(thought, stop="max_tokens", tokens=1000)
     again = sse([opening(), *text_block(0, [TOLD])[:2]])
-    policy = Policy(
-        backoff_seconds=0, models_endpoint=False, stream_thinking="live", max_drop_recoveries=0
-    )
+    policy = replace(NOT_RESUMED, stream_thinking="live")
     driven = ask(
         in_turn((200, STREAM, [first], None), (200, STREAM, [again], BrokenError())), policy
     )
@@ -194,7 +181,7 @@ def test_half_of_a_long_echo_is_no_text() -> None:
     assert choose_anchor(before) != before[20:]
     first = streamed(text_block(0, [before]), stop="max_tokens", tokens=1000)
     again = sse([opening(), *text_block(0, [before[20:50]])[:2]])
-    policy = Policy(model_max_output_tokens=1000, backoff_seconds=0, max_drop_recoveries=0)
+    policy = replace(NOT_RESUMED, model_max_output_tokens=1000)
     driven = ask(
         in_turn((200, STREAM, [first], None), (200, STREAM, [again], BrokenError())), policy
     )

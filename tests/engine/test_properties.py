@@ -15,6 +15,7 @@ from support.drive import (
     Answered,
     Driven,
     call_block,
+    check_stream,
     closing,
     drive,
     opening,
@@ -178,7 +179,7 @@ def test_what_was_streamed_is_the_final_text_and_a_prefix_of_the_truth(
         assert isinstance(driven.error, BrokenError)
         assert not driven.shown.strip(), "text in hand is never lost to an exception"
         return
-    check_stream(driven)
+    check_stream(driven.told)
     message = driven.message
     said = "".join(block.text for block in message.content if block.type == "text")
     assert driven.shown == said
@@ -250,17 +251,6 @@ def test_a_cut_call_is_never_presented_as_a_whole_one(
     assert calls in ([], [json.loads(arguments)])
     if message.stop_reason == "tool_use":
         assert calls
-
-
-def check_stream(driven: Driven) -> None:
-    """One opening, one end, dense indices, each block opened and closed once."""
-    kinds = [event["type"] for event in driven.told]
-    assert kinds.count("message_start") == kinds.count("message_stop") == 1
-    assert kinds[-1] == "message_stop"
-    assert kinds[-2] == "message_delta"
-    starts = [e["index"] for e in driven.told if e["type"] == "content_block_start"]
-    stops = [e["index"] for e in driven.told if e["type"] == "content_block_stop"]
-    assert starts == stops == list(range(len(starts)))
 
 
 def check_bounds(driven: Driven, recoveries: int) -> None:

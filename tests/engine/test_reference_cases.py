@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 from support.sdks.messages import Ran, limits, run
-from support.sdks.turn import FAST, How, body_of
+from support.sdks.turn import How, body_of, cut, end
 
-from continuation import Policy
-from continuation.prompts import looks_like_recovery_prompt
-from continuation.simulator import Reply, Simulator, Text, Thinking, ToolCall
+from continuation.simulator import Reply, Simulator, Thinking, ToolCall
 from continuation.types import Outcome
 
 SMALL, BIG = 8_000, 128_000
@@ -28,14 +26,6 @@ def sim() -> Iterator[Simulator]:
         yield running
 
 
-def cut(*said: Any) -> Reply:
-    return Reply([Text(s) if isinstance(s, str) else s for s in said], stop="max_tokens")
-
-
-def end(*said: Any, stop: str = "end_turn") -> Reply:
-    return Reply([Text(s) if isinstance(s, str) else s for s in said], stop=stop)
-
-
 def play(sim: Simulator, script: list[Reply], limit: int = SMALL, **more: Any) -> Ran:
     sim.script(script)
     return run(sim, "sync", max_tokens=limit, **more)
@@ -45,81 +35,22 @@ def kinds(ran: Ran) -> list[str]:
     return [type(event).__name__ for event in ran.events]
 
 
-def no_prompt_left(ran: Ran) -> bool:
-    return not any(looks_like_recovery_prompt(b.text) for b in ran.said.content if b.type == "text")
-
-
-def test_r1_recovery_after_a_truncated_escalation(sim: Simulator) -> None:
-    ran = play(sim, [cut("Hello"), cut("Hello world"), end(" ending.")])
-    assert len(sim.posts) == 3
-    assert [k for k in kinds(ran) if k in {"Escalating", "Recovering"}] == [
-        "Escalating",
-        "Recovering",
-    ]
-    assert ran.text == "Hello world ending."
-
-
 def test_r2_no_recovery_when_the_truncated_turn_has_a_call(sim: Simulator) -> None:
     ran = play(sim, [cut(ToolCall("write_file", WRITE, cut=14))] * 2)
     assert len(sim.posts) == 2
     assert "Recovering" not in kinds(ran)
 
 
-def test_r3_three_recoveries_are_the_cap(sim: Simulator) -> None:
-    ran = play(sim, [cut(f"Something new, number {n}. ") for n in range(9)])
-    assert len(sim.posts) == 5
-    assert ran.said.stop_reason == "max_tokens"
-
-
-def test_r4_a_failed_recovery_ends_in_a_stop(sim: Simulator) -> None:
-    ran = play(
-        sim, [cut("partial"), cut("still partial"), Reply(status=500)] + [Reply(status=500)] * 2
-    )
-    assert (ran.text, ran.said.stop_reason) == ("still partial", "end_turn")
-    assert no_prompt_left(ran)
-
-
-def test_r5_a_call_in_a_later_recovery_ends_the_loop(sim: Simulator) -> None:
-    call = ToolCall("write_file", WRITE, cut=14)
-    ran = play(sim, [cut("initial"), cut("escalated "), cut("recovery 1 text "), cut(call)])
-    assert len(sim.posts) == 4
-    assert ran.text.startswith("escalated recovery 1 text ")
-
-
 def test_r6_all_pairs_become_one_turn(sim: Simulator) -> None:
     ran = play(sim, [cut("A"), cut("B"), cut("C"), end("D")])
-    assert len(sim.posts) == 4
-    assert ran.text == "BCD"
-    assert len(ran.said.content) == 1
-    assert no_prompt_left(ran)
-
-
-def test_r7_a_recovery_that_breaks_in_a_call_leaves_no_trace_of_it(sim: Simulator) -> None:
-    broken = Reply([ToolCall("write_file", WRITE, id="toolu_X")], stop="tool_use", deltas=4, drop=5)
-    ran = play(
-        sim,
-        [cut("initial"), cut("escalated "), broken, *[Reply(status=400)] * 3],
-    )
-    assert ran.text == "escalated "
-    assert "toolu_X" not in ran.said.model_dump_json()
+    asked = [kind for kind in kinds(ran) if kind in {"Escalating", "Recovering"}]
+    assert asked == ["Escalating", "Recovering", "Recovering"]
+    assert (ran.text, ran.blocks) == ("BCD", ["text"])
 
 
 @pytest.mark.parametrize(
     ("name", "before", "after", "joined"),
     [
-        (
-            "r9 overlap stripped",
-            "Alpha shared recovery suffix",
-            "shared recovery suffix and continuation",
-            "Alpha shared recovery suffix and continuation",
-        ),
-        (
-            "r11 a coinciding opener is kept",
-            "We covered cats. In summary, this concludes the cat section.",
-            " In summary, the answer is 42 and the dog section follows.",
-            "We covered cats. In summary, this concludes the cat section."
-            " In summary, the answer is 42 and the dog section follows.",
-        ),
         (
             "r12 a far earlier substring is kept",
             "Here is the rest of the explanation." + " Filler of no interest." * 30 + " cut off h",
@@ -136,6 +67,12 @@ def test_r7_a_recovery_that_breaks_in_a_call_leaves_no_trace_of_it(sim: Simulato
             "### Heading\nfresh continuation of the text",
         ),
         (
+            "r16 a whole replay adds nothing",
+            "leading content. This is the tail fragment",
+            "This is the tail fragment",
+            "leading content. This is the tail fragment",
+        ),
+        (
             "r17 two CJK characters coincide",
             "我们先讨论了第一部分的内容然后继续",
             "继续讨论第二部分的细节以及其他的问题",
@@ -150,46 +87,10 @@ def test_seams(sim: Simulator, how: How, name: str, before: str, after: str, joi
     assert run(sim, how, max_tokens=BIG).text == joined, name
 
 
-def test_r16_a_whole_replay_adds_nothing(sim: Simulator) -> None:
-    ran = play(
-        sim,
-        [cut("leading content. This is the tail fragment"), end("This is the tail fragment")],
-        BIG,
-    )
-    assert ran.text == "leading content. This is the tail fragment"
-
-
-def test_r19_thinking_alone_is_not_gone_on_from(sim: Simulator) -> None:
-    ran = play(sim, [cut(Thinking("…", signature=None)), end("fresh text")])
-    assert ran.text == "fresh text"
-    assert len(body_of(sim.posts[1])["messages"]) == 1
-
-
-def test_r20_a_recovery_that_begins_with_thinking(sim: Simulator) -> None:
-    think = Thinking("planning the rest")
-    ran = play(
-        sim,
-        [
-            cut("Alpha shared recovery suffix"),
-            end(think, Text("shared recovery suffix and continuation")),
-        ],
-        BIG,
-    )
-    assert ran.text == "Alpha shared recovery suffix and continuation"
-    assert ran.blocks == ["text"]
-
-
 def test_r25_an_empty_cut_escalates_with_the_larger_limit(sim: Simulator) -> None:
     ran = play(sim, [cut(), end("Completed after escalation.")])
     assert limits(sim) == [SMALL, BIG]
     assert ran.text == "Completed after escalation."
-
-
-def test_r30_an_escalation_that_would_raise_nothing_is_skipped(sim: Simulator) -> None:
-    ran = play(sim, [cut("Hello"), end(" ending.")], BIG)
-    assert len(sim.posts) == 2
-    assert "Escalating" not in kinds(ran)
-    assert ran.text == "Hello ending."
 
 
 def test_r35_what_the_user_sent_is_sent_again(sim: Simulator) -> None:
@@ -198,18 +99,6 @@ def test_r35_what_the_user_sent_is_sent_again(sim: Simulator) -> None:
     messages = [{"role": "user", "content": content}]
     play(sim, [cut("a"), cut("b and "), end("c")], messages=messages)
     assert body_of(sim.posts[2])["messages"][0] == messages[0]
-
-
-def test_r36_unsigned_thinking_is_dropped_before_a_call(sim: Simulator) -> None:
-    call = ToolCall("write_file", WRITE)
-    think = Thinking("thinking about it", signature=None)
-    ran = play(sim, [cut(think), end(call, stop="tool_use")])
-    assert ran.blocks == ["tool_use"]
-
-
-def test_a_users_own_limit_does_not_switch_healing_off(sim: Simulator) -> None:
-    """The reference design healed nothing once a limit was set; here every request sets one."""
-    assert play(sim, [cut("x"), end("All of it.")], 300).text == "All of it."
 
 
 def test_t1_thinking_after_a_tool_result_escalates(sim: Simulator) -> None:
@@ -242,14 +131,6 @@ def test_c1_to_c6_a_call_cut_in_a_stream_is_seen_whatever_the_label(
     assert [b.input for b in ran.said.content if b.type == "tool_use"] == [WRITE]
 
 
-def test_the_outcome_tells_an_abandoned_answer_from_a_recovered_one(sim: Simulator) -> None:
-    healed = play(sim, [cut("One, "), end("two.")], BIG)
-    abandoned = play(sim, [cut("One, "), Reply(status=400)], BIG)
-    assert healed.said.stop_reason == abandoned.said.stop_reason == "end_turn"
-    assert healed.told.outcome is Outcome.HEALED
-    assert abandoned.told.outcome is Outcome.PARTIAL
-
-
 @pytest.mark.parametrize(
     "said",
     [
@@ -263,10 +144,3 @@ def test_a_recovery_that_loops_is_the_last(sim: Simulator, said: list[str]) -> N
     assert (ran.told.outcome, ran.said.stop_reason) == (Outcome.STALLED, "max_tokens")
     assert ran.text == "".join(said)
     assert len(sim.posts) == 2
-
-
-def test_policy_off_means_off(sim: Simulator) -> None:
-    off = Policy(escalate=False, max_recoveries=0, max_drop_recoveries=0)
-    ran = play(sim, [cut("x")], policy=off)
-    assert ran.said.stop_reason == "max_tokens"
-    assert off != FAST

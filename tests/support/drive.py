@@ -87,6 +87,21 @@ def accumulate_message(events: list[dict[str, Any]]) -> Message:
     return snapshot
 
 
+def check_stream(events: Sequence[Mapping[str, Any]]) -> None:
+    """One opening, dense blocks that open and close in turn, one end."""
+    kinds = [event["type"] for event in events]
+    assert kinds.count("message_start") == kinds.count("message_stop") == 1
+    assert (kinds[0], kinds[-2:]) == ("message_start", ["message_delta", "message_stop"])
+    count, is_open = 0, False
+    for event in events:
+        if event["type"].startswith("content_block_"):
+            assert event["index"] == count
+            assert is_open is (event["type"] != "content_block_start")
+            is_open = event["type"] != "content_block_stop"
+            count += not is_open
+    assert not is_open
+
+
 def drive(
     provider: Provider,
     request: dict[str, Any],
@@ -209,36 +224,31 @@ def opening(tokens: int = 10) -> dict[str, Any]:
     return {"type": "message_start", "message": message}
 
 
-def text_block(index: int, pieces: Sequence[str]) -> list[dict[str, Any]]:
-    block = {"type": "text", "text": ""}
+def block(index: int, begun: dict[str, Any], *deltas: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the events of a block, from its start to its end."""
+    place = {"index": index}
     return [
-        {"type": "content_block_start", "index": index, "content_block": block},
-        *(
-            {
-                "type": "content_block_delta",
-                "index": index,
-                "delta": {"type": "text_delta", "text": piece},
-            }
-            for piece in pieces
-        ),
-        {"type": "content_block_stop", "index": index},
+        {"type": "content_block_start", **place, "content_block": begun},
+        *({"type": "content_block_delta", **place, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", **place},
     ]
+
+
+def text_block(index: int, pieces: Sequence[str]) -> list[dict[str, Any]]:
+    deltas = ({"type": "text_delta", "text": piece} for piece in pieces)
+    return block(index, {"type": "text", "text": ""}, *deltas)
 
 
 def call_block(index: int, pieces: Sequence[str], name: str = "Write") -> list[dict[str, Any]]:
-    block = {"type": "tool_use", "id": "toolu_1", "name": name, "input": {}}
-    return [
-        {"type": "content_block_start", "index": index, "content_block": block},
-        *(
-            {
-                "type": "content_block_delta",
-                "index": index,
-                "delta": {"type": "input_json_delta", "partial_json": piece},
-            }
-            for piece in pieces
-        ),
-        {"type": "content_block_stop", "index": index},
-    ]
+    begun = {"type": "tool_use", "id": "toolu_1", "name": name, "input": {}}
+    deltas = ({"type": "input_json_delta", "partial_json": piece} for piece in pieces)
+    return block(index, begun, *deltas)
+
+
+def thinking_block(index: int, thought: str, *signature: str) -> list[dict[str, Any]]:
+    signed = ({"type": "signature_delta", "signature": each} for each in signature)
+    begun = {"type": "thinking", "thinking": "", "signature": ""}
+    return block(index, begun, {"type": "thinking_delta", "thinking": thought}, *signed)
 
 
 def closing(stop: str, tokens: int) -> list[dict[str, Any]]:

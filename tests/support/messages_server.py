@@ -12,6 +12,7 @@ from anthropic.types import Message
 import continuation
 from continuation import Policy, Report
 from continuation.history import validate
+from support.drive import block, closing
 from support.servers import Answer, Asked, Canned
 
 MODEL, LIMIT = "claude-opus-5", 1000
@@ -65,16 +66,10 @@ def events(*blocks: Json, stop: str | None = "end_turn", tokens: int = 9) -> lis
 def _events(*blocks: Json, stop: str | None, tokens: int) -> list[Json]:
     head = {**message(stop="", tokens=1), "stop_reason": None}
     told: list[Json] = [{"type": "message_start", "message": head}]
-    for index, block in enumerate(blocks):
-        began, deltas = _told(block)
-        told.append({"type": "content_block_start", "index": index, "content_block": began})
-        told += [{"type": "content_block_delta", "index": index, "delta": d} for d in deltas]
-        told.append({"type": "content_block_stop", "index": index})
-    if stop is None:
-        return told
-    delta = {"stop_reason": stop, "stop_sequence": None}
-    ending = {"type": "message_delta", "delta": delta, "usage": {"output_tokens": tokens}}
-    return [*told, ending, {"type": "message_stop"}]
+    for index, each in enumerate(blocks):
+        began, deltas = _told(each)
+        told += block(index, began, *deltas)
+    return told if stop is None else [*told, *closing(stop, tokens)]
 
 
 def _told(block: Json) -> tuple[Json, list[Json]]:

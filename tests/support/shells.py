@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import warnings
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any, Literal
 
 import anthropic
@@ -43,12 +41,7 @@ class Way:
     def __enter__(self) -> Way:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for client in reversed(self._made):
             close = getattr(client, "aclose", None) or client.close
             self.do(close())
@@ -158,11 +151,3 @@ def gone(request: Recorded) -> bool:
     """Whether the client hung up on a request; waits for the server to notice."""
     assert request.done.wait(PATIENCE), "the server still serves it"
     return request.hung_up
-
-
-@contextlib.contextmanager
-def strictly() -> Iterator[None]:
-    """Let every warning be an error, also one told where nothing can be raised."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield

@@ -13,6 +13,7 @@ from support.drive import (
     STREAM,
     Answered,
     Clock,
+    Driven,
     call_block,
     closing,
     drive,
@@ -75,14 +76,14 @@ def _answer(body: dict[str, Any], moves: Iterator[str], spent: Spent, now: float
     if move == "lost":
         return 0, {}, [], ConnectionError()
     spent.generated += body["max_tokens"]
-    blocks = _blocks(move, len(spent.begun))
-    if not body.get("stream"):
-        return _whole(blocks, move, body)
-    events = [opening(), *blocks]
-    if move == "drop":
-        return 200, STREAM, [sse(events[:-1])], ConnectionResetError()
+    opened = [opening(), *_blocks(move, len(spent.begun))]
     stop = "end_turn" if move == "end" else "max_tokens"
-    return 200, STREAM, [sse([*events, *closing(stop, body["max_tokens"])])], None
+    events = [*opened, *closing(stop, body["max_tokens"])]
+    if not body.get("stream"):
+        return _whole(events, move)
+    if move == "drop":
+        return 200, STREAM, [sse(opened[:-1])], ConnectionResetError()
+    return 200, STREAM, [sse(events)], None
 
 
 ERRORS: dict[str, tuple[int, dict[str, str], str]] = {
@@ -104,19 +105,8 @@ def _blocks(move: str, number: int) -> list[dict[str, Any]]:
     return text_block(0, [said])
 
 
-def _whole(blocks: list[dict[str, Any]], move: str, body: dict[str, Any]) -> Answered:
-    texts = [e["delta"]["text"] for e in blocks if e.get("delta", {}).get("type") == "text_delta"]
-    content: list[dict[str, Any]] = [{"type": "text", "text": text} for text in texts]
-    if move == "call":
-        call = {"type": "tool_use", "id": "t", "name": "Write", "input": {}}
-        content.append(call)
-    message = {
-        **opening()["message"],
-        "content": content,
-        "stop_reason": "end_turn" if move == "end" else "max_tokens",
-        "usage": {"input_tokens": 10, "output_tokens": body["max_tokens"]},
-    }
-    raw = json.dumps(message).encode()
+def _whole(events: list[dict[str, Any]], move: str) -> Answered:
+    raw = Driven(pieces=[sse(events)]).message.model_dump_json().encode()
     if move == "drop":
         return 200, JSON, [raw[: len(raw) // 2]], ConnectionResetError()
     return 200, JSON, [raw], None

@@ -13,8 +13,10 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from continuation import Policy
 from continuation.config import Config, VendorTable, load
-from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall
+from continuation.simulator import Scenario, Simulator, ToolCall
 from support.sdks.turn import FAST, How, Turn, body_of, play
+from support.sdks.turn import cut as cut
+from support.sdks.turn import end as end
 
 MODEL = "gpt-4o"
 CEILING = 16_384
@@ -145,18 +147,6 @@ def named(post: Any) -> dict[str, int]:
     """Return a request's limits by parameter."""
     body = body_of(post)
     return {k: body[k] for k in ("max_tokens", "max_completion_tokens") if k in body}
-
-
-def cut(*blocks: Any, **more: Any) -> Reply:
-    return Reply(blocks=[_block(b) for b in blocks], stop="max_tokens", **more)
-
-
-def end(*blocks: Any, stop: str = "end_turn", **more: Any) -> Reply:
-    return Reply(blocks=[_block(b) for b in blocks], stop=stop, **more)
-
-
-def _block(said: Any) -> Any:
-    return Text(said) if isinstance(said, str) else said
 
 
 dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

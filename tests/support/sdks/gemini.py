@@ -97,10 +97,12 @@ class Ran(Turn):
             for call in self.calls
         ]
         parts = [part for part in self.parts if part.model_dump(exclude_none=True)]
-        asked = types.Content(role="user", parts=[types.Part(text=request["contents"])])
+        before = request["contents"]
+        if isinstance(before, str):
+            before = [types.Content(role="user", parts=[types.Part(text=before)])]
         said = [types.Content(role="model", parts=parts)] if parts else []
         more = types.Content(role="user", parts=results or [types.Part(text="And then?")])
-        return {**request, "contents": [asked, *said, more]}
+        return {**request, "contents": [*before, *said, more]}
 
     @property
     def reasons(self) -> list[str]:

@@ -9,8 +9,8 @@ from typing import Any
 from continuation import Event, Policy, Report
 from continuation.simulator import Simulator
 from support.notation import write
-from support.sdks import chat, gemini, messages, responses
-from support.sdks.turn import FAST, Turn, body_of, play
+from support.sdks.formats import MAKES
+from support.sdks.turn import FAST, How, Turn, body_of, play
 
 DIALECTS = ("anthropic", "openai-chat", "openai-responses", "gemini")
 MODELS = {
@@ -20,12 +20,7 @@ MODELS = {
     "gemini": "gemini-3.1-pro",
 }
 TOOLS: Mapping[str, Any] = {"tools": [{"name": "tool", "input_schema": {"type": "object"}}]}
-_TURNS: Mapping[str, type[Turn]] = {
-    "anthropic": messages.Ran,
-    "openai-chat": chat.Ran,
-    "openai-responses": responses.Ran,
-    "gemini": gemini.Ran,
-}
+_TURNS = dict(zip(DIALECTS, MAKES.values(), strict=True))
 
 
 @dataclass
@@ -66,7 +61,7 @@ def send(
     policy: Policy = FAST,
     limit: int = 1000,
     model: str = "",
-    asynchronous: bool = False,
+    how: How = "sync",
 ) -> Ran:
     """Send a history and tell what came back."""
     before = len(sim.posts)
@@ -75,6 +70,6 @@ def send(
         asked["config"] = {"max_output_tokens": limit}
     else:
         asked["max_output_tokens" if dialect == "openai-responses" else "max_tokens"] = limit
-    turn = play(_TURNS[dialect](), "async" if asynchronous else "sync", sim, asked, policy)
+    turn = play(_TURNS[dialect](), how, sim, asked, policy)
     posts = sim.posts[before:]
     return Ran(turn, [post.status for post in posts], [body_of(post) for post in posts])

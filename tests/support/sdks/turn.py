@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 import continuation
 from continuation import Event, Policy, Report
 from continuation.config import Config
-from continuation.simulator import Recorded, Simulator
+from continuation.simulator import Recorded, Reply, Simulator, Text
 
 How = Literal["sync", "sync-stream", "async", "async-stream"]
 HOWS: tuple[How, ...] = ("sync", "sync-stream", "async", "async-stream")
@@ -158,3 +158,15 @@ def quietly() -> Iterator[None]:
 def body_of(post: Recorded) -> dict[str, Any]:
     assert post.body is not None
     return dict(post.body)
+
+
+# --- what a provider is made to say ---------------------------------------------------------------
+
+
+def cut(*said: Any, **more: Any) -> Reply:
+    """Return a reply that used up its limit; a string is a text."""
+    return end(*said, stop="max_tokens", **more)
+
+
+def end(*said: Any, stop: str = "end_turn", **more: Any) -> Reply:
+    return Reply([Text(s) if isinstance(s, str) else s for s in said], stop=stop, **more)
