@@ -51,22 +51,9 @@ def calls(tool_calls: Any) -> list[Any]:
     [
         ({"model": "missing"}, "you must provide a model parameter", None, None),
         (
-            {"messages": "missing"},
-            "Missing required parameter: 'messages'.",
-            "missing_required_parameter",
-            "messages",
-        ),
-        (
             {"messages": "hi"},
             "Invalid type for 'messages': expected an array of objects.",
             "invalid_type",
-            "messages",
-        ),
-        (
-            {"messages": []},
-            "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an "
-            "empty array instead.",
-            "empty_array",
             "messages",
         ),
         (

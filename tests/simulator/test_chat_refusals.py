@@ -363,4 +363,4 @@ def test_the_sdk_tells_what_is_refused_in_every_shape(sim: Simulator) -> None:
         sim.scenario = Scenario(vendor=vendor)
         with connect(sim) as client, pytest.raises(openai.BadRequestError) as caught:
             client.chat.completions.create(model=MODEL, messages=[])
-        assert "empty array" in caught.value.response.text
+        assert "expected an array" in caught.value.response.text

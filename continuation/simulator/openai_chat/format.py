@@ -20,7 +20,7 @@ from continuation.simulator.openai_chat.request import Context, model_name, text
 from continuation.simulator.openai_chat.vendors import find_vendor
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
-from continuation.wire.json_values import as_int, as_list, is_list, mapping
+from continuation.wire.json_values import as_int, as_list, mapping
 
 _NO_KEY = (
     "You didn't provide an API key. You need to provide your API key in an Authorization header "
@@ -51,19 +51,9 @@ def form(context: Context) -> Iterator[Refusal]:
     """Want a model, messages and limits of one token or more; the texts are OpenAI's."""
     if not context.name:
         yield Refusal("you must provide a model parameter")
-    given = context.body.get("messages")
-    if given is None:
-        text = "Missing required parameter: 'messages'."
-        yield Refusal(text, code="missing_required_parameter", param="messages")
-    elif not is_list(given) or len(context.messages) != len(given):
+    if not context.messages or len(context.messages) != len(context.body["messages"]):
         text = "Invalid type for 'messages': expected an array of objects."
         yield Refusal(text, code="invalid_type", param="messages")
-    elif not given:
-        text = (
-            "Invalid 'messages': empty array. Expected an array with minimum length 1, "
-            "but got an empty array instead."
-        )
-        yield Refusal(text, code="empty_array", param="messages")
     for name in LIMITS:
         value = context.body.get(name)
         if value is not None and (as_int(value) or 0) < 1:
