@@ -156,11 +156,6 @@ def test_nothing_a_client_sends_makes_the_simulator_fail(
             [GO, {"role": "tool", "content": "x"}],
             "messages.1.role: Input should be 'user' or 'assistant'",
         ),
-        (
-            [GO, model(text("hi")), {"role": "system", "content": "x"}, GO],
-            'messages: Unexpected role "system". The Messages API accepts a top-level `system` '
-            'parameter, not "system" as an input message role.',
-        ),
         ([user(text(""))], "messages: text content blocks must be non-empty"),
         ([user(text(" \n"))], "messages: text content blocks must contain non-whitespace text"),
         ([GO, model(text("")), GO], "messages: text content blocks must be non-empty"),

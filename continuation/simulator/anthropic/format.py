@@ -14,7 +14,6 @@ from continuation.simulator.anthropic.request import (
     Context,
     input_tokens,
     input_usage,
-    messages,
 )
 from continuation.simulator.common import by_rank, conversation_key
 from continuation.simulator.format import Format
@@ -120,15 +119,6 @@ def history(context: Context) -> Iterator[str]:
                 "blocks, the first block must be `thinking` or `redacted_thinking`. "
                 f"Found `{first}`."
             )
-    before = ""
-    for message in messages(context.body):
-        role = str(message.get("role"))
-        if role == "system" and before != "user":  # behind a user turn it is taken, since 2026
-            yield (
-                'messages: Unexpected role "system". The Messages API accepts a top-level '
-                '`system` parameter, not "system" as an input message role.'
-            )
-        before = role
     found = validate(context.body, "anthropic", facts=context.model, live=False)
     yield from (violation.message for violation in by_rank(found, _ORDER))
 
