@@ -90,7 +90,6 @@ def test_a_request_needs_json(sim: Simulator) -> None:
         ),
         ({"model": "missing"}, "Missing required parameter: 'model'.", None),
         ({"input": "missing"}, 'One of "input" or "previous_response_id"', None),
-        ({"max_tokens": 20}, "this parameter has moved to 'max_output_tokens'", None),
         (
             {"model": OLD, "reasoning": {"effort": "low"}},
             "Unsupported parameter: 'reasoning.effort' is not supported with this model.",

@@ -51,13 +51,6 @@ def required(context: Context) -> Iterator[Refusal]:
             " provided."
         )
         yield Refusal(text, code=code, param="input")
-    for old in ("max_tokens", "max_completion_tokens"):  # as Chat Completions has it
-        if old in body:
-            text = (
-                f"Unsupported parameter: '{old}'. In the Responses API, this parameter has moved to"
-                " 'max_output_tokens'. Try again with the new parameter."
-            )
-            yield Refusal(text, code="unsupported_parameter", param=old)
 
 
 def settings(context: Context) -> Iterator[Refusal]:
