@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
+import httpx2
 import openai
 import pytest
 from support.chat_helpers import (
     ANSWER,
     GO,
+    HEADERS,
     MODEL,
-    PROMPT,
     REASONING,
-    RESULT,
     WRITE,
     chunks,
     connect,
@@ -22,20 +21,14 @@ from support.chat_helpers import (
     data,
     finish_of,
     post,
+    refused,
     said,
     text_of,
 )
 
-from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall, tokens
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator(answer=ANSWER) as simulator:
-        yield simulator
+from continuation.limits import ModelLimits
+from continuation.simulator import Block, Raw, Reply, Scenario, Simulator, Text, Thinking, ToolCall
+from continuation.simulator import tokens as tokens_of
 
 
 @pytest.fixture
@@ -47,39 +40,16 @@ def client(sim: Simulator) -> Iterator[openai.OpenAI]:
 # -- recitation
 
 
-def test_a_roomy_limit_lets_the_whole_answer_through(client: openai.OpenAI) -> None:
-    completion = create(client, 4096)
-    assert (text_of(completion), finish_of(completion)) == (ANSWER, "stop")
-    usage = completion.usage
-    assert usage.completion_tokens == tokens(ANSWER)
-    assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
-
-
-def test_the_answer_is_cut_where_the_limit_is_spent(client: openai.OpenAI) -> None:
-    completion = create(client, 100)
-    assert (text_of(completion), finish_of(completion)) == (ANSWER[:400], "length")
-    assert completion.usage.completion_tokens == 100
-
-
 def test_a_body_has_every_member_of_the_real_one(sim: Simulator) -> None:
     body = post(sim).json()
-    choice = body["choices"][0]
+    choice, usage = body["choices"][0], body["usage"]
     assert choice["message"].keys() == {"role", "content", "refusal", "annotations"}
     assert (choice["index"], choice["logprobs"]) == (0, None)
     assert body["object"] == "chat.completion"
     assert body["system_fingerprint"].startswith("fp_")
-    assert body["usage"]["completion_tokens_details"]["reasoning_tokens"] == 0
-
-
-def test_pairs_give_the_whole_answer(client: openai.OpenAI) -> None:
-    turns, pieces = [GO], [""]
-    while True:
-        completion = create(client, 64, *turns)
-        pieces.append(text_of(completion))
-        if finish_of(completion) == "stop":
-            break
-        turns += [said(pieces[-1]), PROMPT]
-    assert "".join(pieces) == ANSWER
+    assert usage["completion_tokens"] == 100
+    assert usage["total_tokens"] == usage["prompt_tokens"] + 100
+    assert usage["completion_tokens_details"]["reasoning_tokens"] == 0
 
 
 def test_content_parts_say_the_same_as_a_string(client: openai.OpenAI) -> None:
@@ -102,7 +72,7 @@ def test_a_stop_sequence_ends_the_answer(client: openai.OpenAI, stop: Any) -> No
     assert finish_of(completion) == "stop"
 
 
-def test_several_choices_are_all_told_and_paid_for(sim: Simulator, client: openai.OpenAI) -> None:
+def test_several_choices_are_all_told_and_paid_for(client: openai.OpenAI) -> None:
     completion = create(client, 10, n=3)
     assert [choice.index for choice in completion.choices] == [0, 1, 2]
     assert completion.usage.completion_tokens == 30
@@ -125,15 +95,9 @@ def test_several_choices_are_all_told_and_paid_for(sim: Simulator, client: opena
 def test_stop_reasons_are_translated(
     sim: Simulator, client: openai.OpenAI, stop: str, finish: str
 ) -> None:
-    sim.script([Reply([Text("x")], stop), Reply([Text("x")], stop)])
+    sim.script([Reply([Text("x")], stop)] * 2)
     assert finish_of(create(client)) == finish
     assert chunks(client)[-1].choices[0].finish_reason == finish
-
-
-def test_a_cut_can_be_mislabelled(sim: Simulator, client: openai.OpenAI) -> None:
-    sim.scenario = Scenario(mislabel="stop")
-    completion = create(client, 50)
-    assert (finish_of(completion), completion.usage.completion_tokens) == ("stop", 50)
 
 
 def test_every_prefix_of_the_path_is_served(sim: Simulator) -> None:
@@ -147,13 +111,9 @@ def test_every_prefix_of_the_path_is_served(sim: Simulator) -> None:
 
 def test_a_stream_has_the_shape_of_the_real_one(sim: Simulator) -> None:
     first, *middle, last, done = data(sim)
+    delta = {"role": "assistant", "content": "", "refusal": None}
     assert first["choices"] == [
-        {
-            "index": 0,
-            "delta": {"role": "assistant", "content": "", "refusal": None},
-            "logprobs": None,
-            "finish_reason": None,
-        }
+        {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
     ]
     assert "".join(chunk["choices"][0]["delta"]["content"] for chunk in middle) == ANSWER[:400]
     assert (last["choices"][0]["delta"], last["choices"][0]["finish_reason"]) == ({}, "length")
@@ -172,40 +132,19 @@ def test_usage_is_streamed_only_if_asked_for(sim: Simulator) -> None:
     assert not any("usage" in chunk for chunk in data(sim)[:-1])
 
 
-def test_the_sdks_own_stream_helper_reads_it(client: openai.OpenAI) -> None:
-    turns: Any = [GO]
-    with client.chat.completions.stream(model=MODEL, messages=turns, max_tokens=4096) as events:
+def test_the_sdks_helpers_read_it_and_find_the_truncation(client: openai.OpenAI) -> None:
+    how: Any = {"model": MODEL, "messages": [GO]}
+    with client.chat.completions.stream(**how, max_tokens=4096) as events:
         assert "".join(e.delta for e in events if e.type == "content.delta") == ANSWER
-        final = events.get_final_completion()
-    assert final.choices[0].finish_reason == "stop"
-
-
-def test_the_sdks_helpers_find_the_truncation(client: openai.OpenAI) -> None:
-    turns: Any = [GO]
+        assert events.get_final_completion().choices[0].finish_reason == "stop"
     with pytest.raises(openai.LengthFinishReasonError) as caught:
-        client.chat.completions.parse(model=MODEL, messages=turns, max_tokens=100)
+        client.chat.completions.parse(**how, max_tokens=100)
     assert caught.value.completion.choices[0].message.content == ANSWER[:400]
     with (
-        client.chat.completions.stream(model=MODEL, messages=turns, max_tokens=100) as events,
+        client.chat.completions.stream(**how, max_tokens=100) as events,
         pytest.raises(openai.LengthFinishReasonError),
     ):
         events.get_final_completion()
-
-
-async def _stream(url: str, count: int) -> list[str]:
-    async def one(client: openai.AsyncOpenAI, number: int) -> str:
-        turns: Any = [{"role": "user", "content": f"recite {number}"}]
-        stream = await client.chat.completions.create(
-            model=MODEL, messages=turns, max_tokens=4096, stream=True
-        )
-        return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
-
-    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0) as client:
-        return await asyncio.gather(*(one(client, number) for number in range(count)))
-
-
-def test_many_async_streams_at_once(sim: Simulator) -> None:
-    assert asyncio.run(_stream(sim.url, 50)) == [ANSWER] * 50
 
 
 def test_azure_begins_with_its_filter_results(sim: Simulator) -> None:
@@ -223,17 +162,57 @@ def test_azure_begins_with_its_filter_results(sim: Simulator) -> None:
     assert completion.choices[0].model_extra["content_filter_results"]["hate"]["filtered"] is False
 
 
+@pytest.mark.parametrize(
+    ("scenario", "finishes", "done"),
+    [
+        (Scenario(), True, True),
+        (Scenario(quirks="no-finish"), False, True),
+        (Scenario(quirks="no-finish+no-done"), False, False),
+        (Scenario(vendor="lmstudio"), True, True),
+    ],
+)
+def test_a_cut_stream_may_end_without_saying_so(
+    sim: Simulator, scenario: Scenario, finishes: bool, done: bool
+) -> None:
+    sim.scenario = scenario
+    got = data(sim)
+    reasons = [c["choices"][0]["finish_reason"] for c in got if c != "[DONE]"]
+    assert (("length" in reasons), got[-1] == "[DONE]") == (finishes, done)
+
+
+def test_lm_studio_says_nothing_at_the_end_of_the_window() -> None:
+    models = {"mine": ModelLimits(ceiling=4096, window=100)}
+    with Simulator(ANSWER, Scenario(vendor="lmstudio"), models=models) as sim:
+        got = data(sim, model="mine", max_tokens="missing")
+    assert all(c == "[DONE]" or c["choices"][0]["finish_reason"] is None for c in got)
+
+
+def test_mistral_tells_usage_unasked_and_its_ids_are_short(sim: Simulator) -> None:
+    sim.scenario = Scenario(vendor="mistral", call=True)
+    how: Any = {"model": "mistral-large-latest", "max_tokens": 4096, "tools": [WRITE]}
+    *_, last, _ = data(sim, **how)
+    assert last["usage"]["completion_tokens"] > 100
+    body = post(sim, **how).json()
+    assert len(body["choices"][0]["message"]["tool_calls"][0]["id"]) == 9
+
+
+def test_an_error_can_come_in_the_middle(sim: Simulator, client: openai.OpenAI) -> None:
+    sim.scenario = Scenario(error_event={1: 3})
+    with pytest.raises(openai.APIError, match="The server had an error") as caught:
+        chunks(client)
+    assert caught.value.type == "server_error"
+
+
+def test_a_truncation_can_come_as_a_refusal(sim: Simulator, client: openai.OpenAI) -> None:
+    why = "Could not finish the message because max_tokens or model output limit was reached."
+    sim.script([Reply(status=400, error=("invalid_request_error", why))])
+    with pytest.raises(openai.BadRequestError) as caught:
+        create(client)
+    told = {"message": why, "type": "invalid_request_error", "param": None, "code": None}
+    assert caught.value.body == told
+
+
 # -- tool calls
-
-
-def test_the_answer_can_come_as_a_call(sim: Simulator, client: openai.OpenAI) -> None:
-    sim.scenario = Scenario(call=True)
-    whole = create(client, 4096, tools=[WRITE])
-    (call,) = whole.choices[0].message.tool_calls
-    assert json.loads(call.function.arguments) == {"path": "answer.txt", "content": ANSWER}
-    assert finish_of(whole) == "tool_calls"
-    turns = [GO, whole.choices[0].message, {**RESULT, "tool_call_id": call.id}]
-    assert finish_of(create(client, 4096, *turns, tools=[WRITE])) == "stop"
 
 
 def test_a_call_that_was_cut_comes_with_what_there_is(
@@ -258,12 +237,8 @@ def test_calls_are_streamed_by_index(sim: Simulator) -> None:
     deltas = [chunk["choices"][0]["delta"] for chunk in data(sim)[:-1]]
     told = [call for delta in deltas for call in delta.get("tool_calls", [])]
     assert deltas[0]["content"] is None
-    assert told[0] == {
-        "index": 0,
-        "id": "call_a",
-        "type": "function",
-        "function": {"name": "A", "arguments": ""},
-    }
+    function = {"name": "A", "arguments": ""}
+    assert told[0] == {"index": 0, "id": "call_a", "type": "function", "function": function}
     assert told[1] == {"index": 0, "function": {"arguments": '{"x'}}
     assert "".join(c["function"]["arguments"] for c in told if c["index"] == 1) == '{"y"'
 
@@ -313,13 +288,7 @@ def test_thinking_is_shown_where_the_vendor_shows_it(
     assert shown == ({member} if member else set())
     deltas = [chunk.choices[0].delta.model_extra for chunk in chunks(client, 100, **limit)]
     streamed = "".join(delta[member] for delta in deltas if member in delta) if member else ""
-    assert tokens(streamed) == (30 if member else 0)
-
-
-def test_thinking_can_eat_the_limit(sim: Simulator, client: openai.OpenAI) -> None:
-    sim.scenario = Scenario(thinking="all")
-    completion = create(client, None, model=REASONING, max_completion_tokens=50)
-    assert (text_of(completion), finish_of(completion)) == ("", "length")
+    assert tokens_of(streamed) == (30 if member else 0)
 
 
 def test_a_model_told_not_to_think_does_not(sim: Simulator, client: openai.OpenAI) -> None:
@@ -329,8 +298,135 @@ def test_a_model_told_not_to_think_does_not(sim: Simulator, client: openai.OpenA
     assert text_of(completion) == ANSWER[:400]
 
 
-def test_a_cut_text_can_be_withheld(sim: Simulator, client: openai.OpenAI) -> None:
+def test_a_cut_can_be_mislabelled_and_its_text_withheld(
+    sim: Simulator, client: openai.OpenAI
+) -> None:
+    sim.scenario = Scenario(mislabel="stop")
+    completion = create(client, 50)
+    assert (finish_of(completion), completion.usage.completion_tokens) == ("stop", 50)
     sim.scenario = Scenario(quirks="withhold")
     completion = create(client, 100)
     assert (text_of(completion), completion.usage.completion_tokens) == ("", 100)
     assert completion.usage.completion_tokens_details.reasoning_tokens == 100
+
+
+# -- what a script can do
+
+
+def test_raw_blocks_and_usage_are_merged_as_they_stand(
+    sim: Simulator, client: openai.OpenAI
+) -> None:
+    refusal = Raw({"refusal": "no", "annotations": [{"type": "url_citation"}]})
+    blocks: list[Block] = [Text("x"), refusal]
+    usage = {"prompt_cache_hit_tokens": 7, "completion_tokens_details": None}
+    sim.script([Reply(blocks, extra={"provider": "P"}, usage=usage), Reply(blocks)])
+    completion = create(client)
+    assert completion.choices[0].message.refusal == "no"
+    assert completion.model_extra == {"provider": "P"}
+    assert completion.usage.model_extra == {"prompt_cache_hit_tokens": 7}
+    assert completion.usage.completion_tokens_details is None
+    assert [c.choices[0].delta.refusal for c in chunks(client)] == [None, None, "no", None]
+
+
+def test_hidden_thinking_is_scripted_as_well(sim: Simulator, client: openai.OpenAI) -> None:
+    sim.script([Reply([Thinking("hm", tokens=9), Text("x")])])
+    completion = create(client)
+    assert (text_of(completion), completion.usage.completion_tokens) == ("x", 10)
+
+
+# -- models, settings
+
+
+def test_models_are_described_in_the_vendors_way(sim: Simulator, client: openai.OpenAI) -> None:
+    assert client.models.retrieve("gpt-4o").id == "gpt-4o"
+    assert client.models.list().data == []
+    with pytest.raises(openai.NotFoundError, match="does not exist"):
+        client.models.retrieve("nobody")
+    assert httpx2.get(f"{sim.url}/v1/models").status_code == 401
+    headers = {"x-api-key": "k", "anthropic-version": "2026-10-21"}
+    url = f"{sim.url}/v1/models/claude-opus-5"
+    assert httpx2.get(url, headers=headers).json()["type"] == "model"
+    assert httpx2.get(url, headers=HEADERS).json()["object"] == "model"
+
+
+def test_some_vendors_tell_their_limits() -> None:
+    models = {"a/b": ModelLimits(ceiling=4096, window=9000)}
+    with (
+        Simulator(ANSWER, Scenario(vendor="openrouter"), models=models) as sim,
+        connect(sim, "/api/v1") as client,
+    ):
+        told = client.models.retrieve("a/b").model_extra
+        assert [model.id for model in client.models.list()] == ["a/b"]
+    assert told is not None
+    assert (told["context_length"], told["top_provider"]["max_completion_tokens"]) == (9000, 4096)
+
+
+def test_vendor_and_quirks_are_named_in_the_header_or_refused(client: openai.OpenAI) -> None:
+    how = {"x-simulate": "vendor=moonshot, quirks=no-finish"}
+    assert chunks(client, extra_headers=how)[-1].choices[0].finish_reason is None
+    for setting, why in (
+        ("vendor=acme", "vendor: 'acme' is none of openai, azure, deepseek"),
+        ("quirks=no-finish+no-sense", "quirks: 'no-sense' is none of max-tokens-only"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=why):
+            create(client, extra_headers={"x-simulate": setting})
+
+
+# -- what is refused by the form of a request alone
+
+
+@pytest.mark.parametrize(
+    ("body", "text", "code", "param"),
+    [
+        ({"model": "missing"}, "you must provide a model parameter", None, None),
+        *(
+            (
+                {"messages": given},
+                "Invalid type for 'messages': expected an array of objects.",
+                "invalid_type",
+                "messages",
+            )
+            for given in ("missing", "hi", [], [GO, 5])
+        ),
+        (
+            {"messages": [GO, said(None)]},  # type: ignore[arg-type]
+            "Invalid value for 'content': expected a string, got null.",
+            None,
+            "messages.[1].content",
+        ),
+        (
+            {"max_tokens": 0},
+            "Invalid 'max_tokens': integer below minimum value. Expected a value >= 1, but got 0 "
+            "instead.",
+            "integer_below_min_value",
+            "max_tokens",
+        ),
+        (
+            {"stream_options": {"include_usage": True}},
+            "The 'stream_options' parameter is only allowed when 'stream' is enabled.",
+            None,
+            "stream_options",
+        ),
+        (
+            {"continue_final_message": True},
+            "Unrecognized request argument supplied: continue_final_message",
+            None,
+            None,
+        ),
+        (
+            {"max_completion_tokens": 5},
+            "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.",
+            "invalid_parameter_combination",
+            None,
+        ),
+    ],
+)
+def test_openai_refuses_what_is_malformed(
+    sim: Simulator, body: dict[str, Any], text: str, code: str | None, param: str | None
+) -> None:
+    assert refused(sim, **body)["error"] == {
+        "message": text,
+        "type": "invalid_request_error",
+        "param": param,
+        "code": code,
+    }

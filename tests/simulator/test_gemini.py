@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
 from google import genai
 from google.genai import errors, types
-from google.oauth2.credentials import Credentials
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from support.examples import examples
+from support.sdks.gemini import connect
+from support.simulator_helpers import ANSWER
 
 from continuation.limits import ModelLimits
 from continuation.simulator import Raw, Reply, Scenario, Simulator, Text, Thinking, ToolCall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
-ANSWER = "".join(f"Line {n}: der Text, 文字 und 🙂, geht weiter.\n" for n in range(60))
 MODEL = "gemini-3.6-flash"
 OLD = "gemini-2.5-flash"
 LONG = "gemini-4-argon"
@@ -35,23 +32,9 @@ TOOLS = [
 
 
 @pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator(answer=ANSWER) as simulator:
-        yield simulator
-
-
-def connect(sim: Simulator, **more: Any) -> genai.Client:
-    return genai.Client(api_key="k", http_options=types.HttpOptions(base_url=sim.url), **more)
-
-
-def on_vertex(sim: Simulator) -> genai.Client:
-    return genai.Client(
-        vertexai=True,
-        project="p",
-        location="l",
-        credentials=Credentials("token"),  # type: ignore[no-untyped-call]
-        http_options=types.HttpOptions(base_url=sim.url),
-    )
+def client(sim: Simulator) -> Iterator[genai.Client]:
+    with connect(sim) as made:
+        yield made
 
 
 def ask(client: genai.Client, limit: int | None = 100, model: str = MODEL, **config: Any) -> Any:
@@ -75,10 +58,7 @@ def model(*parts: Any) -> dict[str, Any]:
 
 
 def post(
-    sim: Simulator,
-    body: Any,
-    path: str = f"/v1/models/{MODEL}:generateContent",
-    **headers: str,
+    sim: Simulator, body: Any, path: str = f"/v1/models/{MODEL}:generateContent", **headers: str
 ) -> httpx2.Response:
     """Ask without the SDK, to see the bytes and to send what it would not."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -100,9 +80,8 @@ VERTEX = "/v1beta1/projects/p/locations/l/publishers/google/models"
 # -- answers
 
 
-def test_a_whole_answer_is_signed_in_its_last_part(sim: Simulator) -> None:
-    with connect(sim) as client:
-        answer = ask(client, 5000)
+def test_a_whole_answer_is_signed_in_its_last_part(client: genai.Client) -> None:
+    answer = ask(client, 5000)
     [candidate] = answer.candidates
     assert answer.text == ANSWER
     assert candidate.finish_reason == types.FinishReason.STOP
@@ -112,28 +91,19 @@ def test_a_whole_answer_is_signed_in_its_last_part(sim: Simulator) -> None:
     assert answer.response_id
     usage = answer.usage_metadata
     assert usage.total_token_count == usage.prompt_token_count + usage.candidates_token_count
+    [cut] = ask(client, 100).candidates
+    assert (cut.finish_reason, cut.continuation_token) == (types.FinishReason.MAX_TOKENS, None)
+    assert cut.content.parts[-1].thought_signature is None
 
 
-def test_a_cut_answer_ends_at_its_limit_unsigned_and_says_so(sim: Simulator) -> None:
-    with connect(sim) as client:
-        answer = ask(client, 100)
-    assert answer.text == ANSWER[:400]
-    assert answer.candidates[0].finish_reason == types.FinishReason.MAX_TOKENS
-    assert answer.candidates[0].content.parts[-1].thought_signature is None
-    assert answer.candidates[0].continuation_token is None
-    assert answer.usage_metadata.candidates_token_count == 100
-
-
-def test_models_before_the_third_generation_sign_nothing(sim: Simulator) -> None:
-    with connect(sim) as client:
-        answer = ask(client, 5000, OLD)
+def test_models_before_the_third_generation_sign_nothing(client: genai.Client) -> None:
+    answer = ask(client, 5000, OLD)
     assert answer.candidates[0].content.parts[-1].thought_signature is None
 
 
 @pytest.mark.parametrize("limit", [100, 5000])
-def test_a_stream_tells_its_end_in_the_last_chunk_only(sim: Simulator, limit: int) -> None:
-    with connect(sim) as client:
-        chunks = stream(client, limit)
+def test_a_stream_tells_its_end_in_the_last_chunk_only(client: genai.Client, limit: int) -> None:
+    chunks = stream(client, limit)
     assert "".join(chunk.text or "" for chunk in chunks) == ANSWER[: 4 * limit]
     *earlier, last = [chunk.candidates[0] for chunk in chunks]
     assert not any(candidate.finish_reason for candidate in earlier)
@@ -172,34 +142,21 @@ def test_a_stream_without_alt_sse_is_a_json_array(sim: Simulator) -> None:
     assert error["error"]["code"] == 400
 
 
-def test_chats_and_the_async_client_get_the_same_answer(sim: Simulator) -> None:
-    async def talk(client: genai.Client) -> str:
-        chunks = await client.aio.models.generate_content_stream(
-            model=MODEL, contents="recite", config={"max_output_tokens": 5000}
-        )
-        streamed = "".join([chunk.text or "" async for chunk in chunks])
-        whole = await client.aio.models.generate_content(
-            model=MODEL, contents="recite", config={"max_output_tokens": 5000}
-        )
-        await client.aio.aclose()
-        assert whole.text == streamed
-        return streamed
-
-    with connect(sim) as client:
-        assert asyncio.run(talk(client)) == ANSWER
-        chat = client.chats.create(model=MODEL, config={"max_output_tokens": 300})
-        first = chat.send_message("recite").text or ""
-        second = "".join(chunk.text or "" for chunk in chat.send_message_stream("go on"))
-        third = chat.send_message("go on").text or ""
+def test_a_chat_goes_on_from_what_it_remembers(client: genai.Client) -> None:
+    chat = client.chats.create(model=MODEL, config={"max_output_tokens": 300})
+    first = chat.send_message("recite").text or ""
+    second = "".join(chunk.text or "" for chunk in chat.send_message_stream("go on"))
+    third = chat.send_message("go on").text or ""
     assert first + second + third == ANSWER
 
 
-def test_thinking_is_shown_only_to_who_asks_and_eats_the_limit(sim: Simulator) -> None:
+def test_thinking_is_shown_only_to_who_asks_and_eats_the_limit(
+    sim: Simulator, client: genai.Client
+) -> None:
     sim.scenario = Scenario(thinking=60)
-    with connect(sim) as client:
-        hidden = ask(client, 100)
-        shown = ask(client, 100, thinking_config={"include_thoughts": True})
-        streamed = stream(client, 100, thinking_config={"include_thoughts": True})
+    hidden = ask(client, 100)
+    shown = ask(client, 100, thinking_config={"include_thoughts": True})
+    streamed = stream(client, 100, thinking_config={"include_thoughts": True})
     assert len(hidden.candidates[0].content.parts) == 1
     assert shown.candidates[0].content.parts[0].thought
     assert hidden.text == shown.text == ANSWER[:160]
@@ -210,19 +167,20 @@ def test_thinking_is_shown_only_to_who_asks_and_eats_the_limit(sim: Simulator) -
     assert thoughts == sorted(thoughts, key=lambda thought: not thought)
 
 
-def test_thinking_can_be_switched_off_where_the_model_allows_it(sim: Simulator) -> None:
+def test_thinking_can_be_switched_off_where_the_model_allows_it(
+    sim: Simulator, client: genai.Client
+) -> None:
     sim.scenario = Scenario(thinking=60)
-    with connect(sim) as client:
-        off = ask(client, 100, OLD, thinking_config={"thinking_budget": 0})
-        never_off = ask(client, 100, MODEL, thinking_config={"thinking_budget": 0})
-        unasked = ask(client, 100, "gemini-2.5-flash-lite")
+    off = ask(client, 100, OLD, thinking_config={"thinking_budget": 0})
+    never_off = ask(client, 100, MODEL, thinking_config={"thinking_budget": 0})
+    unasked = ask(client, 100, "gemini-2.5-flash-lite")
     assert off.usage_metadata.thoughts_token_count is None
     assert never_off.usage_metadata.thoughts_token_count == 60
     assert unasked.usage_metadata.thoughts_token_count is None
 
 
 def test_the_stop_reasons_of_a_script_are_translated_and_strange_ones_pass(
-    sim: Simulator,
+    sim: Simulator, client: genai.Client
 ) -> None:
     told = {
         "end_turn": "STOP",
@@ -234,17 +192,18 @@ def test_the_stop_reasons_of_a_script_are_translated_and_strange_ones_pass(
         "CONTINUATION": "CONTINUATION",
         "": None,
     }
-    with connect(sim) as client:
-        for stop, name in told.items():
-            sim.script([Reply([Text("hm")], stop)])
-            reason = ask(client).candidates[0].finish_reason
-            assert (reason and reason.value) == name
-        sim.script([Reply([Text("hm")], "BRAND_NEW")])
-        with pytest.warns(UserWarning, match="BRAND_NEW"):
-            assert ask(client).candidates[0].finish_reason.value == "BRAND_NEW"
+    for stop, name in told.items():
+        sim.script([Reply([Text("hm")], stop)])
+        reason = ask(client).candidates[0].finish_reason
+        assert (reason and reason.value) == name
+    sim.script([Reply([Text("hm")], "BRAND_NEW")])
+    with pytest.warns(UserWarning, match="BRAND_NEW"):
+        assert ask(client).candidates[0].finish_reason.value == "BRAND_NEW"
 
 
-def test_a_reply_lays_what_it_likes_over_candidate_and_usage(sim: Simulator) -> None:
+def test_a_reply_lays_what_it_likes_over_candidate_and_usage(
+    sim: Simulator, client: genai.Client
+) -> None:
     part = {"executableCode": {"code": "1", "language": "PYTHON"}}
     sim.script(
         [
@@ -257,27 +216,24 @@ def test_a_reply_lays_what_it_likes_over_candidate_and_usage(sim: Simulator) -> 
             Reply([Thinking("hm", None), Text("x")]),
         ]
     )
-    with connect(sim) as client:
-        answer = ask(client)
-        assert answer.candidates[0].avg_logprobs == -0.5
-        assert answer.candidates[0].content.parts[0].executable_code.code == "1"
-        assert answer.candidates[0].content.parts[1].thought_signature == b"sig"
-        assert answer.usage_metadata.prompt_token_count == 7
-        assert answer.usage_metadata.candidates_token_count is None
-        assert ask(client).prompt_feedback.block_reason.value == "SAFETY"
-        assert ask(client).candidates[0].content.parts[0].thought_signature is None
+    answer = ask(client)
+    assert answer.candidates[0].avg_logprobs == -0.5
+    assert answer.candidates[0].content.parts[0].executable_code.code == "1"
+    assert answer.candidates[0].content.parts[1].thought_signature == b"sig"
+    assert answer.usage_metadata.prompt_token_count == 7
+    assert answer.usage_metadata.candidates_token_count is None
+    assert ask(client).prompt_feedback.block_reason.value == "SAFETY"
+    assert ask(client).candidates[0].content.parts[0].thought_signature is None
 
 
-def test_an_older_model_gives_as_many_candidates_as_asked_for(sim: Simulator) -> None:
-    with connect(sim) as client:
-        answer = ask(client, 10, OLD, candidate_count=2)
+def test_an_older_model_gives_as_many_candidates_as_asked_for(client: genai.Client) -> None:
+    answer = ask(client, 10, OLD, candidate_count=2)
     assert [candidate.index for candidate in answer.candidates] == [0, 1]
     assert answer.usage_metadata.candidates_token_count == 20
 
 
-def test_a_stop_sequence_ends_the_answer(sim: Simulator) -> None:
-    with connect(sim) as client:
-        assert ask(client, 500, stop_sequences=["Line 2"]).text == ANSWER[: ANSWER.index("Line 2")]
+def test_a_stop_sequence_ends_the_answer(client: genai.Client) -> None:
+    assert ask(client, 500, stop_sequences=["Line 2"]).text == ANSWER[: ANSWER.index("Line 2")]
 
 
 # -- the eight shapes of a truncated answer
@@ -326,10 +282,11 @@ def test_an_empty_answer_may_hold_a_thought_a_signature_or_have_a_second_candida
     assert (cut["content"], other["index"]) == ({"role": "model"}, 1)
 
 
-def test_the_last_chunk_of_a_cut_stream_takes_the_shape(sim: Simulator) -> None:
+def test_the_last_chunk_of_a_cut_stream_takes_the_shape(
+    sim: Simulator, client: genai.Client
+) -> None:
     sim.scenario = Scenario(empty_shape=2)
-    with connect(sim) as client:
-        chunks = stream(client, 20)
+    chunks = stream(client, 20)
     assert chunks[0].text
     assert chunks[-1].candidates[0].content is None
     assert chunks[-1].candidates[0].finish_reason == types.FinishReason.MAX_TOKENS
@@ -338,34 +295,29 @@ def test_the_last_chunk_of_a_cut_stream_takes_the_shape(sim: Simulator) -> None:
 # -- calls
 
 
-@pytest.mark.parametrize("cut", [True, False])
-@pytest.mark.parametrize("streamed", [True, False])
-def test_a_cut_call_looks_whole(sim: Simulator, streamed: bool, cut: bool) -> None:
+@pytest.mark.parametrize("how", [ask, stream])
+def test_a_cut_call_looks_whole(sim: Simulator, client: genai.Client, how: Any) -> None:
     sim.scenario = Scenario(call=True)
-    with connect(sim) as client:
-        limit = 100 if cut else 5000
-        one = None if streamed else ask(client, limit, tools=TOOLS)
-        listed = [one] if one else stream(client, limit, tools=TOOLS)
+    answered = how(client, 100, tools=TOOLS)
+    listed = answered if how is stream else [answered]
     parts = [part for answer in listed for part in answer.candidates[0].content.parts or []]
     [part] = [part for part in parts if part.function_call]
-    whole = {"path": "answer.txt", "content": ANSWER}
-    assert part.function_call.args == ({"path": "answer.txt"} if cut else whole)
+    assert part.function_call.args == {"path": "answer.txt"}
     assert part.thought_signature
-    assert listed[-1].candidates[0].finish_reason.value == ("MAX_TOKENS" if cut else "STOP")
+    assert listed[-1].candidates[0].finish_reason.value == "MAX_TOKENS"
 
 
-def test_only_the_first_of_parallel_calls_is_signed(sim: Simulator) -> None:
+def test_only_the_first_of_parallel_calls_is_signed(sim: Simulator, client: genai.Client) -> None:
     sim.script([Reply([ToolCall("a", {}), ToolCall("b", '{"x": 1}', id="i")], "tool_use")] * 2)
-    with connect(sim) as client:
-        parts = ask(client, tools=TOOLS).candidates[0].content.parts
-        chunks = stream(client, tools=TOOLS)
+    parts = ask(client, tools=TOOLS).candidates[0].content.parts
+    chunks = stream(client, tools=TOOLS)
     assert [bool(part.thought_signature) for part in parts] == [True, False]
     assert parts[1].function_call.id == "i"
     signed = [bool(chunk.candidates[0].content.parts[0].thought_signature) for chunk in chunks]
     assert signed == [True, False, False]
 
 
-def test_automatic_function_calling_runs_through(sim: Simulator) -> None:
+def test_automatic_function_calling_runs_through(sim: Simulator, client: genai.Client) -> None:
     seen: list[str] = []
 
     def Write(path: str, content: str) -> str:  # noqa: N802 - the simulated model's own name for it
@@ -374,11 +326,8 @@ def test_automatic_function_calling_runs_through(sim: Simulator) -> None:
         return "ok"
 
     sim.scenario = Scenario(call=True, strict_signatures=True)
-    with connect(sim) as client:
-        chat = client.chats.create(
-            model=MODEL, config={"max_output_tokens": 5000, "tools": [Write]}
-        )
-        assert chat.send_message("write").text == "The file is written."
+    chat = client.chats.create(model=MODEL, config={"max_output_tokens": 5000, "tools": [Write]})
+    assert chat.send_message("write").text == "The file is written."
     assert seen == [f"answer.txt{ANSWER}"]
     assert len(sim.posts) == 2
 
@@ -386,7 +335,7 @@ def test_automatic_function_calling_runs_through(sim: Simulator) -> None:
 def on_newest_vertex(sim: Simulator, limit: int) -> list[Any]:
     sim.scenario = Scenario(call=True, thinking="none")
     calling = {"function_calling_config": {"stream_function_call_arguments": True}}
-    with on_vertex(sim) as client:
+    with connect(sim, vertex=True) as client:
         chunks = stream(client, limit, tools=TOOLS, tool_config=calling)
     parts = [part for chunk in chunks for part in chunk.candidates[0].content.parts or []]
     return [part for part in parts if part.function_call]
@@ -439,13 +388,12 @@ def test_values_of_every_kind_are_streamed_by_their_path(sim: Simulator) -> None
 @pytest.mark.parametrize("thinking", ["none", 130])
 @pytest.mark.parametrize("call", [True, False])
 def test_the_sdk_goes_on_by_itself_from_hop_to_hop(
-    sim: Simulator, thinking: str | int, call: bool
+    sim: Simulator, client: genai.Client, thinking: str | int, call: bool
 ) -> None:
     sim.scenario = Scenario(hop=50, thinking=thinking, call=call)
-    with connect(sim) as client:
-        answer = ask(client, 5000, LONG, tools=TOOLS)
-        hops = len(sim.posts)
-        chunks = stream(client, 5000, LONG, tools=TOOLS)
+    answer = ask(client, 5000, LONG, tools=TOOLS)
+    hops = len(sim.posts)
+    chunks = stream(client, 5000, LONG, tools=TOOLS)
     assert hops == len(sim.posts) / 2 > 10
     parts = [part for chunk in chunks for part in chunk.candidates[0].content.parts or []]
     if call:
@@ -460,12 +408,13 @@ def test_the_sdk_goes_on_by_itself_from_hop_to_hop(
     assert usage.candidates_token_count == chunks[-1].usage_metadata.candidates_token_count
 
 
-def test_each_hop_tells_continuation_and_reads_what_was_said_before(sim: Simulator) -> None:
+def test_each_hop_tells_continuation_and_reads_what_was_said_before(
+    sim: Simulator, client: genai.Client
+) -> None:
     sim.scenario = Scenario(hop=50)
-    with connect(sim) as client:
-        first = ask(client, 5000, LONG, automatic_continuation=False)
-        token = first.candidates[0].continuation_token
-        second = ask(client, 5000, LONG, automatic_continuation=False, continuation_token=token)
+    first = ask(client, 5000, LONG, automatic_continuation=False)
+    token = first.candidates[0].continuation_token
+    second = ask(client, 5000, LONG, automatic_continuation=False, continuation_token=token)
     assert first.candidates[0].finish_reason.value == "CONTINUATION"
     assert second.text == ANSWER[200:400]
     prompts = [answer.usage_metadata.prompt_token_count for answer in (first, second)]
@@ -474,10 +423,9 @@ def test_each_hop_tells_continuation_and_reads_what_was_said_before(sim: Simulat
     assert sim.requests[1].body["continuationToken"]
 
 
-def test_the_limit_bounds_all_hops_together(sim: Simulator) -> None:
+def test_the_limit_bounds_all_hops_together(sim: Simulator, client: genai.Client) -> None:
     sim.scenario = Scenario(hop=50)
-    with connect(sim) as client:
-        answer = ask(client, 120, LONG)
+    answer = ask(client, 120, LONG)
     assert answer.text == ANSWER[:480]
     assert answer.candidates[0].finish_reason == types.FinishReason.MAX_TOKENS
     assert len(sim.posts) == 3
@@ -485,7 +433,7 @@ def test_the_limit_bounds_all_hops_together(sim: Simulator) -> None:
 
 @pytest.mark.parametrize("vertex", [True, False])
 def test_a_used_up_limit_goes_on_once_it_is_raised(sim: Simulator, vertex: bool) -> None:
-    with on_vertex(sim) if vertex else connect(sim) as client:
+    with connect(sim, vertex=True) if vertex else connect(sim) as client:
         cut = ask(client, 100, LONG)
         token = cut.candidates[0].continuation_token
         same = ask(client, 100, LONG, continuation_token=token)
@@ -501,13 +449,14 @@ def test_a_used_up_limit_goes_on_once_it_is_raised(sim: Simulator, vertex: bool)
 
 
 @pytest.mark.parametrize("thinking", ["all:300", 150])
-def test_thinking_that_spent_the_limit_goes_on_too(sim: Simulator, thinking: str | int) -> None:
+def test_thinking_that_spent_the_limit_goes_on_too(
+    sim: Simulator, client: genai.Client, thinking: str | int
+) -> None:
     sim.scenario = Scenario(thinking=thinking)
-    with connect(sim) as client:
-        empty = ask(client, 100, LONG)
-        token = empty.candidates[0].continuation_token
-        cut = ask(client, 400, LONG, continuation_token=token)
-        rest = ask(client, 5000, LONG, continuation_token=cut.candidates[0].continuation_token)
+    empty = ask(client, 100, LONG)
+    token = empty.candidates[0].continuation_token
+    cut = ask(client, 400, LONG, continuation_token=token)
+    rest = ask(client, 5000, LONG, continuation_token=cut.candidates[0].continuation_token)
     assert empty.text is None
     assert cut.text + rest.text == ANSWER
     spent = [answer.usage_metadata for answer in (empty, cut)]
@@ -516,34 +465,34 @@ def test_thinking_that_spent_the_limit_goes_on_too(sim: Simulator, thinking: str
     assert counts == [(100, None), (again, 300 - again)]
 
 
-def test_a_call_cut_at_the_limit_comes_whole_once_it_is_raised(sim: Simulator) -> None:
+def test_a_call_cut_at_the_limit_comes_whole_once_it_is_raised(
+    sim: Simulator, client: genai.Client
+) -> None:
     sim.scenario = Scenario(call=True)
-    with connect(sim) as client:
-        cut = ask(client, 100, LONG, tools=TOOLS)
-        token = cut.candidates[0].continuation_token
-        whole = ask(client, 5000, LONG, tools=TOOLS, continuation_token=token)
+    cut = ask(client, 100, LONG, tools=TOOLS)
+    token = cut.candidates[0].continuation_token
+    whole = ask(client, 5000, LONG, tools=TOOLS, continuation_token=token)
     assert cut.function_calls[0].args == {"path": "answer.txt"}
     assert whole.function_calls[0].args == {"path": "answer.txt", "content": ANSWER}
 
 
-def test_a_stream_dropped_behind_a_checkpoint_goes_on_from_it(sim: Simulator) -> None:
+def test_a_stream_dropped_behind_a_checkpoint_goes_on_from_it(
+    sim: Simulator, client: genai.Client
+) -> None:
     sim.scenario = Scenario(checkpoint=2, drop={1: 2})
-    with connect(sim) as client:
-        chunks = stream(client, 5000, LONG)
+    chunks = stream(client, 5000, LONG)
     assert "".join(chunk.text or "" for chunk in chunks) == ANSWER
     assert len(sim.posts) == 2
 
 
-def test_a_scripted_hop_is_brought_as_it_is(sim: Simulator) -> None:
+def test_a_scripted_hop_is_brought_as_it_is(sim: Simulator, client: genai.Client) -> None:
     sim.script([Reply([Text("A ")], "CONTINUATION"), Reply([Thinking("hm"), Text("B")])])
-    with connect(sim) as client:
-        assert ask(client, 500, LONG).text == "A B"
+    assert ask(client, 500, LONG).text == "A B"
 
 
-def test_tokens_can_be_switched_off(sim: Simulator) -> None:
+def test_tokens_can_be_switched_off(sim: Simulator, client: genai.Client) -> None:
     sim.scenario = Scenario(tokens=False, hop=10)
-    with connect(sim) as client:
-        answer = ask(client, 100, LONG)
+    answer = ask(client, 100, LONG)
     assert answer.text == ANSWER[:400]
     assert answer.candidates[0].continuation_token is None
 
@@ -582,13 +531,6 @@ COUNTS = (
     "Please ensure that the number of function response parts is equal to the number of function "
     "call parts of the function call turn."
 )
-RESPONSE_TURN = (
-    "Please ensure that function response turn comes immediately after a function call turn."
-)
-CALL_TURN = (
-    "Please ensure that function call turn comes immediately after a user turn or after a function "
-    "response turn."
-)
 UNSIGNED = (
     "Function call is missing a thought_signature in functionCall parts. This is required for "
     "tools to work correctly, and missing thought_signature may lead to degraded model "
@@ -607,28 +549,39 @@ BARE = {"functionCall": FC["functionCall"]}
             [GO, model(), GO],
             "* GenerateContentRequest.contents[1].parts: contents.parts must not be empty.",
         ),
-        (
-            [user({})],
-            "Invalid value at 'contents[0].parts[0]': a part must have data",
-        ),
-        ([{**GO, "role": "assistant"}], "Please use a valid role: user, model."),
         ([GO, model("hm")], "Requests ending with a model turn are not supported."),
-        ([GO, model(FC), GO], COUNTS),
         ([GO, model(FC)], COUNTS),
-        ([GO, model(FC), user(FR, FR)], COUNTS),
-        ([GO, user(FR)], RESPONSE_TURN),
-        ([user(FC), GO], CALL_TURN),
-        ([model(FC), user(FR)], CALL_TURN),
-        ([GO, model(BARE), user(FR)], UNSIGNED),
         (
-            [GO, model({**BARE, "thoughtSignature": "?"}), user(FR)],
-            "Invalid value at 'contents[1].parts[0].thought_signature' (TYPE_BYTES), Base64 "
-            "decoding failed",
+            [GO, user(FR)],
+            "Please ensure that function response turn comes immediately after a function call "
+            "turn.",
         ),
+        (
+            [model(FC), user(FR)],
+            "Please ensure that function call turn comes immediately after a user turn or after a "
+            "function response turn.",
+        ),
+        ([GO, model(BARE), user(FR)], UNSIGNED),
     ],
 )
 def test_a_bad_history_is_refused(sim: Simulator, contents: Any, why: str) -> None:
     assert refusal(post(sim, {"contents": contents})) == why
+
+
+@pytest.mark.parametrize(
+    ("limit", "why"),
+    [
+        ("x", "Invalid value at 'generation_config.max_output_tokens' (TYPE_INT32), \"x\""),
+        (
+            0,
+            "* GenerateContentRequest.generation_config.max_output_tokens: max_output_tokens must "
+            "be positive.",
+        ),
+    ],
+)
+def test_a_bad_limit_is_refused(sim: Simulator, limit: Any, why: str) -> None:
+    body = {"contents": [GO], "generationConfig": {"maxOutputTokens": limit}}
+    assert refusal(post(sim, body)) == why
 
 
 @pytest.mark.parametrize(
@@ -664,28 +617,11 @@ def test_vertex_refuses_in_words_of_its_own(
     assert (answer.status_code if why is None else refusal(answer)) == (why or 200)
 
 
-@pytest.mark.parametrize(
-    ("body", "why"),
-    [
-        (
-            {"generationConfig": {"maxOutputTokens": "x"}},
-            "Invalid value at 'generation_config.max_output_tokens' (TYPE_INT32), \"x\"",
-        ),
-        (
-            {"generationConfig": {"maxOutputTokens": 0}},
-            "* GenerateContentRequest.generation_config.max_output_tokens: max_output_tokens must "
-            "be positive.",
-        ),
-    ],
-)
-def test_a_bad_setting_is_refused(sim: Simulator, body: dict[str, Any], why: str) -> None:
-    assert refusal(post(sim, {"contents": [GO], **body})) == why
-
-
-def test_the_gemini_api_lowers_a_limit_that_is_too_large(sim: Simulator) -> None:
+def test_the_gemini_api_lowers_a_limit_that_is_too_large(
+    sim: Simulator, client: genai.Client
+) -> None:
     sim.scenario = Scenario(ceiling=50)
-    with connect(sim) as client:
-        assert ask(client, 788_977).text == ANSWER[:200]
+    assert ask(client, 788_977).text == ANSWER[:200]
 
 
 def test_a_limit_that_was_not_set_is_a_low_one() -> None:
@@ -694,7 +630,7 @@ def test_a_limit_that_was_not_set_is_a_low_one() -> None:
 
 
 def test_the_sdk_shows_the_refusal_word_for_word(sim: Simulator) -> None:
-    with on_vertex(sim) as client, pytest.raises(errors.ClientError) as caught:
+    with connect(sim, vertex=True) as client, pytest.raises(errors.ClientError) as caught:
         ask(client, 65_536, "gemini-2.5-pro")
     assert caught.value.code == 400
     assert caught.value.status == "INVALID_ARGUMENT"
@@ -702,19 +638,21 @@ def test_the_sdk_shows_the_refusal_word_for_word(sim: Simulator) -> None:
 
 
 def test_a_long_answer_in_one_piece_is_refused_of_a_model_that_answers_in_hops(
-    sim: Simulator,
+    client: genai.Client,
 ) -> None:
-    with connect(sim) as client:
-        with pytest.raises(errors.ClientError, match="must be at most 32768 for a non-streaming"):
-            ask(client, 32_769, LONG)
-        assert stream(client, 1_000_000, LONG)[-1].candidates[0].finish_reason.value == "STOP"
-        cut = ask(client, 100, LONG)
-        token = cut.candidates[0].continuation_token
-        assert ask(client, 900_000, LONG, continuation_token=token).text == ANSWER[400:]
+    with pytest.raises(errors.ClientError, match="must be at most 32768 for a non-streaming"):
+        ask(client, 32_769, LONG)
+    assert stream(client, 1_000_000, LONG)[-1].candidates[0].finish_reason.value == "STOP"
+    cut = ask(client, 100, LONG)
+    token = cut.candidates[0].continuation_token
+    assert ask(client, 900_000, LONG, continuation_token=token).text == ANSWER[400:]
 
 
 def test_a_shared_window_leaves_the_answer_what_the_prompt_does_not_take(sim: Simulator) -> None:
-    with on_vertex(sim) as client, pytest.raises(errors.ClientError, match=r"to 10485\d\d \("):
+    with (
+        connect(sim, vertex=True) as client,
+        pytest.raises(errors.ClientError, match=r"to 10485\d\d \("),
+    ):
         stream(client, 1_048_576, LONG)
 
 
@@ -726,30 +664,28 @@ def test_a_prompt_beyond_the_window_is_refused() -> None:
 
 
 def test_an_older_model_takes_a_trailing_model_turn_as_the_head_of_its_answer(
-    sim: Simulator,
+    client: genai.Client,
 ) -> None:
-    with connect(sim) as client:
-        answer = ask(client, 5000, OLD, contents=[GO, model(ANSWER[:99])])
+    answer = ask(client, 5000, OLD, contents=[GO, model(ANSWER[:99])])
     assert answer.text == ANSWER[99:]
 
 
 # -- signatures
 
 
-def test_a_changed_part_corrupts_its_signature(sim: Simulator) -> None:
-    with connect(sim) as client:
-        part = ask(client, 5000).candidates[0].content.parts[0]
-        whole = part.model_dump(mode="json", by_alias=True, exclude_none=True)
-        assert ask(client, contents=[GO, model(whole), GO])
-        for change in ({**whole, "text": whole["text"] + "x"}, {**whole, "text": "y"}):
-            with pytest.raises(errors.ClientError, match=r"Corrupted thought signature\."):
-                ask(client, contents=[GO, model(change), GO])
-        assert ask(client, model=OLD, contents=[GO, model({**whole, "text": "y"}), GO])
+def test_a_changed_part_corrupts_its_signature(client: genai.Client) -> None:
+    part = ask(client, 5000).candidates[0].content.parts[0]
+    whole = part.model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert ask(client, contents=[GO, model(whole), GO])
+    for change in ({**whole, "text": whole["text"] + "x"}, {**whole, "text": "y"}):
+        with pytest.raises(errors.ClientError, match=r"Corrupted thought signature\."):
+            ask(client, contents=[GO, model(change), GO])
+    assert ask(client, model=OLD, contents=[GO, model({**whole, "text": "y"}), GO])
 
 
 def test_each_service_refuses_the_signatures_of_the_other(sim: Simulator) -> None:
     sim.script([Reply([ToolCall("Write", {"a": 1})], "tool_use")] * 2)
-    with connect(sim) as client, on_vertex(sim) as vertex:
+    with connect(sim) as client, connect(sim, vertex=True) as vertex:
         ours = ask(client, tools=TOOLS).candidates[0].content
         theirs = ask(vertex, tools=TOOLS).candidates[0].content
         assert ask(client, contents=[GO, ours, user(FR)], tools=TOOLS).text
@@ -773,26 +709,15 @@ def test_a_foreign_signature_is_refused_by_the_strict_and_the_stand_in_by_nobody
 # -- keys, models, faults
 
 
-def test_who_has_no_key_is_a_stranger(sim: Simulator) -> None:
+def test_a_key_may_be_a_token_or_stand_in_the_query(sim: Simulator) -> None:
     path = f"/v1beta/models/{MODEL}:generateContent"
-    nobody = post(sim, {"contents": [GO]}, path, **{"x-goog-api-key": ""})
-    assert "unregistered callers" in refusal(nobody, 403, "PERMISSION_DENIED")
-    nobody = post(
-        sim, {"contents": [GO]}, f"{VERTEX}/{MODEL}:generateContent", **{"x-goog-api-key": ""}
-    )
-    assert "missing required authentication" in refusal(nobody, 401, "UNAUTHENTICATED")
     for headers, query in (({"authorization": "Bearer t"}, ""), ({}, "?key=k")):
         keyed = {"x-goog-api-key": "", **headers}
         assert post(sim, {"contents": [GO]}, path + query, **keyed).status_code == 200
 
 
-def test_what_is_no_json_is_refused(sim: Simulator) -> None:
-    assert "Invalid JSON payload" in refusal(post(sim, b"{"))
-    assert "Invalid JSON" in refusal(post(sim, b"", f"/v1/models/{MODEL}:countTokens"))
-
-
 def test_the_gemini_api_tells_about_its_models_and_vertex_does_not(sim: Simulator) -> None:
-    with connect(sim) as client, on_vertex(sim) as vertex:
+    with connect(sim) as client, connect(sim, vertex=True) as vertex:
         told = client.models.get(model=MODEL)
         assert (told.input_token_limit, told.output_token_limit) == (1_048_576, 65_536)
         older = client.models.get(model="gemini-2.5-flash")
@@ -804,26 +729,19 @@ def test_the_gemini_api_tells_about_its_models_and_vertex_does_not(sim: Simulato
             client.models.get(model=MODEL)
 
 
-def test_unknown_models_are_missing_where_not_all_are_served(sim: Simulator) -> None:
-    body = {"contents": [GO]}
-    assert post(sim, body, "/v1/models/mine:generateContent").status_code == 200
+def test_a_model_may_be_missing_here_or_in_this_version(sim: Simulator) -> None:
+    latest, body = "gemini-flash-latest", {"contents": [GO]}
+    assert post(sim, body, f"/v1beta/models/{latest}:generateContent").status_code == 200
+    gone = post(sim, body, f"/v1/models/{latest}:generateContent")
+    why = f"models/{latest} is not found for API version v1"
+    assert why in refusal(gone, 404, "NOT_FOUND")
     sim.scenario = Scenario(any_model=False)
-    gone = post(sim, body, "/v1/models/mine:generateContent")
-    assert "models/mine is not found for API version v1" in refusal(gone, 404, "NOT_FOUND")
     gone = post(sim, body, f"{VERTEX}/mine:generateContent")
     assert "Publisher Model" in refusal(gone, 404, "NOT_FOUND")
 
 
-def test_the_latest_names_are_known_to_the_beta_only(sim: Simulator) -> None:
-    name = "gemini-flash-latest"
-    body = {"contents": [GO]}
-    assert post(sim, body, f"/v1beta/models/{name}:generateContent").status_code == 200
-    gone = post(sim, body, f"/v1/models/{name}:generateContent")
-    assert f"models/{name} is not found" in refusal(gone, 404, "NOT_FOUND")
-
-
 def test_tokens_are_counted(sim: Simulator) -> None:
-    with connect(sim) as client, on_vertex(sim) as vertex:
+    with connect(sim) as client, connect(sim, vertex=True) as vertex:
         for each in (client, vertex):
             assert (
                 each.models.count_tokens(model=MODEL, contents="x" * 400).total_tokens or 0
@@ -836,22 +754,16 @@ def test_tokens_are_counted(sim: Simulator) -> None:
     assert refusal(gone, 404, "NOT_FOUND")
 
 
-def test_an_error_in_the_middle_of_a_stream_reaches_the_sdk(sim: Simulator) -> None:
+def test_an_error_in_the_middle_of_a_stream_reaches_the_sdk(
+    sim: Simulator, client: genai.Client
+) -> None:
     sim.script([Reply([Text(ANSWER)], error_after=2)])
     got: list[str] = []
-    with connect(sim) as client:
-        chunks = client.models.generate_content_stream(model=MODEL, contents="recite")
-        with pytest.raises(errors.ServerError) as caught:
-            got.extend(chunk.text or "" for chunk in chunks)
+    chunks = client.models.generate_content_stream(model=MODEL, contents="recite")
+    with pytest.raises(errors.ServerError) as caught:
+        got.extend(chunk.text or "" for chunk in chunks)
     assert "".join(got) == ANSWER[:48]
     assert (caught.value.code, caught.value.status) == (503, "UNAVAILABLE")
-
-
-def test_a_dropped_stream_breaks_off(sim: Simulator) -> None:
-    sim.scenario = Scenario(drop={1: 2})
-    with connect(sim) as client, pytest.raises(httpx2.RemoteProtocolError):
-        stream(client)
-    assert sim.requests[0].sent == 2
 
 
 def test_an_error_status_has_googles_shape(sim: Simulator) -> None:
@@ -864,72 +776,3 @@ def test_an_error_status_has_googles_shape(sim: Simulator) -> None:
     sim.script([Reply([Text("a")], error_after=1), Reply(error=("api_error", "no"), status=500)])
     assert refusal(post(sim, {"contents": [GO]}), 503, "UNAVAILABLE")
     assert refusal(post(sim, {"contents": [GO]}), 500, "INTERNAL") == "no"
-
-
-def test_a_recovery_prompt_is_answered_in_a_manner(sim: Simulator) -> None:
-    sim.scenario = Scenario(manner="echo:8")
-    with connect(sim) as client:
-        first = ask(client, 100).text
-        rest = ask(client, 5000, contents=[GO, model(first), user("You were cut off. Go on.")])
-    assert rest.text == first[-8:] + ANSWER[400:]
-
-
-@pytest.mark.parametrize(
-    ("setting", "why"),
-    [("hop=x", "write a whole number"), ("empty_shape=9", "not one of the shapes 1 to 8")],
-)
-def test_a_bad_setting_of_the_scenario_is_told(sim: Simulator, setting: str, why: str) -> None:
-    assert why in refusal(post(sim, {"contents": [GO]}, **{"x-simulate": setting}))
-
-
-# -- anything at all
-
-
-@pytest.fixture(scope="module")
-def line() -> Iterator[httpx2.Client]:
-    with (
-        Simulator(ANSWER) as simulator,
-        httpx2.Client(base_url=simulator.url, headers={"x-goog-api-key": "k"}) as client,
-    ):
-        yield client
-
-
-JUNK: Any = st.one_of(
-    st.none(), st.booleans(), st.integers(-5, 5), st.text(max_size=5), st.just([1]), st.just({})
-)
-PARTS = st.dictionaries(
-    st.sampled_from(["text", "thought", "thoughtSignature", "functionCall", "functionResponse"]),
-    JUNK | st.just({"name": "Write", "args": {"a": 1}}) | st.just("c2ln"),
-    max_size=3,
-)
-CONTENTS = st.fixed_dictionaries(
-    {
-        "role": st.sampled_from(["user", "model", "tool"]),
-        "parts": st.lists(PARTS, max_size=3) | JUNK | st.just([{"text": "hi"}]),
-    }
-)
-SETTINGS = st.dictionaries(
-    st.sampled_from(
-        ["maxOutputTokens", "candidateCount", "stopSequences", "thinkingConfig", "responseSchema"]
-    ),
-    JUNK | st.just(50),
-)
-
-
-@settings(max_examples=examples(150))
-@given(
-    path=st.sampled_from(["/v1/models", "/v1beta1/publishers/google/models"]),
-    name=st.sampled_from([MODEL, OLD, LONG, "someones-own"]),
-    verb=st.sampled_from(["generateContent", "streamGenerateContent?alt=sse", "countTokens"]),
-    contents=st.lists(CONTENTS | JUNK, max_size=3) | JUNK,
-    config=SETTINGS | JUNK,
-    more=st.dictionaries(
-        st.sampled_from(["systemInstruction", "tools", "toolConfig", "continuationToken", "x"]),
-        JUNK,
-    ),
-)
-def test_nothing_a_client_sends_makes_the_simulator_fail(
-    line: httpx2.Client, path: str, name: str, verb: str, contents: Any, config: Any, more: Any
-) -> None:
-    body = {"contents": contents, "generationConfig": config, **more}
-    assert line.post(f"{path}/{name}:{verb}", json=body).status_code in (200, 400)

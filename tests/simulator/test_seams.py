@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import anthropic
 import pytest
-from support.simulator_helpers import (
-    ANSWER,
-    GO,
-    OLD,
-    PROMPT,
-    connect,
-    create,
-    said,
-    text_of,
-)
+from support.simulator_helpers import ANSWER, GO, OLD, PROMPT, connect, create, said, text_of
 
 from continuation.simulator import Scenario, Simulator
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator(answer=ANSWER) as simulator:
-        yield simulator
-
-
-@pytest.fixture
-def client(sim: Simulator) -> Iterator[anthropic.Anthropic]:
-    with connect(sim) as made:
-        yield made
 
 
 def second(client: anthropic.Anthropic, manner: str, limit: int = 20, prompt: Any = PROMPT) -> str:
@@ -59,6 +38,7 @@ REST = ANSWER[80:160]
         ("skip:3", ANSWER[83:]),
         ("done", "The answer above is already complete."),
         ("anchor", SHOWN[-30:] + REST),
+        ("empty", ""),
     ],
 )
 def test_a_recovery_begins_in_its_manner(
@@ -66,10 +46,6 @@ def test_a_recovery_begins_in_its_manner(
 ) -> None:
     prompt = {"role": "user", "content": f"Repeat <tail>{SHOWN[-30:]}</tail>, then go on."}
     assert begins[:80] == second(client, manner, prompt=prompt)
-
-
-def test_an_empty_recovery_has_no_content(client: anthropic.Anthropic) -> None:
-    assert second(client, "empty") == ""
 
 
 @pytest.mark.parametrize(
@@ -97,10 +73,7 @@ def test_an_anchor_that_lost_its_white_space_gets_it_back(client: anthropic.Anth
 
 
 def test_white_space_is_eaten_or_added_at_the_seam() -> None:
-    with (
-        Simulator("one two   three") as sim,
-        connect(sim) as client,
-    ):
+    with Simulator("one two   three") as sim, connect(sim) as client:
         how = {"extra_headers": {"x-simulate": "manner=whitespace"}}
         eaten = create(client, 99, GO, {"role": "assistant", "content": "one two"}, PROMPT, **how)
         added = create(client, 99, GO, {"role": "assistant", "content": "one t"}, PROMPT, **how)
@@ -108,26 +81,21 @@ def test_white_space_is_eaten_or_added_at_the_seam() -> None:
 
 
 def test_a_fence_is_opened_again_in_its_language() -> None:
-    with (
-        Simulator("Look:\n```python\nprint(1)\nprint(2)\n```\n") as sim,
-        connect(sim) as client,
-    ):
+    text = "Look:\n```python\nprint(1)\nprint(2)\n```\n"
+    with Simulator(text) as sim, connect(sim) as client:
         how = {"extra_headers": {"x-simulate": "manner=fence"}}
         partial = {"role": "assistant", "content": "Look:\n```python\nprint(1)\n"}
         message = create(client, 99, GO, partial, PROMPT, **how)
     assert text_of(message) == "```python\nprint(2)\n```\n"
 
 
-def test_a_prefill_can_come_back_in_the_answer(client: anthropic.Anthropic) -> None:
-    how = {"extra_headers": {"x-simulate": "manner=prefill-echo"}}
+@pytest.mark.parametrize(("manner", "told"), [("prefill-echo", ANSWER), ("preamble", ANSWER[80:])])
+def test_a_prefill_comes_back_in_one_manner_and_is_left_alone_in_all_others(
+    client: anthropic.Anthropic, manner: str, told: str
+) -> None:
+    how = {"extra_headers": {"x-simulate": f"manner={manner}"}}
     partial = {"role": "assistant", "content": SHOWN}
-    assert text_of(create(client, 4096, GO, partial, model=OLD, **how)) == ANSWER
-
-
-def test_a_manner_leaves_a_prefill_alone(client: anthropic.Anthropic) -> None:
-    how = {"extra_headers": {"x-simulate": "manner=preamble"}}
-    partial = {"role": "assistant", "content": SHOWN}
-    assert ANSWER[80:] == text_of(create(client, 4096, GO, partial, model=OLD, **how))
+    assert text_of(create(client, 4096, GO, partial, model=OLD, **how)) == told
 
 
 @pytest.mark.parametrize(
@@ -144,6 +112,8 @@ def test_a_manner_leaves_a_prefill_alone(client: anthropic.Anthropic) -> None:
         ("ceiling=much", "ceiling='much'"),
         ("call=perhaps", "call='perhaps'"),
         ("deltas=0", "deltas: 0"),
+        ("hop=x", "write a whole number"),
+        ("empty_shape=9", "not one of the shapes 1 to 8"),
     ],
 )
 def test_malformed_settings_are_refused_by_name(
@@ -157,14 +127,8 @@ def test_malformed_settings_are_refused_by_name(
 def test_settings_are_laid_over_those_of_the_run() -> None:
     run = Scenario(manner="done", slow=2.0)
     assert run == run.but("")
-    assert run.but("status=1:429+3:529, retry-after=0.5, call=yes, any_model=off,, thinking=7") == (
-        Scenario(
-            manner="done",
-            slow=2.0,
-            status={1: 429, 3: 529},
-            retry_after=0.5,
-            call=True,
-            any_model=False,
-            thinking=7,
-        )
+    laid = run.but("status=1:429+3:529, retry-after=0.5, call=yes, any_model=off,, thinking=7")
+    status = {1: 429, 3: 529}
+    assert laid == replace(
+        run, status=status, retry_after=0.5, call=True, any_model=False, thinking=7
     )
