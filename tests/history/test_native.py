@@ -232,12 +232,6 @@ def test_vector_75_a_search_of_the_server_needs_no_call() -> None:
     assert repair(body, OR).body is body
 
 
-def test_vector_76_an_output_may_answer_a_call_that_the_server_keeps() -> None:
-    body = write(OR, "R:a", previous_response_id="resp_1")
-    assert repair(body, OR).body is body
-    assert [v.code for v in validate(write(OR, "R:a"), OR)] == ["tool_result_orphan"]
-
-
 def test_vector_84_a_call_of_an_incomplete_answer_is_not_replayed() -> None:
     body = write(OR, "U:x A[th+,t:y,c:a] U:z")
     body["input"][3].update(arguments='{"a', status="incomplete")
@@ -492,10 +486,3 @@ def test_what_the_history_does_not_show_is_mended_once_the_provider_says_it(
     assert healed.changes
     again = repair_refused(healed.body, error, dialect)
     assert again.body is healed.body
-
-
-def test_sub2api_an_output_without_its_call_is_kept_only_with_its_anchor() -> None:
-    """Wei-Shaw/sub2api#2247: see test_chain for the rebuilding of lost chains."""
-    anchored = write(OR, "R:a", previous_response_id="resp_1")
-    assert validate(anchored, OR, live=False) == []
-    assert repair(anchored, OR, policy=DEAD).body is anchored

@@ -154,6 +154,9 @@ VECTORS = [
     _v("67", OR, "U:x A[th+,c:a] U:y", "U:x U:y", unanswered_tool_calls="purge"),
     _v("68", OR, "U:x A[th+,th+,c:a] U:y", "U:x U:y", unanswered_tool_calls="purge"),
     _v("69", OR, "U:x A[th+,t:m,c:a] U:y", "U:x A[th,t:m] U:y", unanswered_tool_calls="purge"),
+    # Its call is kept by the server, if the anchor is there (Wei-Shaw/sub2api#2247).
+    _v("76", OR, "R:a", fields={"previous_response_id": "resp_1"}),
+    _v("76", OR, "R:a", fields={"previous_response_id": "resp_1"}, **DEAD),
     _v("85", GE, "U:x A[c:a,c:b] R:a", "U:x A[c:a,c:b] R:a R*:b", **DEAD),
     _v("87", GE, "U:x A[c:a,c:b] R:b U:y R:a", "U:x A[c:a,c:b] R:a R:b U:y"),
     _v("91", GE, "U:x A[] U:y", "U:x U:y"),
