@@ -440,18 +440,18 @@ class ClientStream:
             return block if settled and not (joined.waits or joined.behind) else None
         return block if joined.source is block and joined.target is target else None
 
-    def more(self, block: Block, delta: Json, text: str) -> None:
+    def more(self, block: Block, delta: Json) -> None:
         """Show one more piece of the text that flows, as `show` would."""
+        joined, text = self.joined, as_text(delta["text"])
         block.deltas.append(delta)
         block.shown += 1
-        joined, passed = self.joined, text
         if joined.adds:
             joined.fed += len(text)
             if (seam := joined.seam) is not None:
                 passed = seam.feed(text)
                 if passed != text:
-                    delta = {"type": "text_delta", "text": passed}
-        if passed:
+                    text, delta = passed, {"type": "text_delta", "text": passed}
+        if text:
             self.delta(delta)
 
     # --- when it has ended -----------------------------------------------------------------------

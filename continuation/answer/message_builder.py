@@ -212,8 +212,8 @@ class AttemptReader:
         self._client = client
         self._over = False
         """What may still come is not the answer's, or not worth reading."""
-        self.flowing: tuple[object, Block] | None = None
-        """The index of the text that flows, and its block: more of it needs no look."""
+        self.steady: tuple[object, Block, bool] | None = None
+        """The index of a block, the block, whether it is shown: more of it needs no look."""
 
     def collect(self, chunk: bytes) -> bytes:
         """Hold a JSON body until it is whole."""
@@ -222,26 +222,27 @@ class AttemptReader:
 
     def feed(self, chunk: bytes) -> bytes:
         """Read the events of a stream as they come; `Enough`: the answer has ended."""
-        self.buffer += chunk
-        if not sse.may_end(self.buffer, 0, len(chunk)):
-            return b""
-        raw, read, client, events = bytes(self.buffer), 0, self._client, self._reader.events
-        while self.flowing is not None and read < len(
-            raw
-        ):  # the common case: events that say nothing but more of it
-            index, block = self.flowing
-            text, end = self._reader.text_at(raw, read, index)
-            if not text:
-                break
-            read, self._segment.events = end, self._segment.events + 1
-            client.more(block, {"type": "text_delta", "text": text}, text)
-        for frame in sse.frames(raw, read) if read < len(raw) else ():
+        raw, read, reader, client = chunk, 0, self._reader, self._client
+        if self.buffer:
+            self.buffer += chunk
+            if not sse.may_end(self.buffer, 0, len(chunk)):
+                return b""
+            raw = bytes(self.buffer)
+        if self.steady is not None:  # the common case: events that say nothing but more of it
+            index, block, shown = self.steady
+            for delta, end in reader.deltas(raw, index, text=shown):
+                read, self._segment.events = end, self._segment.events + 1
+                if shown:
+                    client.more(block, delta)
+                else:
+                    block.deltas.append(delta)
+        for frame in sse.frames(raw, read) if sse.may_end(raw, read, len(raw)) else ():
             read = frame.end
             if frame.empty:
                 client.pass_on(None)
-            elif self.see(events(frame)):
+            elif self.see(reader.events(frame)):
                 raise Enough(client.take())
-        del self.buffer[:read]
+        self.buffer[:] = raw[read:]
         return client.take()
 
     def finish(self, *, ended: bool) -> None:
@@ -272,29 +273,30 @@ class AttemptReader:
         gate, segment, client = self._gate, self._segment, self._client
         for event in events:
             kind = event.get("type")
-            flowing = self.flowing if kind == "content_block_delta" else None
-            if flowing is not None and event.get("index") == flowing[0]:
+            steady = self.steady if kind == "content_block_delta" else None
+            if steady is not None and steady[2] and event.get("index") == steady[0]:
                 delta = as_json(event.get("delta"))
                 text = delta.get("text")
                 if len(delta) == 2 and type(text) is str and delta.get("type") == "text_delta":
                     segment.events += 1
-                    client.more(flowing[1], delta, text)
+                    client.more(steady[1], delta)
                     continue
             segment.add(event)
             if kind not in NATIVE:
                 client.pass_on(event)
                 continue
-            self.flowing = None
+            self.steady, index = None, event.get("index")
+            block = segment.at.get(index) if kind == "content_block_delta" else None
             if kind == "message_start":
                 client.begin(as_json(event.get("message")))
-            # Otherwise it waits, whatever it is.
             elif gate.flowing or not gate.blind or kind != "content_block_delta":
                 if gate.step(event) and gated:
                     client.show()
-                    block, index = client.run, event.get("index")
-                    if block is not None and gate.flowing and segment.at.get(index) is block:
-                        self.flowing = index, block
+                    if block is not None and gate.flowing and client.run is block:
+                        self.steady = index, block, True
                 self._over = segment.stopped or segment.error is not None
+            elif block is not None:  # it waits, whatever it is
+                self.steady = index, block, False
         return self._over
 
 

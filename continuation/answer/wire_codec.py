@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment
@@ -19,12 +19,12 @@ class Reader(Protocol):
         """Read one server-sent event, which is not empty; raises nothing."""
         ...
 
-    def text_at(self, raw: bytes, start: int, index: object) -> tuple[str, int]:
-        """Return what an event at `start` says in the text `index`, and where the event ends.
+    def deltas(self, raw: bytes, index: object, *, text: bool) -> Iterator[tuple[Json, int]]:
+        """Tell the first events in `raw`, while they are known to be deltas of one block, no more.
 
-        `""`: it may say anything else, and is to be read in full.
+        With each comes where it ends; behind the last may be anything. `text`: of text alone.
         """
-        return "", start
+        return iter(())
 
     def eof(self) -> Sequence[Json]:
         """The bytes ended where they should: return what that alone says."""

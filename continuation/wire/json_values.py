@@ -66,6 +66,9 @@ def breaks_off(text: str) -> bool:
     agents read them so; neither hides a cut, nor looks like one. What is no JSON at all (a trailing
     comma, prose, two values) is what the model meant to say.
     """
+    with contextlib.suppress(ValueError):  # nearly all are whole
+        jiter.from_json(text.encode())
+        return False
     tame = text.translate(_RAW_CONTROLS)
     escaped = _ESCAPE.sub("x", tame)
     try:

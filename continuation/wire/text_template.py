@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from json.encoder import encode_basestring as quoted
 from typing import NamedTuple
 
@@ -66,7 +66,7 @@ class Hole(NamedTuple):
 class TextTemplate:
     """One event but for its text, and for other values that change nothing of what it says."""
 
-    __slots__ = ("_bare", "_head", "_lead", "_tail", "after", "before", "holes")
+    __slots__ = ("_bare", "_head", "_lead", "_rear", "_tail", "after", "before", "holes")
 
     def __init__(self, event: bytes, holes: Sequence[Hole]) -> None:
         """Make the template of an event; the holes are in the order in which they stand."""
@@ -82,10 +82,12 @@ class TextTemplate:
         """From the first hole to the last."""
         self._head, self._tail = event[: text.start], event[text.end :]
         self._bare = self._tail.translate(None, _DIGITS)
-        self._lead: bytes | None = None
-        """What stands before the number, where the text has one before it."""
+        self._lead = self._rear = b""
+        """What stands before the number, where that is before the text; behind it, where behind."""
         if holes[0].name == _NUMBER:
             self._lead, self._head = self.before, event[holes[0].end : text.start]
+        elif holes[-1].name == _NUMBER:
+            self._tail, self._rear = event[text.end : holes[-1].start], self.after
 
     @classmethod
     def learnt(
@@ -148,10 +150,12 @@ class TextTemplate:
     def render(self, text: str, number: int = 0) -> bytes:
         """Return the event with another text; `UnicodeEncodeError`: it holds half a character.
 
-        `number`: of the event, where it was written with one before its text.
+        `number`: of the event, where it was written with one.
         """
         event = self._head + quoted(text).encode() + self._tail
-        return event if self._lead is None else b"%b%d%b" % (self._lead, number, event)
+        if self._rear:
+            return b"%b%d%b" % (event, number, self._rear)
+        return b"%b%d%b" % (self._lead, number, event) if self._lead else event
 
 
 def _proven(
@@ -175,7 +179,8 @@ def _proven(
 
 # --- reading --------------------------------------------------------------------------------------
 
-_KEYS = {"text_delta": "text", "input_json_delta": "partial_json"}
+KEYS = {"text_delta": "text", "input_json_delta": "partial_json", "thinking_delta": "thinking"}
+"""Deltas that are nothing but a text, and where they have it."""
 _CREDIT, _COST = 200, 20
 """Learning takes as long as reading about so many events, and is given up where it does not pay:
 some servers say something new beside each text."""
@@ -198,21 +203,19 @@ class PlainEvents:
         self._endings = (b"", b"")
         """...and behind them, as servers end an event."""
 
-    def text_at(self, raw: bytes, start: int, index: object) -> tuple[str, int]:
-        """Return what a whole event at `start` says in the text `index`, and where it ends.
-
-        `""`: it is not like the event learnt, and is to be read as any other.
-        """
-        template = self._template
-        if template is None or self._block != index or self._kind != "text_delta":
-            return "", start
-        if not raw.startswith(self._opening, start):
-            return "", start
-        match = template.holes.match(raw, start + len(self._opening))
-        if match is None or not raw.startswith(self._endings, match.end()):
-            return "", start
-        end = match.end() + len(template.after)
-        return self._said(match), end + (2 if raw.startswith(b"\n", end) else 4)
+    def deltas(self, raw: bytes, index: object, *, text: bool) -> Iterator[tuple[Json, int]]:
+        """Tell the events at the head of `raw` that are like the one learnt; see `Reader`."""
+        template, opening, kind, start = self._template, self._opening, self._kind, 0
+        if template is None or self._block != index or (text and kind != "text_delta"):
+            return
+        while raw.startswith(opening, start):
+            match = template.holes.match(raw, start + len(opening))
+            whole = match is not None and raw.startswith(self._endings, match.end())
+            if match is None or not whole or not (said := self._said(match)):
+                return
+            end = match.end() + len(template.after)
+            start = end + (2 if raw.startswith(b"\n", end) else 4)
+            yield {"type": kind, self._key: said}, start
 
     def _said(self, match: re.Match[bytes]) -> str:
         """Return the text of an event that matched; `""`: it says none, or none that is valid."""
@@ -234,11 +237,8 @@ class PlainEvents:
         if match is None or not (text := self._said(match)):
             return None
         # As `blocks.delta` has it, in half the time.
-        return {
-            "type": "content_block_delta",
-            "index": self._block,
-            "delta": {"type": self._kind, self._key: text},
-        }
+        delta = {"type": self._kind, self._key: text}
+        return {"type": "content_block_delta", "index": self._block, "delta": delta}
 
     def beside(self, name: str) -> bytes:
         """Return a free value of the event read last; `b""` where it is that of the one learnt."""
@@ -250,7 +250,7 @@ class PlainEvents:
         self._template = self._match = None
         delta = as_json(told[0].get("delta")) if len(told) == 1 else {}
         self._kind = as_text(delta.get("type"))
-        self._key = _KEYS.get(self._kind, "")
+        self._key = KEYS.get(self._kind, "")
         text = as_text(delta.get(self._key))
         if not text or len(delta) != 2 or self._credit < _COST:
             return

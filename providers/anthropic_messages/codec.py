@@ -21,7 +21,7 @@ from continuation.answer.wire_codec import FastPath, Reader, WireCodec, Writer
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
 from continuation.wire import sse
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, loads, partial
-from continuation.wire.text_template import PlainEvents, PlainWriter
+from continuation.wire.text_template import KEYS, PlainEvents, PlainWriter
 
 _STOPS = {
     "max_tokens": Stop.LENGTH,
@@ -172,17 +172,14 @@ class _Reader(Reader):
             self._plain.learn(frame, (event,))
         return (event,)
 
-    def text_at(self, raw: bytes, start: int, index: object) -> tuple[str, int]:
-        return self._plain.text_at(raw, start, index)
-
-
-_STRINGS = {"text_delta": "text", "input_json_delta": "partial_json", "thinking_delta": "thinking"}
+    def deltas(self, raw: bytes, index: object, *, text: bool) -> Iterator[tuple[Json, int]]:
+        return self._plain.deltas(raw, index, text=text)
 
 
 def _string(event: Json) -> object:
     """Return the text of an event that says nothing beside it."""
     delta = as_json(event["delta"]) if event["type"] == "content_block_delta" else {}
-    return delta[_STRINGS[as_text(delta["type"])]]
+    return delta[KEYS[as_text(delta["type"])]]
 
 
 class _Writer(Writer):
@@ -199,7 +196,7 @@ class _Writer(Writer):
 
     def delta(self, index: int, block: Block, delta: Json) -> bytes:
         kind = as_text(delta.get("type"))
-        key = _STRINGS.get(kind, "")
+        key = KEYS.get(kind, "")
         text = delta.get(key) if len(delta) == 2 else None
 
         def write(text: str | None, _: int = 0) -> bytes:

@@ -68,10 +68,10 @@ class GeminiReader:
         self._plain.learn(frame, told)
         return told
 
-    def text_at(self, raw: bytes, start: int, index: object) -> tuple[str, int]:
-        text, end = self._plain.text_at(raw, start, index)
-        self._chunks += bool(text)
-        return text, end
+    def deltas(self, raw: bytes, index: object, *, text: bool) -> Iterator[tuple[Json, int]]:
+        for found in self._plain.deltas(raw, index, text=text):
+            self._chunks += 1
+            yield found
 
     def _count_plain(self) -> None:
         """Take the count of the plain chunk that came last, if there was one."""

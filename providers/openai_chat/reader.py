@@ -40,14 +40,16 @@ class ChatReader:
 
     def events(self, frame: _sse.Frame) -> Sequence[Json]:
         if (event := self._plain.match(frame)) is not None:
-            self._pieces.observe(event)
+            self._pieces.observe(event["index"], as_json(event["delta"]))
             return (event,)
         told = list(self._told(frame))
         self._plain.learn(frame, told)
         return told
 
-    def text_at(self, raw: bytes, start: int, index: object) -> tuple[str, int]:
-        return self._plain.text_at(raw, start, index)
+    def deltas(self, raw: bytes, index: object, *, text: bool) -> Iterator[tuple[Json, int]]:
+        for delta, end in self._plain.deltas(raw, index, text=text):
+            self._pieces.observe(index, delta)
+            yield delta, end
 
     def _told(self, frame: _sse.Frame) -> Iterator[Json]:
         if frame.data.strip() == b"[DONE]":
@@ -210,10 +212,10 @@ class Pieces:
             self._beside |= self.due
             self.due = {}
 
-    def observe(self, event: Json) -> None:
+    def observe(self, block: object, delta: Json) -> None:
         """Keep what came of a delta that was told without being taken."""
-        if self._calls and (piece := as_json(event["delta"]).get("partial_json")):
-            call = next(c for c in self._calls.values() if c.block == event["index"])
+        if self._calls and (piece := delta.get("partial_json")):
+            call = next(c for c in self._calls.values() if c.block == block)
             call.arguments.append(as_text(piece))
 
     def close(self) -> Iterator[Json]:
@@ -224,9 +226,8 @@ class Pieces:
 
     def _stop(self) -> Iterator[Json]:
         """End the open block; not a call that lacks its arguments, whatever is said to follow."""
-        call = self._last
-        here = call is not None and call.block == self._open
-        lacking = here and call is not None and call.name in self._needy and not call.arguments
+        call, needy = self._last, self._needy
+        lacking = call and call.block == self._open and call.name in needy and not call.arguments
         if self._where and not lacking:
             yield _blocks.stop(self._open)
         self._where = ""
@@ -291,8 +292,7 @@ class Pieces:
     def _busy(self) -> bool:
         """Whether the open block is a call that is not whole, as far as can be told."""
         call = self._last
-        is_open = call is not None and self._where != "" and call.block == self._open
-        return is_open and call is not None and not call.whole
+        return bool(call and self._where and call.block == self._open and not call.whole)
 
     def _call(self, item: Json) -> Iterator[Json]:
         """Join by index. Some servers leave it out, or give every call the same one."""

@@ -10,13 +10,10 @@ from continuation.answer.wire_codec import Writer
 from continuation.types import Json
 from continuation.wire import sse as _sse
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps
-from continuation.wire.text_template import PlainWriter
+from continuation.wire.text_template import KEYS, PlainWriter
 
-_STRINGS = {"text_delta": "text", "input_json_delta": "partial_json"}
 DONE = b"data: [DONE]\n\n"
 _NONE: Json = {}
-
-
 _SPEAKER: Json = {"role": "assistant", "content": ""}
 
 
@@ -48,7 +45,7 @@ class ChatWriter(Writer):
 
     def delta(self, index: int, block: Block, delta: Json) -> bytes:
         kind = as_text(delta.get("type"))
-        key = _STRINGS.get(kind, "")
+        key = KEYS.get(kind, "")
         text = delta.get(key) if len(delta) == 2 else None
         if isinstance(text, str) and not self._role_due:
             return self._plain.write(

@@ -70,8 +70,8 @@ class ResponsesReader(Reader):
         self._plain.learn(frame, told)
         return told
 
-    def text_at(self, raw: bytes, start: int, index: object) -> tuple[str, int]:
-        return self._plain.text_at(raw, start, index)
+    def deltas(self, raw: bytes, index: object, *, text: bool) -> Iterator[tuple[Json, int]]:
+        return self._plain.deltas(raw, index, text=text)
 
     def tell(self, event: Json) -> Iterator[Json]:
         """Tell one decoded event."""

@@ -25,7 +25,7 @@ from continuation.providers.openai_responses.items import (
 from continuation.types import Json
 from continuation.wire import sse as _sse
 from continuation.wire.json_values import as_int, as_json, as_text, dumps
-from continuation.wire.text_template import PlainWriter
+from continuation.wire.text_template import KEYS, PlainWriter
 
 Finished: TypeAlias = Callable[[Json, Json], None]
 """Is told the response that the caller gets and the last attempt's own, before either leaves."""
@@ -98,25 +98,25 @@ class ResponsesWriter:
         self._part = len(self._message) - 1
 
     def delta(self, index: int, block: Block, delta: Json) -> bytes:
-        kind = delta.get("type")
-        if kind == "text_delta":
-            name = "response.output_text.delta"
-            if "logprobs" in delta:
-                said = {"delta": delta.get("text"), "logprobs": delta["logprobs"]}
-                return self._event(name, {**self._at(block), **said})
+        kind = as_text(delta.get("type"))
+        if kind == "text_delta" and "logprobs" in delta:
+            said = {"delta": delta.get("text"), "logprobs": delta["logprobs"]}
+            return self._event("response.output_text.delta", {**self._at(block), **said})
+        if kind in {"text_delta", "input_json_delta"}:
+            item = as_json(block.start.get("item"))
 
             def write(text: str, number: int) -> bytes:
-                head: Json = {"type": name, "sequence_number": number, **self._at(block)}
-                return _sse.encode(name, dumps({**head, "delta": text, "logprobs": []}))
+                at, count = self._at(block), {"sequence_number": number}
+                name, told = "response.output_text", {**count, **at, "delta": text, "logprobs": []}
+                if kind == "input_json_delta":
+                    name = _ARGUMENTS.get(as_text(item.get("type")), "")
+                    told = {**at, "delta": text, **count}
+                return _sse.encode(f"{name}.delta", dumps({"type": f"{name}.delta", **told}))
 
-            item_id = as_text(as_json(block.start.get("item")).get("id"))
-            key = item_id, self._place, self._part
-            made = self._plain.write(key, as_text(delta.get("text")), write, self._number)
+            key = as_text(item.get("id")), self._place, self._part
+            made = self._plain.write(key, as_text(delta.get(KEYS[kind])), write, self._number)
             self._number += 1
             return made
-        if kind == "input_json_delta":
-            name = _ARGUMENTS.get(as_text(as_json(block.start.get("item")).get("type")), "")
-            return self._event(f"{name}.delta", {**self._at(block), "delta": delta["partial_json"]})
         if kind == "annotation":
             count = sum(d.get("type") == "annotation" for d in block.deltas)
             told = {"annotation_index": count - 1, "annotation": placed(delta)}

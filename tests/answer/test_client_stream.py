@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -63,8 +63,8 @@ class Tells:
     def events(self, frame: Frame) -> Sequence[Json]:
         raise AssertionError(frame)
 
-    def text_at(self, raw: bytes, start: int, index: object) -> tuple[str, int]:
-        return "", start
+    def deltas(self, raw: bytes, index: object, *, text: bool) -> Iterator[tuple[Json, int]]:
+        return iter(())
 
     def eof(self) -> Sequence[Json]:
         return ()
@@ -200,7 +200,7 @@ def test_pieces_make_no_difference_to_what_is_shown(
         for event in events:
             reader.see([event])
             if not short:
-                reader.flowing = None
+                reader.steady = None
         client.finish_text(ended=True)
     assert texts(logs[0]) == texts(logs[1])
     assert logs[0].notes == logs[1].notes
