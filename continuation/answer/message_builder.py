@@ -236,7 +236,8 @@ class AttemptReader:
                     client.more(block, delta)
                 else:
                     block.deltas.append(delta)
-        for frame in sse.frames(raw, read) if sse.may_end(raw, read, len(raw)) else ():
+        more = read < len(raw) and sse.may_end(raw, read, len(raw))
+        for frame in sse.frames(raw, read) if more else ():
             read = frame.end
             if frame.empty:
                 client.pass_on(None)

@@ -47,7 +47,13 @@ class ChatReader:
         return told
 
     def deltas(self, raw: bytes, index: object, *, text: bool) -> Iterator[tuple[Json, int]]:
-        for delta, end in self._plain.deltas(raw, index, text=text):
+        found = self._plain.deltas(raw, index, text=text)
+        return found if text else self._observed(index, found)
+
+    def _observed(
+        self, index: object, found: Iterator[tuple[Json, int]]
+    ) -> Iterator[tuple[Json, int]]:
+        for delta, end in found:
             self._pieces.observe(index, delta)
             yield delta, end
 
