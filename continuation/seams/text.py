@@ -165,7 +165,7 @@ class Cut:
         if self.form is Form.JSON:
             try:
                 json.loads(said)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return False
             return True
         if self.form in {Form.TABLE, Form.CSV} and self.inside_line:
