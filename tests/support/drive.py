@@ -35,6 +35,9 @@ Answered = tuple[int, dict[str, str], Sequence[bytes], Exception | None]
 """Status, headers, the body as it arrives, and what it breaks off with; 0: only that came."""
 
 Provider = Callable[[dict[str, Any]], Answered]
+Said = bytes | list[bytes] | Answered
+"""A stream, the same in pieces, or any answer at all."""
+Attempt = Said | Callable[[dict[str, Any]], Said]
 T = TypeVar("T")
 _EVENT: TypeAdapter[RawMessageStreamEvent] = TypeAdapter(RawMessageStreamEvent)
 
@@ -202,6 +205,30 @@ class _Shell:
 # --- a provider in small ------------------------------------------------------------------------
 
 
+def streams(*attempts: Attempt, broken: Exception | None = None) -> Provider:
+    """Return a provider that answers with these in turn; `broken`: what each stream ends with."""
+    left = iter(attempts)
+
+    def provider(body: dict[str, Any]) -> Answered:
+        told = next(left)
+        told = told(body) if callable(told) else told
+        if isinstance(told, tuple):
+            return told
+        return 200, STREAM, [told] if isinstance(told, bytes) else told, broken
+
+    return provider
+
+
+def body(told: Any, status: int = 200) -> Answered:
+    """Return an answer that is JSON; bytes go as they stand."""
+    return status, JSON, [told if isinstance(told, bytes) else json.dumps(told).encode()], None
+
+
+def bodies(*answers: Any) -> Provider:
+    """Return a provider that answers with these bodies in turn."""
+    return streams(*map(body, answers))
+
+
 def sse(events: Iterable[dict[str, Any]], newline: str = "\n") -> bytes:
     """Encode events as a stream."""
     return b"".join(
@@ -263,6 +290,15 @@ def split(raw: bytes, cuts: Iterable[int]) -> list[bytes]:
     """Cut bytes at the given places."""
     places = [0, *sorted({c for c in cuts if 0 < c < len(raw)}), len(raw)]
     return [raw[a:b] for a, b in itertools.pairwise(places)]
+
+
+def combs(raw: bytes, size: int) -> Iterator[list[bytes]]:
+    """Yield a stream in pieces of `size` bytes, so often that a piece has ended at each byte.
+
+    Split in two at each byte, a stream of ten thousand would take a turn for each of them.
+    """
+    for first in range(1, size + 1):
+        yield split(raw, range(first, len(raw), size))
 
 
 STREAM = {"content-type": "text/event-stream; charset=utf-8"}

@@ -6,11 +6,14 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from continuation import Policy
-from support.drive import JSON, STREAM, Answered, Driven, drive
+from continuation import Policy, Report
+from support.drive import Answered, Attempt, Driven, body, drive, streams
 
 Chunk = dict[str, Any]
 FAST = Policy(backoff_seconds=0.0, models_endpoint=False)
+BEFORE = "A captain of the line wrote his log by lamplight, and then the quick brown fo"
+ECHO = "and then the quick brown fo"
+"""What a recovery repeats of it: all that the prompt asks to repeat."""
 ASK: Chunk = {
     "contents": [{"role": "user", "parts": [{"text": "Go."}]}],
     "generationConfig": {"maxOutputTokens": 1000},
@@ -49,30 +52,36 @@ def sse(chunks: Iterable[Chunk], newline: str = "\r\n") -> bytes:
 
 
 def ask(
-    attempts: Sequence[Sequence[bytes] | Exception],
+    attempts: Sequence[Attempt | Exception],
     *,
     model: str = NEW,
     verb: str = "streamGenerateContent",
     policy: Policy = FAST,
-    first: dict[str, str] = STREAM,
     broken: Exception | None = None,
     **changes: Any,
 ) -> Driven:
-    """Run a turn; each attempt is given as the pieces of its body, or as an error's body.
+    """Run a turn; an attempt may be the error that it is refused with.
 
     `broken`: what the connection breaks off with behind each body.
     """
-    answers = iter(attempts)
-    heads = iter([first])
-
-    def provider(_: Chunk) -> Answered:
-        pieces = next(answers)
-        if isinstance(pieces, Exception):
-            error = {"error": {"code": 400, "message": str(pieces), "status": "INVALID_ARGUMENT"}}
-            return 400, JSON, [json.dumps(error).encode()], None
-        return 200, next(heads, STREAM), pieces, broken
-
+    told = [refusal(one) if isinstance(one, Exception) else one for one in attempts]
+    provider = streams(*told, broken=broken)
     return drive(provider, {**ASK, **changes}, policy, path=f"/v1/models/{model}:{verb}")
+
+
+def unary(first: Any, *later: Attempt | Exception, **more: Any) -> Driven:
+    """Run a turn that is not streamed; its first attempt is given as the body."""
+    return ask([body(first), *later], verb="generateContent", **more)
+
+
+def refusal(error: Exception) -> Answered:
+    told = {"code": 400, "message": str(error), "status": "INVALID_ARGUMENT"}
+    return body({"error": told}, status=400)
+
+
+def report(driven: Driven) -> Report:
+    assert driven.report is not None
+    return driven.report
 
 
 def said(driven: Driven) -> str:

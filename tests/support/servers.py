@@ -103,6 +103,12 @@ class Canned(Local):
         self.asked: list[Asked] = []
 
 
+def in_turn(*answers: Answer) -> Canned:
+    """Return a server that gives these answers in turn, and the last one from then on."""
+    left = list(answers)
+    return Canned(lambda _: left.pop(0) if len(left) > 1 else left[0])
+
+
 class _CannedHandler(Handler):
     protocol_version = "HTTP/1.1"
 

@@ -7,17 +7,17 @@ import json
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
 
 import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.drive import JSON, Driven, split
+from support.drive import JSON, Driven, combs, split
 from support.drive_gemini import (
     ASK,
+    ECHO,
     FAST,
     NEW,
     SIGNATURE,
@@ -27,11 +27,14 @@ from support.drive_gemini import (
     chunk,
     parts,
     reasons,
+    report,
     responses,
     said,
     sse,
     text,
 )
+from support.examples import pieces
+from support.servers import Handler, Local
 
 import continuation
 from continuation.answer.blocks import Block
@@ -40,11 +43,11 @@ from continuation.providers.gemini.writer import GeminiWriter
 from continuation.types import Outcome
 
 BEFORE = 'A captain wrote "his" log {by] lamp\\light, and then the quick brown fo'
-ANCHOR = "and then the quick brown fo"
 FLOWING = [chunk(text(BEFORE)), chunk(text("x 文字 [,]"))]
 WHOLE = [*FLOWING, chunk(text(" end."), reason="STOP")]
 CUT = [chunk(text(BEFORE)), chunk(reason="MAX_TOKENS", said=1000)]
-REST = sse([chunk(text(ANCHOR)), chunk(text("x jumps."), reason="STOP")])
+CUT_BODY = chunk(text(BEFORE), reason="MAX_TOKENS", said=1000)
+REST = sse([chunk(text(ECHO)), chunk(text("x jumps."), reason="STOP")])
 AGAIN = sse([chunk(text(" Rest."), reason="STOP")])
 
 
@@ -54,36 +57,31 @@ def array(chunks: list[Chunk]) -> bytes:
 
 
 def asked(pieces: list[bytes], *later: bytes, broken: Exception | None = None) -> Driven:
-    return ask([pieces, *([raw] for raw in later)], first=JSON, broken=broken)
+    return ask([(200, JSON, pieces, broken), *later], broken=broken)
 
 
 # --- bytes --------------------------------------------------------------------------------------
 
 
-def test_an_uncut_array_passes_as_it_came_however_its_bytes_are_split() -> None:
+@pieces
+def test_an_array_passes_or_is_gone_on_from_wherever_its_bytes_are_split(size: int) -> None:
     raw = array(WHOLE)
-    for at in range(0, len(raw), 2):
-        driven = asked(split(raw, [at]))
+    for some in combs(raw, size):
+        driven = asked(some)
         assert b"".join(driven.pieces) == raw
-        assert driven.report is not None
-        assert driven.report.outcome is Outcome.COMPLETE
+        assert report(driven).outcome is Outcome.COMPLETE
+    for some in combs(array(CUT), size):
+        driven = asked(some, REST)
+        assert isinstance(json.loads(b"".join(driven.pieces)), list)
+        assert (said(driven), reasons(driven)) == (BEFORE + "x jumps.", ["STOP"])
 
 
 def test_each_element_flows_as_soon_as_its_last_brace_has_come() -> None:
     raw = array(WHOLE)
     driven = asked([raw[n : n + 1] for n in range(len(raw))])
     shown = [len(piece) for piece in driven.pieces if piece]
-    starts = [raw.index(b'{\n  "candidates', n) for n in (0, 10)]
-    assert shown[0] == raw.index(b",\r\n", starts[0])
+    assert shown[0] == raw.index(b",\r\n", raw.index(b'{\n  "candidates'))
     assert len(shown) == len(WHOLE)
-
-
-def test_a_cut_array_is_gone_on_from_wherever_its_bytes_are_split() -> None:
-    raw = array(CUT)
-    for at in range(0, len(raw), 5):
-        driven = asked(split(raw, [at]), REST)
-        assert isinstance(json.loads(b"".join(driven.pieces)), list)
-        assert (said(driven), reasons(driven)) == (BEFORE + "x jumps.", ["STOP"])
 
 
 def test_an_array_may_break_off_at_any_byte() -> None:
@@ -114,14 +112,12 @@ def test_an_array_that_breaks_off_before_its_first_element_is_an_error() -> None
     assert driven.error is error
 
 
-def test_an_array_without_a_finish_reason_is_a_dropped_stream() -> None:
-    driven = asked([array(FLOWING)], AGAIN)
-    assert (said(driven), reasons(driven)) == (BEFORE + "x 文字 [,] Rest.", ["STOP"])
-
-
-def test_an_error_in_the_array_is_a_drop() -> None:
-    error: Chunk = {"error": {"code": 503, "message": "no", "status": "UNAVAILABLE"}}
-    driven = asked([array([*FLOWING, error])], AGAIN)
+@pytest.mark.parametrize("error", [False, True])
+def test_an_array_that_ends_in_an_error_or_without_a_reason_is_a_dropped_stream(
+    error: bool,
+) -> None:
+    told: Chunk = {"error": {"code": 503, "message": "no", "status": "UNAVAILABLE"}}
+    driven = asked([array([*FLOWING, told] if error else FLOWING)], AGAIN)
     assert (said(driven), reasons(driven)) == (BEFORE + "x 文字 [,] Rest.", ["STOP"])
     assert b"UNAVAILABLE" not in b"".join(driven.pieces)
 
@@ -201,73 +197,68 @@ def test_the_array_can_be_closed_where_it_stands_at_any_moment(shown: int) -> No
 # --- over a socket ------------------------------------------------------------------------------
 
 
-class _Google(BaseHTTPRequestHandler):
+class Google(Local):
     """Answers with the array, its next element only when the last one was read; then with SSE."""
 
+    def __init__(self) -> None:
+        super().__init__(_Google)
+        self.read = threading.Semaphore(1)
+        self.first: list[Chunk] = []
+        self.packed = False
+        self.deaf = False
+        """It knows of no `alt=sse`."""
+
+    def asked_for(self, verb: str = "streamGenerateContent") -> str:
+        return f"{self.url}/v1beta/models/{NEW}:{verb}"
+
+
+class _Google(Handler):
     protocol_version = "HTTP/1.1"
-    read: threading.Semaphore
-    first: list[Chunk]
-    packed = False
-    deaf = False
-    """It knows of no `alt=sse`."""
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the base
-        """Keep standard error clean."""
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
+    def _answer(self) -> None:
+        google = cast("Google", self.owner)
+        self.sent()
         if ":generateContent" in self.path:
-            cut = json.dumps(chunk(text(BEFORE), reason="MAX_TOKENS", said=1000)).encode()
-            self._say("application/json", {"content-length": str(len(cut))}, cut)
-        elif "alt=sse" in self.path and not self.deaf:
-            self._say("text/event-stream", {"content-length": str(len(REST))}, REST)
-        elif self.packed:
-            whole = zlib.compress(array(self.first), wbits=31)
-            length = {"content-length": str(len(whole)), "content-encoding": "gzip"}
-            self._say("application/json", length, whole)
+            self._say("application/json", json.dumps(CUT_BODY).encode())
+        elif "alt=sse" in self.path and not google.deaf:
+            self._say("text/event-stream", REST)
+        elif google.packed:
+            whole = zlib.compress(array(google.first), wbits=31)
+            self._say("application/json", whole, {"content-encoding": "gzip"})
         else:
-            self._say("application/json; charset=UTF-8", {"transfer-encoding": "chunked"}, b"")
-            raw = array(self.first)
+            self._say("application/json; charset=UTF-8", b"", {"transfer-encoding": "chunked"})
+            raw = array(google.first)
             ends = [n for n in range(len(raw)) if raw.startswith(b",\r\n", n)]
             for piece in split(raw, ends):
-                self.read.acquire(timeout=60)
+                google.read.acquire(timeout=60)
                 self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
             self.wfile.write(b"0\r\n\r\n")
 
-    def _say(self, kind: str, headers: dict[str, str], body: bytes) -> None:
+    do_POST = _answer  # noqa: N815 - the base's name
+
+    def _say(self, kind: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+        length = {"content-length": str(len(body))} if body else {}
         self.send_response_only(200)
-        for name, value in {"content-type": kind, **headers}.items():
+        for name, value in {"content-type": kind, **length, **(headers or {})}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 
 
 @pytest.fixture
-def google() -> Iterator[type[_Google]]:
-    handler = type("Google", (_Google,), {"read": threading.Semaphore(1)})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    handler.port = server.server_port  # type: ignore[attr-defined]
-    yield handler
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def _url(google: Any, verb: str = "streamGenerateContent") -> str:
-    return f"http://127.0.0.1:{google.port}/v1beta/models/{NEW}:{verb}"
+def google() -> Iterator[Google]:
+    with Google() as server:
+        yield server
 
 
 @pytest.mark.parametrize("first", [WHOLE, CUT])
 def test_over_a_socket_each_element_is_there_before_the_next_is_sent(
-    google: type[_Google], first: list[Chunk]
+    google: Google, first: list[Chunk]
 ) -> None:
     google.first = first
     with (
         continuation.http_client(config=FAST) as client,
-        client.stream("POST", _url(google), json=ASK) as answer,
+        client.stream("POST", google.asked_for(), json=ASK) as answer,
     ):
         pieces = answer.iter_raw()
         begun = next(pieces)
@@ -280,19 +271,19 @@ def test_over_a_socket_each_element_is_there_before_the_next_is_sent(
     assert "".join(told) == expected
 
 
-def test_a_packed_array_of_known_length_is_healed_as_well(google: type[_Google]) -> None:
+def test_a_packed_array_of_known_length_is_healed_as_well(google: Google) -> None:
     google.first, google.packed = CUT, True
     with continuation.http_client(config=FAST) as client:
-        answer: httpx2.Response = client.post(_url(google), json=ASK)
+        answer: httpx2.Response = client.post(google.asked_for(), json=ASK)
     told = [r["candidates"][0]["content"]["parts"] for r in answer.json()]
     assert "".join(part["text"] for part in itertools.chain(*told)) == BEFORE + "x jumps."
 
 
 def test_a_later_attempt_as_an_array_does_not_make_the_callers_body_one(
-    google: type[_Google],
+    google: Google,
 ) -> None:
     google.first, google.deaf = [chunk(text("All ")), chunk(text("of it."), reason="STOP")], True
     google.read = threading.Semaphore(9)
     with continuation.http_client(config=FAST) as client:
-        answer = client.post(_url(google, "generateContent"), json=ASK)
+        answer = client.post(google.asked_for("generateContent"), json=ASK)
     assert answer.json()["candidates"][0]["content"]["parts"] == [{"text": "All of it."}]

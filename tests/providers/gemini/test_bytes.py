@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.drive import JSON, Driven, split
+from support.drive import Driven, combs, split
 from support.drive_gemini import (
     FAST,
     LONG,
@@ -20,14 +20,15 @@ from support.drive_gemini import (
     chunk,
     parts,
     reasons,
+    report,
     responses,
     said,
     sse,
     text,
+    unary,
 )
-from support.examples import examples, places, splits
+from support.examples import examples, pieces
 
-from continuation.policy import Policy
 from continuation.types import Outcome
 
 SIGNED_END = chunk(text("", thoughtSignature=SIGNATURE), reason="STOP")
@@ -37,6 +38,13 @@ TEXT_REST = [chunk(text("x ju")), chunk(text("mps 🙂.")), SIGNED_END]
 CALL_CUT = [chunk(text("I write. ")), chunk(call(path="a")), CUT]
 CALL_WHOLE = [chunk(text("I write. ")), chunk(call(path="a.txt")), chunk(text(""), reason="STOP")]
 THOUGHT = [chunk(text("Hm", thought=True)), chunk(text("...", thought=True)), *TEXT_REST]
+SCENES: dict[str, tuple[list[Chunk], list[Chunk]]] = {
+    "text": (TEXT_CUT, TEXT_REST),
+    "call": (CALL_CUT, CALL_WHOLE),
+    "whole": (TEXT_REST, []),
+    "whole call": (CALL_WHOLE, []),
+    "whole, with thoughts": (THOUGHT, []),
+}
 ENDS = ["\r\n", "\n", "\r"]
 
 
@@ -49,29 +57,30 @@ def seen(driven: Driven) -> tuple[str, list[str], list[Any]]:
 
 
 @pytest.mark.parametrize("newline", ENDS)
-@pytest.mark.parametrize(("first", "second"), [(TEXT_CUT, TEXT_REST), (CALL_CUT, CALL_WHOLE)])
-@places
-def test_every_split_in_two_gives_the_same(
-    first: list[Chunk], second: list[Chunk], newline: str, step: int
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (TEXT_CUT, TEXT_REST),
+        (CALL_CUT, CALL_WHOLE),
+        (TEXT_REST, []),
+        (CALL_WHOLE, []),
+        (THOUGHT, []),
+    ],
+    ids=["text", "call", "whole text", "whole call", "whole, with thoughts"],
+)
+@pieces
+def test_at_every_split_of_either_attempt_the_answer_is_the_same(
+    first: list[Chunk], second: list[Chunk], newline: str, size: int
 ) -> None:
     one, two = sse(first, newline), sse(second, newline)
     expected = seen(ask([[one], [two]]))
     assert expected[1] == ["STOP"]
-    for cut in splits(one, step):
-        assert seen(ask([split(one, [cut]), [two]])) == expected
-    for cut in splits(two, step):
-        assert seen(ask([[one], split(two, [cut])])) == expected
-
-
-@pytest.mark.parametrize("newline", ENDS)
-@pytest.mark.parametrize("chunks", [TEXT_REST, CALL_WHOLE, THOUGHT])
-@places
-def test_an_uncut_stream_passes_byte_for_byte(chunks: list[Chunk], newline: str, step: int) -> None:
-    raw = sse(chunks, newline)
-    for cut in splits(raw, step):
-        assert b"".join(ask([split(raw, [cut])]).pieces) == raw
-    singles = [raw[i : i + 1] for i in range(len(raw))]
-    assert b"".join(ask([singles]).pieces) == raw
+    for some in combs(one, size):
+        driven = ask([some, [two]])
+        assert seen(driven) == expected
+        assert two or b"".join(driven.pieces) == one, "what was not cut passes as it came"
+    for some in combs(two, size):
+        assert seen(ask([[one], some])) == expected
 
 
 PART = st.one_of(
@@ -102,8 +111,7 @@ def test_nothing_of_an_uncut_stream_is_changed_or_lost(
     raw = sse([*chunks, SIGNED_END], newline)
     driven = ask([split(raw, cuts)])
     assert b"".join(driven.pieces) == raw
-    assert driven.report is not None
-    assert driven.report.outcome is Outcome.COMPLETE
+    assert report(driven).outcome is Outcome.COMPLETE
 
 
 @given(CHUNKS, st.lists(st.integers(0, 2000), max_size=4))
@@ -122,30 +130,14 @@ def test_text_flows_as_it_comes_and_the_rest_waits() -> None:
     assert shown[6:] == [False, False, True], "a call waits for the end, and that for the last byte"
 
 
-def test_a_stream_may_come_as_an_array() -> None:
-    whole = json.dumps(TEXT_REST).encode()
-    driven = ask([[whole[:9], whole[9:]]], first=JSON)
-    assert b"".join(driven.pieces) == whole
-    driven = ask([[json.dumps(TEXT_CUT).encode()], [sse(TEXT_REST)]], first=JSON)
-    assert isinstance(json.loads(b"".join(driven.pieces)), list)
-    assert (said(driven), reasons(driven)) == ("The quick brown fo 文字x jumps 🙂.", ["STOP"])
-
-
-def test_an_array_that_breaks_off_without_a_reason_is_asked_for_again() -> None:
-    driven = ask([[json.dumps(TEXT_CUT[:1]).encode()], [sse(TEXT_REST)]], first=JSON)
-    assert (said(driven), reasons(driven)) == ("The quickx jumps 🙂.", ["STOP"])
-
-
 def test_a_body_that_is_none_passes() -> None:
-    driven = ask([[b"<html>"]], verb="generateContent", first=JSON)
-    assert driven.pieces == [b"", b"<html>"] or b"".join(driven.pieces) == b"<html>"
+    assert b"".join(unary(b"<html>").pieces) == b"<html>"
 
 
 def test_a_stream_that_ends_without_a_reason_is_a_dropped_one() -> None:
-    driven = ask([[sse(TEXT_CUT[:2])], [sse(TEXT_REST)]])
+    driven = ask([sse(TEXT_CUT[:2]), sse(TEXT_REST)])
     assert (said(driven), reasons(driven)) == ("The quick brown fo 文字x jumps 🙂.", ["STOP"])
-    assert driven.report is not None
-    assert driven.report.rows[0] == "dropped, visible text, no call"
+    assert report(driven).rows[0] == "dropped, visible text, no call"
 
 
 def test_a_blocked_prompt_passes_as_it_came() -> None:
@@ -162,7 +154,7 @@ def test_an_error_inside_a_stream_reaches_the_caller_when_nothing_helps() -> Non
 def test_a_chunk_without_content_is_held_until_text_follows() -> None:
     """Shown before a cut it would make a chat forget the turn."""
     first = [chunk(), chunk(text("The quick")), chunk(), chunk(text(" brown fo")), chunk(), CUT]
-    pieces = ask([[sse([c]) for c in first], [sse(TEXT_REST)]]).pieces
+    pieces = ask([[sse([c]) for c in first], sse(TEXT_REST)]).pieces
     assert [bool(piece) for piece in pieces[:5]] == [False, True, False, True, False]
 
 
@@ -170,7 +162,7 @@ def test_a_chunk_without_content_is_held_until_text_follows() -> None:
 
 
 def test_the_end_is_told_once_and_with_a_part() -> None:
-    driven = ask([[sse(TEXT_CUT)], [sse([TEXT_REST[0], chunk(text("mps."), reason="STOP")])]])
+    driven = ask([sse(TEXT_CUT), sse([TEXT_REST[0], chunk(text("mps."), reason="STOP")])])
     last = candidates(driven)[-1]
     assert (reasons(driven), last["finishReason"]) == (["STOP"], "STOP")
     assert all(candidate["content"]["parts"] for candidate in candidates(driven))
@@ -179,11 +171,8 @@ def test_the_end_is_told_once_and_with_a_part() -> None:
 
 def test_counts_are_running_totals_and_the_last_one_counts() -> None:
     first = [chunk(text("The quick"), said=3), chunk(text(" brown fo"), said=900), CUT]
-    driven = ask(
-        [[sse([*first, {"usageMetadata": {"candidatesTokenCount": 1000}}])], [sse(TEXT_REST)]]
-    )
-    assert driven.report is not None
-    assert [a.usage.output for a in driven.report.attempts if a.usage] == [1000, 7]
+    driven = ask([sse([*first, {"usageMetadata": {"candidatesTokenCount": 1000}}]), sse(TEXT_REST)])
+    assert [a.usage.output for a in report(driven).attempts if a.usage] == [1000, 7]
     assert responses(driven)[-1]["usageMetadata"]["candidatesTokenCount"] == 1007
 
 
@@ -197,34 +186,33 @@ GROUNDING = {
 CITED = {"citationSources": [{"startIndex": 1, "endIndex": 4, "uri": "u"}]}
 
 
-@pytest.mark.parametrize("unary", [False, True])
-def test_grounding_and_citations_move_with_their_text(unary: bool) -> None:
+@pytest.mark.parametrize("streamed", [False, True])
+def test_grounding_and_citations_move_with_their_text(streamed: bool) -> None:
     beside: Any = {"groundingMetadata": GROUNDING, "citationMetadata": CITED}
     before = "The quick brown fo 文字"
     first = [chunk(text(before)), chunk(text(""), reason="MAX_TOKENS", said=70_000, **beside)]
     rest = [chunk(text("x ju")), chunk(text("mps."), reason="STOP", **beside)]
     body = chunk(text(before), reason="MAX_TOKENS", said=70_000, **beside)
     config: Any = {"generationConfig": {"maxOutputTokens": 65_536}}
-    if unary:
-        raw = json.dumps(body).encode()
-        driven = ask([[raw], [sse(rest)]], verb="generateContent", first=JSON, **config)
+    if streamed:
+        driven = ask([sse(first), sse(rest)], **config)
     else:
-        driven = ask([[sse(first)], [sse(rest)]], **config)
+        driven = unary(body, sse(rest), **config)
     assert said(driven) == before + "x jumps."
-    [told] = [c for c in candidates(driven) if "groundingMetadata" in c]
+    [noted] = [c for c in candidates(driven) if "groundingMetadata" in c]
     size = len(before.encode())
-    supports = told["groundingMetadata"]["groundingSupports"]
+    supports = noted["groundingMetadata"]["groundingSupports"]
     assert [s["groundingChunkIndices"] for s in supports] == [[0], [1]]
     assert [s["segment"]["startIndex"] for s in supports] == [2, 2 + size]
     assert [s["segment"]["endIndex"] for s in supports] == [4, 4 + size]
-    assert len(told["groundingMetadata"]["groundingChunks"]) == 2
-    spans = [(c["startIndex"], c["endIndex"]) for c in told["citationMetadata"]["citationSources"]]
+    assert len(noted["groundingMetadata"]["groundingChunks"]) == 2
+    spans = [(c["startIndex"], c["endIndex"]) for c in noted["citationMetadata"]["citationSources"]]
     assert spans == [(1, 4), (1 + size, 4 + size)]
 
 
 def test_what_the_caller_has_had_beside_a_chunk_is_not_told_twice() -> None:
     first = [chunk(text("The quick"), citationMetadata=CITED), chunk(text(" brown fo")), CUT]
-    driven = ask([[sse(first)], [sse(TEXT_REST)]])
+    driven = ask([sse(first), sse(TEXT_REST)])
     assert sum("citationMetadata" in c for c in candidates(driven)) == 1
 
 
@@ -233,7 +221,7 @@ def test_ratings_are_the_last_of_each_category() -> None:
     first = [chunk(text("The quick")), {**CUT}]
     first[1]["candidates"][0]["safetyRatings"] = low
     rest = [chunk(text("x."), reason="STOP", safetyRatings=high)]
-    driven = ask([[sse(first)], [sse(rest)]])
+    driven = ask([sse(first), sse(rest)])
     assert candidates(driven)[-1]["safetyRatings"] == high
 
 
@@ -245,6 +233,7 @@ def hop(words: str, token: str, reason: str = "MAX_TOKENS") -> list[bytes]:
 
 
 WHOLE = [sse([chunk(text("three.")), SIGNED_END])]
+TWICE = replace(FAST, max_attempts=2)
 MOST: Any = {"generationConfig": {"maxOutputTokens": 1_048_576}}
 
 
@@ -253,16 +242,14 @@ def test_the_same_token_twice_stops() -> None:
     driven = ask(attempts, model=LONG)
     assert (said(driven), reasons(driven)) == ("One, two, ", ["MAX_TOKENS"])
     assert "continuationToken" not in candidates(driven)[-1]
-    assert driven.report is not None
-    assert "no progress" in str(driven.report.reason)
+    assert "no progress" in str(report(driven).reason)
 
 
 def test_a_pause_that_brings_nothing_new_stops() -> None:
     pause = [sse([chunk(reason="CONTINUATION")])]
     driven = ask([hop("One, ", "QQ=="), pause], model=LONG)
     assert (said(driven), reasons(driven)) == ("One, ", ["STOP"])
-    assert driven.report is not None
-    assert driven.report.outcome is Outcome.PARTIAL
+    assert report(driven).outcome is Outcome.PARTIAL
 
 
 def test_the_same_limit_is_not_asked_for_again_by_a_token() -> None:
@@ -279,8 +266,7 @@ def test_a_refused_token_falls_back_to_the_table() -> None:
 
 
 def test_an_answer_that_stays_cut_leaves_its_token() -> None:
-    policy = Policy(backoff_seconds=0.0, models_endpoint=False, max_attempts=2)
-    driven = ask([hop("One, ", "QQ=="), hop("two, ", "Qg==")], model=LONG, policy=policy)
+    driven = ask([hop("One, ", "QQ=="), hop("two, ", "Qg==")], model=LONG, policy=TWICE)
     last = candidates(driven)[-1]
     assert (last["finishReason"], last["continuationToken"]) == ("MAX_TOKENS", "Qg==")
 
@@ -292,9 +278,8 @@ def test_a_recovery_goes_on_by_its_own_tokens_and_leaves_none() -> None:
     recovery, hopped = driven.requests[1:]
     assert hopped["contents"] == recovery["contents"]
     assert hopped["continuationToken"] == "Qg=="
-    policy = Policy(backoff_seconds=0.0, models_endpoint=False, max_attempts=2)
     attempts[1] = hop("two, ", "Qg==")
-    driven = ask(attempts, model=LONG, policy=policy, **MOST)
+    driven = ask(attempts, model=LONG, policy=TWICE, **MOST)
     assert "continuationToken" not in candidates(driven)[-1]
 
 

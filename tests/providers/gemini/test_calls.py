@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import itertools
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,32 +11,38 @@ import pytest
 from google.genai import types
 from hypothesis import given
 from hypothesis import strategies as st
-from support.drive import JSON
-from support.drive_gemini import SIGNATURE, Chunk, ask, call, chunk, parts, reasons, said, sse, text
+from support.drive_gemini import (
+    BEFORE,
+    ECHO,
+    SIGNATURE,
+    Chunk,
+    ask,
+    call,
+    chunk,
+    parts,
+    reasons,
+    said,
+    sse,
+    text,
+    unary,
+)
 from support.sdks.gemini import CEILING, DOORS, LONG, NEW, OLD, Door, connect, limits, run
-from support.sdks.turn import FAST, HOWS, How
+from support.sdks.turn import FAST, HOWS, How, cut, end
 
 import continuation
 from continuation import Policy
 from continuation.providers.gemini.parts import joined, plain
-from continuation.simulator import Raw, Reply, Scenario, Simulator, Text, Thinking, ToolCall
+from continuation.simulator import Raw, Reply, Scenario, Simulator, Thinking, ToolCall
 from continuation.types import Outcome
 
 WRITE = {"path": "a.txt", "content": "hello world, this is the whole file"}
+WHOLE, HALF = ToolCall("Write", WRITE), ToolCall("Write", WRITE, cut=20)
 
 
 @pytest.fixture
 def sim() -> Iterator[Simulator]:
     with Simulator(scenario=Scenario(strict_signatures=True)) as running:
         yield running
-
-
-def cut(*blocks: Any, **more: Any) -> Reply:
-    return Reply(blocks=blocks, stop="max_tokens", **more)
-
-
-def end(*blocks: Any, **more: Any) -> Reply:
-    return Reply(blocks=blocks, **more)
 
 
 # --- automatic function calling ---------------------------------------------------------------
@@ -68,9 +72,7 @@ class Recorder:
 @pytest.mark.parametrize("how", HOWS)
 def test_a_call_that_was_cut_is_run_once_and_whole(sim: Simulator, how: How, door: Door) -> None:
     recorder = Recorder()
-    sim.script(
-        [cut(ToolCall("Write", WRITE, cut=20)), end(ToolCall("Write", WRITE)), end(Text("Done."))]
-    )
+    sim.script([cut(HALF), end(WHOLE), end("Done.")])
     ran = run(sim, how, door=door, tools=[recorder.tool(how)])
     assert recorder.runs == [WRITE]
     assert ran.text == "Done."
@@ -84,7 +86,7 @@ def test_a_call_that_stays_cut_is_never_run(
     sim: Simulator, how: How, door: Door, policy: Policy
 ) -> None:
     recorder = Recorder()
-    sim.script([cut(Text("I write. "), ToolCall("Write", WRITE, cut=20))])
+    sim.script([cut("I write. ", HALF)])
     ran = run(sim, how, door=door, policy=policy, limit=CEILING, tools=[recorder.tool(how)])
     assert recorder.runs == []
     assert ran.calls == []
@@ -99,8 +101,8 @@ def test_a_call_called_finished_at_exactly_the_limit_counts_as_cut(
 ) -> None:
     """Its arguments come parsed: whatever was cut of them, they look whole."""
     recorder = Recorder()
-    half = end(ToolCall("Write", WRITE, cut=20), usage={"candidatesTokenCount": limit})
-    sim.script([half, end(ToolCall("Write", WRITE)), end(Text("Done."))])
+    half = end(HALF, usage={"candidatesTokenCount": limit})
+    sim.script([half, end(WHOLE), end("Done.")])
     run(sim, how, limit=limit, tools=[recorder.tool(how)])
     assert recorder.runs == [WRITE][: asked - 1]
     assert len(sim.posts) == asked
@@ -110,7 +112,7 @@ def test_a_call_called_finished_at_exactly_the_limit_counts_as_cut(
 def test_without_us_the_sdk_runs_half_a_call(sim: Simulator, how: How) -> None:
     """Why this is done below the SDK: it looks at no finish reason. Should this fail, rejoice."""
     recorder = Recorder()
-    sim.script([cut(ToolCall("Write", WRITE, cut=20)), end(Text("Done."))])
+    sim.script([cut(HALF), end("Done.")])
     run(sim, how, policy=Policy(enabled=False), tools=[recorder.tool(how)])
     assert recorder.runs == [{"path": "a.txt", "content": ""}]
 
@@ -118,9 +120,7 @@ def test_without_us_the_sdk_runs_half_a_call(sim: Simulator, how: How) -> None:
 @pytest.mark.parametrize("how", ["sync-stream", "async-stream"])
 def test_whole_calls_before_a_cut_one_are_run(sim: Simulator, how: How) -> None:
     recorder = Recorder()
-    sim.script(
-        [cut(ToolCall("Write", WRITE), ToolCall("Write", {"path": "b"}, cut=5)), end(Text("Done."))]
-    )
+    sim.script([cut(WHOLE, ToolCall("Write", {"path": "b"}, cut=5)), end("Done.")])
     run(sim, how, door="chats", limit=CEILING, tools=[recorder.tool(how)])
     assert recorder.runs == [WRITE]
     assert [post.status for post in sim.posts] == [200, 200]
@@ -163,10 +163,10 @@ def test_pieces_that_end_pass_as_they_came() -> None:
 def test_pieces_that_end_open_are_no_call(reason: str | None) -> None:
     end = [chunk(text(""), reason=reason)] if reason else []
     whole = [sse([*CLOSED, STOP])]
-    driven = ask([[sse([*OPEN, *end])], whole])
+    driven = ask([sse([*OPEN, *end]), whole])
     assert b"".join(driven.pieces) == sse_of(driven, [*CLOSED])
     refused = ValueError("no")
-    driven = ask([[sse([chunk(text("I write. ")), *OPEN, *end])], *[refused] * 4])
+    driven = ask([sse([chunk(text("I write. ")), *OPEN, *end]), *[refused] * 4])
     assert not any("functionCall" in part for part in parts(driven))
 
 
@@ -180,7 +180,7 @@ def sse_of(driven: Any, chunks: list[Chunk]) -> bytes:
 
 @pytest.mark.parametrize("how", ["sync-stream", "async-stream"])
 def test_pieces_through_the_sdk_on_vertex(sim: Simulator, how: How) -> None:
-    sim.script([cut(ToolCall("Write", WRITE, cut=20)), end(ToolCall("Write", WRITE))])
+    sim.script([cut(HALF), end(WHOLE)])
     ran = run(sim, how, vertex=True, tools=TOOLS, tool_config=PIECES)
     assert ran.reasons == ["STOP"]
     assert ran.calls[-1].will_continue is None
@@ -190,7 +190,7 @@ def test_pieces_through_the_sdk_on_vertex(sim: Simulator, how: How) -> None:
 
 
 def test_a_unary_call_asks_for_whole_arguments(sim: Simulator) -> None:
-    sim.script([cut(ToolCall("Write", WRITE, cut=20)), end(ToolCall("Write", WRITE))])
+    sim.script([cut(HALF), end(WHOLE)])
     ran = run(sim, "sync", vertex=True, tools=TOOLS, tool_config=PIECES)
     assert [found.args for found in ran.calls] == [WRITE]
 
@@ -199,7 +199,7 @@ def test_half_a_call_is_kept_only_by_wish() -> None:
     keep = Policy(
         backoff_seconds=0.0, models_endpoint=False, truncated_tool_call="keep", escalate=False
     )
-    driven = ask([[sse([*OPEN, chunk(text(""), reason="MAX_TOKENS")])]], policy=keep)
+    driven = ask([sse([*OPEN, chunk(text(""), reason="MAX_TOKENS")])], policy=keep)
     assert parts(driven)[:2] == [OPEN[n]["candidates"][0]["content"]["parts"][0] for n in (0, 1)]
 
 
@@ -237,16 +237,13 @@ def _said(parts: list[Chunk], thought: bool | None) -> str:
 SIGNED = text("x jumps. ", thoughtSignature=SIGNATURE)
 
 
-@pytest.mark.parametrize("unary", [False, True])
-def test_signed_text_of_a_recovery_goes_out_as_it_is(unary: bool) -> None:
-    first = [chunk(text("The quick brown fo")), chunk(text(""), reason="MAX_TOKENS", said=70_000)]
-    rest = [chunk(SIGNED), chunk(text("And rests."), reason="STOP")]
-    config: Any = {"generationConfig": {"maxOutputTokens": CEILING}}
-    driven = (
-        ask([[sse(first)], [sse(rest)]], **config)
-        if not unary
-        else ask([[whole(first)], [sse(rest)]], verb="generateContent", first=JSON, **config)
-    )
+@pytest.mark.parametrize("streamed", [False, True])
+def test_signed_text_of_a_recovery_goes_out_as_it_is(streamed: bool) -> None:
+    before = text("The quick brown fo")
+    rest = sse([chunk(SIGNED), chunk(text("And rests."), reason="STOP")])
+    most: Any = {"generationConfig": {"maxOutputTokens": CEILING}}
+    cut = chunk(before, reason="MAX_TOKENS", said=70_000)
+    driven = ask([sse([cut]), rest], **most) if streamed else unary(cut, rest, **most)
     assert said(driven) == "The quick brown fox jumps. And rests."
     assert SIGNED in parts(driven)
 
@@ -255,64 +252,53 @@ def test_a_signed_head_that_has_to_be_trimmed_loses_its_signature() -> None:
     before = "The quick brown fox jumps over the lazy dog and then it re"
     first = [chunk(text(before)), chunk(text(""), reason="MAX_TOKENS", said=70_000)]
     echo = text("over the lazy dog and then it rests.", thoughtSignature=SIGNATURE)
-    driven = ask([[sse(first)], [sse([chunk(echo, reason="STOP")])]])
+    driven = ask([sse(first), sse([chunk(echo, reason="STOP")])])
     assert said(driven) == "The quick brown fox jumps over the lazy dog and then it rests."
     assert not any("thoughtSignature" in part for part in parts(driven))
 
 
-@pytest.mark.parametrize("signature", [text("", thoughtSignature=SIGNATURE)])
-def test_text_is_gone_on_from_behind_a_signature(signature: Chunk) -> None:
-    before = "A captain of the line wrote his log by lamplight, and then the quick brown fo"
-    first = [chunk(text(before)), chunk(signature, reason="MAX_TOKENS")]
-    rest = chunk(text("and then the quick brown fox jumps."), reason="STOP")
-    driven = ask([[sse(first)], [sse([rest])]])
-    assert said(driven) == before + "x jumps."
+def test_text_is_gone_on_from_behind_a_signature() -> None:
+    signature = text("", thoughtSignature=SIGNATURE)
+    first = [chunk(text(BEFORE)), chunk(signature, reason="MAX_TOKENS")]
+    driven = ask([sse(first), sse([chunk(text(ECHO + "x jumps."), reason="STOP")])])
+    assert said(driven) == BEFORE + "x jumps."
     _, sent, asked = driven.requests[1]["contents"]
-    assert sent == {"role": "model", "parts": [text(before), signature]}
-    assert "and then the quick brown fo</anchor>" in asked["parts"][0]["text"]
-
-
-def whole(chunks: list[Chunk]) -> bytes:
-    """Return a stream's chunks as one body."""
-    told = [p for c in chunks for p in c["candidates"][0]["content"]["parts"]]
-    last = chunks[-1]
-    content = {"parts": joined(told), "role": "model"}
-    body = {**last, "candidates": [{**last["candidates"][0], "content": content}]}
-    return json.dumps(body).encode()
+    assert sent == {"role": "model", "parts": [text(BEFORE), signature]}
+    assert f"{ECHO}</anchor>" in asked["parts"][0]["text"]
 
 
 TURNS: dict[str, list[Reply]] = {
-    "recovered": [cut(Text("One fine day, ")), end(Text("all was well."))],
+    "recovered": [cut("One fine day, "), end("all was well.")],
     "recovered into a call": [
-        cut(Thinking("Hm"), Text("One fine day, ")),
-        end(Thinking("So"), Text("I write."), ToolCall("Write", WRITE), ToolCall("Write", WRITE)),
+        cut(Thinking("Hm"), "One fine day, "),
+        end(Thinking("So"), "I write.", WHOLE, WHOLE),
     ],
     "escalated behind text": [
-        cut(Text("I write. "), ToolCall("Write", WRITE, cut=20)),
-        end(Text("Write:"), ToolCall("Write", WRITE)),
+        cut("I write. ", HALF),
+        end("Write:", WHOLE),
     ],
     "cut call explained": [
-        cut(Text("I write. "), ToolCall("Write", WRITE, cut=20)),
+        cut("I write. ", HALF),
         Reply(status=400),
     ],
     "whole call, then a cut one": [
-        cut(ToolCall("Write", WRITE), ToolCall("Write", WRITE, cut=9)),
+        cut(WHOLE, ToolCall("Write", WRITE, cut=9)),
         Reply(status=400),
     ],
-    "failed recovery": [cut(Text("One fine day, ")), Reply(status=400)],
+    "failed recovery": [cut("One fine day, "), Reply(status=400)],
     "recovery dropped": [
-        cut(Text("One fine day, ")),
-        Reply([Thinking("Hm"), Text("all was ")], drop=1, deltas=4),
-        end(Text("all was well.")),
+        cut("One fine day, "),
+        end(Thinking("Hm"), "all was ", drop=1, deltas=4),
+        end("all was well."),
     ],
     "code ran": [
         cut(
-            Text("I run. "),
+            "I run. ",
             Raw({"executableCode": {"language": "PYTHON", "code": "1"}}),
             Raw({"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1"}}),
-            Text("It says "),
+            "It says ",
         ),
-        end(Text("one.")),
+        end("one."),
     ],
 }
 
@@ -321,33 +307,22 @@ TURNS: dict[str, list[Reply]] = {
 @pytest.mark.parametrize("model", [NEW, OLD, LONG])
 @pytest.mark.parametrize("name", TURNS)
 def test_the_next_request_is_accepted(sim: Simulator, name: str, model: str, how: How) -> None:
-    sim.script([*TURNS[name], end(Text("Next."))])
+    sim.script(TURNS[name])
     with connect(sim) as bare:
         client = continuation.wrap(bare, config=FAST)
-        thoughts = types.ThinkingConfig(include_thoughts=True)
-        chat = client.chats.create(
-            model=model,
-            config=types.GenerateContentConfig(
-                max_output_tokens=2000, tools=[*TOOLS], thinking_config=thoughts
-            ),
-        )
+        thoughts = {"include_thoughts": True}
+        config: Any = {"max_output_tokens": 2000, "tools": TOOLS, "thinking_config": thoughts}
+        chat = client.chats.create(model=model, config=config)
         chunks = [chat.send_message("Go.")] if how == "sync" else [*chat.send_message_stream("Go.")]
         calls = [found for told in chunks for found in told.function_calls or []]
         answers = [
             types.Part.from_function_response(name=found.name or "", response={"result": "ok"})
             for found in calls
         ]
-        sim.script([end(Text("Next."))])
+        sim.script([end("Next.")])
         told = len(sim.posts)
         assert chat.send_message([*answers] if answers else "And then?").text == "Next."
         assert [post.status for post in sim.posts[told:]] == [200]
-
-
-@pytest.fixture
-def loops_left_behind() -> Iterator[None]:
-    """Connections of a loop that is no more are nobody's to close; they go with the test."""
-    yield
-    gc.collect()
 
 
 @pytest.mark.usefixtures("loops_left_behind")
@@ -360,8 +335,8 @@ def test_the_recorder_runs_on_two_event_loops(sim: Simulator) -> None:
             sim.script(
                 [
                     cut(ToolCall("Write", WRITE, cut=9)),
-                    end(ToolCall("Write", WRITE)),
-                    end(Text("Done.")),
+                    end(WHOLE),
+                    end("Done."),
                 ]
             )
             config: Any = {"max_output_tokens": 1000, "tools": [recorder.tool("async")]}

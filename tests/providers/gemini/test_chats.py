@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from google import genai
 from google.genai import types
-from support.drive_gemini import FAST, SIGNATURE, call, chunk, text
+from support.drive_gemini import BEFORE, ECHO, FAST, SIGNATURE, call, chunk, text
 from support.sdks.gemini import ASKED, CEILING, NEW, connect, run
 from support.sdks.turn import HOWS, How
-from support.servers import Answer, Asked, Canned
+from support.servers import Answer, Canned, in_turn
 
 import continuation
 from continuation.simulator import Scenario, Simulator
@@ -23,21 +23,14 @@ CUT = chunk(text("Once upon a "), reason="MAX_TOKENS", said=1000)
 STREAMS: tuple[How, ...] = ("sync-stream", "async-stream")
 
 
-def answers(*streams: list[Json]) -> Canned:
-    """Answer each request with the next stream; the last one is given again and again."""
-    left = list(streams)
-
-    def rule(asked: Asked) -> Answer:
-        return Answer(events=left.pop(0) if len(left) > 1 else left[0])
-
-    return Canned(rule)
+def answers(*told: list[Json]) -> Canned:
+    return in_turn(*(Answer(events=chunks) for chunks in told))
 
 
 def talk(url: str, how: How, *said: str, **config: Any) -> list[types.Content]:
     """Say something in a streamed chat; return what it remembers."""
-    options = types.HttpOptions(base_url=url)
     config["max_output_tokens"] = CEILING  # a cut is then followed by a recovery
-    with genai.Client(api_key="key", http_options=options) as bare:
+    with connect(url) as bare:
         client = continuation.wrap(bare, config=FAST)
         if how == "sync-stream":
             settings = types.GenerateContentConfig(**config)
@@ -76,33 +69,54 @@ def test_a_healed_turn_is_one_content_in_the_history(how: How) -> None:
         assert all("thought_signature" in part for part in parts[1:])
 
 
-@pytest.mark.parametrize("how", STREAMS)
-def test_a_turn_that_was_not_cut_is_one_content_as_well(how: How) -> None:
-    with answers([chunk(text("One, ")), chunk(text("two."), reason="STOP")]) as server:
-        assert told(talk(server.url, how, "Go.")) == [
-            ("user", [{"text": "Go."}]),
-            ("model", [{"text": "One, two."}]),
-        ]
+COUNTS: Json = {"candidates": [], "usageMetadata": {"promptTokenCount": 10}, "responseId": "r1"}
+"""A chunk without content amid the text: for it the SDK's chat forgets the whole turn."""
+AMID = [chunk(text("So: ")), COUNTS, chunk(text(BEFORE)), chunk(reason="MAX_TOKENS", said=65_536)]
+SHORT = [chunk(text('{"a":')), COUNTS, chunk(text(" 1")), AMID[-1]]
+REST = [chunk(text(ECHO)), chunk(text("x jumps.")), chunk(text(""), reason="STOP")]
+REMEMBERED: dict[str, tuple[list[list[Json]], dict[str, Any], str | None]] = {
+    "not cut": ([[chunk(text("One, ")), chunk(text("two."), reason="STOP")]], {}, "One, two."),
+    "not cut and blocked, which is the SDK's to judge": (
+        [[chunk(text("I wo")), chunk(reason="SAFETY")]],
+        {},
+        None,
+    ),
+    "empty chunks": (
+        [[chunk(), CUT], [chunk(), chunk(text("time."), reason="STOP")]],
+        {},
+        "Once upon a time.",
+    ),
+    "counts amid the text": ([AMID, REST], {}, f"So: {BEFORE}x jumps."),
+    # Without an id the last report counts.
+    "no ids": (
+        [
+            [{k: v for k, v in c.items() if k != "responseId"} for c in told]
+            for told in (AMID, REST)
+        ],
+        {},
+        f"So: {BEFORE}x jumps.",
+    ),
+    "stays cut": ([SHORT], {"response_mime_type": "application/json"}, '{"a": 1'),
+}
 
 
 @pytest.mark.parametrize("how", STREAMS)
-def test_whether_an_answer_that_was_not_cut_counts_is_the_sdks_to_say(how: How) -> None:
-    with answers([chunk(text("I wo")), chunk(reason="SAFETY")]) as server:
-        assert told(talk(server.url, how, "Go.")) == []
+@pytest.mark.parametrize("what", REMEMBERED)
+def test_a_streamed_turn_is_one_content_in_the_history(how: How, what: str) -> None:
+    attempts, config, said = REMEMBERED[what]
+    turn = [("user", [{"text": "Go."}]), ("model", [{"text": said}])]
+    with answers(*attempts) as server:
+        assert told(talk(server.url, how, "Go.", **config)) == (turn if said else [])
 
 
 @pytest.mark.parametrize("how", STREAMS)
-def test_a_chunk_without_content_does_not_make_a_healed_chat_forget(how: How) -> None:
-    """The SDK's rule: then the whole turn is invalid, what the user said included."""
-    empty = chunk()
+def test_a_healed_chat_goes_on(how: How) -> None:
     rest = chunk(text("time."), reason="STOP")
-    with answers([empty, CUT], [empty, rest], [rest]) as server:
+    with answers([chunk(), CUT], [chunk(), rest], [rest]) as server:
         history = told(talk(server.url, how, "Go.", "And then?"))
-    assert history == [
-        ("user", [{"text": "Go."}]),
-        ("model", [{"text": "Once upon a time."}]),
-        ("user", [{"text": "And then?"}]),
-        ("model", [{"text": "time."}]),
+    said = ["Go.", "Once upon a time.", "And then?", "time."]
+    assert [(role, part["text"]) for role, [part] in history] == [
+        ("model" if n % 2 else "user", text) for n, text in enumerate(said)
     ]
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,18 +20,12 @@ TELLING = telling(800)
 LONGER = telling(6000)
 
 
-@pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator(answer=TELLING, scenario=Scenario(deltas=40)) as running:
-        yield running
-
-
 def healed(ran: Any) -> bool:
     return (ran.text, ran.reasons) == (TELLING, ["STOP"])
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_token_goes_on_with_the_same_request_and_a_raised_limit(sim: Simulator, how: How) -> None:
+def test_a_token_goes_on_with_the_same_request_and_a_raised_limit(how: How) -> None:
     with Simulator(answer=LONGER, scenario=Scenario()) as long:
         ran = run(long, how, model=LONG, limit=300)
         assert (ran.text, ran.reasons) == (LONGER, ["STOP"])
@@ -47,7 +39,7 @@ def test_a_token_goes_on_with_the_same_request_and_a_raised_limit(sim: Simulator
         assert long.posts[1].path.endswith(":streamGenerateContent")
 
 
-def test_the_text_of_all_hops_is_one_part_and_no_token_is_left(sim: Simulator) -> None:
+def test_the_text_of_all_hops_is_one_part_and_no_token_is_left() -> None:
     with Simulator(answer=LONGER) as long:
         ran = run(long, "sync", model=LONG, limit=300)
     assert [part.text for part in ran.parts if part.text] == [LONGER]
@@ -77,10 +69,8 @@ def test_a_stream_that_drops_behind_a_checkpoint_goes_on_from_it(how: How, event
         ran = run(sim, how, model=LONG, limit=3000)
         assert (ran.text, ran.reasons) == (LONGER, ["STOP"])
         behind = event % 3 == 0
-        assert [a.mode for a in ran.told.attempts] == [
-            "first",
-            "native_continuation" if behind else "recovery",
-        ]
+        modes = ["first", "native_continuation" if behind else "recovery"]
+        assert [a.mode for a in ran.told.attempts] == modes
         first, second = (body_of(post) for post in sim.posts)
         assert ("continuationToken" in second) is behind
         if behind:
@@ -94,9 +84,8 @@ def test_a_hop_that_brings_nothing_is_asked_for_by_the_same_token(how: How, drop
     scenario = Scenario(drop={2 + n: 0 for n in range(drops)})
     with Simulator(answer=LONGER, scenario=scenario) as sim:
         ran = run(sim, how, model=LONG, limit=300)
-        assert [a.mode for a in ran.told.attempts][1:] == ["native_continuation"] * min(
-            drops + 1, 4
-        )
+        modes = [attempt.mode for attempt in ran.told.attempts]
+        assert modes[1:] == ["native_continuation"] * min(drops + 1, 4)
         assert len({body_of(post).get("continuationToken") for post in sim.posts[1:]}) == 1
         if drops < 4:
             assert (ran.text, ran.reasons) == (LONGER, ["STOP"])
@@ -116,7 +105,7 @@ def test_an_error_inside_a_hop_is_a_drop() -> None:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_the_sdks_own_loop_goes_on_above_us(sim: Simulator, how: How) -> None:
+def test_the_sdks_own_loop_goes_on_above_us(how: How) -> None:
     with Simulator(answer=TELLING, scenario=Scenario(hop=100)) as hops:
         ran = run(hops, how, model=LONG, limit=600)
         assert healed(ran)
@@ -125,7 +114,7 @@ def test_the_sdks_own_loop_goes_on_above_us(sim: Simulator, how: How) -> None:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_without_the_sdks_loop_a_pause_is_the_callers_to_see(sim: Simulator, how: How) -> None:
+def test_without_the_sdks_loop_a_pause_is_the_callers_to_see(how: How) -> None:
     with Simulator(answer=TELLING, scenario=Scenario(hop=100)) as hops:
         ran = run(hops, how, model=LONG, limit=600, automatic_continuation=False)
         assert ran.reasons == ["CONTINUATION"]
@@ -167,13 +156,6 @@ def test_a_call_comes_with_the_hop_that_ends_it(how: How) -> None:
 
 
 # --- event loops ------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def loops_left_behind() -> Iterator[None]:
-    """Connections of a loop that is no more are nobody's to close; they go with the test."""
-    yield
-    gc.collect()
 
 
 @pytest.mark.usefixtures("loops_left_behind")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +12,9 @@ import pytest
 from google import genai
 from google.genai import types
 from support.drive_gemini import FAST, LONG, NEW, SIGNATURE, Chunk, call, chunk, text
+from support.sdks.gemini import connect
 from support.servers import Answer, Asked, Canned
+from support.shells import KINDS, Kind
 
 import continuation
 from continuation.types import Outcome
@@ -39,10 +41,8 @@ def serving(*answers: list[Chunk]) -> Iterator[tuple[genai.Client, Canned]]:
         streamed = "streamGenerateContent" in asked.path
         return Answer(events=chunks) if streamed else Answer(body=chunks[-1])
 
-    with Canned(rule) as server:
-        options = types.HttpOptions(base_url=server.url)
-        with genai.Client(api_key="key", http_options=options) as bare:
-            yield continuation.wrap(bare, config=FAST), server
+    with Canned(rule) as server, connect(server.url) as bare:
+        yield continuation.wrap(bare, config=FAST), server
 
 
 ASKED: Any = {"model": NEW, "contents": "Go.", "config": {"max_output_tokens": 1000}}
@@ -62,6 +62,12 @@ async def ask_async(client: Any, *, streamed: bool) -> None:
         await client.models.generate_content(**ASKED)
 
 
+def outcome() -> Outcome:
+    report = continuation.last_report()
+    assert report is not None
+    return report.outcome
+
+
 def said(chunks: list[types.GenerateContentResponse]) -> str:
     return "".join(c.text or "" for c in chunks)
 
@@ -73,14 +79,10 @@ def test_an_end_that_no_limit_helps_against_passes_though_it_used_the_limit(
 ) -> None:
     with serving([chunk(text("half a wor"), reason=reason, said=1000)]) as (client, server):
         chunks = ask(client, streamed=streamed)
-    told = chunks[-1].candidates
-    assert told is not None
-    assert told[0].finish_reason is not None
-    assert (said(chunks), told[0].finish_reason.value) == ("half a wor", reason)
+    [told] = chunks[-1].candidates or []
+    assert (said(chunks), told.finish_reason) == ("half a wor", reason)
     assert len(server.asked) == 1
-    report = continuation.last_report()
-    assert report is not None
-    assert report.outcome is Outcome.COMPLETE
+    assert outcome() is Outcome.COMPLETE
 
 
 def test_a_stream_left_half_way_says_nothing_of_the_next_answer() -> None:
@@ -101,47 +103,33 @@ CUT = chunk(text("half a wor"), reason="MAX_TOKENS", said=1000)
 WHOLE = chunk(text("half a word."), reason="STOP")
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_client_that_is_closed_between_two_attempts_leaves_no_empty_answer(
-    streamed: bool,
+    kind: Kind, streamed: bool
 ) -> None:
-    clients: list[genai.Client] = []
+    async def turn(client: Any) -> None:
+        loop = asyncio.get_running_loop()
+        close.append(lambda: asyncio.run_coroutine_threadsafe(client.aclose(), loop).result())
+        await ask_async(client, streamed=streamed)
+
+    close: list[Callable[[], None]] = []
 
     def rule(asked: Asked) -> Answer:
         if len(server.asked) == 1:
             return Answer(events=[CUT]) if streamed else Answer(body=CUT)
-        clients[0].close()
+        close[0]()
         return Answer(events=[WHOLE])
 
-    with Canned(rule) as server:
-        options = types.HttpOptions(base_url=server.url)
-        client = genai.Client(api_key="key", http_options=options)
-        clients.append(continuation.wrap(client, config=FAST))
-        with pytest.raises(httpx2.ReadError):
-            ask(client, streamed=streamed)
-        assert len(server.asked) == 2
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-def test_nor_does_an_asynchronous_one(streamed: bool) -> None:
-    async def turn(server: Canned) -> None:
-        options = types.HttpOptions(base_url=server.url)
-        with genai.Client(api_key="key", http_options=options) as bare:
-            client = continuation.wrap(bare, config=FAST).aio
-            loop = asyncio.get_running_loop()
-
-            def rule(asked: Asked) -> Answer:
-                if len(server.asked) == 1:
-                    return Answer(events=[CUT]) if streamed else Answer(body=CUT)
-                asyncio.run_coroutine_threadsafe(client.aclose(), loop).result()
-                return Answer(events=[WHOLE])
-
-            server.rule = rule
+    with Canned(rule) as server, connect(server.url) as bare:
+        client = continuation.wrap(bare, config=FAST)
+        if kind == "async":
             with pytest.raises(httpx2.ReadError):
-                await ask_async(client, streamed=streamed)
-
-    with Canned(lambda _: Answer(body={})) as server:
-        asyncio.run(turn(server))
+                asyncio.run(turn(client.aio))
+        else:
+            close.append(client.close)
+            with pytest.raises(httpx2.ReadError):
+                ask(client, streamed=streamed)
         assert len(server.asked) == 2
 
 
@@ -163,13 +151,12 @@ def test_an_empty_answer_does_not_take_the_place_of_half_a_one(empty: str, strea
         chunks = ask(client, streamed=streamed)
     assert said(chunks) == SENTENCE + "river."
     assert len(server.asked) == 3
-    report = continuation.last_report()
-    assert report is not None
-    assert report.outcome is Outcome.HEALED
+    assert outcome() is Outcome.HEALED
 
 
 SIGNED = text("", thoughtSignature=SIGNATURE)
 HALF, FULL = call("note", path="a.txt"), call("note", path="a.txt", body="b")
+DONE = [chunk(text("Done."), reason="STOP")]
 BEHIND = {
     "a chunk of its own": [chunk(HALF), chunk(SIGNED, reason="MAX_TOKENS", said=65_536)],
     "the same chunk": [chunk(HALF, SIGNED, reason="MAX_TOKENS", said=65_536)],
@@ -199,23 +186,19 @@ def runs(*answers: list[Chunk], model: str, streamed: bool) -> tuple[list[str], 
     [("a chunk of its own", True), ("the same chunk", True), ("the same chunk", False)],
 )
 def test_a_signature_behind_a_call_does_not_make_it_whole(cut: str, streamed: bool) -> None:
-    done = [chunk(text("Done."), reason="STOP")]
-    assert runs(BEHIND[cut], done, model=NEW, streamed=streamed) == ([], 1)
-    report = continuation.last_report()
-    assert report is not None
-    assert report.outcome is Outcome.TRUNCATED
+    assert runs(BEHIND[cut], DONE, model=NEW, streamed=streamed) == ([], 1)
+    assert outcome() is Outcome.TRUNCATED
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_text_behind_that_signature_does(streamed: bool) -> None:
     cut = [chunk(HALF, SIGNED, text("And so "), reason="MAX_TOKENS", said=65_536)]
-    done = [chunk(text("Done."), reason="STOP")]
-    assert runs(cut, done, model=NEW, streamed=streamed) == (["a.txt"], 2)
+    assert runs(cut, DONE, model=NEW, streamed=streamed) == (["a.txt"], 2)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_call_under_it_that_the_next_hop_brings_again_is_run_once(streamed: bool) -> None:
     token: Chunk = {"continuationToken": "dDE="}
     cut = [chunk(HALF, SIGNED, reason="MAX_TOKENS", said=65_536, **token)]
-    again, done = [chunk(FULL, reason="STOP")], [chunk(text("Done."), reason="STOP")]
-    assert runs(cut, again, done, model=LONG, streamed=streamed) == (["a.txtb"], 3)
+    again = [chunk(FULL, reason="STOP")]
+    assert runs(cut, again, DONE, model=LONG, streamed=streamed) == (["a.txtb"], 3)

@@ -9,7 +9,8 @@ from typing import Any
 
 import openai
 import pytest
-from support.sdks.chat import ask, cut, end, playing, written
+from support.sdks.chat import ask, playing, written
+from support.sdks.turn import cut, end
 from support.shells import LONG, gone
 
 import continuation

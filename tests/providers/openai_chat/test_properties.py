@@ -117,13 +117,9 @@ words = st.one_of(
 ).filter(lambda text: text.strip() != "" or text == "")
 places = st.lists(st.integers(1, 3000), max_size=8)
 breaks = st.dictionaries(st.integers(1, 4), st.integers(120, 2500), max_size=3)
-
-
-@given(
-    text=words,
-    limit=st.integers(1, 80),
-    raised=st.integers(0, 80),
-    recoveries=st.integers(0, 4),
+telling = st.builds(
+    Reciter,
+    words,
     drops=breaks,
     fails=st.sets(st.integers(2, 5), max_size=2),
     cuts=places,
@@ -131,33 +127,28 @@ breaks = st.dictionaries(st.integers(1, 4), st.integers(120, 2500), max_size=3)
     newline=st.sampled_from(["\n", "\r\n"]),
     spaced=st.booleans(),
     inline=st.booleans(),
-    counted=st.booleans(),
 )
+calling = st.builds(
+    Reciter,
+    st.text(alphabet="ab \n", max_size=40),
+    st.lists(
+        st.text(max_size=40).map(lambda said: json.dumps({"path": "a", "content": said})),
+        min_size=1,
+        max_size=3,
+    ),
+    lies=st.sampled_from([None, "stop", "tool_calls"]),
+    drops=breaks,
+    fails=st.sets(st.integers(2, 4), max_size=3),
+    cuts=places,
+)
+few, some = st.integers(0, 4), st.integers(0, 80)
+
+
+@given(model=telling, limit=st.integers(1, 80), raised=some, recoveries=few, counted=st.booleans())
 @settings(max_examples=examples(200))
 def test_what_was_streamed_is_the_final_text_and_a_prefix_of_the_truth(
-    text: str,
-    limit: int,
-    raised: int,
-    recoveries: int,
-    drops: dict[int, int],
-    fails: set[int],
-    cuts: list[int],
-    piece: int,
-    newline: str,
-    spaced: bool,
-    inline: bool,
-    counted: bool,
+    model: Reciter, limit: int, raised: int, recoveries: int, counted: bool
 ) -> None:
-    model = Reciter(
-        text,
-        drops=drops,
-        fails=fails,
-        cuts=cuts,
-        piece=piece,
-        newline=newline,
-        spaced=spaced,
-        inline=inline,
-    )
     more = {"stream_options": {"include_usage": True}} if counted else {}
     driven = chat(model, asking(limit, **more), policy(limit + raised, max_recoveries=recoveries))
     report = driven.report
@@ -169,27 +160,19 @@ def test_what_was_streamed_is_the_final_text_and_a_prefix_of_the_truth(
     check_stream(driven, counted=counted)
     said = completed(driven).choices[0].message.content or ""
     assert shown(driven) == said
-    assert text.startswith(said)
+    assert model.text.startswith(said)
     if report.outcome in {Outcome.HEALED, Outcome.COMPLETE}:
-        assert said == text
+        assert said == model.text
     check_bounds(driven, recoveries)
 
 
-@given(
-    text=words,
-    limit=st.integers(1, 80),
-    raised=st.integers(0, 80),
-    recoveries=st.integers(0, 4),
-)
+@given(text=words, limit=st.integers(1, 80), raised=some, recoveries=few)
 @settings(max_examples=examples(100))
 def test_a_whole_answer_is_the_streamed_one(
     text: str, limit: int, raised: int, recoveries: int
 ) -> None:
-    unary = chat(
-        Reciter(text),
-        asking(limit, stream=False),
-        policy(limit + raised, max_recoveries=recoveries),
-    )
+    most = policy(limit + raised, max_recoveries=recoveries)
+    unary = chat(Reciter(text), asking(limit, stream=False), most)
     assert unary.error is None
     completion = ChatCompletion.model_validate_json(b"".join(unary.pieces))
     said = completion.choices[0].message.content or ""
@@ -201,32 +184,18 @@ def test_a_whole_answer_is_the_streamed_one(
 
 
 @given(
-    text=st.text(alphabet="ab \n", max_size=40),
-    contents=st.lists(st.text(max_size=40), min_size=1, max_size=3),
+    model=calling,
     limit=st.integers(1, 200),
     raised=st.integers(0, 200),
-    lies=st.sampled_from([None, "stop", "tool_calls"]),
-    drops=breaks,
-    fails=st.sets(st.integers(2, 4), max_size=3),
-    cuts=places,
     stream=st.booleans(),
     kept=st.sampled_from(["explain", "drop", "retry_smaller"]),
 )
 @settings(max_examples=examples(200))
 def test_a_cut_call_is_never_presented_as_a_whole_one(
-    text: str,
-    contents: list[str],
-    limit: int,
-    raised: int,
-    lies: str | None,
-    drops: dict[int, int],
-    fails: set[int],
-    cuts: list[int],
-    stream: bool,
-    kept: str,
+    model: Reciter, limit: int, raised: int, stream: bool, kept: str
 ) -> None:
-    calls = [json.dumps({"path": "a", "content": content}) for content in contents]
-    model = Reciter(text, calls, lies=lies, drops=drops if stream else {}, fails=fails, cuts=cuts)
+    if not stream:
+        model.drops = {}
     tool = {"name": "Write", "parameters": {"type": "object", "required": ["path"]}}
     asked = asking(limit, stream=stream, tools=[{"type": "function", "function": tool}])
     driven = chat(model, asked, policy(limit + raised, truncated_tool_call=kept))
@@ -236,7 +205,7 @@ def test_a_cut_call_is_never_presented_as_a_whole_one(
     whole = completed(driven) if stream else ChatCompletion.model_validate_json(raw)
     choice = whole.choices[0]
     made = [c.function.arguments for c in choice.message.tool_calls or [] if c.type == "function"]
-    assert made == calls[: len(made)]
+    assert made == model.calls[: len(made)]
     if choice.finish_reason == "tool_calls":
         assert made
     if stream:

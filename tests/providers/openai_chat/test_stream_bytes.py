@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.drive import JSON, STREAM, Answered, Driven, split
+from support.drive import Attempt, Driven, body, combs, streams
 from support.drive_chat import (
     OPENING,
     asking,
@@ -23,7 +24,7 @@ from support.drive_chat import (
     sse,
     texts,
 )
-from support.examples import places, splits
+from support.examples import pieces
 
 from continuation import Policy
 from continuation.providers.openai_chat.codec import ChatPath
@@ -46,68 +47,56 @@ SCENES: dict[str, tuple[list[Any], list[Any]]] = {
 }
 
 
-def served(first: list[bytes], second: list[bytes], request: Any = COUNTED) -> Driven:
-    answers = iter([first, second])
+def served(*attempts: Attempt, request: Any = COUNTED) -> Driven:
+    return chat(streams(*attempts), request)
 
-    def provider(_: dict[str, Any]) -> Answered:
-        return 200, STREAM, next(answers), None
 
-    return chat(provider, request)
+def healed(first: Sequence[Any], *later: Sequence[Any], **asked: Any) -> Driven:
+    """Run a turn whose attempts say these chunks; the first one comes chunk by chunk."""
+    return served([sse([told]) for told in first], *map(sse, later), request=asking(**asked))
 
 
 @pytest.mark.parametrize("spaced", [False, True], ids=["compact", "spaced"])
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("scene", SCENES)
-@places
-def test_every_split_in_two_of_either_attempt_gives_the_same(
-    scene: str, newline: str, spaced: bool, step: int
+@pieces
+def test_at_every_split_of_either_attempt_the_answer_is_the_same(
+    scene: str, newline: str, spaced: bool, size: int
 ) -> None:
     first, second = (sse(told, newline, spaced=spaced) for told in SCENES[scene])
-    whole = served([first], [second])
+    whole = served(first, second)
     expected = gist(whole)
     assert completed(whole).choices[0].message.content == expected[0]
-    for cut in splits(first, step):
-        assert gist(served(split(first, [cut]), [second])) == expected
-    for cut in splits(second, step):
-        assert gist(served([first], split(second, [cut]))) == expected
+    for some in combs(first, size):
+        driven = served(some, second)
+        assert gist(driven) == expected
+        assert second or b"".join(driven.pieces) == first, "what was not cut passes as it came"
+    for some in combs(second, size):
+        assert gist(served(first, some)) == expected
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_byte_by_byte_and_with_comments(scene: str) -> None:
+def test_comments_say_nothing(scene: str) -> None:
     first, second = (sse(told) for told in SCENES[scene])
     noisy = [raw.replace(b"\n\n", b"\n\n: OPENROUTER PROCESSING\n\n") for raw in (first, second)]
-    expected = gist(served([first], [second]))
-    for one, two in ((first, second), noisy):
-        singles = [[raw[i : i + 1] for i in range(len(raw))] for raw in (one, two)]
-        assert gist(served(*singles)) == expected
+    expected = gist(served(first, second))
+    assert gist(served(*noisy)) == expected
+    assert gist(served(*([bytes([byte]) for byte in raw] for raw in noisy))) == expected
 
 
-@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize("spaced", [False, True])
-@places
-def test_an_uncut_stream_passes_byte_for_byte(newline: str, spaced: bool, step: int) -> None:
-    raw = sse(SCENES["whole"][0], newline, spaced=spaced)
-    for cut in splits(raw, step):
-        assert b"".join(served(split(raw, [cut]), []).pieces) == raw
-
-
-def test_a_healed_stream_has_one_role_one_finish_one_usage_and_one_done() -> None:
-    for scene in ("text", "call", "mislabelled call"):
-        first, second = (sse(told) for told in SCENES[scene])
-        driven = served([first], [second])
-        raw = b"".join(driven.pieces)
-        roles = [e for e in driven.told if e["choices"] and e["choices"][0]["delta"].get("role")]
-        assert len(roles) == 1, scene
-        assert len(finishes(driven)) == 1, scene
-        assert raw.count(b"[DONE]") == 1, scene
-        assert raw.endswith(b"data: [DONE]\n\n"), scene
-        assert [bool(event.get("usage")) for event in driven.told].count(True) == 1, scene
-        assert {(event["id"], event["created"]) for event in driven.told} == {("c1", 7)}
+@pytest.mark.parametrize("scene", ["text", "call", "mislabelled call"])
+def test_a_healed_stream_has_one_role_one_finish_one_usage_and_one_done(scene: str) -> None:
+    driven = served(*map(sse, SCENES[scene]))
+    raw = b"".join(driven.pieces)
+    roles = [e for e in driven.told if e["choices"] and e["choices"][0]["delta"].get("role")]
+    usage = [event for event in driven.told if event.get("usage")]
+    assert (len(roles), len(finishes(driven)), len(usage), raw.count(b"[DONE]")) == (1, 1, 1, 1)
+    assert raw.endswith(b"data: [DONE]\n\n")
+    assert {(event["id"], event["created"]) for event in driven.told} == {("c1", 7)}
 
 
 def test_usage_is_told_only_to_who_asked() -> None:
-    first, second = [*TEXT_CUT, *closing("length")], [*TEXT_REST, *closing("stop", 9)]
-    driven = served([sse(first)], [sse(second)], asking())
+    driven = healed([*TEXT_CUT, *closing("length")], [*TEXT_REST, *closing("stop", 9)])
     assert not any("usage" in event for event in driven.told)
     assert shown(driven) == "The quick brown fox jumps 文字 🙂."
     assert "stream_options" not in driven.requests[0]
@@ -131,7 +120,7 @@ THOUGHTS = {
 def test_text_flows_at_once_behind_reasoning(whose: str, spaced: bool) -> None:
     """Chunk by chunk, as a network gives them: none of them is taken for one like the last."""
     events = [OPENING, *THOUGHTS[whose], *texts("The", " answer", "."), *closing("stop")]
-    pieces = served([sse([event], spaced=spaced) for event in events], []).pieces
+    pieces = served([sse([event], spaced=spaced) for event in events]).pieces
     first = len(THOUGHTS[whose]) + 1
     assert not any(pieces[1:first]), "reasoning waits"
     assert all(pieces[first : first + 3])
@@ -141,7 +130,7 @@ def test_text_flows_at_once_behind_reasoning(whose: str, spaced: bool) -> None:
 @pytest.mark.parametrize("label", ["length", "tool_calls", "stop"])
 def test_a_call_cut_behind_reasoning_is_seen_chunk_by_chunk(whose: str, label: str) -> None:
     first = [OPENING, *THOUGHTS[whose], *call([ARGS[:9], ARGS[9:20]]), *closing(label)]
-    driven = served([sse([event]) for event in first], [sse(SCENES["call"][1])], asking())
+    driven = healed(first, SCENES["call"][1])
     assert calls_of(driven) == [("call_0", ARGS)]
     assert len(driven.requests) == 2
 
@@ -151,8 +140,7 @@ def test_a_second_call_cut_behind_a_whole_one_is_seen_chunk_by_chunk(name: str |
     """Some servers say the name, or that there is none, in every piece."""
     more = [piece(0, None, name, '{"a":'), piece(0, None, name, "1}")]
     first = [OPENING, *call([]), *more, *call([], index=1), *closing("tool_calls")]
-    asked = asking(tools=[{"type": "function", "function": TOOL}])
-    driven = served([sse([event]) for event in first], [sse(SCENES["call"][1])], asked)
+    driven = healed(first, SCENES["call"][1], tools=[{"type": "function", "function": TOOL}])
     assert calls_of(driven) == [("call_0", ARGS)]
 
 
@@ -160,15 +148,14 @@ def test_a_call_in_the_chunk_of_an_empty_text_is_seen() -> None:
     """Where the reason comes first, what stands behind the text is not looked over."""
 
     def told(delta: Any) -> Any:
-        head = {"id": "c1", "object": "chat.completion.chunk", "created": 7, "model": "m"}
-        return {**head, "choices": [{"index": 0, "finish_reason": None, "delta": delta}]}
+        return {**chunk({}), "choices": [{"index": 0, "finish_reason": None, "delta": delta}]}
 
     said = [told({"content": text, "tool_calls": None}) for text in ("I", " write", ". ")]
     begun = {"index": 0, "id": "a", "type": "function", "function": {"name": "Write"}}
     cut = {"index": 0, "function": {"arguments": ARGS[:20]}}
     calls = [told({"content": "", "tool_calls": [piece]}) for piece in (begun, cut)]
     first = [OPENING, *said, *calls, *closing("tool_calls")]
-    driven = served([sse([event]) for event in first], [sse(SCENES["call"][1])], asking())
+    driven = healed(first, SCENES["call"][1])
     assert calls_of(driven) == [("call_0", ARGS)]
     assert shown(driven) == "I write. "
 
@@ -189,28 +176,25 @@ def test_what_is_looked_over_is_shown_as_what_is_read(data: st.DataObject) -> No
         *call(['{"b'], index=1),
     ]
     events = [OPENING, *data.draw(st.lists(st.sampled_from(vocabulary), max_size=12))]
-    raw = [sse([event]) for event in [*events, *closing(data.draw(st.sampled_from(LABELS)))]]
-    again = sse([OPENING, *texts("All of it."), *closing("stop")])
-    read = pytest.MonkeyPatch()
-    skimmed = served(raw, [again] * 2, asking(16_384))
-    with read.context() as patch:
+    events += closing(data.draw(st.sampled_from(LABELS)))
+    again = [OPENING, *texts("All of it."), *closing("stop")] * 2
+    skimmed = healed(events, again, limit=16_384)
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ChatPath, "flows", lambda *_: False)
         patch.setattr(ChatPath, "skips", lambda *_, **__: False)
-        assert skimmed.pieces == served(raw, [again] * 2, asking(16_384)).pieces
+        assert skimmed.pieces == healed(events, again, limit=16_384).pieces
 
 
 READ = '{"path": "a.txt"}'
 OTHER = '{"text": "Something else."}'
 LABELS = ["stop", "length", "tool_calls"]
+LIVE = Policy(stream_tool_calls="live")
 
 
 def test_a_call_shown_live_is_not_told_twice() -> None:
     first = [OPENING, *THOUGHTS["vLLM's"], *closing("length")]
-    policy = Policy(stream_tool_calls="live")
-    answers = iter(
-        [sse(first), sse([OPENING, *call([ARGS[:9], ARGS[9:]]), *closing("tool_calls")])]
-    )
-    driven = chat(lambda _: (200, STREAM, [next(answers)], None), asking(), policy)
+    again = [OPENING, *call([ARGS[:9], ARGS[9:]]), *closing("tool_calls")]
+    driven = chat(streams(sse(first), sse(again)), asking(), LIVE)
     assert calls_of(driven) == [("call_0", ARGS)]
 
 
@@ -224,9 +208,7 @@ def test_of_calls_shown_live_an_answer_asked_for_again_tells_only_the_rest(
     first = sse([*told, *call([ARGS[:cut]], 1), *closing("length")])
     second = ARGS if again == "the same" else OTHER
     rest = sse([*told, *call([second[:3], second[3:]], 1), *closing("tool_calls")])
-    answers = iter([first, rest])
-    policy = Policy(stream_tool_calls="live")
-    driven = chat(lambda _: (200, STREAM, [next(answers)], None), asking(), policy)
+    driven = chat(streams(first, rest), asking(), LIVE)
     made = calls_of(driven)
     assert made[0] == ("call_0", READ)
     if again == "the same" or second.startswith(ARGS[:cut]):
@@ -240,11 +222,9 @@ def test_of_calls_shown_live_an_answer_asked_for_again_tells_only_the_rest(
 
 
 def test_text_flows_as_it_comes_and_calls_wait() -> None:
-    events = SCENES["whole"][0]
-    pieces = served([sse([event]) for event in events], []).pieces
-    shown_at = [bool(piece) for piece in pieces]
+    shown_at = [bool(piece) for piece in healed(SCENES["whole"][0]).pieces]
     assert shown_at[:2] == [True, True], "the role and the text are shown at once"
-    held = len(events) - 1
+    held = len(SCENES["whole"][0]) - 1
     assert not any(shown_at[2:held]), "the call waits for the end"
     assert shown_at[held]
 
@@ -253,9 +233,8 @@ def test_text_flows_as_it_comes_and_calls_wait() -> None:
 @pytest.mark.parametrize("spaced", [False, True])
 def test_what_text_says_of_the_wire_is_text(text: str, spaced: bool) -> None:
     events = [OPENING, *texts("So: ", text, text, " and on"), *closing("stop")]
-    raw = sse(events, spaced=spaced)
-    driven = served([sse([event], spaced=spaced) for event in events], [])
-    assert b"".join(driven.pieces) == raw
+    driven = served([sse([event], spaced=spaced) for event in events])
+    assert b"".join(driven.pieces) == sse(events, spaced=spaced)
     assert shown(driven) == f"So: {text}{text} and on"
     assert len(driven.requests) == 1
 
@@ -263,11 +242,11 @@ def test_what_text_says_of_the_wire_is_text(text: str, spaced: bool) -> None:
 def test_an_overload_told_in_the_stream_is_waited_out_ever_longer() -> None:
     busy = sse([{"error": {"message": "later", "type": "server_error", "code": 503}}])
     policy = Policy(backoff_seconds=1.0, max_drop_recoveries=3)
-    driven = chat(lambda _: (200, STREAM, [busy], None), asking(), policy)
+    driven = chat(streams(*[busy] * 4), asking(), policy)
     assert len(driven.requests) == 4
     assert len(driven.waits) == 3
     assert all(0.75 <= wait / 2**n <= 1 for n, wait in enumerate(driven.waits))
-    dropped = chat(lambda _: (200, STREAM, [sse([OPENING])], None), asking(), policy)
+    dropped = chat(streams(*[sse([OPENING])] * 4), asking(), policy)
     assert (len(dropped.requests), dropped.waits) == (4, [])
 
 
@@ -275,8 +254,7 @@ def test_an_overload_told_in_the_stream_is_waited_out_ever_longer() -> None:
 def test_an_answer_whose_connection_breaks_behind_its_reason_ends_as_it_should(after: int) -> None:
     told = sse([OPENING, *texts("All of it."), chunk({}, "stop")])
     raw = told + b"data: [DONE]\n\n"[:after]
-    broken = ConnectionResetError()
-    driven = chat(lambda _: (200, STREAM, [raw], broken), asking(), Policy())
+    driven = chat(streams(raw, broken=ConnectionResetError()), asking())
     assert (driven.error, len(driven.requests)) == (None, 1)
     assert shown(driven) == "All of it."
     assert finishes(driven) == ["stop"]
@@ -286,28 +264,48 @@ def test_an_answer_whose_connection_breaks_behind_its_reason_ends_as_it_should(a
 # --- chunks as vendors write them ---------------------------------------------------------------
 
 
-def test_the_end_may_come_with_the_last_text() -> None:
-    first = [OPENING, *texts("The quick"), chunk({"content": " brown fo"}, "length"), "[DONE]"]
-    second = [OPENING, chunk({"content": "x jumps."}, "stop"), "[DONE]"]
-    driven = served([sse(first)], [sse(second)], asking())
-    assert shown(driven) == "The quick brown fox jumps."
-    assert finishes(driven) == ["stop"]
+FULL = {"prompt_tokens": 10, "completion_tokens": 1000, "total_tokens": 1010}
+LAST = chunk({"content": " brown fo"}, "length")
+MANNERS: dict[str, tuple[list[Any], list[Any]]] = {
+    "the end with the last text": (
+        [*TEXT_CUT[:-1], LAST, "[DONE]"],
+        [*TEXT_REST[:-1], chunk({"content": "mps 文字 🙂."}, "stop"), "[DONE]"],
+    ),
+    "all in one chunk": (
+        [chunk({"role": "assistant", "content": "The quick brown fo"}, "length"), "[DONE]"],
+        [chunk({"role": "assistant", "content": "x jumps 文字 🙂."}, "stop"), "[DONE]"],
+    ),
+    "vLLM's usage in every chunk": (
+        [*({**piece, "usage": FULL} for piece in TEXT_CUT), *closing("length", 1000)],
+        [*TEXT_REST, *closing("stop", 9)],
+    ),
+    "an error in the middle": ([*TEXT_CUT, {"error": {"code": 502}}], SCENES["text"][1]),
+    "a worded one": ([*TEXT_CUT, {"error": "x"}, "[DONE]"], SCENES["text"][1]),
+    "one with a type": (
+        [*TEXT_CUT, {"error": {"message": "x", "type": "server_error"}}],
+        SCENES["text"][1],
+    ),
+    "OpenRouter's beside a choice": (
+        [*TEXT_CUT, {**chunk({"content": ""}, "error"), "error": {"code": 502}}, "[DONE]"],
+        SCENES["text"][1],
+    ),
+}
 
 
-def test_a_whole_answer_may_come_in_one_chunk() -> None:
-    first = [chunk({"role": "assistant", "content": "The quick brown fo"}, "length"), "[DONE]"]
-    second = [chunk({"role": "assistant", "content": "x jumps."}, "stop"), "[DONE]"]
-    driven = served([sse(first)], [sse(second)], asking(16_384))
-    assert shown(driven) == "The quick brown fox jumps."
-    roles = [e for e in driven.told if e["choices"][0]["delta"].get("role")]
-    assert len(roles) == 1
+@pytest.mark.parametrize("manner", MANNERS)
+def test_a_text_is_gone_on_with_however_its_end_is_told(manner: str) -> None:
+    driven = healed(*MANNERS[manner], limit=16_384)
+    roles = [e for e in driven.told if e["choices"] and e["choices"][0]["delta"].get("role")]
+    assert (shown(driven), finishes(driven)) == ("The quick brown fox jumps 文字 🙂.", ["stop"])
+    assert (len(roles), len(driven.requests)) == (1, 2)
+    assert b"error" not in b"".join(driven.pieces)
 
 
 def test_a_first_chunk_without_choices_is_no_beginning() -> None:
     """Azure tells what it filtered of the prompt before there is a completion."""
     filtered = {"id": "", "object": "", "created": 0, "model": "", "choices": []}
     first = [{**filtered, "prompt_filter_results": []}, *TEXT_CUT, *closing("length")]
-    driven = served([sse(first)], [sse([*TEXT_REST, *closing("stop")])], asking())
+    driven = healed(first, SCENES["text"][1])
     assert shown(driven) == "The quick brown fox jumps 文字 🙂."
     assert [event["id"] for event in driven.told].count("") == 1
     assert driven.told[-1]["id"] == "c1"
@@ -315,23 +313,12 @@ def test_a_first_chunk_without_choices_is_no_beginning() -> None:
 
 def test_usage_in_the_last_chunk_stays_there() -> None:
     """Mistral tells it unasked."""
-    usage = {"prompt_tokens": 10, "completion_tokens": 1000, "total_tokens": 1010}
-    first = [*TEXT_CUT, chunk({}, "length", usage=usage), "[DONE]"]
-    second = [*TEXT_REST, chunk({}, "stop", usage={**usage, "completion_tokens": 5}), "[DONE]"]
-    driven = served([sse(first)], [sse(second)], asking())
+    first = [*TEXT_CUT, chunk({}, "length", usage=FULL), "[DONE]"]
+    second = [*TEXT_REST, chunk({}, "stop", usage={**FULL, "completion_tokens": 5}), "[DONE]"]
+    driven = healed(first, second)
     assert driven.told[-1]["usage"]["completion_tokens"] == 1005
     assert driven.told[-1]["choices"][0]["finish_reason"] == "stop"
     assert len(finishes(driven)) == 1
-
-
-def test_usage_in_every_chunk_is_no_end() -> None:
-    """VLLM's continuous usage."""
-    usage = {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13}
-    first = [{**piece, "usage": usage} for piece in TEXT_CUT]
-    driven = served(
-        [sse([*first, *closing("length", 1000)])], [sse([*TEXT_REST, *closing("stop", 9)])]
-    )
-    assert shown(driven) == "The quick brown fox jumps 文字 🙂."
 
 
 def calls_of(driven: Driven) -> list[tuple[str, str]]:
@@ -340,120 +327,67 @@ def calls_of(driven: Driven) -> list[tuple[str, str]]:
 
 
 def piece(index: int | None, ident: str | None, name: str | None, arguments: str) -> Any:
-    told: dict[str, Any] = {"function": {"arguments": arguments}}
-    if index is not None:
-        told["index"] = index
-    if ident is not None:
-        told["id"] = ident
-    if name is not None:
-        told["function"]["name"] = name
-    return chunk({"tool_calls": [{**told, "type": "function"}]})
+    function = {"arguments": arguments, "name": name}
+    told = {"index": index, "id": ident, "type": "function"}
+    said = {key: value for key, value in told.items() if value is not None}
+    own = {key: value for key, value in function.items() if value is not None}
+    return chunk({"tool_calls": [{**said, "function": own}]})
+
+
+def spelled(text: str) -> Any:
+    """Return a piece of a call that is written as index:id:name:arguments."""
+    index, ident, name, arguments = text.split(":", 3)
+    return piece(int(index) if index else None, ident or None, name or None, arguments)
 
 
 TWO = [("call_a", '{"a":1}'), ("call_b", '{"b":2}')]
-SPELLINGS: dict[str, list[Any]] = {
-    "by index": [
-        piece(0, "call_a", "A", ""),
-        piece(0, None, None, '{"a":1}'),
-        piece(1, "call_b", "B", ""),
-        piece(1, None, None, '{"b":2}'),
-    ],
-    "whole, one index for all": [
-        piece(0, "call_a", "A", '{"a":1}'),
-        piece(0, "call_b", "B", '{"b":2}'),
-    ],
-    "without an index": [
-        piece(None, "call_a", "A", '{"a"'),
-        piece(None, None, None, ":1}"),
-        piece(None, "call_b", "B", '{"b"'),
-        piece(None, None, None, ":2}"),
-    ],
-    "id and name in each piece": [
-        piece(0, "call_a", "A", '{"a"'),
-        piece(0, "call_a", "A", ":1}"),
-        piece(1, "call_b", "B", '{"b":2}'),
-    ],
-    "interleaved": [
-        piece(0, "call_a", "A", ""),
-        piece(1, "call_b", "B", ""),
-        piece(1, None, None, '{"b"'),
-        piece(0, None, None, '{"a"'),
-        piece(1, None, None, ":2}"),
-        piece(0, None, None, ":1}"),
-    ],
-    "an id that comes late": [
-        piece(0, None, "A", '{"a":'),
-        piece(0, "call_a", None, "1}"),
-        piece(1, "call_b", "B", '{"b":2}'),
-    ],
+SPELLINGS = {
+    "by index": ["0:call_a:A:", '0:::{"a":1}', "1:call_b:B:", '1:::{"b":2}'],
+    "whole, one index for all": ['0:call_a:A:{"a":1}', '0:call_b:B:{"b":2}'],
+    "without an index": [':call_a:A:{"a"', "::::1}", ':call_b:B:{"b"', "::::2}"],
+    "id and name in each piece": ['0:call_a:A:{"a"', "0:call_a:A::1}", '1:call_b:B:{"b":2}'],
+    "interleaved": ["0:call_a:A:", "1:call_b:B:", '1:::{"b"', '0:::{"a"', "1::::2}", "0::::1}"],
+    "an id that comes late": ['0::A:{"a":', "0:call_a::1}", '1:call_b:B:{"b":2}'],
 }
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_calls_are_told_apart_however_they_are_numbered(spelling: str) -> None:
     """Of a healed answer: what came uncut goes out as it came."""
-    first = [OPENING, *texts("Two. "), *call(['{"cut'])]
-    second = [OPENING, *texts("Two. "), *SPELLINGS[spelling]]
-    driven = served(
-        [sse([*first, *closing("length")])], [sse([*second, *closing("tool_calls")])], asking()
-    )
-    assert calls_of(driven) == TWO
-    assert shown(driven) == "Two. "
+    two = [OPENING, *texts("Two. ")]
+    cut = [*two, *call(['{"cut']), *closing("length")]
+    driven = healed(cut, [*two, *map(spelled, SPELLINGS[spelling]), *closing("tool_calls")])
+    assert (shown(driven), calls_of(driven)) == ("Two. ", TWO)
     assert finishes(driven) == ["tool_calls"]
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("label", ["length", "tool_calls", "stop"])
 def test_of_several_calls_the_last_one_cut_is_seen(spelling: str, label: str) -> None:
-    told = SPELLINGS[spelling]
-    cut = [
-        *told[:-1],
-        piece(told[-1]["choices"][0]["delta"]["tool_calls"][0].get("index"), *_cut(told[-1])),
-    ]
-    again = [OPENING, *SPELLINGS["by index"], *closing("tool_calls")]
-    driven = served([sse([OPENING, *cut, *closing(label)])], [sse(again)], asking())
+    *told, last = SPELLINGS[spelling]
+    first = [OPENING, *map(spelled, [*told, last[:-1]]), *closing(label)]
+    again = [OPENING, *map(spelled, SPELLINGS["by index"]), *closing("tool_calls")]
+    driven = served(sse(first), sse(again), request=asking())
     assert len(driven.requests) == 2
     assert calls_of(driven) == TWO
 
 
-def _cut(told: Any) -> tuple[str | None, str | None, str]:
-    said = told["choices"][0]["delta"]["tool_calls"][0]
-    return said.get("id"), said["function"].get("name"), said["function"]["arguments"][:-1]
+OLLAMAS = {"index": 0, "id": "call_a", "function": {"name": "A", "arguments": {"a": 1}}}
 
 
-def test_two_calls_without_id_under_one_index_are_two() -> None:
+@pytest.mark.parametrize(
+    ("said", "calls"),
+    [
+        # Without an id, under one index: two calls. Arguments as an object, which some gateways
+        # pass on from Ollama: a text.
+        ([piece(0, None, "A", '{"a":1}')] * 2, ['{"a":1}'] * 2),
+        ([chunk({"tool_calls": [OLLAMAS]})], ['{"a":1}']),
+    ],
+)
+def test_calls_are_read_as_they_were_meant(said: list[Any], calls: list[str]) -> None:
     first = [OPENING, *call(['{"cut']), *closing("length")]
-    twice = [piece(0, None, "A", '{"a":1}'), piece(0, None, "A", '{"a":1}')]
-    again = [OPENING, *twice, *closing("tool_calls")]
-    driven = served([sse(first)], [sse(again)], asking())
-    assert [arguments for _, arguments in calls_of(driven)] == ['{"a":1}', '{"a":1}']
-
-
-def test_arguments_as_an_object_are_written_as_text() -> None:
-    """Ollama's own form, passed on by some gateways."""
-    said = {"index": 0, "id": "call_a", "function": {"name": "A", "arguments": {"a": 1}}}
-    again = [OPENING, chunk({"tool_calls": [said]}), *closing("tool_calls")]
-    first = [OPENING, *call(['{"cut']), *closing("length")]
-    driven = served([sse(first)], [sse(again)], asking())
-    assert calls_of(driven) == [("call_a", '{"a":1}')]
-
-
-@pytest.mark.parametrize("error", [{"message": "x", "type": "server_error"}, "x", {"code": 502}])
-@pytest.mark.parametrize("done", [True, False])
-def test_an_error_in_the_middle_is_a_drop(error: Any, done: bool) -> None:
-    broken: list[Any] = [*TEXT_CUT, {"error": error}, *(["[DONE]"] if done else [])]
-    driven = served([sse(broken)], [sse([*TEXT_REST, *closing("stop")])], asking())
-    assert shown(driven) == "The quick brown fox jumps 文字 🙂."
-    assert b"error" not in b"".join(driven.pieces)
-
-
-def test_an_error_beside_a_choice_is_a_drop() -> None:
-    """OpenRouter's."""
-    failed = {**chunk({"content": ""}, "error"), "error": {"code": 502, "message": "x"}}
-    driven = served(
-        [sse([*TEXT_CUT, failed, "[DONE]"])], [sse([*TEXT_REST, *closing("stop")])], asking()
-    )
-    assert shown(driven) == "The quick brown fox jumps 文字 🙂."
+    driven = healed(first, [OPENING, *said, *closing("tool_calls")])
+    assert [arguments for _, arguments in calls_of(driven)] == calls
 
 
 def test_content_as_a_list_keeps_thinking_and_text_apart() -> None:
@@ -465,9 +399,7 @@ def test_content_as_a_list_keeps_thinking_and_text_apart() -> None:
         chunk({"content": [{"type": "text", "text": "The quick"}]}),
         *texts(" brown fo"),
     ]
-    driven = served(
-        [sse([*first, *closing("length")])], [sse([*TEXT_REST, *closing("stop")])], asking()
-    )
+    driven = healed([*first, *closing("length")], SCENES["text"][1])
     raw = [e["choices"][0]["delta"].get("content") for e in driven.told]
     said = [c for c in raw if isinstance(c, list)]
     assert said == [[thought], [{"type": "text", "text": "The quick"}]]
@@ -479,7 +411,7 @@ def test_reasoning_details_are_kept_as_they_came() -> None:
     thinking = chunk({"reasoning": "Hm.", "reasoning_details": [detail]})
     first = [OPENING, thinking, *closing("length")]
     second = [OPENING, thinking, thinking, *TEXT_REST[1:], *closing("stop")]
-    driven = served([sse(first)], [sse(second)], asking())
+    driven = served(sse(first), sse(second), request=asking())
     deltas = [event["choices"][0]["delta"] for event in driven.told]
     assert [d["reasoning_details"] for d in deltas if "reasoning_details" in d] == [[detail]] * 2
     assert finishes(driven) == ["stop"]
@@ -487,11 +419,10 @@ def test_reasoning_details_are_kept_as_they_came() -> None:
 
 def test_what_stands_beside_chunks_stands_beside_the_whole_answer() -> None:
     """Perplexity's citations; an answer without streaming is asked for again with it."""
-    body = {**chunk({}), "choices": [{"message": {"content": "Th"}, "finish_reason": "length"}]}
+    cut = {**chunk({}), "choices": [{"message": {"content": "Th"}, "finish_reason": "length"}]}
     said = [{**piece, "citations": ["https://a"]} for piece in TEXT_CUT]
     again = sse([*said, *closing("stop")])
-    answers = iter([(200, JSON, [json.dumps(body).encode()], None), (200, STREAM, [again], None)])
-    driven = chat(lambda _: next(answers), asking(stream=None))
+    driven = served(body(cut), again, request=asking(stream=None))
     whole = json.loads(b"".join(driven.pieces))
     assert whole["citations"] == ["https://a"]
     assert whole["choices"][0]["message"]["content"] == "The quick brown fo"
@@ -502,7 +433,7 @@ def test_what_is_written_here_says_why_it_ends() -> None:
     first = [OPENING, *texts("The quick"), *closing("length")]
     counted = closing("stop", 9)[1:]
     for rest, finish in ((texts(" brown fox."), "stop"), (call([ARGS]), "tool_calls")):
-        driven = served([sse(first)], [sse([OPENING, *rest, *counted])], asking())
+        driven = healed(first, [OPENING, *rest, *counted])
         assert finishes(driven) == [finish]
 
 
@@ -514,19 +445,27 @@ def test_what_is_unknown_passes_unharmed(data: st.DataObject) -> None:
     )
     first = [{**piece, **data.draw(strange)} for piece in TEXT_CUT]
     events = [*first, {"novel": True}, {**chunk({}, "stop"), **data.draw(strange)}, "[DONE]"]
-    raw = sse(events)
-    assert b"".join(served([raw], []).pieces) == raw
+    assert b"".join(served(sse(events)).pieces) == sse(events)
 
 
 TOOL = {"name": "Write", "parameters": {"type": "object", "required": ["path"]}}
 
 
 @pytest.mark.parametrize("label", ["length", "tool_calls", "stop", "function_call"])
-def test_a_call_cut_at_any_character_is_never_shown(label: str) -> None:
+@pytest.mark.parametrize("stream", [True, None], ids=["streamed", "body"])
+def test_a_call_cut_at_any_character_is_never_shown(label: str, stream: bool | None) -> None:
     again = sse([OPENING, *call([ARGS]), *closing("tool_calls")])
-    asked = asking(tools=[{"type": "function", "function": TOOL}])
+    asked = asking(tools=[{"type": "function", "function": TOOL}], stream=stream)
     for place in range(len(ARGS)):
         arrived = [ARGS[i : min(i + 4, place)] for i in range(0, place, 4)]
-        driven = served([sse([OPENING, *call(arrived), *closing(label)])], [again], asked)
-        assert calls_of(driven) == [("call_0", ARGS)], place
+        cut: Any = sse([OPENING, *texts("I write. "), *call(arrived), *closing(label)])
+        if not stream:
+            cut = body(completed(Driven([cut])).to_json().encode())
+        driven = served(cut, again, request=asked)
+        if stream:
+            made = [arguments for _, arguments in calls_of(driven)]
+        else:
+            [choice] = json.loads(b"".join(driven.pieces))["choices"]
+            made = [made["function"]["arguments"] for made in choice["message"]["tool_calls"]]
+        assert made == [ARGS], place
         assert len(driven.requests) == 2

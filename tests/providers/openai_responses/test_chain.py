@@ -11,35 +11,30 @@ import openai
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.drive_responses import LIMIT, response
+from support.drive_responses import said as spoken
 from support.examples import examples
 from support.sdks.responses import GO, MODEL, posts
-from support.sdks.turn import FAST
+from support.sdks.turn import FAST, cut, end
 from support.servers import Answer, Canned
 
 import continuation
 from continuation import Policy
 from continuation.prompts import looks_like_recovery_prompt
 from continuation.providers.openai_responses import chain as _responses_chain
-from continuation.simulator import Reply, Scenario, Simulator, Text, Thinking, ToolCall
+from continuation.simulator import Reply, Scenario, Simulator, Thinking, ToolCall
 
 TOOLS: list[Any] = [{"type": "function", "name": "Write", "parameters": {"type": "object"}}]
 ARGS = '{"path": "a.txt"}'
 NEXT = {"role": "user", "content": "And then?"}
-RECOVERED = (
-    Reply([Thinking("Hm."), Text("One fine day, ")], stop="max_tokens"),
-    Reply([Thinking("More."), Text("all was well.")]),
-)
-ESCALATED = (
-    Reply([Thinking("Hm."), Text("One")], stop="max_tokens"),
-    Reply([Thinking("Hm."), Text("One fine day, all was well.")]),
-)
 WHOLE = "One fine day, all was well."
+RECOVERED = cut(Thinking("Hm."), "One fine day, "), end(Thinking("More."), "all was well.")
+ESCALATED = cut(Thinking("Hm."), "One"), end(Thinking("Hm."), WHOLE)
+END = end("The end.")
+TOP = 128_000
 
 
-@pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator() as running:
-        yield running
+_callers: list[Caller] = []
 
 
 @pytest.fixture(autouse=True)
@@ -48,9 +43,6 @@ def _alone() -> Iterator[None]:
     restart()
     yield
     restart()
-
-
-_callers: list[Caller] = []
 
 
 def restart() -> None:
@@ -92,6 +84,11 @@ class Caller:
         return [_text(item.to_dict()) for item in items]
 
 
+@pytest.fixture
+def caller(sim: Simulator) -> Caller:
+    return Caller(sim)
+
+
 def _text(item: dict[str, Any]) -> str:
     if item["type"] != "message":
         return f"<{item['type']}>"
@@ -108,12 +105,11 @@ def without_reasoning(seen: list[str]) -> list[str]:
 @pytest.mark.parametrize("stream", [False, True], ids=["create", "stream"])
 @pytest.mark.parametrize("answers", [RECOVERED, ESCALATED], ids=["recovered", "escalated"])
 def test_the_model_sees_the_merged_turn_and_no_prompt(
-    sim: Simulator, answers: tuple[Reply, ...], stream: bool
+    sim: Simulator, caller: Caller, answers: tuple[Reply, ...], stream: bool
 ) -> None:
-    caller = Caller(sim)
     shown = answers is RECOVERED
-    sim.script([*answers, Reply([Text("The end.")])])
-    first = caller.ask(GO, stream=stream, max_output_tokens=128_000 if shown else 1000)
+    sim.script([*answers, END])
+    first = caller.ask(GO, stream=stream, max_output_tokens=TOP if shown else 1000)
     assert first.output_text.endswith("all was well.")
     after = caller.ask(NEXT, after=first.id)
     read = without_reasoning(caller.seen(after))
@@ -121,9 +117,8 @@ def test_the_model_sees_the_merged_turn_and_no_prompt(
     assert not any(map(looks_like_recovery_prompt, read))
 
 
-def test_an_escalated_answer_is_named_not_sent_again(sim: Simulator) -> None:
-    caller = Caller(sim)
-    sim.script([*ESCALATED, Reply([Text("The end.")])])
+def test_an_escalated_answer_is_named_not_sent_again(sim: Simulator, caller: Caller) -> None:
+    sim.script([*ESCALATED, END])
     first = caller.ask(GO)
     caller.ask(NEXT, after=first.id)
     asked = posts(sim)[-1]
@@ -131,64 +126,52 @@ def test_an_escalated_answer_is_named_not_sent_again(sim: Simulator) -> None:
     assert asked["previous_response_id"] not in {None, first.id}
 
 
-def test_a_turn_that_needed_no_healing_is_chained_untouched(sim: Simulator) -> None:
-    caller = Caller(sim)
-    sim.script([Reply([Text("Whole.")]), Reply([Text("The end.")])])
+def test_a_turn_that_needed_no_healing_is_chained_untouched(sim: Simulator, caller: Caller) -> None:
+    sim.script([end("Whole."), END])
     first = caller.ask(GO)
     caller.ask(NEXT, after=first.id)
     assert sim.posts[-1].body is not None
     assert sim.posts[-1].body["previous_response_id"] == first.id
 
 
-def test_the_output_of_a_call_finds_it_in_the_merged_turn(sim: Simulator) -> None:
-    caller = Caller(sim)
-    half = Reply(
-        [Text("I write. "), ToolCall("Write", ARGS, id="call_1", cut=5)], stop="max_tokens"
-    )
-    whole = Reply([Thinking("Hm."), Text("I write. "), ToolCall("Write", ARGS, id="call_1")])
-    sim.script([half, whole, Reply([Text("Done.")])])
+def test_the_output_of_a_call_finds_it_in_the_merged_turn(sim: Simulator, caller: Caller) -> None:
+    call = ToolCall("Write", ARGS, id="call_1")
+    half = cut("I write. ", replace(call, cut=5))
+    sim.script([half, end(Thinking("Hm."), "I write. ", call), end("Done.")])
     first = caller.ask(GO, tools=TOOLS, stream=True)
     assert [item.type for item in first.output] == ["message", "function_call"]
     output = {"type": "function_call_output", "call_id": "call_1", "output": "ok"}
     assert caller.ask(output, after=first.id, tools=TOOLS).output_text == "Done."
 
 
-def test_a_cut_call_that_was_dropped_is_not_owed_an_output(sim: Simulator) -> None:
-    caller = Caller(sim)
-    half = Reply([Text("I write. "), ToolCall("Write", ARGS, cut=5)], stop="max_tokens")
-    sim.script([half, Reply([Text("The end.")])])
-    first = caller.ask(GO, max_output_tokens=128_000)
+def test_a_cut_call_that_was_dropped_is_not_owed_an_output(sim: Simulator, caller: Caller) -> None:
+    sim.script([cut("I write. ", ToolCall("Write", ARGS, cut=5)), END])
+    first = caller.ask(GO, max_output_tokens=TOP)
     assert first.status == "incomplete"
     assert caller.ask(NEXT, after=first.id).output_text == "The end."
 
 
-def test_healed_turns_in_a_row_are_all_seen(sim: Simulator) -> None:
-    caller = Caller(sim)
-    sim.script([*RECOVERED, *RECOVERED, Reply([Text("The end.")])])
-    first = caller.ask(GO, max_output_tokens=128_000)
-    second = caller.ask(NEXT, after=first.id, max_output_tokens=128_000)
+def test_healed_turns_in_a_row_are_all_seen(sim: Simulator, caller: Caller) -> None:
+    sim.script([*RECOVERED, *RECOVERED, END])
+    first = caller.ask(GO, max_output_tokens=TOP)
+    second = caller.ask(NEXT, after=first.id, max_output_tokens=TOP)
     last = caller.ask(NEXT, after=second.id)
     told = [WHOLE, "And then?"]
     assert without_reasoning(caller.seen(last)) == ["Go.", *told, *told]
 
 
-def test_nobody_else_reaches_the_entry(sim: Simulator) -> None:
-    caller, other = Caller(sim), Caller(sim, key="other")
-    sim.script([*RECOVERED, Reply([Text("The end.")])])
-    first = caller.ask(GO, max_output_tokens=128_000)
+def test_nobody_else_reaches_the_entry(sim: Simulator, caller: Caller) -> None:
+    other = Caller(sim, key="other")
+    sim.script([*RECOVERED, END])
+    first = caller.ask(GO, max_output_tokens=TOP)
     with pytest.raises(openai.BadRequestError, match="not found"):
         other.ask(NEXT, after=first.id)
     assert posts(sim)[-1]["input"] == [NEXT]
 
 
 def test_what_is_compacted_is_the_merged_turn() -> None:
-    whole: dict[str, Any] = {"id": "resp_1", "object": "response", "model": MODEL, "created_at": 1}
-    part = {"type": "output_text", "text": "One fine day, ", "annotations": []}
-    item = {"id": "msg_1", "type": "message", "role": "assistant", "content": [part]}
-    details = {"reason": "max_output_tokens"}
-    half = {**whole, "status": "incomplete", "incomplete_details": details, "output": [item]}
-    more = {**item, "id": "msg_2", "content": [{**part, "text": "all was well."}]}
-    rest = {**whole, "id": "resp_2", "status": "completed", "output": [more]}
+    half = response("1", [spoken("One fine day, ", status="incomplete")], LIMIT)
+    rest = response("2", [spoken("all was well.", "msg_2")])
     made = {"id": "comp_1", "object": "response.compaction", "created_at": 1, "output": []}
     told = iter([half, rest, made])
     with (
@@ -196,7 +179,7 @@ def test_what_is_compacted_is_the_merged_turn() -> None:
         openai.OpenAI(base_url=f"{server.url}/v1", api_key="key") as bare,
         continuation.wrap(bare, config=FAST) as client,
     ):
-        first = client.responses.create(model=MODEL, input="Go.", max_output_tokens=128_000)
+        first = client.responses.create(model=MODEL, input="Go.", max_output_tokens=TOP)
         assert first.output_text == WHOLE
         client.responses.compact(model=MODEL, previous_response_id=first.id)
     asked = server.asked[-1]
@@ -210,8 +193,8 @@ def test_what_is_compacted_is_the_merged_turn() -> None:
 
 def test_a_file_outlives_the_process(sim: Simulator, tmp_path: Path) -> None:
     policy = Policy(chain_store=str(tmp_path / "chains.db"))
-    sim.script([*RECOVERED, Reply([Text("The end.")])])
-    first = Caller(sim, policy).ask(GO, max_output_tokens=128_000)
+    sim.script([*RECOVERED, END])
+    first = Caller(sim, policy).ask(GO, max_output_tokens=TOP)
     restart()
     again = Caller(sim, policy)
     read = without_reasoning(again.seen(again.ask(NEXT, after=first.id)))
@@ -219,8 +202,8 @@ def test_a_file_outlives_the_process(sim: Simulator, tmp_path: Path) -> None:
 
 
 def test_memory_does_not_and_the_request_passes_untouched(sim: Simulator) -> None:
-    sim.script([*RECOVERED, Reply([Text("The end.")])])
-    first = Caller(sim).ask(GO, max_output_tokens=128_000)
+    sim.script([*RECOVERED, END])
+    first = Caller(sim).ask(GO, max_output_tokens=TOP)
     restart()
     Caller(sim).ask(NEXT, after=first.id)
     assert posts(sim)[-1]["previous_response_id"] == first.id
@@ -228,8 +211,8 @@ def test_memory_does_not_and_the_request_passes_untouched(sim: Simulator) -> Non
 
 def test_where_nothing_is_kept_the_request_is_refused_with_a_remedy(sim: Simulator) -> None:
     caller = Caller(sim, Policy(chain_store="off"))
-    sim.script([*RECOVERED, Reply([Text("The end.")])])
-    first = caller.ask(GO, max_output_tokens=128_000)
+    sim.script([*RECOVERED, END])
+    first = caller.ask(GO, max_output_tokens=TOP)
     sent = len(sim.posts)
     with pytest.raises(openai.BadRequestError, match="send the whole conversation") as caught:
         caller.ask(NEXT, after=first.id)
@@ -247,13 +230,12 @@ def test_a_store_that_is_none_is_refused(named: Any) -> None:
 # --- when the server has lost the chain -----------------------------------------------------
 
 
-def test_a_lost_chain_is_sent_in_full_once(sim: Simulator) -> None:
-    caller = Caller(sim)
+def test_a_lost_chain_is_sent_in_full_once(sim: Simulator, caller: Caller) -> None:
     sim.script([*RECOVERED, *RECOVERED])
-    first = caller.ask(GO, max_output_tokens=128_000)
-    second = caller.ask(NEXT, after=first.id, max_output_tokens=128_000)
+    first = caller.ask(GO, max_output_tokens=TOP)
+    second = caller.ask(NEXT, after=first.id, max_output_tokens=TOP)
     sim.reset()  # the server forgets everything
-    sim.script([Reply([Text("The end.")])])
+    sim.script([END])
     last = caller.ask(NEXT, after=second.id)
     assert last.output_text == "The end."
     told = [first.output_text, "And then?"]
@@ -261,8 +243,9 @@ def test_a_lost_chain_is_sent_in_full_once(sim: Simulator) -> None:
     assert len(sim.posts) <= 2
 
 
-def test_a_lost_chain_of_which_no_content_was_kept_says_how_to_go_on(sim: Simulator) -> None:
-    caller = Caller(sim)
+def test_a_lost_chain_of_which_no_content_was_kept_says_how_to_go_on(
+    sim: Simulator, caller: Caller
+) -> None:
     sim.script([*ESCALATED])
     first = caller.ask(GO)
     sim.reset()
@@ -271,10 +254,11 @@ def test_a_lost_chain_of_which_no_content_was_kept_says_how_to_go_on(sim: Simula
     assert len(posts(sim)) == 1
 
 
-def test_an_output_without_its_call_is_never_sent_without_its_chain(sim: Simulator) -> None:
-    caller = Caller(sim)
+def test_an_output_without_its_call_is_never_sent_without_its_chain(
+    sim: Simulator, caller: Caller
+) -> None:
     sim.script([*RECOVERED])
-    first = caller.ask(GO, max_output_tokens=128_000)
+    first = caller.ask(GO, max_output_tokens=TOP)
     sim.reset()
     output = {"type": "function_call_output", "call_id": "call_9", "output": "ok"}
     with pytest.raises(openai.BadRequestError, match="call_9"):
@@ -282,9 +266,8 @@ def test_an_output_without_its_call_is_never_sent_without_its_chain(sim: Simulat
     assert sim.posts == [] or posts(sim)[-1].get("previous_response_id") is not None
 
 
-def test_what_nobody_knows_stays_the_servers_own_error(sim: Simulator) -> None:
-    sim.script([Reply([Text("Whole.")])])
-    caller = Caller(sim)
+def test_what_nobody_knows_stays_the_servers_own_error(sim: Simulator, caller: Caller) -> None:
+    sim.script([end("Whole.")])
     first = caller.ask(GO)
     sim.reset()
     with pytest.raises(openai.BadRequestError, match="Previous response with id") as caught:
@@ -297,14 +280,14 @@ def test_what_nobody_knows_stays_the_servers_own_error(sim: Simulator) -> None:
 
 
 BEHIND = (
-    Reply([Thinking("Hm."), Text("I write. "), ToolCall("Write", ARGS, cut=5)], stop="max_tokens"),
-    Reply([Thinking("Hm."), Text("I write. "), Thinking("So."), ToolCall("Write", ARGS)]),
+    cut(Thinking("Hm."), "I write. ", ToolCall("Write", ARGS, cut=5)),
+    end(Thinking("Hm."), "I write. ", Thinking("So."), ToolCall("Write", ARGS)),
 )
 TURNS = {
-    "recovered": (RECOVERED, 128_000),
+    "recovered": (RECOVERED, TOP),
     "escalated": (ESCALATED, 1000),
     "behind": (BEHIND, 1000),
-    "cut call": (BEHIND[:1], 128_000),
+    "cut call": (BEHIND[:1], TOP),
 }
 
 
@@ -312,12 +295,11 @@ TURNS = {
 @pytest.mark.parametrize("stream", [False, True], ids=["create", "stream"])
 @pytest.mark.parametrize("name", TURNS)
 def test_replayed_items_are_accepted(
-    sim: Simulator, name: str, stream: bool, store: bool | None
+    sim: Simulator, caller: Caller, name: str, stream: bool, store: bool | None
 ) -> None:
     answers, limit = TURNS[name]
     sim.scenario = Scenario(strict_signatures=True)
-    sim.script([*answers, Reply([Text("The end.")])])
-    caller = Caller(sim)
+    sim.script([*answers, END])
     more: dict[str, Any] = {"tools": TOOLS, **({} if store is None else {"store": store})}
     first = caller.ask(GO, stream=stream, max_output_tokens=limit, **more)
     after = caller.ask(GO, *said(first), *answered(first), **more)
@@ -357,33 +339,15 @@ STEPS = st.lists(
 def script(kind: str, number: int) -> tuple[list[Reply], int]:
     """Return what the model says in a turn of this kind, and the limit that makes it so."""
     text, call = f"Turn {number} is told here, ", ToolCall("Write", ARGS, id=f"call_{number}")
-    half = ToolCall("Write", ARGS, id=f"call_{number}", cut=5)
-    thought = Thinking("Hm.")
+    thought, half = Thinking("Hm."), replace(call, cut=5)
+    called = end(thought, text, thought, call, stop="tool_use")
     return {
-        "whole": ([Reply([thought, Text(text)])], 1000),
-        "recovered": (
-            [Reply([thought, Text(text)], stop="max_tokens"), Reply([thought, Text("and on.")])],
-            128_000,
-        ),
-        "escalated": (
-            [Reply([Thinking("H", None)], stop="max_tokens"), Reply([thought, Text(text)])],
-            1000,
-        ),
-        "call": (
-            [
-                Reply([thought, Text(text)], stop="max_tokens"),
-                Reply([thought, Text("so."), call], stop="tool_use"),
-            ],
-            128_000,
-        ),
-        "cut call": ([Reply([thought, Text(text), half], stop="max_tokens")], 128_000),
-        "behind": (
-            [
-                Reply([thought, Text(text), half], stop="max_tokens"),
-                Reply([thought, Text(text), thought, call], stop="tool_use"),
-            ],
-            1000,
-        ),
+        "whole": ([end(thought, text)], 1000),
+        "recovered": ([cut(thought, text), end(thought, "and on.")], TOP),
+        "escalated": ([cut(Thinking("H", None)), end(thought, text)], 1000),
+        "call": ([cut(thought, text), end(thought, "so.", call, stop="tool_use")], TOP),
+        "cut call": ([cut(thought, text, half)], TOP),
+        "behind": ([cut(thought, text, half), called], 1000),
     }[kind]
 
 
@@ -418,7 +382,7 @@ def test_any_interleaving_gives_requests_that_the_server_accepts(
                 caller = Caller(sim, policy)
         assert all(post.status == 200 for post in sim.posts), [p.status for p in sim.posts]
         if chained:
-            sim.script([Reply([Text("The end.")])])
+            sim.script([END])
             after = caller.ask(*brought, after=last, tools=TOOLS)
             read = caller.seen(after)
             assert not any(map(looks_like_recovery_prompt, read))

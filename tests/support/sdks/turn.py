@@ -25,6 +25,11 @@ HOWS: tuple[How, ...] = ("sync", "sync-stream", "async", "async-stream")
 FAST = Policy(backoff_seconds=0.0)
 """The defaults, without the waiting."""
 
+
+def streamed(how: How) -> bool:
+    return how.endswith("stream")
+
+
 T = TypeVar("T", bound="Turn")
 
 

@@ -1,0 +1,23 @@
+"""For the tests of all wire formats: a simulator to script, and event loops that come and go."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from continuation.simulator import Simulator
+
+
+@pytest.fixture
+def sim() -> Iterator[Simulator]:
+    with Simulator() as running:
+        yield running
+
+
+@pytest.fixture
+def loops_left_behind() -> Iterator[None]:
+    """Connections of a loop that is no more are nobody's to close; they go with the test."""
+    yield
+    gc.collect()
