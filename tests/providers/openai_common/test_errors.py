@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -63,57 +65,45 @@ def found(
     return answer.kind, answer.maximum
 
 
-@pytest.mark.parametrize("name", CEILINGS)
-def test_a_ceiling_is_read(name: str) -> None:
-    message, maximum = CEILINGS[name]
-    assert found(message) == (ErrorKind.CEILING, maximum)
+MEANT: dict[str, tuple[str, ErrorKind, int | None]] = {
+    **{f"ceiling: {name}": (m, ErrorKind.CEILING, most) for name, (m, most) in CEILINGS.items()},
+    **{f"room: {name}": (m, ErrorKind.CONTEXT_OVERFLOW, left) for name, (m, left) in ROOMS.items()},
+    **{f"final: {name}": (message, ErrorKind.FINAL, None) for name, message in FINALS.items()},
+    **{
+        f"prefill: {name}": (message, ErrorKind.PREFILL, None) for name, message in PREFILLS.items()
+    },
+}
+"""Ceilings, the room left in a request, what a smaller limit is no help for, refused prefills."""
 
 
-@pytest.mark.parametrize("name", ROOMS)
-def test_the_room_left_in_this_request_is_read(name: str) -> None:
-    message, maximum = ROOMS[name]
-    assert found(message) == (ErrorKind.CONTEXT_OVERFLOW, maximum)
+@pytest.mark.parametrize("name", MEANT)
+def test_a_refusal_is_understood_in_every_shape_of_body(name: str) -> None:
+    message, *meant = MEANT[name]
+    assert found(message) == tuple(meant)
+    for shape, write in SHAPES.items():
+        answer = refused(400, write(message))
+        assert [answer.kind, answer.maximum] == meant, shape
 
 
-@pytest.mark.parametrize("name", FINALS)
-def test_nothing_is_read_where_a_smaller_limit_is_no_help(name: str) -> None:
-    assert found(FINALS[name]) == (ErrorKind.FINAL, None)
-
-
-@pytest.mark.parametrize("name", PREFILLS)
-def test_a_refused_prefill_is_known(name: str) -> None:
-    assert found(PREFILLS[name]) == (ErrorKind.PREFILL, None)
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_every_shape_of_body_says_the_same(shape: str) -> None:
-    texts = [case[0] for case in (*CEILINGS.values(), *ROOMS.values())]
-    for message in (*texts, *FINALS.values(), *PREFILLS.values()):
-        answer = refused(400, SHAPES[shape](message))
-        assert (answer.kind, answer.maximum) == found(message), message
-
-
-@pytest.mark.parametrize("status", [400, 413, 422])
-def test_these_statuses_are_about_the_request(status: int) -> None:
-    assert found(CEILINGS["openai"][0], status) == (ErrorKind.CEILING, 16384)
-
-
-@pytest.mark.parametrize("status", [401, 402, 403, 404, 405, 418])
-def test_other_refusals_teach_nothing(status: int) -> None:
-    for message in (CEILINGS["openai"][0], ROOMS["openai"][0], PREFILLS["claude"]):
-        assert found(message, status) == (ErrorKind.FINAL, None)
-
-
-@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 529])
-def test_trouble_of_the_server_is_worth_another_try(status: int) -> None:
-    for message in ("Slow down", CEILINGS["openai"][0], PREFILLS["claude"]):
-        assert found(message, status) == (ErrorKind.RETRYABLE, None)
+@pytest.mark.parametrize(
+    ("statuses", "kind"),
+    [
+        ([401, 402, 403, 404, 405, 418], ErrorKind.FINAL),
+        ([408, 409, 425, 429, 500, 502, 503, 504, 529], ErrorKind.RETRYABLE),
+    ],
+)
+def test_of_other_statuses_only_the_servers_own_trouble_is_worth_another_try(
+    statuses: list[int], kind: ErrorKind
+) -> None:
+    for status, message in itertools.product(statuses, (CEILINGS["openai"][0], PREFILLS["claude"])):
+        assert found(message, status) == (kind, None), status
+    for status in (400, 413, 422):
+        assert found(CEILINGS["openai"][0], status) == (ErrorKind.CEILING, 16384)
 
 
 def test_every_row_of_the_table_has_an_example() -> None:
-    messages = [case[0] for case in (*CEILINGS.values(), *ROOMS.values())]
+    messages = [*(message for message, *_ in MEANT.values()), TPM, SPENT, "insufficient_quota"]
     _, every = errors.rows()
-    messages += [*FINALS.values(), *PREFILLS.values(), TPM, SPENT, "insufficient_quota"]
     first = {
         next((row for row in every if errors.compiled(row.text).search(plain)), None)
         for message in messages
@@ -167,23 +157,34 @@ def test_waiting_brings_no_credit() -> None:
 # --- whose words a message is -------------------------------------------------------------------
 
 
-def test_a_validator_names_the_field_beside_the_message() -> None:
-    detail = [{"loc": ["body", "max_tokens"], "msg": "Input should be less than or equal to 8192"}]
+def least(field: str, most: int) -> dict[str, Any]:
+    return {"loc": ["body", field], "msg": f"Input should be less than or equal to {most}"}
+
+
+@pytest.mark.parametrize(
+    ("detail", "meant"),
+    [
+        # A validator names the field beside the message.
+        ([least("max_tokens", 8192)], (ErrorKind.CEILING, 8192)),
+        # One message is not read into the next.
+        (
+            [{"loc": ["body", "max_tokens"], "msg": "bad"}, least("top_p", 1)],
+            (ErrorKind.FINAL, None),
+        ),
+        # The caller's own words are not the server's.
+        (
+            [{"loc": ["messages", 0], "msg": "Invalid", "input": CEILINGS["openai"][0]}],
+            (ErrorKind.FINAL, None),
+        ),
+        ([{"loc": ["body"], "msg": "max_tokens " * 300}] * 3000, (ErrorKind.FINAL, None)),
+    ],
+    ids=["field", "two messages", "the caller's words", "huge"],
+)
+def test_of_a_validators_details_each_is_read_by_itself(
+    detail: list[Any], meant: tuple[ErrorKind, int | None]
+) -> None:
     answer = refused(422, json.dumps({"detail": detail}).encode())
-    assert (answer.kind, answer.maximum) == (ErrorKind.CEILING, 8192)
-
-
-def test_one_message_is_not_read_into_the_next() -> None:
-    detail = [
-        {"loc": ["body", "max_tokens"], "msg": "bad"},
-        {"loc": ["body", "top_p"], "msg": "Input should be less than or equal to 1"},
-    ]
-    assert refused(422, json.dumps({"detail": detail}).encode()).kind is ErrorKind.FINAL
-
-
-def test_the_callers_own_words_are_not_the_servers() -> None:
-    detail = [{"loc": ["body", "messages", 0], "msg": "Invalid", "input": CEILINGS["openai"][0]}]
-    assert refused(422, json.dumps({"detail": detail}).encode()).kind is ErrorKind.FINAL
+    assert (answer.kind, answer.maximum) == meant
 
 
 @pytest.mark.parametrize(
@@ -261,7 +262,7 @@ JSON = st.recursive(
     ),
     max_leaves=10,
 )
-KNOWN = [message for message, _ in (*CEILINGS.values(), *ROOMS.values())] + [TPM, *FINALS.values()]
+KNOWN = [*(message for message, *_ in MEANT.values()), TPM]
 
 
 @st.composite
@@ -299,5 +300,3 @@ def test_a_body_nested_without_end_is_no_trouble() -> None:
 def test_a_huge_body_is_read_quickly() -> None:
     for piece in ("max_tokens ", "maximum context length is 1 tokens ", "request too large ", "1,"):
         assert refused(400, nested(piece * 100_000)).maximum is None
-    detail = [{"loc": ["body"], "msg": "max_tokens " * 300}] * 3000
-    assert refused(422, json.dumps({"detail": detail}).encode()).kind is ErrorKind.FINAL

@@ -11,11 +11,14 @@ import openai
 import pytest
 from google import genai
 from google.genai import types
+from support import drive
+from support.drive import Driven, streams
+from support.drive_chat import OPENING, asking, call, chat, chunk, closing, sse, texts
 from support.sdks.turn import FAST
 from support.servers import Answer, Asked, Canned, Handler, Local
 
 import continuation
-from continuation import Policy
+from continuation import Report
 from continuation.engine.attempts import retry_after
 from continuation.types import Outcome
 from continuation.wire.request import label_of
@@ -25,83 +28,35 @@ WILD = "[" * 3000
 """A call of a model that runs wild: the arguments are brackets and nothing else."""
 
 
-def sse(*events: dict[str, Any]) -> list[str]:
-    return [json.dumps(event) for event in events]
-
-
-def told() -> continuation.Report:
-    report = continuation.last_report()
-    assert report is not None
-    return report
+def report(driven: Driven) -> Report:
+    assert driven.report is not None
+    return driven.report
 
 
 # --- arguments nested beyond all sense ---------------------------------------------------------
 
 
-def chat_chunk(delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
-    choice = {"index": 0, "delta": delta, "finish_reason": reason}
-    head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-    return {**head, "choices": [choice]}
-
-
-def calls(arguments: str, **first: Any) -> dict[str, Any]:
-    return {"tool_calls": [{"index": 0, **first, "function": {"arguments": arguments}}]}
-
-
-WRITE = {"id": "t", "type": "function"}
-
-
 @pytest.mark.parametrize("reason", ["length", "tool_calls"])
 def test_a_chat_call_of_nothing_but_brackets_is_no_call(reason: str) -> None:
-    begun = calls("", **WRITE)
-    begun["tool_calls"][0]["function"]["name"] = "Write"
-    events = sse(
-        chat_chunk(begun),
-        *(chat_chunk(calls(WILD[n : n + 100])) for n in range(0, len(WILD), 100)),
-        chat_chunk({}, reason),
-    )
-    with (
-        Canned(lambda _: Answer(events=[*events, "[DONE]"])) as server,
-        openai.OpenAI(base_url=f"{server.url}/v1", api_key="k", max_retries=0) as bare,
-    ):
-        client = continuation.wrap(bare, config=FAST)
-        stream = client.chat.completions.create(
-            model="m", max_tokens=1000, messages=GO, stream=True
-        )
-        choices = [choice for chunk in stream for choice in chunk.choices]
-        assert not any(choice.delta.tool_calls for choice in choices)
-        assert told().outcome is Outcome.TRUNCATED
+    called = call([WILD[n : n + 100] for n in range(0, len(WILD), 100)])
+    wild = sse([OPENING, *called, *closing(reason)])
+    driven = chat(streams(*[wild] * 9), asking(model="m"), FAST)
+    assert b'tool_calls":' not in b"".join(driven.pieces)
+    assert report(driven).outcome is Outcome.TRUNCATED
 
 
 @pytest.mark.parametrize("structured", [False, True])
 def test_a_message_of_nothing_but_brackets_ends_as_cut(structured: bool) -> None:
-    call = {"type": "tool_use", "id": "t", "name": "Write", "input": dict[str, Any]()}
-    block = {"type": "text", "text": ""} if structured else call
-    kind = "text_delta" if structured else "input_json_delta"
-    key = "text" if structured else "partial_json"
-    start = {"type": "message", "role": "assistant", "content": [], "model": "m", "id": "msg"}
-    usage = {"input_tokens": 1, "output_tokens": 1000}
-    events = sse(
-        {"type": "message_start", "message": {**start, "usage": usage}},
-        {"type": "content_block_start", "index": 0, "content_block": block},
-        {"type": "content_block_delta", "index": 0, "delta": {"type": kind, key: '{"a":' + WILD}},
-        {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}, "usage": usage},
-        {"type": "message_stop"},
-    )
-    form: Any = {"format": {"type": "json_schema", "schema": {"type": "object"}}}
-    more: Any = {"output_config": form} if structured else {}
-    with (
-        Canned(lambda _: Answer(events=events)) as server,
-        anthropic.Anthropic(base_url=server.url, api_key="k", max_retries=0) as bare,
-    ):
-        client = continuation.wrap(bare, config=FAST)
-        raw = client.messages.with_raw_response.create(
-            model="claude-opus-5", max_tokens=1000, messages=GO, stream=True, **more
-        )
-        assert "message_stop" in raw.http_response.read().decode()
-        assert "tool_use" not in raw.http_response.text
-        assert told().outcome is (Outcome.STALLED if structured else Outcome.TRUNCATED)
+    text = '{"a":' + WILD
+    block = drive.text_block(0, [text]) if structured else drive.call_block(0, [text])
+    wild = drive.sse([drive.opening(), *block, *drive.closing("max_tokens", 1000)])
+    form = {"format": {"type": "json_schema", "schema": {"type": "object"}}}
+    asked = {"model": "claude-opus-5", "max_tokens": 1000, "messages": GO, "stream": True}
+    more = {"output_config": form} if structured else {}
+    driven = drive.drive(streams(*[wild] * 9), {**asked, **more}, FAST)
+    assert driven.told[-1]["type"] == "message_stop"
+    assert b"tool_use" not in b"".join(driven.pieces)
+    assert report(driven).outcome is (Outcome.STALLED if structured else Outcome.TRUNCATED)
 
 
 # --- heads and bodies --------------------------------------------------------------------------
@@ -130,50 +85,29 @@ def test_an_error_whose_body_breaks_off_is_the_callers_error_as_it_is() -> None:
         for client in (bare, continuation.http_client(bare)):
             with pytest.raises(httpx2.RemoteProtocolError):
                 client.post(f"{server.url}/v1/chat/completions", json=ask)
-    assert told().outcome is Outcome.FAILED
+    last = continuation.last_report()
+    assert last is not None
+    assert last.outcome is Outcome.FAILED
 
 
-def completion(text: str, reason: str, name: str = "chatcmpl-77") -> dict[str, Any]:
-    message = {"role": "assistant", "content": text}
-    return {
-        "id": name,
-        "object": "chat.completion",
-        "created": 1,
-        "model": "m",
-        "choices": [{"index": 0, "finish_reason": reason, "message": message}],
-        "usage": {"prompt_tokens": 1, "completion_tokens": 10, "total_tokens": 11},
+def completion(text: str, reason: str = "stop") -> dict[str, Any]:
+    choice = {
+        "index": 0,
+        "finish_reason": reason,
+        "message": {"role": "assistant", "content": text},
     }
-
-
-class Shouting(Local):
-    """Writes its content types as no one else does."""
-
-    def __init__(self) -> None:
-        super().__init__(_Shouting)
-        self.bodies = [completion("One, ", "length"), completion("One, two.", "stop")]
-
-
-class _Shouting(Handler):
-    def _answer(self) -> None:
-        self.sent()
-        body = json.dumps(self.owner.bodies.pop(0)).encode()  # type: ignore[attr-defined]
-        self.send_response(200)
-        self.send_header("content-type", "Application/JSON; Charset=UTF-8")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_POST = _answer  # noqa: N815 - the base's name
+    usage = {"prompt_tokens": 1, "completion_tokens": 10, "total_tokens": 11}
+    head = {"id": "chatcmpl-body", "object": "chat.completion", "created": 1, "model": "m"}
+    return {**head, "choices": [choice], "usage": usage}
 
 
 def test_a_content_type_means_the_same_in_any_case() -> None:
-    with (
-        Shouting() as server,
-        openai.OpenAI(base_url=f"{server.url}/v1", api_key="k", max_retries=0) as bare,
-    ):
-        client = continuation.wrap(bare, config=Policy(model_max_output_tokens=2000))
-        answer = client.chat.completions.create(model="m", max_tokens=1000, messages=GO)
-        assert answer.choices[0].message.content == "One, two."
+    shouting = {"content-type": "Application/JSON; Charset=UTF-8"}
+    told = [completion("One, ", "length"), completion("One, two.")]
+    answers: Any = ((200, shouting, [json.dumps(body).encode()], None) for body in told)
+    driven = chat(streams(*answers), asking(stream=None), FAST)
+    whole = json.loads(b"".join(driven.pieces))
+    assert whole["choices"][0]["message"]["content"] == "One, two."
 
 
 @pytest.mark.parametrize(
@@ -185,16 +119,11 @@ def test_a_date_that_no_calendar_has_asks_for_nothing(date: str) -> None:
 
 def test_a_refusal_of_something_else_switches_no_usage_off() -> None:
     """Nobody knows the words of an unknown server; what does not help was not what it meant."""
-    turns: list[list[Any]] = []
 
     def rule(asked: Asked) -> Answer:
-        options = asked.body.get("stream_options")
         if len(asked.body["messages"]) > 1:
-            turns[-1].append(options)
             return Answer({"error": {"message": "not today", "type": "odd"}}, status=400)
-        turns.append([options])
-        cut = sse(chat_chunk({"content": "One, two"}), chat_chunk({}, "length"))
-        return Answer(events=[*cut, "[DONE]"])
+        return Answer(events=[*texts("One, two"), *closing("length")])
 
     with (
         Canned(rule) as server,
@@ -203,11 +132,10 @@ def test_a_refusal_of_something_else_switches_no_usage_off() -> None:
         client = continuation.wrap(bare, config=FAST)
         for _ in range(2):
             list(
-                client.chat.completions.create(
-                    model="m", max_tokens=1000, messages=GO, stream=True
-                )
-            )  # fmt: skip
-    assert turns == [[None, {"include_usage": True}, None]] * 2
+                client.chat.completions.create(model="m", max_tokens=1000, messages=GO, stream=True)
+            )
+    told = [asked.body.get("stream_options") for asked in server.asked]
+    assert told == [None, {"include_usage": True}, None] * 2
 
 
 # --- what a report may say ---------------------------------------------------------------------
@@ -233,30 +161,17 @@ def test_a_label_is_a_word_of_the_servers_and_never_its_message(body: Any, label
 
 
 def test_an_error_inside_a_stream_is_told_by_the_providers_own_word() -> None:
-    chunk = chat_chunk({"content": "One, two, three, four"})
     broken = {"error": {"type": "overloaded_error", "message": SECRET}}
-    answers = [
-        Answer(events=sse(chunk, broken)),
-        Answer(events=[*sse(chat_chunk({"content": " and five."}, "stop")), "[DONE]"]),
-    ]
-    with (
-        Canned(lambda _: answers.pop(0)) as server,
-        openai.OpenAI(base_url=f"{server.url}/v1", api_key="k", max_retries=0) as bare,
-    ):
-        client = continuation.wrap(bare, config=FAST)
-        list(client.chat.completions.create(model="m", max_tokens=1000, messages=GO, stream=True))
-    assert told().attempts[0].error == "overloaded_error"
-    assert SECRET not in json.dumps(told().as_dict())
+    first = sse([*texts("One, two, three, four"), broken])
+    last = sse([chunk({"content": " and five."}, "stop"), "[DONE]"])
+    driven = chat(streams(first, last), asking(), FAST)
+    assert report(driven).attempts[0].error == "overloaded_error"
+    assert SECRET not in json.dumps(report(driven).as_dict())
 
 
 def test_a_report_names_the_row_of_an_uncut_answer_too() -> None:
-    with (
-        Canned(lambda _: Answer(completion("One.", "stop"))) as server,
-        openai.OpenAI(base_url=f"{server.url}/v1", api_key="k", max_retries=0) as bare,
-    ):
-        client = continuation.wrap(bare)
-        client.chat.completions.create(model="m", max_tokens=1000, messages=GO)
-    assert told().rows == ("ended normally",)
+    driven = chat(drive.bodies(completion("One.")), asking(stream=None))
+    assert report(driven).rows == ("ended normally",)
 
 
 # --- reports by the answer's own id ------------------------------------------------------------
@@ -281,7 +196,7 @@ def answer_to(asked: Asked) -> Answer:
         content = {"role": "model", "parts": [{"text": "One."}]}
         candidates = [{"content": content, "finishReason": "STOP", "index": 0}]
         return Answer({"candidates": candidates, "responseId": "gemini_body"})
-    return Answer(completion("One.", "stop", "chatcmpl-body"))
+    return Answer(completion("One."))
 
 
 def test_a_report_is_found_by_the_id_of_a_whole_body() -> None:

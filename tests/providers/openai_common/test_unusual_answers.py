@@ -6,15 +6,20 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-import openai
 import pytest
-from support.sdks.chat import playing, whole
-from support.servers import Answer, Asked, Canned, Rule
+from openai._models import construct_type
+from openai.types.chat import ChatCompletionChunk
+from support.drive import STREAM, Attempt, Driven, body, sse, streams
+from support.drive_chat import OPENING, asking, call, chunk, texts
+from support.drive_chat import chat as run_chat
+from support.drive_chat import sse as chunks
+from support.drive_responses import LIMIT as CUT
+from support.drive_responses import answer, last, patched, respond, response, said, written
+from support.sdks.chat import whole
 
-import continuation
-from continuation import Policy, Report
+from continuation import Policy
 from continuation.types import Outcome
 
 Json = dict[str, Any]
@@ -23,8 +28,6 @@ BEFORE = "A captain of the line wrote his log by lamplight, and then the quick b
 REST = "x jumps over the lazy dog, whereupon all of them went home."
 WRITE = json.dumps({"path": "a.txt", "content": "hello world, this is the whole file"})
 PATCH = "*** Begin Patch\n*** Update File: a.txt\n- old\n+ new\n*** End Patch"
-BREAK = object()
-"""No JSON: the server dies of it, in the middle of its answer."""
 
 
 @dataclass
@@ -34,89 +37,61 @@ class Told:
     text: str
     calls: list[str]
     end: str
-    report: Report
+    outcome: Outcome
+
+
+def told_by(driven: Driven, text: str, calls: list[Json], end: str) -> Told:
+    own = [call.get("custom") or call.get("function") or call for call in calls]
+    inputs = [given for one in own if (given := one.get("input") or one.get("arguments"))]
+    assert driven.report is not None
+    return Told(text, inputs, end, driven.report.outcome)
+
+
+def anchor_of(asked: Json) -> str:
+    """Return what the prompt asks to repeat, which has to be the end of the text."""
+    turns = asked.get("messages") or asked["input"]
+    found = re.search(r".*<anchor>(.*)</anchor>$", turns[-1]["content"], re.DOTALL)
+    return found[1] if found else ""
 
 
 # --- Chat Completions ---------------------------------------------------------------------------
-
-
-def chunk(delta: Json | None = None, reason: str | None = None, **more: Any) -> Json:
-    choice = {"index": 0, "delta": delta or {}, "finish_reason": reason}
-    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-    return {**head, "choices": [choice], **more}
 
 
 def used(count: int) -> Json:
     return {"prompt_tokens": 10, "completion_tokens": count, "total_tokens": 10 + count}
 
 
-def said(text: str) -> list[Any]:
-    return [chunk({"content": text[at : at + 12]}) for at in range(0, len(text), 12)]
+def speech(text: str) -> list[Json]:
+    return texts(*(text[at : at + 12] for at in range(0, len(text), 12)))
 
 
-def piece(index: int, arguments: str, **head: Any) -> Json:
-    own = {"arguments": arguments, **({"name": "Write"} if head else {})}
-    return chunk({"tool_calls": [{"index": index, **head, "function": own}]})
+def called(arguments: str, index: int = 0) -> list[Json]:
+    return call([arguments[at : at + 9] for at in range(0, len(arguments), 9)], index)
 
 
-def called(arguments: str, index: int = 0) -> list[Any]:
-    pieces = [arguments[at : at + 9] for at in range(0, len(arguments), 9)]
-    head = piece(index, "", id=f"call_{index}", type="function")
-    return [head, *(piece(index, part) for part in pieces)]
-
-
-def patched(text: str) -> Json:
+def patch(text: str) -> Json:
     own = {"name": "patch", "input": text}
     return chunk({"tool_calls": [{"index": 0, "id": "call_0", "type": "custom", "custom": own}]})
 
 
-def streamed(*events: Any, reason: str = "length", count: int = LIMIT) -> Answer:
-    return Answer(events=[*events, chunk({}, reason, usage=used(count)), "[DONE]"])
+def streamed(*events: Any, reason: str = "length", count: int = LIMIT) -> bytes:
+    return chunks([*events, chunk({}, reason, usage=used(count)), "[DONE]"])
 
 
-def anchored(asked: Asked) -> Answer:
-    """Repeat what the prompt asks to repeat, which has to be the end of the text, and go on."""
-    return streamed(*said(anchor_of(asked) + REST), reason="stop", count=20)
+def broken(*events: Any) -> Attempt:
+    return 200, STREAM, [chunks(events)], ConnectionError("reset")
 
 
-def anchor_of(asked: Asked) -> str:
-    turns = asked.body.get("messages") or asked.body["input"]
-    found = re.search(r".*<anchor>(.*)</anchor>$", turns[-1]["content"], re.DOTALL)
-    return found[1] if found else ""
-
-
-def in_turn(*answers: Answer | Rule) -> Rule:
-    left = iter(answers)
-
-    def rule(asked: Asked) -> Answer:
-        answer = next(left)
-        return answer if isinstance(answer, Answer) else answer(asked)
-
-    return rule
-
-
-def chat(*answers: Answer | Rule, **policy: Any) -> Told:
+def chat(*answers: Attempt, **policy: Any) -> Told:
     """Ask for a stream that is answered by `answers`, one after the other."""
-    config = playing(Policy(backoff_seconds=0.0, **policy))
-    with (
-        Canned(in_turn(*answers)) as server,
-        openai.OpenAI(base_url=f"{server.url}/v1", api_key="k", max_retries=0) as bare,
-    ):
-        client = continuation.wrap(bare, config=config)
-        with client.chat.completions.create(
-            model="gpt-4o",
-            max_tokens=LIMIT,
-            messages=[{"role": "user", "content": "Go."}],
-            stream=True,
-        ) as stream:
-            chunks = list(stream)
-    choice = whole(chunks).choices[0]
+    driven = run_chat(streams(*answers), asking(LIMIT), Policy(backoff_seconds=0.0, **policy))
+    if driven.error is not None:
+        raise driven.error
+    # As the SDK does it, which takes calls of any type.
+    built = (construct_type(type_=ChatCompletionChunk, value=event) for event in driven.told)
+    choice = whole(cast("Iterator[ChatCompletionChunk]", built)).choices[0]
     calls = [call.to_dict() for call in choice.message.tool_calls or []]
-    shown: list[Any] = [call.get("custom") or call.get("function") for call in calls]
-    inputs = [own.get("input") or own.get("arguments") for own in shown]
-    report = continuation.last_report()
-    assert report is not None
-    return Told(choice.message.content or "", inputs, str(choice.finish_reason), report)
+    return told_by(driven, choice.message.content or "", calls, choice.finish_reason)
 
 
 def interleaved(*calls: list[Any]) -> Iterator[Any]:
@@ -130,9 +105,9 @@ def interleaved(*calls: list[Any]) -> Iterator[Any]:
 def test_parallel_calls_that_come_mixed_in_a_recovery_are_shown_live_one_by_one() -> None:
     calls = [json.dumps({"path": f"{n}.txt", "content": "words of it " * n}) for n in (1, 3, 2)]
     mixed = interleaved(*(called(call, n) for n, call in enumerate(calls)))
-    rest = streamed(*said(REST), *mixed, reason="tool_calls", count=90)
+    rest = streamed(*speech(REST), *mixed, reason="tool_calls", count=90)
 
-    told = chat(streamed(*said(BEFORE)), rest, stream_tool_calls="live")
+    told = chat(streamed(*speech(BEFORE)), rest, stream_tool_calls="live")
 
     assert told.text == BEFORE + REST
     assert told.calls == calls
@@ -141,46 +116,52 @@ def test_parallel_calls_that_come_mixed_in_a_recovery_are_shown_live_one_by_one(
 
 def test_mixed_calls_that_are_cut_are_never_shown() -> None:
     mixed = [*interleaved(called(WRITE), called(WRITE[:20], 1))]
-    kept = chat(streamed(*said(BEFORE), *mixed), streamed(*said(BEFORE), *mixed), escalate=False)
+    kept = chat(
+        streamed(*speech(BEFORE), *mixed), streamed(*speech(BEFORE), *mixed), escalate=False
+    )
 
     assert kept.calls == [WRITE]
-    assert kept.report.outcome is Outcome.TRUNCATED
+    assert kept.outcome is Outcome.TRUNCATED
 
 
 def test_a_text_chunk_with_a_lying_reason_is_part_of_what_is_gone_on_from() -> None:
     # The whole limit is used, the last word is beside "stop", and it is half a word.
     lie = chunk({"content": BEFORE[-2:]}, "stop", usage=used(LIMIT))
-    told = chat(Answer(events=[*said(BEFORE[:-2]), lie, "[DONE]"]), anchored)
+
+    def rest(asked: Json) -> bytes:
+        return streamed(*speech(anchor_of(asked) + REST), reason="stop", count=20)
+
+    told = chat(chunks([*speech(BEFORE[:-2]), lie, "[DONE]"]), rest)
 
     assert told.text == BEFORE + REST
-    assert told.report.outcome is Outcome.HEALED
+    assert told.outcome is Outcome.HEALED
 
 
 def test_free_text_input_at_exactly_the_limit_counts_as_cut() -> None:
-    half, all_of_it = patched(PATCH[:-20]), patched(PATCH)
+    half, all_of_it = patch(PATCH[:-20]), patch(PATCH)
     told = chat(
         streamed(half, reason="tool_calls"), streamed(all_of_it, reason="tool_calls", count=1200)
     )
 
     assert told.calls == [PATCH]
-    assert told.report.outcome is Outcome.HEALED
+    assert told.outcome is Outcome.HEALED
 
 
 def test_free_text_input_below_the_limit_is_whole() -> None:
-    told = chat(streamed(patched(PATCH), reason="tool_calls", count=LIMIT - 1))
+    told = chat(streamed(patch(PATCH), reason="tool_calls", count=LIMIT - 1))
 
     assert told.calls == [PATCH]
-    assert told.report.outcome is Outcome.COMPLETE
+    assert told.outcome is Outcome.COMPLETE
 
 
 def test_half_of_an_anchor_is_no_text_when_thinking_left_no_room_for_more() -> None:
-    def half(asked: Asked) -> Answer:
-        return streamed(chunk({"reasoning_content": "Hm."}), *said(anchor_of(asked)[:11]))
+    def half(asked: Json) -> bytes:
+        return streamed(chunk({"reasoning_content": "Hm."}), *speech(anchor_of(asked)[:11]))
 
-    told = chat(streamed(*said(BEFORE)), half)
+    told = chat(streamed(*speech(BEFORE)), half)
 
     assert told.text == BEFORE
-    assert told.report.outcome is Outcome.PARTIAL
+    assert told.outcome is Outcome.PARTIAL
 
 
 def test_a_half_call_that_was_shown_live_is_not_healed_by_an_empty_answer() -> None:
@@ -188,20 +169,18 @@ def test_a_half_call_that_was_shown_live_is_not_healed_by_an_empty_answer() -> N
     told = chat(streamed(*called(WRITE[:30])), empty, stream_tool_calls="live")
 
     assert told.end == "length"
-    assert told.report.outcome is Outcome.TRUNCATED
+    assert told.outcome is Outcome.TRUNCATED
 
 
 def test_an_error_event_of_a_later_attempt_does_not_hide_what_broke_the_first() -> None:
-    broken = Answer(events=[chunk({"role": "assistant", "content": ""}), BREAK])
-    error = Answer(events=[{"error": {"message": "busy", "type": "server_error"}}])
-
-    with pytest.raises(openai.APIConnectionError):
-        chat(broken, error, max_drop_recoveries=1)
+    error = chunks([{"error": {"message": "busy", "type": "server_error"}}])
+    with pytest.raises(ConnectionError, match="reset"):
+        chat(broken(OPENING), error, max_drop_recoveries=1)
 
 
-@pytest.mark.parametrize("half", [called(WRITE[:30]), [patched(PATCH[:-20])]])
+@pytest.mark.parametrize("half", [called(WRITE[:30]), [patch(PATCH[:-20])]])
 def test_a_filter_that_breaks_into_a_call_leaves_no_half_call(half: list[Any]) -> None:
-    told = chat(streamed(*said(BEFORE), *half, reason="content_filter", count=40))
+    told = chat(streamed(*speech(BEFORE), *half, reason="content_filter", count=40))
 
     assert told.text == BEFORE
     assert told.calls == []
@@ -220,14 +199,14 @@ def test_a_cut_answer_in_place_of_a_dropped_one_is_asked_for_at_the_ceiling() ->
     # Thoughts were shown, so that nothing replaces them; at this limit nothing follows them.
     thoughts = [chunk({"reasoning_content": "Hm. "}) for _ in range(3)]
     told = chat(
-        Answer(events=[*thoughts, BREAK]),
+        broken(*thoughts),
         streamed(*thoughts),
-        streamed(*thoughts, *said(BEFORE), reason="stop", count=1100),
+        streamed(*thoughts, *speech(BEFORE), reason="stop", count=1100),
         stream_thinking="live",
     )
 
     assert told.text == BEFORE
-    assert told.report.outcome is Outcome.HEALED
+    assert told.outcome is Outcome.HEALED
 
 
 def test_a_half_call_that_was_shown_live_is_not_asked_for_in_pieces() -> None:
@@ -240,31 +219,19 @@ def test_a_half_call_that_was_shown_live_is_not_asked_for_in_pieces() -> None:
     told = chat(streamed(*called(WRITE[:30])), small, **policy)
 
     assert told.end == "length"
-    assert told.report.outcome is Outcome.TRUNCATED
+    assert told.outcome is Outcome.TRUNCATED
 
 
 def test_thoughts_alone_at_exactly_the_limit_are_no_whole_answer() -> None:
     thoughts = [chunk({"reasoning_content": "Hm. "}) for _ in range(3)]
-    whole_one = streamed(*thoughts, *said(BEFORE), reason="stop", count=1100)
+    whole_one = streamed(*thoughts, *speech(BEFORE), reason="stop", count=1100)
     told = chat(streamed(*thoughts, reason="stop"), whole_one)
 
     assert told.text == BEFORE
-    assert told.report.outcome is Outcome.HEALED
+    assert told.outcome is Outcome.HEALED
 
 
 # --- Responses ----------------------------------------------------------------------------------
-
-
-def message(text: str, number: int, *, status: str = "completed") -> Json:
-    part = {"type": "output_text", "text": text, "annotations": []}
-    own = {"type": "message", "role": "assistant", "status": status, "content": [part]}
-    return {**own, "id": f"msg_{number}"}
-
-
-def thought(number: int) -> Json:
-    summary = [{"type": "summary_text", "text": "Hm."}]
-    return {"type": "reasoning", "id": f"rs_{number}", "summary": summary, "status": "incomplete"}
-
 
 SEARCHED: Json = {
     "type": "web_search_call",
@@ -274,125 +241,46 @@ SEARCHED: Json = {
 }
 
 
-def patch_item(text: str) -> Json:
-    own = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "call_1", "name": "patch"}
-    return {**own, "input": text, "status": "completed"}
-
-
-def call_item(arguments: str, status: str = "completed") -> Json:
-    own = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "Write"}
-    return {**own, "arguments": arguments, "status": status}
-
-
-def response(*output: Json, why: str | None = None, count: int = LIMIT) -> Json:
-    details = {"reason": why} if why else None
-    usage = {"input_tokens": 10, "output_tokens": count, "total_tokens": 10 + count}
-    return {
-        "id": "resp_1",
-        "object": "response",
-        "created_at": 1,
-        "status": "incomplete" if why else "completed",
-        "incomplete_details": details,
-        "model": "m",
-        "output": [*output],
-        "usage": {**usage, "input_tokens_details": {"cached_tokens": 0}},
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-    }
-
-
-def events(whole_one: Json) -> list[Any]:
-    begun: Json = {**whole_one, "status": "in_progress", "output": [], "usage": None}
-    told: list[Json] = [{"type": "response.created", "response": begun}]
-    for place, item in enumerate(whole_one["output"]):
-        told += item_events(place, item)
-    told.append({"type": f"response.{whole_one['status']}", "response": whole_one})
-    return [{**event, "sequence_number": number} for number, event in enumerate(told)]
-
-
-def item_events(place: int, item: Json) -> list[Json]:
-    at: Json = {"output_index": place, "item_id": item["id"]}
-    blank_of: Json = {"content": [], "summary": [], "input": "", "arguments": ""}
-    begun = {key: blank_of.get(key, value) for key, value in item.items()}
-    announced: Json = {"type": "response.output_item.added", "output_index": place, "item": begun}
-    told = [announced]
-    for part in item.get("content", []):
-        inside = {**at, "content_index": 0}
-        blank = {**part, "text": ""}
-        told += [
-            {"type": "response.content_part.added", **inside, "part": blank},
-            {"type": "response.output_text.delta", **inside, "delta": part["text"]},
-            {"type": "response.output_text.done", **inside, "text": part["text"]},
-            {"type": "response.content_part.done", **inside, "part": part},
-        ]
-    if "input" in item:
-        kind = "response.custom_tool_call_input.delta"
-        told.append({"type": kind, **at, "delta": item["input"]})
-    if "arguments" in item:
-        kind = "response.function_call_arguments.delta"
-        told.append({"type": kind, **at, "delta": item["arguments"]})
-    return [*told, {"type": "response.output_item.done", "output_index": place, "item": item}]
-
-
-def respond(*answers: Answer | Rule, stream: bool, **policy: Any) -> Told:
-    config = Policy(backoff_seconds=0.0, **policy)
-    with (
-        Canned(in_turn(*answers)) as server,
-        openai.OpenAI(base_url=f"{server.url}/v1", api_key="k", max_retries=0) as bare,
-    ):
-        client = continuation.wrap(bare, config=config)
-        asked: Any = {"model": "gpt-5.4", "max_output_tokens": LIMIT, "input": "Go."}
-        if stream:
-            with client.responses.create(**asked, stream=True) as told:
-                last: Any = [*told][-1]
-                got = last.response
-        else:
-            got = client.responses.create(**asked)
-    items: list[Json] = [item.to_dict() for item in got.output]
-    inputs = [item.get("input") or item.get("arguments") for item in items]
-    calls = [given for given in inputs if given is not None]
-    report = continuation.last_report()
-    assert report is not None
-    return Told(got.output_text, calls, str(got.status), report)
+def ask(*answers: Attempt, stream: bool = True, **policy: Any) -> Told:
+    provider = streams(*answers)
+    driven = respond(provider, Policy(backoff_seconds=0.0, **policy), stream=stream)
+    got = last(driven.told) if stream else json.loads(b"".join(driven.pieces))
+    parts = [part for item in got["output"] for part in item.get("content") or []]
+    return told_by(driven, "".join(p["text"] for p in parts), got["output"], got["status"])
 
 
 def test_what_stands_behind_the_text_is_known_before_a_recovery_is_asked_for() -> None:
     # No recovery can join a text that the provider's own search has followed.
-    cut = response(message(BEFORE, 1), SEARCHED, thought(2), why="max_output_tokens")
+    thought = {"type": "reasoning", "id": "rs_2", "summary": [], "status": "incomplete"}
+    cut = answer("1", [said(BEFORE), SEARCHED, thought], CUT, LIMIT)
 
-    def rest(asked: Asked) -> Answer:
-        return Answer(events=events(response(message(anchor_of(asked) + REST, 3), count=20)))
+    def rest(asked: Json) -> bytes:
+        return sse(answer("1", [said(anchor_of(asked) + REST, "msg_3")]))
 
-    told = respond(Answer(events=events(cut)), rest, stream=True)
+    told = ask(sse(cut), rest)
 
     assert told.text == BEFORE + REST
-    assert told.report.outcome is Outcome.HEALED
+    assert told.outcome is Outcome.HEALED
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_input_of_a_custom_call_at_exactly_the_limit_counts_as_cut(stream: bool) -> None:
-    half, all_of_it = response(patch_item(PATCH[:-20])), response(patch_item(PATCH), count=1200)
-    first = Answer(events=events(half)) if stream else Answer(half)
+    half = [patched(PATCH[:-20])]
+    first = (
+        sse(answer("1", half, None, LIMIT)) if stream else body(response("1", half, None, LIMIT))
+    )
 
-    told = respond(first, Answer(events=events(all_of_it)), stream=stream)
+    told = ask(first, sse(answer("1", [patched(PATCH)], None, 1200)), stream=stream)
 
     assert told.calls == [PATCH]
-    assert told.report.outcome is Outcome.HEALED
+    assert told.outcome is Outcome.HEALED
 
 
 def test_a_search_in_front_of_a_call_that_was_shown_live_does_not_part_it_from_its_rest() -> None:
-    half = call_item(WRITE[:30], "incomplete")
-    cut = response(message(BEFORE, 1), SEARCHED, half, why="max_output_tokens")
-    again = response(message(BEFORE, 2), {**SEARCHED, "id": "ws_2"}, call_item(WRITE), count=1100)
+    half = written(WRITE[:30], status="incomplete")
+    cut = answer("1", [said(BEFORE), SEARCHED, half], CUT, LIMIT)
+    again = [said(BEFORE, "msg_2"), {**SEARCHED, "id": "ws_2"}, written(WRITE)]
 
-    told = respond(
-        Answer(events=events(cut)),
-        Answer(events=events(again)),
-        stream=True,
-        stream_tool_calls="live",
-    )
+    told = ask(sse(cut), sse(answer("1", again, None, 1100)), stream_tool_calls="live")
 
-    assert told.text == BEFORE
-    assert told.calls == [WRITE]
-    assert told.report.outcome is Outcome.HEALED
+    assert (told.text, told.calls, told.outcome) == (BEFORE, [WRITE], Outcome.HEALED)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,7 @@ from support.sdks.chat import (
     CEILING,
     TOOL,
     Ran,
-    cut,
     dumps,
-    end,
     limits,
     named,
     playing,
@@ -24,7 +23,7 @@ from support.sdks.chat import (
     written,
 )
 from support.sdks.chat import WRITE as WRITTEN
-from support.sdks.turn import FAST, How, body_of
+from support.sdks.turn import FAST, How, body_of, cut, end
 
 import continuation
 from continuation import Policy
@@ -95,6 +94,17 @@ def sim() -> Iterator[Simulator]:
 
 def play(sim: Simulator, vendor: str, how: How, **changes: Any) -> Ran:
     return run(sim, how, like=vendor, **{"model": CASES[vendor].model, **changes})
+
+
+@contextlib.contextmanager
+def remembering(sim: Simulator, vendor: str, policy: Policy) -> Iterator[Callable[[], str]]:
+    """Give a way to ask through one client, again and again."""
+    request: Any = {"model": CASES[vendor].model, "max_tokens": 300}
+    request["messages"] = [{"role": "user", "content": "Go."}]
+    with openai.OpenAI(base_url=f"{sim.url}/v1", api_key="k", max_retries=0) as bare:
+        client = continuation.wrap(bare, config=playing(policy, vendor))
+        create: Any = client.chat.completions.create
+        yield lambda: str(create(**request).choices[0].message.content)
 
 
 def asked_by(sim: Simulator) -> tuple[str, dict[str, Any]]:
@@ -260,24 +270,10 @@ def test_a_strangers_refusal_may_be_about_stream_options(sim: Simulator, how: Ho
     assert ["stream_options" in body_of(post) for post in sim.posts] == [False, True, False]
 
 
-@hows
-def test_the_callers_own_stream_options_stay_in_the_first_request(sim: Simulator, how: How) -> None:
-    sim.script([cut("One, two, "), end("three.")])
-    play(sim, "openai", how, max_tokens=300)
-    assert "stream_options" not in body_of(sim.posts[0])
-
-
 def test_fireworks_is_not_asked_for_much_without_a_stream(sim: Simulator) -> None:
     plays(sim, "fireworks")
-    with openai.OpenAI(base_url=f"{sim.url}/v1", api_key="k", max_retries=0) as bare:
-        client = continuation.wrap(bare, config=playing(FAST, "fireworks"))
-        for _ in range(2):
-            said = client.chat.completions.create(
-                model=CASES["fireworks"].model,
-                max_tokens=300,
-                messages=[{"role": "user", "content": "Go."}],
-            )
-            assert said.choices[0].message.content == ANSWER
+    with remembering(sim, "fireworks", FAST) as ask:
+        assert [ask(), ask()] == [ANSWER, ANSWER]
     assert [post.status for post in sim.posts] == [200] * 3
     first, raised, remembered = limits(sim)
     assert (first, remembered) == (300, 4096)
@@ -291,19 +287,12 @@ def test_fireworks_is_not_asked_for_much_without_a_stream(sim: Simulator) -> Non
 @pytest.mark.parametrize("vendor", ["deepseek", "moonshot", "groq", "mistral", "vllm"])
 def test_a_refused_prefill_becomes_a_prompt_once_and_for_all(sim: Simulator, vendor: str) -> None:
     text = "This model does not support assistant message prefill."
-    sim.script([cut("One, two, "), Reply(status=400, error=("x", text)), end("three.")])
+    refusal = Reply(status=400, error=("x", text))
     plays(sim, vendor)
-    with openai.OpenAI(base_url=f"{sim.url}/v1", api_key="k", max_retries=0) as bare:
-        client = continuation.wrap(bare, config=playing(AT_THE_CEILING, vendor))
-        for turn in range(2):
-            if turn:
-                sim.script([cut("One, two, "), end("three.")])
-            said = client.chat.completions.create(
-                model=CASES[vendor].model,
-                max_tokens=300,
-                messages=[{"role": "user", "content": "Go."}],
-            )
-            assert said.choices[0].message.content == "One, two, three."
+    with remembering(sim, vendor, AT_THE_CEILING) as ask:
+        for refused in ([refusal], []):
+            sim.script([cut("One, two, "), *refused, end("three.")])
+            assert ask() == "One, two, three."
     roles = [body_of(post)["messages"][-1]["role"] for post in sim.posts]
     assert roles == ["user", "assistant", "user", "user", "user"]
     assert looks_like_recovery_prompt(body_of(sim.posts[-1])["messages"][-1]["content"])
@@ -399,29 +388,18 @@ def test_a_cut_call_in_a_body_is_seen_behind_its_label(
 
 
 @each
-def test_a_stream_without_its_end_is_a_drop_where_vendors_send_one(
-    sim: Simulator, vendor: str
+@pytest.mark.parametrize("lacks", ["no-finish+no-done", "no-finish"])
+def test_a_stream_without_a_reason_is_a_drop_where_vendors_tell_one(
+    sim: Simulator, vendor: str, lacks: str
 ) -> None:
-    plays(sim, vendor, quirks="no-finish+no-done")
+    plays(sim, vendor, quirks=lacks)
     sim.script([cut("The quick brown fo"), end("x jumps.")])
     ran = play(sim, vendor, "sync-stream", max_tokens=300)
     if built_in()[vendor].terminal == "required":
-        assert ran.text == "The quick brown fox jumps."
-        assert ran.told.outcome is Outcome.HEALED
+        assert (ran.text, ran.told.outcome) == ("The quick brown fox jumps.", Outcome.HEALED)
     else:
-        assert ran.text == "The quick brown fo"
-        assert (ran.told.outcome, len(sim.posts)) == (Outcome.COMPLETE, 1)
-
-
-@each
-def test_done_without_a_reason_is_no_end_where_vendors_tell_one(
-    sim: Simulator, vendor: str
-) -> None:
-    plays(sim, vendor, quirks="no-finish")
-    sim.script([cut("The quick brown fo"), end("x jumps.")])
-    ran = play(sim, vendor, "sync-stream", max_tokens=300)
-    required = built_in()[vendor].terminal == "required"
-    assert ran.text == ("The quick brown fox jumps." if required else "The quick brown fo")
+        assert (ran.text, len(sim.posts)) == ("The quick brown fo", 1)
+        assert lacks == "no-finish" or ran.told.outcome is Outcome.COMPLETE
 
 
 @each

@@ -15,8 +15,6 @@ from continuation import Policy
 from continuation.config import Config, VendorTable, load
 from continuation.simulator import Scenario, Simulator, ToolCall
 from support.sdks.turn import FAST, How, Turn, body_of, play
-from support.sdks.turn import cut as cut
-from support.sdks.turn import end as end
 
 MODEL = "gpt-4o"
 CEILING = 16_384
