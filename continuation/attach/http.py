@@ -97,11 +97,19 @@ class _Refused(httpx2.Response):
         response.__class__ = cls
         response.__dict__["refusal"] = refusal
 
-    def _raise(self, *_: Any, **__: Any) -> Any:
+    @property
+    def is_success(self) -> bool:
         raise self.refusal
 
-    is_success = text = property(_raise)
-    raise_for_status = json = _raise
+    @property
+    def text(self) -> str:
+        raise self.refusal
+
+    def raise_for_status(self) -> httpx2.Response:
+        raise self.refusal
+
+    def json(self, **_: Any) -> Any:
+        raise self.refusal
 
 
 class HealedStream(Session, httpx2.SyncByteStream):
