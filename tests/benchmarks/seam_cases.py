@@ -3,7 +3,7 @@
 The texts are the running Python's own: sources and documents of the standard library, the
 descriptions of the installed packages, and generated Markdown, JSON, CSV, HTML, YAML and
 CJK. Each text is cut at a token boundary (tiktoken where its vocabulary is at hand, otherwise
-an estimate, see `_estimated_boundaries`) and the rest is given back in one manner, with the
+an estimate, see `estimated_boundaries`) and the rest is given back in one manner, with the
 anchor repeated first (obedient) or not. The seed decides everything; on another Python or with
 other packages the texts are others, so figures are compared on one machine.
 
@@ -314,14 +314,14 @@ def boundaries() -> Callable[[str], list[int]]:
 
         encoding = tiktoken.get_encoding("o200k_base")
     except Exception:  # offline, whatever the reason: the estimate serves
-        return _estimated_boundaries
+        return estimated_boundaries
     return lambda text: list(encoding.decode_with_offsets(encoding.encode_ordinary(text))[1])
 
 
 _PIECE = re.compile(r" ?[^\W\d_]+|\d{1,3}| ?[^\s\w]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+|_")
 
 
-def _estimated_boundaries(text: str) -> list[int]:
+def estimated_boundaries(text: str) -> list[int]:
     """Token boundaries, estimated: the pre-tokeniser's pieces, long words in fours to sevens.
 
     Against o200k_base this gives mid-word cuts and cuts after white space about as often.

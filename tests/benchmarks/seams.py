@@ -1,8 +1,10 @@
 """Seam figures: real text cut at token boundaries, continued in every manner models have.
 
     python tests/benchmarks/seams.py [--cases 6000] [--seed 7] [--failures 10] [--ablate]
+    python tests/benchmarks/seams.py --set files|made [--failures 10]
 
-The cases are those of `seam_cases.py`. Counted are joins that are exact to the byte, characters
+The cases are those of `seam_cases.py`, or of one of the two sets that are never changed
+(`seam_frozen.py`). Counted are joins that are exact to the byte, characters
 lost and characters doubled, for this library, for plain joining and for the longest overlap of
 suffix and prefix (from 8 characters on).
 """
@@ -21,6 +23,7 @@ from dataclasses import dataclass
 
 from seam_ablation import ablate
 from seam_cases import PREAMBLES, Case, boundaries, make_cases, paragraph
+from seam_frozen import EVERYWHERE, frozen_cases
 
 from continuation.seams.seam import Seam, join
 from continuation.seams.text import choose_anchor
@@ -84,6 +87,7 @@ def difference(whole: str, joined: str) -> tuple[int, int]:
     return len(ours) - same, len(theirs) - same
 
 
+_ASKED_NOTHING = f"{EVERYWHERE}, nothing asked"
 #: The manners in which something is repeated or put before going on.
 _MENDED = re.compile(r"echo|complet(es|e)|preamble|fence|restart|header")
 
@@ -110,13 +114,14 @@ def report(cases: list[Case], failures: int) -> None:
         "the same, disobedient": lambda manner: (
             bool(_MENDED.search(manner)) and "obedient" not in manner
         ),
-        "all but skip": lambda manner: manner != "skip",
+        "all but skip": lambda manner: manner not in ("skip", EVERYWHERE, _ASKED_NOTHING),
     }
     print()
     for title, belongs in groups.items():
         _line(title, [_sum(tallies, name, belongs) for name in _JOINS])
-    all_ours = _sum(tallies, "ours", groups["all but skip"])
-    rate = all_ours.lost / max(1, all_ours.characters) * 1e5
+    counted = _sum(tallies, "ours", groups["all but skip"])
+    lost = _sum(tallies, "ours", lambda manner: manner != "skip").lost
+    rate = lost / max(1, counted.characters) * 1e5
     print(f"\ncharacters lost per 100,000 (skip excluded): {rate:.3f}")
 
 
@@ -179,11 +184,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--failures", type=int, default=0, help="show so many wrong joins")
     parser.add_argument("--ablate", action="store_true", help="what each rule is worth")
+    parser.add_argument("--set", choices=("own", "files", "made"), default="own", dest="kept")
     arguments = parser.parse_args()
     if arguments.ablate:
         ablate(arguments.cases, arguments.seed, difference)
         return
     started = time.perf_counter()
+    if arguments.kept != "own":
+        report(frozen_cases(arguments.kept), arguments.failures)
+        return
     report(make_cases(arguments.cases, arguments.seed), arguments.failures)
     timing()
     print(
