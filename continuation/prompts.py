@@ -16,10 +16,6 @@ __all__ = [
     "recovery_prompt",
 ]
 
-_OPEN, _CLOSE = "<anchor>", "</anchor>"
-#: Breaks a delimiter inside the quoted text, so that the quotation cannot end early.
-_NEUTRAL: Final = "\u200b"
-
 
 class Cause(StrEnum):
     """Why the earlier attempt ended."""
@@ -69,15 +65,14 @@ def recovery_prompt(
 
     Raises ValueError when `template` is no format string or names anything else.
     """
-    quoted, inside = "", anchor or ""
-    if anchor:
-        for delimiter in (_OPEN, _CLOSE):  # one inside the anchor must not end it early
-            inside = inside.replace(delimiter, delimiter[0] + _NEUTRAL + delimiter[1:])
-        quoted = f"{_OPEN}{inside}{_CLOSE}"
+    # Tags that the anchor does not hold: it is quoted to the character, and cannot end early.
+    names = ("anchor", *(f"anchor-{number}" for number in range(2, 99)))
+    name = next(name for name in names if f"{name}>" not in (anchor or ""))
+    quoted = f"<{name}>{anchor}</{name}>" if anchor else ""
     state = _state(before)
     if template is not None:
         return _fill(template, {"anchor": quoted, "state": state})
-    ask = _ANCHORED.format(open=_OPEN, close=_CLOSE) if anchor else _PLAIN
+    ask = _ANCHORED.format(open=f"<{name}>", close=f"</{name}>") if anchor else _PLAIN
     sentences = " ".join(filter(None, (_LEADS[cause], ask, state, _MANNERS)))
     return f"{sentences}\n{quoted}" if quoted else sentences
 

@@ -103,11 +103,16 @@ def _repetitions(body: str, cuts: set[int]) -> Iterator[tuple[int, int]]:
 
 def _echoes(rng: random.Random, text: Text, at: int) -> Iterator[Measured]:
     before = text.body[:at]
-    for case in Maker(rng, text, at).cases():
-        if case.manner.startswith(("echo", "completes")) and "obedient" not in case.manner:
-            size = len(case.after) - (len(text.body) - at)
-            if foregone(before, case.after[:_HEAD], size) is None:
-                yield features(before, case.after[:_HEAD], size)
+    sizes = [rng.randint(14, 64), rng.randint(14, 64)]  # beginning anywhere, as the hardest do
+    sizes += [
+        len(case.after) - (len(text.body) - at)
+        for case in Maker(rng, text, at).cases()
+        if case.manner.startswith(("echo", "completes")) and "obedient" not in case.manner
+    ]
+    for size in sizes:
+        head = (before[-size:] + text.body[at:])[:_HEAD]
+        if foregone(before, head, size) is None:
+            yield features(before, head, size)
 
 
 # The fit ----------------------------------------------------------------------------------------

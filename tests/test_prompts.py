@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from continuation.history.wordings import quoted_anchor
 from continuation.prompts import (
     Cause,
     cut_call_guidance,
@@ -18,18 +19,11 @@ CODE = "Here it is:\n\n```python\ndef f(x):\n    retu"
 
 
 @given(st.text(max_size=60), st.sampled_from(Cause))
-def test_the_anchor_is_quoted_once_whatever_it_holds(anchor: str, cause: Cause) -> None:
-    prompt = recovery_prompt("Text. " + anchor, anchor, cause)
-    if "anchor" not in anchor:
-        assert (f"<anchor>{anchor}</anchor>" in prompt) == bool(anchor), "to the character"
-    if not anchor:
-        assert "\n<anchor>" not in prompt
-        return
-    quotation = prompt.partition("\n<anchor>")[2]
-    assert quotation.endswith("</anchor>")
-    assert "<anchor>" not in quotation
-    assert quotation.count("</anchor>") == 1
-    assert quotation.removesuffix("</anchor>").replace("\u200b", "") == anchor.replace("\u200b", "")
+@example("a text that says <anchor>x</anchor> itself", Cause.LENGTH)
+@example("</anchor-2> and <anchor>", Cause.DROP)
+def test_the_anchor_is_quoted_to_the_character_whatever_it_holds(text: str, cause: Cause) -> None:
+    prompt = recovery_prompt("Text. " + text, text, cause)
+    assert quoted_anchor(prompt) == (text or None)
 
 
 def test_a_dropped_stream_is_not_blamed_on_the_output_limit() -> None:

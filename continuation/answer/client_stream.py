@@ -498,7 +498,7 @@ class ClientStream:
             # Where it broke off while it repeated what it was asked to, there may be more of that.
             asked = joined.waits and joined.anchor is not None
             if ended or not (asked and segment.text.strip() in joined.before):
-                self._write(joined.seam.finish())
+                self._write(joined.seam.finish(as_text(segment.delta.get("stop_sequence"))))
 
     def leave(self) -> None:
         """Settle what was left unshown, now that the turn goes on from it."""

@@ -12,10 +12,18 @@ weights (below) are fitted on repetitions of real files against echoes of every 
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from math import log2
 from typing import Final
 
-from continuation.seams.text import WINDOW, common_suffix, novelty, seen_with
+from continuation.seams.text import (
+    WINDOW,
+    common_suffix,
+    is_indentation,
+    is_run,
+    novelty,
+    seen_with,
+)
 
 #: From these log odds on a repetition counts as an echo: about one wrong cut in ten thousand of
 #: texts that repeat themselves far more than answers do, and fewer in ordinary ones.
@@ -28,6 +36,8 @@ _SHORTEST, _TRITE = 4, 10.0
 _ITEM: Final = re.compile(r"(?:[-*+]|\d{1,3}[.)]|#{1,6}) \w")
 #: What closes something says nothing of its own: tags, brackets, marks.
 _PLAIN: Final = re.compile(r"</\w+>|[^\w]+")
+#: A number that the text before it does not cut short, nor the end of the echo.
+_NUMBER: Final = re.compile(r"(?<=[^\d.])\d{1,9}(?=[^\d.])")
 #: The end of a sentence before the next one begins.
 _SENTENCE_END: Final = re.compile(r"(?:[.!?:] |[。！？]|[.!?][\"”]? )$")  # noqa: RUF001 - their marks
 
@@ -49,7 +59,12 @@ def foregone(before: str, head: str, size: int) -> float | None:
     """The odds where they need no weights, as a guard or a plain sign decides; otherwise None."""
     if size == len(before) == len(head) and size < 200:
         return NEVER
-    if _begins_again(before, head, size):
+    goes_on = re.match(r"\n[^\n]*\w\Z", head[:size]) and re.match(r"\w", head[size:])
+    if goes_on and novelty(before, head[:size]) < 64:
+        return NEVER  # the next line may well begin as this one does, and go on in the word
+    if _begins_again(before, head, size) or _counts_again(before, size):
+        return 2 * THRESHOLD
+    if _misindents(before, head, size) or _says_words_again(before, head[:size]):
         return 2 * THRESHOLD
     if _is_trite(before, head[:size]):
         return NEVER
@@ -69,8 +84,6 @@ def features(before: str, head: str, size: int) -> dict[str, float]:
     run = common_suffix(window, window[: len(window) - size])
     pair = seen_with(window, head[:2])
     quad = seen_with(window, head[:4])
-    joined = seen_with(window, rest)
-    doubled = seen_with(window, rest, window + echo)
     word = before[-1].isalnum() and head[0].isalnum()
     new = novelty(before, echo, enough=48.0)
     # A character of Chinese, Japanese or Korean says as much as two or three letters.
@@ -81,6 +94,7 @@ def features(before: str, head: str, size: int) -> dict[str, float]:
         "length": log2(min(weight, 512)),
         "short": -1.0 if size < 12 else 0.0,
         "new": new,
+        "full": new >= 48,
         "long_new": log2(max(1.0, min(weight, 192) / 48)) if new >= 40 else 0.0,
         "whole": size == len(head) and new >= 32,
         # The run before it, with the same period.
@@ -91,7 +105,6 @@ def features(before: str, head: str, size: int) -> dict[str, float]:
         "pair_1": pair < 2,
         "pair_2": pair < 3,
         "quad_0": quad < 1,
-        "quad_3": quad < 4,
         # Where it starts, and where the text stopped.
         "line_start": previous in ("\n", ""),
         "sentence_start": sentence and new >= 24,
@@ -103,9 +116,8 @@ def features(before: str, head: str, size: int) -> dict[str, float]:
         "lines": "\n" in echo,
         "newline_first": echo[0] == "\n",
         "space_last": before[-1].isspace(),
-        # What follows it: whether that fits the end of the text better than its own end.
+        # Whether what follows it goes on in the word.
         "goes_on": before[-1].isalnum() and rest[:1].isalnum(),
-        "fit": min(4, max(0, joined - size)) - min(4, max(0, doubled - size)),
     }
 
 
@@ -126,7 +138,7 @@ def _begins_again(before: str, head: str, size: int) -> bool:
         return False
     unit, window = head[:size], before[-WINDOW:]
     indent = size - len(unit.lstrip())
-    if len(head) == size or not unit.strip() or unit.endswith("\n"):
+    if len(head) == size or not unit.strip() or "\n" in (unit[0], unit[-1]) or is_run(unit):
         return False
     if line_start and indent >= 2:
         return seen_with(window, head[: indent + 1]) < 1
@@ -135,12 +147,51 @@ def _begins_again(before: str, head: str, size: int) -> bool:
     # What is begun again must be more than a sign or a number.
     following = head[size]
     if ord(unit[0]) >= 0x2E80:
-        return len(unit) >= 5 or (len(unit) >= 3 and unit + following in window)
+        return len(unit) >= 5 or (len(unit) >= 2 and unit + following in window)
     if len(set(unit)) < 2 or not any(map(str.isalpha, unit)):
         return False
     if (len(unit) >= 4 and not unit.isalnum()) or _ITEM.match(unit):
         return True
     return len(unit) >= 3 and not following.isalnum() and unit + following in window
+
+
+def _counts_again(before: str, size: int) -> bool:
+    """Whether the echo says a number again in a place where the text counts: 13, 14, 15, 15.
+
+    Three numbers behind the same words must have come in equal steps up to it.
+    """
+    echo = before[len(before) - size :]
+    for number in _NUMBER.finditer(echo) if size >= _SHORTEST else ():
+        at = len(before) - size + number.start()
+        words = before[max(0, at - 6, before.rfind("\n", 0, at)) : at]
+        if len(words) < 4 and words[:1] != "\n":
+            continue
+        same = re.findall(rf"{re.escape(words)}(\d{{1,9}})(?!\d)", before[max(0, at - 4096) : at])
+        counted = [int(value) for value in (*same[-3:], number[0])]
+        steps = {later - earlier for earlier, later in pairwise(counted)}
+        if len(counted) == 4 and len(steps) == 1 and 0 not in steps:
+            return True
+    return False
+
+
+def _misindents(before: str, head: str, size: int) -> bool:
+    """Whether white space would stand where the text has none: in a line, or as an indentation."""
+    echo, line, window = head[:size], before.rpartition("\n")[2], before[-WINDOW:]
+    space = echo[: len(echo) - len(echo.lstrip(" \t"))]
+    if size < _SHORTEST or len(space) < 2 or not echo.strip() or "\n" in echo[: len(space) + 1]:
+        return False
+    if line.strip():
+        return not re.search(rf"\S{space[:2]}", window)
+    return not is_indentation(window, line + space)
+
+
+def _says_words_again(before: str, echo: str) -> bool:
+    """Whether new words, and nothing but words, come twice in a row, as in no file we measured."""
+    words = echo.split(" ")
+    wide = sum(char >= "\u2e80" for char in echo)
+    if "".join(words).isalpha() and (wide >= _SHORTEST or len([*filter(None, words)]) > 1):
+        return not is_run(echo) and "  " not in echo and novelty(before, echo, enough=24) >= 24
+    return False
 
 
 def _is_trite(before: str, echo: str) -> bool:
@@ -151,12 +202,6 @@ def _is_trite(before: str, echo: str) -> bool:
     plain_line = before.endswith("\n") and echo.count("\n") < 2 and len(echo) < 24
     needed = 2 * _TRITE + 4 if plain_line or (len(echo) < 12 and letters < _SHORTEST) else _TRITE
     return novelty(before, echo, enough=needed) < needed
-
-
-def is_run(echo: str) -> bool:
-    """Whether `echo` itself repeats one unit: then the text is in a run and may stay in it."""
-    unit = echo.find(echo[: len(echo) // 3], 1)
-    return 0 < unit <= len(echo) * 2 // 3 and echo.startswith(echo[unit:])
 
 
 def _retyped(before: str, echo: str, rest: str) -> bool:
@@ -182,28 +227,27 @@ def _odds_in_little(before: str, head: str, size: int) -> float:
 
 #: For a cut inside a line.
 INSIDE: Final = {
-    "const": -7.2,
-    "length": 0.4,
-    "run": -0.6,
-    "run_any": 1.0,
-    "pair_0": 3.0,
-    "pair_1": 1.4,
-    "pair_2": 0.3,
-    "quad_0": 1.1,
-    "quad_3": 1.6,
-    "line_start": 5.9,
-    "in_word": 0.5,
-    "word_start": 1.6,
-    "stutter": 1.5,
-    "retyped": 5.0,
-    "word_step": 0.9,
-    "lines": 2.5,
-    "space_last": 2.4,
-    "goes_on": -1.4,
-    "fit": 0.9,
-    "sentence_start": 4.0,
+    "const": -7.1,
+    "length": 1.3,
+    "new": 0.026,
+    "full": 1.0,
+    "run": -0.34,
+    "run_any": 0.43,
+    "pair_0": 0.81,
+    "pair_1": 0.96,
+    "pair_2": 0.67,
+    "quad_0": 1.19,
+    "line_start": 1.73,
+    "in_word": 0.84,
+    "word_start": 1.21,
+    "stutter": 1.42,
+    "retyped": 1.36,
+    "word_step": 1.99,
+    "lines": -1.15,
+    "space_last": 1.59,
+    "goes_on": -1.48,
+    "sentence_start": 0.88,
     "whole": 3.0,
-    "long_new": 7.0,
 }
 
 #: For a cut after a line, where the step to a line's start is nothing rare.

@@ -30,6 +30,8 @@ _WRAPPED: Final = re.compile(
 )
 _MARKS: Final = "([*_"
 _DIGITS: Final = re.compile(r"\d+")
+_WORDS: Final = re.compile(r"[^\W\d_]+")
+_SENTENCE_GAP: Final = re.compile(r"(?<=[.!?…:。！？：])\s+|\n")
 _BLANK_LINE: Final = re.compile(r"\n[ \t\r]*\n\s*$")
 _NO_PROSE: Final = frozenset({Form.CODE, Form.JSON, Form.CSV, Form.YAML, Form.HTML})
 
@@ -48,10 +50,13 @@ def preamble_evidence(cut: Cut, opening: str, rest: str) -> float:
         on_its_line = opening[0].isspace() or "\n" not in opening
         if len(said) > 260 or said.count("\n") > 4 or (said[0].islower() and on_its_line):
             return 0.0
-    elif ill < 2.5 or not _may_be_unknown(cut, opening, said):
+    elif not _may_be_unknown(cut, opening, said):
         return 0.0
+    elif ill < 2.5:  # only the anchor, or the answer from its top, shows what it was
+        return 1.0 if said[-1] in _COLONS else 0.0
     if "\n" not in opening and known < 2:
         return 0.0
+    ill += 2.0 if known and _in_other_words(cut, said) else 0.0
     return ill + _stands_apart(opening, said) + known + _goes_on(cut, rest)
 
 
@@ -81,6 +86,12 @@ def _is_like_the_text(cut: Cut, opening: str) -> bool:
         return False
     *whole, last = more or [""]
     return all(line in known for line in whole) and any(line.startswith(last) for line in known)
+
+
+def _in_other_words(cut: Cut, said: str) -> bool:
+    """Whether `said` has no word of a long text before it: another language, most likely."""
+    spoken, near = ({*_WORDS.findall(one.lower())} for one in (said, cut.near))
+    return len(spoken) > 2 and len(near) >= 40 and spoken.isdisjoint(near)
 
 
 def _is_wide(text: str) -> bool:
@@ -156,6 +167,8 @@ def _is_certainly_no_prose(cut: Cut) -> bool:
 
 def _stands_apart(opening: str, said: str) -> float:
     blank_line = bool(_BLANK_LINE.search(opening))
+    if blank_line and said[0] in "([" and _WRAPPED.fullmatch(said):
+        return 2.5  # an aside
     announces = said.rstrip("*_")[-1:] in _COLONS
     return 2.0 if blank_line and announces else 1.5 if blank_line or announces else 0.5
 
@@ -163,6 +176,8 @@ def _stands_apart(opening: str, said: str) -> float:
 def _speaks_of_going_on(cut: Cut, said: str) -> float:
     """Points for stems known to us; at most four. A text that goes on about going on gets fewer."""
     found = _RESUMING.search(said)
+    if found and _SENTENCE_GAP.split(said[found.start() :])[0] in cut.near:
+        return 0.0  # it has the very words
     points = 0.0 if found is None else 1.0 if found[0].lower() in cut.near.lower() else 2.0
     points += 0.5 if _AGREEING.match(said) else 0.0
     return points + (1.5 if len(said) <= 160 and _OF_ITSELF.search(said) else 0.0)
@@ -195,12 +210,19 @@ def ends_of_openings(head: str) -> list[int]:
     return sorted(set(ends))[:6]
 
 
-def only_says_complete(text: str) -> bool:
-    """Whether a whole attempt only says that there is nothing to go on with."""
+def only_says_complete(cut: Cut, text: str) -> bool:
+    """Whether a whole attempt only says that there is nothing to go on with.
+
+    Where a sentence or a block has ended, the answer itself may close with such words ("That is
+    all the code you need."); there they must point back at it as well.
+    """
     said = text.strip()
     if not 8 <= len(said) <= 300 or "\n\n" in said or _CODE_SIGNS.search(said):
         return False
-    return bool(_COMPLETE.search(said) and _ANSWER.search(said)) and not said[0].islower()
+    if not (_COMPLETE.search(said) and _ANSWER.search(said)) or said[0].islower():
+        return False
+    ended = cut.fence is None and (not cut.inside_line or cut.near.rstrip()[-1:] in _STOPS)
+    return not ended or _POINTS_BACK.search(said) is not None
 
 
 # The stems by which models speak of going on: one piece of evidence, never proof ---------------
@@ -216,9 +238,10 @@ _OPENERS: Final = "([{\"'`*_#>/“‘«-"
 _RESUMING: Final = re.compile(
     r"\b(?:continu|contin[uú]|resum|left off|cut off|cut short|truncat|interrupt|apolog|sorry"
     r"|pick\w* (?:it |this |things )?(?:back )?up|rest of|the rest\b|remaind|remaining"
-    r"|carry\w* on|back to (?:it|where)|next (?:part|lines?|section|chunk)"
+    r"|go(?:ing)? on\b|carry\w* on|back to (?:it|where)|next (?:part|lines?|section|chunk)"
     r"|previous (?:response|message|answer|output)"
-    r"|fortsetz|fortfahr|fahre\b|weiter|entschuldig|unterbr|abgebroch|abgeschnitt|restlich"
+    r"|fortsetz|setze\b.{1,60}\bfort\b|fortfahr|fahre\b|weiter|entschuldig|unterbr|abgebroch"
+    r"|abbruch|abgeschnitt|restlich|rest de[rs]\b|der rest\b"
     r"|suite\b|reprend|repren|désolé|desole|excus|interromp|poursui|coupé"
     r"|segu(?:ir|ire|o|iamo|imos)\b|prossegu|riprend|retom|disculp|lo siento|perd[oó]n\b"
     r"|desculp|scus[ai]|mi dispiace|interrump|cortad|resto\b|verder|vervolg|onderbr"
@@ -249,7 +272,10 @@ _AGREEING: Final = re.compile(
 
 #: Speaking of the answer itself: hardly ever part of one.
 _OF_ITSELF: Final = re.compile(
-    r"left off|i stopped|was cut|got cut|cut off|cut short|truncated"
+    r"left off|i stopped|(?:was|got|were) (?:cut|interrupted)|cut off|cut short|truncated"
+    r"|the last (?:token|line|word|character)|(?:length|output|token) limit|of interruption"
+    r"|abbruch|stehen ?geblieben|aufgehört"
+    r"|où je me suis|donde (?:me|lo) |(?:que|onde) parei|da dove m|waar ik |gdzie przerwa"
     r"|previous (?:response|message|answer|output)"
     r"|^\W*(?:continu(?:ing|ation|ed)|resuming|picking up|sorry|apologies|i apologi[sz]e"
     r"|my apologies|lo siento|perd[oó]n|disculp|désolé|desculp|scus[ai]|mi dispiace|entschuldig"
@@ -271,6 +297,15 @@ _COMPLETE: Final = re.compile(
     r"|vollständig|abgeschlossen|nichts (?:mehr|weiter)|complet[eao]?s?\b|terminad|finalizad"
     r"|rien (?:de plus|à ajouter)|nada más|niente (?:altro|da)|заверш|законч|полност|нечего"
     r"|已经完|已完|完整|没有更多|沒有更多|已结束|无需|完了|完成|以上です|ありません|완료|완성|없습니다",
+    re.IGNORECASE,
+)
+
+#: Looking back at it, or denying that anything is missing.
+_POINTS_BACK: Final = re.compile(
+    r"\balready|above|previous|earlier|\b(?:my|last) (?:answer|response|message|output|reply)"
+    r"|nothing (?:\w+ )?(?:to|left|remain)|no (?:further|more|additional|other)|n['’]t\b|\bnot\b"
+    r"|bereits|schon|oben|nichts|déjà|rien|ci-dessus|\bya\b|nada|anterior|arriba|già|niente|sopra"
+    r"|\bjá\b|acima|уже|выше|нечего|已|上面|以上|没有|沒有|无需|すでに|既に|ありません|이미|없",
     re.IGNORECASE,
 )
 

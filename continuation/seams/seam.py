@@ -18,18 +18,22 @@ a few doubled characters is no defect of a rule here; losing one is.
 
 What counts as evidence, strongest first, which is also the order of the questions:
 
-1. The whole attempt says nothing new: it is complete, or the text from its top (`final` only).
-2. The text ends in a run (rows of equal cells, a ladder of braces) and the head stays in it. Then
-   nothing can be told, and the head is kept, unless it is the anchor.
-3. The head begins with the anchor. That was asked for and carries bits enough, so it needs no
-   other evidence, however often the same words follow. White space may differ.
+1. The whole attempt says nothing new: that it is complete, the text from its top, or part of the
+   anchor (when it has ended). Where an answer may close, only words that point back at it count.
+2. The head begins with the anchor. That was asked for and carries bits enough, so it needs no
+   other evidence, however often the same words follow. White space and typography may differ. An
+   anchor that is itself a run is never asked for.
+3. The text ends in a run (rows of equal cells, a ladder of braces) and the head stays in it. Then
+   nothing can be told, and the head is kept.
 4. The head begins with some other end of the text: an echo. `evidence.odds` says how much more
-   likely that is than a document that repeats itself; the threshold is in log odds.
+   likely that is than a document that repeats itself; the threshold is in log odds. A plain sign
+   decides alone: a number said again where the text counts, an indentation that it has nowhere,
+   new words twice in a row. Behind words to the reader less is asked for.
 5. Syntax leaves one reading: a row would get a cell too many, a mapping the same key twice.
-6. The same as 3 and 4 in disguise: without the white space at the end, in quotes, behind an
+6. The same as 2 and 4 in disguise: without the white space at the end, in quotes, behind an
    ellipsis or white space. A disguise must be paid for with novelty (`_BARE_BITS`).
 7. Something stands before the continuation: a fence line, the head of the open table, a preamble.
-   Behind each the questions 3 to 7 are asked again of the rest, so that "Sure:", a fence and the
+   Behind each the questions 2 to 7 are asked again of the rest, so that "Sure:", a fence and the
    anchor are taken off one by one. What follows an opening speaks for it: a preamble before an
    anchor needs fewer signs of its own.
 8. Nothing of this: only white space is put right, where syntax leaves one reading.
@@ -61,7 +65,7 @@ from enum import StrEnum
 from math import exp
 from typing import Final
 
-from continuation.seams.evidence import THRESHOLD, is_run, odds
+from continuation.seams.evidence import THRESHOLD, odds
 from continuation.seams.preamble import (
     ENOUGH,
     LONGEST,
@@ -71,13 +75,21 @@ from continuation.seams.preamble import (
 )
 from continuation.seams.syntax import (
     line_again,
+    overfills,
     reopens,
     repeated_header,
     skips_ahead,
     superfluous,
     wanted,
 )
-from continuation.seams.text import Cut, common_prefix, common_suffix, novelty
+from continuation.seams.text import (
+    Cut,
+    common_prefix,
+    common_suffix,
+    fold,
+    is_run,
+    novelty,
+)
 
 #: Lengths of the head at which it is looked at, whatever pieces it came in.
 _LOOKS: Final = (24, 48, 80, 128, 200, 320, 480)
@@ -139,6 +151,8 @@ class Finding:
     """Log odds that this is right."""
     insert: str = ""
     """What to put in the place of what is left out."""
+    back: int = 0
+    """Characters to take back from the end of the text before."""
     own_fence: bool = False
     """The fence line left out wraps what has none, so the line that closes it goes as well."""
 
@@ -207,13 +221,19 @@ class Seam:
                 return self._decide(found) + self.feed(piece[at:])
         return ""
 
-    def finish(self) -> str:
-        """The attempt's text has ended: return what was held and must be shown after all."""
+    def finish(self, stop: str = "") -> str:
+        """The attempt's text has ended: return what was held and must be shown after all.
+
+        `stop` is the stop sequence at which it ended, if the provider named one.
+        """
         if self._replay is not None:
             return self._leave(self._replay, ended=True)
         shown = ""
         if self.verdict is None:
-            shown = self._decide(self._find(final=True) or Finding(SeamKind.EXACT))
+            found = self._judge.adds_nothing(self._head, stop) if self._prefilled is None else None
+            self.restarted = found is not None and self._judge.restarted(self._head)
+            found = found or self._find(final=True) or Finding(SeamKind.EXACT)
+            shown = self._decide(found)
         held, self._fence = self._fence or "", None
         if held.strip() in ("```", "~~~"):
             self._drop_more(len(held))
@@ -225,9 +245,6 @@ class Seam:
     def _find(self, *, final: bool) -> Finding | None:
         if self._prefilled is not None:
             return _after_prefill(self._before, self._prefilled, self._head, final=final)
-        if final and self._judge.restarted(self._head):
-            self.restarted = True
-            return Finding(SeamKind.RESTART, len(self._head), 6.0)
         return self._judge.look(self._head, final=final)
 
     def _replays(self) -> bool:
@@ -276,10 +293,11 @@ class Seam:
         # Half a character arrived with each attempt: the first half's sign is taken back.
         broken = len(self._before) - len(self._before.rstrip("\ufffd"))
         takes = bool(rest) and not rest.startswith("\ufffd") and broken <= 3
+        back = found.back + (broken if takes else 0)
         self.verdict = Verdict(
             kind=found.kind,
             dropped=found.drop,
-            taken_back=min(broken, self._unshown) if takes else 0,
+            taken_back=min(back, self._unshown),
             inserted=len(found.insert),
             confidence=round(1 / (1 + exp(-max(-20.0, min(20.0, found.odds)))), 4),
         )
@@ -339,11 +357,14 @@ def _after_prefill(before: str, prefilled: str, head: str, *, final: bool) -> Fi
     if not head:
         return Finding(SeamKind.EMPTY) if final else None
     echoed = 0
-    if len(prefilled) >= 16:  # a shorter one may well be repeated by chance
-        if head.startswith(prefilled):
-            echoed = len(prefilled)
-        elif not final and prefilled.startswith(head):
+    # A shorter one may well be repeated by chance, and one unit over and over goes on like that.
+    told = len(prefilled) >= 16 and head.startswith(prefilled[: len(head)])
+    if told and not is_run(prefilled):
+        again = head[len(prefilled) :]
+        if not final and prefilled.startswith(again):
             return None
+        if head.startswith(prefilled) and not (again and again.startswith(prefilled)):
+            echoed = len(prefilled)
     rest, stripped = head[echoed:], before[len(prefilled) :]
     space = rest[: len(rest) - len(rest.lstrip())]
     if not final and stripped and space == rest and len(space) <= len(stripped):
@@ -389,15 +410,22 @@ _TOP: Final = 200
 _FIRST: Final = 20
 #: Bits of an echo that leaves out the white space at the end, or puts some before it.
 _BARE_BITS: Final = 40.0
+#: Log odds that words to the reader add to a repetition behind them.
+_SPOKEN: Final = 2.0
+#: Bits of a whole line that is said again behind an opening.
+_LINE_BITS: Final = 20.0
 #: Points that a preamble gets at most for what follows it.
 _MOST: Final = 5.0
 #: Bits of all that was written, said again from the top.
 _ALL_BITS: Final = 64.0
 #: What may stand around an echo, and what closes it.
 _DECORATION: Final = re.compile(
-    r"\s*(?:\.{3}|…)?\s*(<anchor>|\*\*|[\"“„«'`\u2018*_])?(?:\.{3}|…)?[^\S\n]*"
+    r"(\s*(?:\.{3}|…)?)(\s*(<anchor[-\d]*>|\*\*|[\"“„«'`\u2018*])?(?:\.{3}|…)?)([^\S\n]*)"
 )
-_CLOSING: Final = {"<anchor>": "</anchor>", "“": "”", "„": "“", "«": "»", "\u2018": "\u2019"}
+_CLOSING: Final = {"“": "”", "„": "“", "«": "»", "\u2018": "\u2019"}
+
+
+_INSIDE_WORD: Final = re.compile(r"\w\w")
 
 
 class _MoreNeededError(Exception):
@@ -417,10 +445,14 @@ class Judge:
         asked = anchor.rstrip("\ufffd") if anchor else ""
         self._asked = len(asked)
         # Only one that carries twelve bits is believed on its own.
-        tells = asked and text.endswith(asked) and novelty(text, asked, enough=12.0) >= 12.0
+        tells = asked and text.endswith(asked) and not is_run(asked)
+        tells = tells and novelty(text, asked, enough=12.0) >= 12.0
         self._anchor = asked if tells else ""
+        self._folded = fold(self._anchor.strip())[0]
         self._period = 0
         """The length of the unit that the text ends in two or more of; 0 when it does not."""
+        self._run = 0
+        """How many characters at the end of the text it makes up."""
         tail, probe = text[-1200:], text[-16:]
         again = tail.rfind(probe, 0, len(tail) - 1)
         unit = len(tail) - len(probe) - again
@@ -428,30 +460,50 @@ class Judge:
             same = common_suffix(tail, tail[:-unit])
             if same >= unit and same + unit >= 8:
                 self._period = unit
+                self._run = common_suffix(text, text[:-unit], most=65536) + unit
 
     def look(self, head: str, *, final: bool) -> Finding | None:
         """The finding about `head`, or None while more of it is needed."""
         if not head:
             return Finding(SeamKind.EMPTY) if final else None
-        if final and only_says_complete(head):
-            return Finding(SeamKind.COMPLETE, len(head), 4.0)
-        if final and head.strip() == self.text.strip() and novelty("", head) >= _ALL_BITS:
-            return Finding(SeamKind.RESTART, len(head), 6.0)  # from the top to the same place
-        if self._stays_in_run(head, final=final):
-            return Finding(SeamKind.EXACT, 0, 2.0)
         try:
-            found = self._repeats(head, final=final) or self._opens(head, final=final, depth=2)
+            found = self._anchored(head, final=final)
+            if found is None and self._stays_in_run(head, final=final):
+                return Finding(SeamKind.EXACT, 0, 2.0)
+            found = found or self._repeats(head, final=final)
+            found = found or self._opens(head, final=final, depth=2)
         except _MoreNeededError:
             return None
         if found is None and (final or not self._may_tell(head)):
             return self._plain(head)
         return found
 
+    def adds_nothing(self, head: str, stop: str) -> Finding | None:
+        """The finding about a whole attempt that has nothing new, so that all of it goes.
+
+        A stop sequence that the cut parted is whole when the model repeats the words before it:
+        then the attempt ends within the anchor, and the part that was shown goes as well.
+        """
+        if only_says_complete(self._cut, head):
+            return Finding(SeamKind.COMPLETE, len(head), 4.0)
+        same = head.strip() == self.text.strip() and novelty("", head) >= _ALL_BITS
+        if same or self.restarted(head):
+            return Finding(SeamKind.RESTART, len(head), 6.0)
+        parted = self._anchor[len(head) :]
+        if not parted or not self._anchor.startswith(head) or is_run(head):
+            return None
+        if novelty(self.text.removesuffix(parted), head, enough=12.0) < 12.0:
+            return None
+        back = len(parted) if stop and stop.startswith(parted) else 0
+        return Finding(SeamKind.ECHO, len(head), 4.0, back=back)
+
     def replays(self, head: str) -> tuple[int, int] | None:
         """Where in the text a long head replays it: (characters before the replay, place)."""
         for at in self._starts(head):
             body = head[at:]
             if len(body) < 2 * _PROBE or is_run(body) or novelty("", body) < _ALL_BITS:
+                continue
+            if self._fence_or_restart(body, len(self.text)):
                 continue
             # From the top of the text if it says so there, otherwise from near its end.
             place = len(self.text) - len(self.text.lstrip())
@@ -481,21 +533,27 @@ class Judge:
         known = min(len(head), period)
         if not period or not (final or known == period):
             return False
-        asked = self._anchor and head.startswith(self._anchor)
-        return not asked and head.startswith(self.text[-period:][:known])
+        return head.startswith(self.text[-period:][:known])
+
+    def _fence_or_restart(self, head: str, size: int) -> bool:
+        """Whether `head` opens the fence again, or begins again a text that is a run in a fence.
+
+        How much of the run was said again cannot be told then.
+        """
+        return head[:3] in ("```", "~~~") and self._run * 2 >= size
 
     # The repetition of the end of the text ------------------------------------------------
 
-    def _repeats(self, head: str, *, final: bool) -> Finding | None:
+    def _repeats(self, head: str, *, final: bool, spoken: bool = False) -> Finding | None:
         """An echo at the start of `head`: exact, or up to white space and quotes."""
-        found = self._anchored(head, final=final) or self._echo(head, self.text, final=final)
+        found = self._anchored(head, final=final)
+        found = found or self._echo(head, self.text, final=final, spoken=spoken)
         found = found or self._proven(head, final=final)
         if found is None and len(self._bare) < len(self.text):
             found = self._echo_without_space(head, final=final)
-        found = found or self._decorated(head, final=final)
         if found is None and head[0].isspace():
             found = self._behind_space(head, final=final)
-        return found
+        return found or self._decorated(head, final=final)
 
     def _anchored(self, head: str, *, final: bool) -> Finding | None:
         anchor = self._anchor
@@ -503,22 +561,33 @@ class Judge:
             return None
         if head.startswith(anchor):
             return Finding(SeamKind.ANCHOR, len(anchor))
-        words = " ".join(head.split())
-        if not final and " ".join(anchor.split()).startswith(words):
-            raise _MoreNeededError
-        if head[:1] != anchor[:1]:
-            return None
-        loose = re.match(r"\s+".join(map(re.escape, anchor.split())), head)
-        if loose is None:
-            return None
-        if not final and len(head) < loose.end() + 8:
-            raise _MoreNeededError
-        return Finding(SeamKind.ANCHOR, loose.end() + self._same_space(head[loose.end() :]), 8.0)
+        return self._loosely(head, final=final)
 
-    def _echo(self, head: str, text: str, *, final: bool) -> Finding | None:
+    def _loosely(self, head: str, *, final: bool) -> Finding | None:
+        """The anchor with other white space, in other typography, or begun as a sentence is."""
+        anchor = self._anchor
+        lead = len(head) - len(head.lstrip()) if anchor[0].isspace() else 0
+        words, ends = fold(head[lead : lead + 2 * len(anchor) + 8])
+        asked = self._folded
+        if asked[:1].islower() and words[:1].isupper():  # as a sentence would begin
+            asked = asked[0].upper() + asked[1:]
+        if not final and asked.startswith(words.rstrip()):
+            raise _MoreNeededError
+        size = len(asked)
+        if not words.startswith(asked) or ends[size - 1 : size] == ends[size : size + 1]:
+            return None  # the latter: with more of its last letter, in one character
+        end = lead + ends[size - 1]
+        if not final and len(head) < end + 8:
+            raise _MoreNeededError
+        if anchor[-1] == "\n" and _INSIDE_WORD.match(head, end - 1):
+            return None  # its last word goes on: another one
+        return Finding(SeamKind.ANCHOR, end + self._same_space(head[end:]), 8.0)
+
+    def _echo(self, head: str, text: str, *, final: bool, spoken: bool = False) -> Finding | None:
+        """The end of `text` at the start of `head`; `spoken`: behind words to the reader."""
         best: Finding | None = None
         for size in _borders(text, head):
-            if _goes_round_early(head, size):
+            if _goes_round_early(head, size) or self._fence_or_restart(head, size):
                 continue
             if size >= max(_TOP, len(text.lstrip())) and novelty("", head[:size]) >= _ALL_BITS:
                 score = _SURE
@@ -526,6 +595,12 @@ class Judge:
                 score = odds(text, head, size)
                 if self._asked and size >= 8:
                     score += 6.0 if size >= self._asked else 1.0
+                score += _SPOKEN if spoken else 0.0
+                if score < THRESHOLD and size >= _PROBE:
+                    proven = overfills(self._cut, head, size)
+                    if proven is None and not final:
+                        raise _MoreNeededError
+                    score = _SURE / 2 if proven else score
             if score >= (best.odds if best else THRESHOLD):
                 # A longer echo, the anchor or a replay may still be arriving.
                 known = size + max(8, min(size, 64))
@@ -552,6 +627,8 @@ class Judge:
         found = self._echo(head, self._bare, final=final) if self._bare else None
         if found is None or novelty(self._bare, head[: found.drop]) < _BARE_BITS:
             return None
+        if _INSIDE_WORD.match(head, found.drop - 1):
+            return None
         drop = found.drop + self._same_space(head[found.drop :])
         # A run whose unit ends in the white space goes on only behind it.
         return None if _goes_round_early(head, drop) else replace(found, drop=drop)
@@ -567,27 +644,37 @@ class Judge:
     def _decorated(self, head: str, *, final: bool) -> Finding | None:
         """An echo in quotes, or behind an ellipsis."""
         opened = _DECORATION.match(head)
-        rest = head[opened.end() :] if opened else ""
-        if not opened or not opened[0].strip() or not rest:
+        if not opened or not opened[0].strip():
             return None
-        found = self._anchored(rest, final=final) or self._echo(rest, self.text, final=final)
+        # It may itself begin with such a mark, or with white space.
+        begins = {opened.end(1): "", opened.end(2): opened[3] or "", opened.end(): opened[3] or ""}
+        for at, mark in begins.items():
+            if head[:at].strip() and (found := self._quoted(head, at, mark, final=final)):
+                return found
+        return None
+
+    def _quoted(self, head: str, at: int, mark: str, *, final: bool) -> Finding | None:
+        """An echo from `at` on, behind `mark`."""
+        rest = head[at:]
+        found = self._anchored(rest, final=final) if rest else None
+        found = found or (self._echo(rest, self.text, final=final) if rest else None)
         if found is None:
             return None
-        if not final and len(rest) < found.drop + 12:
-            raise _MoreNeededError
-        if novelty(self.text, rest[: found.drop]) < _BARE_BITS:
-            return None
-        mark = opened[1] or ""
-        closing = _CLOSING.get(mark, mark)
         drop = found.drop
-        if closing and rest.startswith(closing, drop):
-            drop += len(closing)
-            after = rest[drop:]
-            if self._cut.inside_line and after.startswith("\n"):
-                drop += len(after) - len(after.lstrip("\n"))
-        elif mark and mark not in ("<anchor>", "**"):
+        if not final and len(rest) < drop + 12:
+            raise _MoreNeededError
+        if novelty(self.text, rest[:drop]) < _BARE_BITS:
             return None
-        return Finding(found.kind, opened.end() + drop, found.odds)
+        closing = _CLOSING.get(mark, mark.replace("<", "</"))
+        if closing and not self.text.endswith(head[: at + drop]):  # else it is of the text itself
+            if rest.startswith(closing, drop):
+                drop += len(closing)
+                after = rest[drop:].lstrip("\n")
+                if self._cut.in_prose and self._cut.inside_line and after[:1].islower():
+                    drop = len(rest) - len(after)  # the quotation stood on a line of its own
+            elif mark[0] != "<" and mark != "**":
+                return None
+        return Finding(found.kind, at + drop, found.odds)
 
     def _behind_space(self, head: str, *, final: bool) -> Finding | None:
         """An echo behind white space that does not belong to it."""
@@ -596,6 +683,9 @@ class Judge:
         found = self._anchored(rest, final=final) if rest else None
         if found is None and rest and lead > 1:
             found = self._echo(rest, self.text, final=final)
+            start = len(self.text) - found.drop if found else 0
+            if not self._cut.inside_line and self.text[start - 1 : start].strip():
+                return None  # a line of its own, indented, that says what that line says
         if found is None or self.text.endswith(head[: lead + found.drop]):
             return None
         novel = novelty(self.text, rest[: found.drop]) >= _BARE_BITS
@@ -616,6 +706,8 @@ class Judge:
             return None
         size, own = opened
         rest = head[size:]
+        if not final and self._cut.inside_line and rest.startswith("\n") and "\n```" not in rest:
+            raise _MoreNeededError  # what the next fence line is may tell
         if own is None:
             # A closing fence, unless what follows it was said before it.
             found = self._repeats(rest, final=final) if self._cut.fence and rest else None
@@ -660,7 +752,10 @@ class Judge:
 
     def _within(self, rest: str, *, final: bool, depth: int) -> Finding:
         """What follows an opening: an echo, another opening, or simply the text."""
-        found = self._repeats(rest, final=final) if rest else None
+        found = self._anchored(rest, final=final) if rest else None
+        if found is None and rest and self._stays_in_run(rest, final=final):
+            return Finding(SeamKind.EXACT)
+        found = found or (self._repeats(rest, final=final, spoken=True) if rest else None)
         found = found or self._line_again(rest, final=final)
         if found is None and rest and depth >= 0:
             found = self._opens(rest, final=final, depth=depth)
@@ -675,6 +770,10 @@ class Judge:
         line = self._cut.line or self._cut.last_line + "\n"
         begun = self.text.endswith(line) and rest.startswith(line) and len(rest) > len(line)
         if not begun or is_run(line) or not line.strip():
+            return None
+        if not self._cut.line and novelty(self.text, line) < _LINE_BITS:
+            return None  # a whole one may well come twice
+        if not any(map(str.isalpha, line)):
             return None
         if not self._knows(rest[: max(len(line) + _PROBE, 2 * _FIRST)]):
             return Finding(SeamKind.ECHO, len(line), THRESHOLD)

@@ -85,8 +85,8 @@ def _wraps_document(cut: Cut, fence: Fence) -> bool:
 
 def _goes_on_as_code(cut: Cut, rest: str) -> bool:
     """Whether a bare fence line before `rest` closed nothing, as `rest` is what was fenced."""
-    if not rest.strip():
-        return False
+    if not rest.strip() or fence_line(rest.lstrip("\n").partition("\n")[0]) is not None:
+        return False  # a block that holds nothing was not opened again
     if rest.startswith("\n"):
         return _looks_fenced(cut, rest.lstrip("\n")) and _next_fence_closes(rest)
     if cut.inside_line:
@@ -134,16 +134,25 @@ def line_again(cut: Cut, head: str) -> int | None:
     above = cut.near.rpartition("\n")[0].rpartition("\n")[2]
     if line.strip() == "|":
         return _row_again(above, head, len(line))
-    if cut.form not in (Form.TABLE, Form.CSV):
-        return 0
-    if "\n" not in head:
+    proven = overfills(cut, head, len(line))
+    return None if proven is None else len(line) * proven
+
+
+def overfills(cut: Cut, head: str, size: int) -> bool | None:
+    """Whether the unfinished row or record has its cells without the first `size` characters.
+
+    And not with them. None when more of `head` is needed to tell.
+    """
+    if not cut.inside_line or cut.form not in (Form.TABLE, Form.CSV):
+        return False
+    if "\n" not in head[size:]:
         return None
-    row = head.partition("\n")[0]
-    before, here, doubled = (
-        text.count("|") if cut.form is Form.TABLE else cells(text)
-        for text in (above, row, line + row)
+    above = cut.near.rpartition("\n")[0].rpartition("\n")[2]
+    rows = (above, *(cut.line + part.partition("\n")[0] for part in (head[size:], head)))
+    before, without, doubled = (
+        row.count("|") if cut.form is Form.TABLE else cells(row, cut.separator) for row in rows
     )
-    return len(line) if before == here != doubled else 0
+    return before == without != doubled
 
 
 def _row_again(above: str, head: str, size: int) -> int | None:
@@ -179,7 +188,7 @@ def repeated_header(cut: Cut, head: str) -> int:
 def _csv_header(cut: Cut, body: str) -> int:
     first = body.partition("\n")[0].rstrip("\r")
     top = cut.text[:2000].partition("\n")[0].rstrip("\r")
-    if first != top or cut.form is not Form.CSV or cells(first) != cut.columns:
+    if first != top or cut.form is not Form.CSV or cells(first, cut.separator) != cut.columns:
         return 0
     if f"\n{top}" in cut.text or sum(map(str.isalpha, top)) * 2 < len(top):
         return 0
@@ -315,10 +324,12 @@ def _closes_fence(cut: Cut, head: str) -> bool:
 
 def _starts_next_record(cut: Cut, head: str) -> bool:
     """A whole CSV record right after a whole one."""
-    if cut.form is not Form.CSV or cut.columns < 3 or cells(cut.line) != cut.columns:
+    if cut.form is not Form.CSV or cut.columns < 3 or cells(cut.line, cut.separator) != cut.columns:
         return False
     line, newline, _ = head.partition("\n")
-    return bool(newline) and cells(line) == cut.columns and cut.line.count('"') % 2 == 0
+    return (
+        bool(newline) and cells(line, cut.separator) == cut.columns and cut.line.count('"') % 2 == 0
+    )
 
 
 def skips_ahead(cut: Cut, head: str) -> bool:

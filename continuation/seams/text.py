@@ -64,7 +64,7 @@ def fence_line(line: str) -> Fence | None:
 
 
 def cells(line: str, separator: str = ",") -> int:
-    """The number of fields in a line of comma-separated values or of a Markdown table."""
+    """The number of fields in a line of separated values or of a Markdown table."""
     if separator == "|":
         return line.replace("\\|", "").strip().strip("|").count("|") + 1
     unquoted = _QUOTED.sub("", line) if '"' in line else line
@@ -132,14 +132,16 @@ class Cut:
             if re.match(r"<(?:!doctype|\?xml|[a-z]+[ >])", top, re.IGNORECASE):
                 return Form.HTML
         last = self.last_line.strip()
-        if last.startswith("|") and last.count("|") > 1:
+        above = self.near.rstrip("\n").rpartition("\n")[0].rpartition("\n")[2].lstrip()
+        if last.startswith("|") and (last.count("|") > 1 or above.startswith("|")):
             return Form.TABLE
         lines = [line for line in self.near.split("\n")[-24:] if line.strip()]
-        records = (lines[:-1] if self.inside_line else lines)[-3:]
+        records, mark = (lines[:-1] if self.inside_line else lines)[-3:], self.separator
         if (
             len(records) == 3
             and self.columns
-            and all(cells(x) == self.columns and ", " not in _QUOTED.sub("", x) for x in records)
+            and all(cells(x, mark) == self.columns for x in records)
+            and not any(mark + " " in _QUOTED.sub("", x) for x in records)
         ):
             return Form.CSV
         if len(lines) > 3 and sum(bool(_YAML_LINE.match(x)) for x in lines) * 5 > len(lines) * 4:
@@ -150,10 +152,20 @@ class Cut:
         return Form.LIST if re.match(r"(?:[-*+]|\d+[.)])\s", last) else Form.PROSE
 
     @cached_property
+    def separator(self) -> str:
+        """What parts the fields of a record: a comma, unless others part three or more of them."""
+        records = self.near.rsplit("\n", 3)[-3:-1]
+        for mark in (";", "\t"):
+            found = {cells(record, mark) for record in records}
+            if len(found) == 1 and min(found) > 2:
+                return mark
+        return ","
+
+    @cached_property
     def columns(self) -> int:
         """The number of fields of the last finished line, or 0 when it has only one."""
         lines = self.near.rsplit("\n", 3)
-        found = cells(lines[-2]) if len(lines) > 1 and lines[-2] else 0
+        found = cells(lines[-2], self.separator) if len(lines) > 1 and lines[-2] else 0
         return found if found > 1 else 0
 
     @property
@@ -172,6 +184,11 @@ class Cut:
             return said.endswith("|")
         opens = said[-1] in ",;:" or unicodedata.category(said[-1]) in {"Pd", "Ps"}
         return not opens and (not said[-1].isalnum() or not self.inside_line)
+
+    @property
+    def in_prose(self) -> bool:
+        """Whether sentences were being written."""
+        return self.form in (Form.PROSE, Form.LIST)
 
     @cached_property
     def inside_string(self) -> bool:
@@ -231,6 +248,12 @@ def seen_with(known: str, right: str, left: str = "") -> int:
     return _longest(min(12, len(left)), lambda n: left[len(left) - n :] + right in known)
 
 
+def is_run(text: str) -> bool:
+    """Whether `text` itself repeats one unit: then more of it may well follow."""
+    unit = text.find(text[: len(text) // 3], 1)
+    return 0 < unit <= len(text) * 2 // 3 and text.startswith(text[unit:])
+
+
 def common_suffix(left: str, right: str, most: int = 1024) -> int:
     """Length of the longest common ending, at most `most`."""
     most = min(len(left), len(right), most)
@@ -257,6 +280,36 @@ def _longest(most: int, fits: Callable[[int], bool]) -> int:
     return low
 
 
+# The same in other typography -------------------------------------------------------------------
+
+#: What stands for a sign where typography is plain.
+_PLAINLY: Final = {
+    **dict.fromkeys("“”„‟«»″", '"'),
+    **dict.fromkeys("‘’‚‛′´`", "'"),  # noqa: RUF001 - the signs that are meant
+    **dict.fromkeys("‐‑‒–—―−", "-"),  # noqa: RUF001 - the signs that are meant
+    "…": "...",
+}
+
+
+def fold(text: str) -> tuple[str, list[int]]:
+    """`text` in plain typography, decomposed and with single spaces, and where each part ends.
+
+    The second says behind how many characters of `text` each character of the first is said.
+    """
+    folded: list[str] = []
+    ends: list[int] = []
+    for at, char in enumerate(text, 1):
+        plain = " " if char.isspace() else _PLAINLY.get(char)
+        if plain is None:
+            plain = char if char.isascii() else unicodedata.normalize("NFD", char)
+        if plain == " " == (folded[-1] if folded else ""):
+            ends[-1] = at
+            continue
+        folded += plain
+        ends += [at] * len(plain)
+    return "".join(folded), ends
+
+
 # An end of it worth asking for ------------------------------------------------------------------
 
 
@@ -276,7 +329,7 @@ def choose_anchor(before: str) -> str | None:
             start -= 1
         # A word that is longer than that is broken.
         tail = text[start if start == 0 or text[start - 1].isspace() else at :]
-        if near.count(tail) == 1 and novelty(text, tail) >= 56.0:  # bits: no chance
+        if near.count(tail) == 1 and not is_run(tail) and novelty(text, tail) >= 56.0:  # bits
             # Where the text before ends much as the anchor does, more of the same may follow.
             run = common_suffix(text, text[: len(text) - len(tail)])
             if run * 4 <= len(tail):

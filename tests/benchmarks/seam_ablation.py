@@ -51,7 +51,9 @@ def _rules() -> list[Rule]:
         ("all said again, nothing new", "seam:Judge", "restarted", False),
         ("stays in a run", "seam:Judge", "_stays_in_run", False),
         ("anchor", "seam:Judge", "_anchored", None),
+        ("- in other typography", "seam:Judge", "_loosely", None),
         ("echo", "seam:Judge", "_echo", None),
+        ("- a record overfills", "seam", "overfills", False),
         ("echo: head goes round", "seam", "_goes_round_early", False),
         ("echo without the last space", "seam:Judge", "_echo_without_space", None),
         ("echo in quotes, after an ellipsis", "seam:Judge", "_decorated", None),
@@ -75,6 +77,7 @@ def _rules() -> list[Rule]:
         # the preamble's points
         ("preamble: like the text", "preamble", "_is_like_the_text", False),
         ("preamble: unknown wording", "preamble", "_may_be_unknown", False),
+        ("preamble: in other words", "preamble", "_in_other_words", False),
         ("preamble: fits ill", "preamble", "_fits_ill", 0.0),
         ("- in a line", "preamble", "_fits_ill_in_line", 0.0),
         ("- broken sentence", "preamble", "_broken_sentence", False),
@@ -98,6 +101,9 @@ def _rules() -> list[Rule]:
         # the evidence
         ("evidence: begins again", "evidence", "_begins_again", False),
         ("evidence: trite", "evidence", "_is_trite", False),
+        ("evidence: counts again", "evidence", "_counts_again", False),
+        ("evidence: words again", "evidence", "_says_words_again", False),
+        ("evidence: misindents", "evidence", "_misindents", False),
         ("evidence: is a run", "evidence", "is_run", False),
         ("evidence: a word retyped", "evidence", "_retyped", False),
         ("evidence: little text", "evidence", "_odds_in_little", -99.0),

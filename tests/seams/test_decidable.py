@@ -1,0 +1,174 @@
+"""What evidence decides: numbering, typography, fields, words that belong to the answer itself.
+
+Each row is a text, where it is cut, and what a model says before it goes on.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable
+
+import pytest
+
+from continuation.seams.seam import Seam, SeamKind, join
+from continuation.seams.text import choose_anchor
+
+FABLE = (
+    "# The café by the sea\n\nThe owner kept a ledger of storms – forty‑one of them – under the "
+    "counter. “Nobody reads it,” she used to say, “but it’s there.” Fishermen came in before dawn "
+    "and left wet footprints on the tiles; the naïve ones asked for credit. When the pier was "
+    "rebuilt the café moved three doors down, and the old sign stayed where it was. “You’ll find "
+    "us by the smell,” she told a guest – and the guest wrote it do"
+)
+FABLE_REST = "wn – word for word – on the back of a café bill.\n"
+PLAIN = str.maketrans({"“": '"', "”": '"', "’": "'", "–": "-", "…": "..."})
+SKIES, NAMES, WOODS = "cold warm mild grey", "Ada Bo Chiara Dmitri Esra", "oak elm ash"
+
+
+def one_of(words: str, number: int) -> str:
+    return words.split()[number % len(words.split())]
+
+
+WEATHER = "The stations:\n\n| no | sky | wind |\n| --- | --- | --- |\n" + "".join(
+    f"| {n} | {one_of(SKIES, n)} | {n * 37 % 11} |\n" for n in range(30)
+)
+RECORDS = "no,name,kind,grams\n" + "".join(
+    f"{n},{one_of(NAMES, n)},{one_of(WOODS, n)},{n * 71 % 997}\n" for n in range(1140, 1190)
+)
+SHAPES = "<svg>\n" + "".join(
+    f'  <rect x="{8 * n}" y="0" width="8" height="8"/>\n' for n in range(40)
+)
+BITS = "P1\n61 30\n" + "\n".join(
+    " ".join("01"[20 + y * 7 % 17 <= x < 30 + y * y % 13] for x in range(61)) for y in range(30)
+)
+MINIFIED = '{"name":"grid","rows":[{"x":[' + "0," * 60 + '0],"y":[' + "0," * 60 + "0]}]}"
+CODE = "Use it so:\n\n```python\n" + "".join(
+    f"def f{n}(x):\n    if x > {n}:\n        return x + {n}\n\n" for n in range(12)
+)
+VALUES = CODE + '"spindle of the old mill by the river": None, "loom": 1\n'
+TAGGED = (
+    "Write the prompt with its tags and nothing else:\n\n<anchor>words of the answer</anchor>\n"
+)
+SHELL = (
+    'deactivate () {\n    if [ -n "${OLD_PATH:-}" ] ; then\n        PATH="${OLD_PATH:-}"\n'
+    "        export PATH\n        unset OLD_PATH\n    fi\n    hash -r\n\n    unset VENV_HOME\n"
+    "    unset VENV_HOME_PROMPT\n    if [ -z $1 ] ; then\n        unset -f deactivate\n    fi\n}\n"
+)
+
+
+def cut(text: str, place: str) -> tuple[str, str]:
+    """`text` in two, behind `place`."""
+    before, found, rest = text.partition(place)
+    assert found
+    return before + found, rest
+
+
+ANCHORS: dict[str, tuple[tuple[str, str], Callable[[str], str]]] = {
+    "straight quotes": ((FABLE + " “out–", "side”" + FABLE_REST), lambda x: x.translate(PLAIN)),
+    "three dots": ((FABLE + "… and so…", FABLE_REST), lambda x: x.translate(PLAIN)),
+    "decomposed letters": (
+        (FABLE + " at the naïve café’s dé", "jà vu.\n"),
+        lambda x: unicodedata.normalize("NFD", x),
+    ),
+    "a capital letter": ((FABLE, FABLE_REST), lambda x: x[0].upper() + x[1:]),
+    "other white space": (cut(CODE, "x + 9"), lambda x: "  ".join(x.split())),
+    "an ellipsis before a mark": (cut(VALUES, ' by the river": N'), lambda x: "…" + x),
+    "tags beside its own": (
+        cut(TAGGED, "<anchor>words of the ans"),
+        lambda x: f"<anchor-2>{x}</anchor-2>",
+    ),
+    "a bitmap": ((BITS[:411], BITS[411:]), str),
+    "minified JSON": (cut(MINIFIED, '"y":[0,0,0,0,0,0,0,0,0,'), str),
+}
+
+
+@pytest.mark.parametrize("name", ANCHORS)
+def test_the_anchor_is_known_in_other_typography_and_in_a_run(name: str) -> None:
+    (before, rest), say = ANCHORS[name]
+    anchor = choose_anchor(before)
+    assert anchor is not None
+    said = say(anchor)
+    assert said != anchor or say is str
+    seam = Seam(before, anchor=anchor)
+    shown = "".join(map(seam.feed, said + rest)) + seam.finish()
+    assert before + shown == before + rest == join(before, said + rest, anchor=anchor)[0]
+
+
+ECHOES = {
+    "forty characters, from inside a word": (
+        cut(CODE, "return x + 4\n\n"),
+        "x):\n    if x > 4:\n        return x + 4\n\n",
+    ),
+    "twenty-four, by the indentation": (
+        cut(CODE, "x > 3:\n        retu"),
+        " if x > 3:\n        retu",
+    ),
+    "twenty-four in a sentence": (
+        cut(FABLE, "smell,” she told a guest – a"),
+        "l,” she told a guest – a",
+    ),
+    "a row, by its number": (cut(WEATHER, "| 24 | cold | 8 |\n"), "| 24 | cold | 8 |\n"),
+    "from inside a row": (cut(WEATHER, "| 20 | co"), " | grey | 10 |\n| 20 | co"),
+    "fields of a record": (cut(RECORDS, "1161,Bo,oak,"), "Ada,ash,606\n1161,Bo,oak,"),
+    "two records": (cut(RECORDS, "\n1163,"), "1161,Bo,oak,677\n1162,Chiara,elm,748\n1163,"),
+    "a shape, by its place": (
+        cut(SHAPES, 'x="160"'),
+        '0" width="8" height="8"/>\n  <rect x="160"',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ECHOES)
+def test_an_echo_that_begins_anywhere_is_known_by_what_the_text_counts(name: str) -> None:
+    (before, rest), echo = ECHOES[name]
+    assert before.endswith(echo)
+    joined, verdict = join(before, echo + rest)
+    assert (joined, verdict.dropped) == (before + rest, len(echo))
+
+
+BLOCK = "Save this:\n\n```python\nimport os\nprint(os.getcwd())\n```\n"
+CHAT = "".join(f"[9:{n}] {one_of(NAMES, n)}: Sorry, I was away.\n" for n in range(10, 24))
+
+ROWS = "| quiet | harbour |\n"
+KEPT = {
+    "a closing fence before an adjacent fence": cut(BLOCK + "```sh\nls\n```\n", "getcwd())\n"),
+    "the same, bare": cut(BLOCK + "```\nls -l\n```\n", "getcwd())\n"),
+    "a closing sentence": (BLOCK + "\n", "That's all the code you need for this project."),
+    "one about completeness": (FABLE + "wn.\n\n", "With that the answer is complete."),
+    "a chat in which others are sorry": (
+        CHAT + "[9:24]",
+        " Zoe: Sorry, I was away.\n[9:25] Ada: ok\n",
+    ),
+    "a name that is longer on the next line": cut(SHELL, "unset VENV_HOME"),
+    "the same after the line": cut(SHELL, "unset VENV_HOME\n"),
+    "a line that says the end of the one before": (
+        SHELL + "        offset = 0;\n        stations.get(number).value = answer.value;\n",
+        "        value = answer.value;\n      } catch (error) {\n",
+    ),
+    "rows of a run that begins there": (FABLE + "\n\n" + ROWS * 8, ROWS * 40),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_text_that_goes_on_as_it_must_is_kept(name: str) -> None:
+    before, after = KEPT[name]
+    for anchor in (None, choose_anchor(before)):
+        assert join(before, after, anchor=anchor)[0] == before + after
+
+
+@pytest.mark.parametrize("unit", ["ab" * 10, "no, " * 4, "All work and no play.\n", "0" * 40])
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_a_prefill_that_goes_round_from_its_first_character_goes_on(unit: str, times: int) -> None:
+    before = unit * times
+    seam = Seam(before, prefilled=before)
+    assert "".join(map(seam.feed, unit * 40)) + seam.finish() == unit * 40
+
+
+@pytest.mark.parametrize(("stop", "back"), [("", 0), ("do not", 2), ("END", 0)])
+def test_an_attempt_that_ends_within_the_anchor_adds_nothing(stop: str, back: int) -> None:
+    anchor = choose_anchor(FABLE)
+    assert anchor is not None
+    seam = Seam(FABLE, anchor=anchor, unshown=100)
+    assert seam.feed(anchor[:-2]) + seam.finish(stop) == ""
+    assert seam.verdict is not None
+    assert (seam.verdict.kind, seam.verdict.taken_back) == (SeamKind.ECHO, back)
