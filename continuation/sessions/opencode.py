@@ -26,12 +26,17 @@ def find_sessions(path: Path) -> list[tuple[Path, Path]]:
     `path` may be the storage folder, one that holds it, or a session's folder below `message`.
     """
     if path.parent.name == "message":
-        return [(path, path.parent.parent / "part")]
+        return [(path, storage_of(path) / "part")]
     for root in (path, path / "storage"):
         if (root / "message").is_dir():
             folders = sorted(each for each in (root / "message").iterdir() if each.is_dir())
             return [(folder, root / "part") for folder in folders]
     return []
+
+
+def storage_of(path: Path) -> Path:
+    """The folder that holds all there is of a session, or the one given."""
+    return path.parent.parent if path.parent.name == "message" else path
 
 
 @dataclass(slots=True)
@@ -44,8 +49,8 @@ class Storage:
     body: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     owners: list[Path] = field(default_factory=list[Path])
     """For each message of `body` the message file it came from."""
-    calls: dict[str, Path] = field(default_factory=dict[str, Path])
-    """Part files of calls, by call id."""
+    calls: dict[tuple[int, str], Path] = field(default_factory=dict[tuple[int, str], Path])
+    """Part files of calls, by place in `body` and call id: some models begin to count anew."""
     damaged: dict[Path, bytes | None] = field(default_factory=dict[Path, "bytes | None"])
     """Files that are not JSON, with what a repaired copy has instead; None: nothing."""
 
@@ -60,7 +65,8 @@ class Storage:
                 info = self._rebuilt(path, parts)
             if info is not None and info.get("role") == "user":
                 texts = [str(p.get("text", "")) for _, p in parts if p.get("type") == "text"]
-                self.body.append({"role": "user", "content": "\n".join(texts) or None})
+                content = "\n".join(texts) or self._beside_text(parts)
+                self.body.append({"role": "user", "content": content})
                 self.owners.append(path)
             elif info is not None:
                 steps: list[_Parts] = [[]]
@@ -69,7 +75,12 @@ class Storage:
                         steps.append([])
                     steps[-1].append((file, part))
                 for step in steps:
-                    self._read_step(path, step)
+                    self._read_step(path, step, failed="error" in info)
+
+    def _beside_text(self, parts: _Parts) -> list[dict[str, Any]] | None:
+        """What a message says that has no text: an image, a thought. None: nothing."""
+        said = [dict(part) for _, part in parts if part.get("type") in ("file", "reasoning")]
+        return said or None
 
     def _load(self, path: Path) -> Mapping[str, Any] | None:
         try:
@@ -92,19 +103,24 @@ class Storage:
         self.damaged[path] = json.dumps(info, ensure_ascii=False, indent=2).encode()
         return info
 
-    def _read_step(self, path: Path, step: _Parts) -> None:
+    def _read_step(self, path: Path, step: _Parts, *, failed: bool) -> None:
         kinds = {part.get("type") for _, part in step}
-        if "step-start" in kinds and "step-finish" not in kinds:
+        if failed and kinds <= {"step-start", "step-finish"}:
+            return  # the provider's error is kept beside; the agent sends nothing for it
+        states = [as_map(part.get("state")) for _, part in step if part.get("type") == "tool"]
+        waits = any(state.get("status") in ("pending", "running") for state in states)
+        if waits and "step-start" in kinds and "step-finish" not in kinds:
             words = f"a step of {path.stem} begins and never ends; the program died in it."
             self.problems.append(Problem("step_unfinished", 0, words))
         text = text_of([dict(part) for _, part in step if part.get("type") == "text"])
-        message: dict[str, Any] = {"role": "assistant", "content": text or None}
+        content = text or self._beside_text(step)
+        message: dict[str, Any] = {"role": "assistant", "content": content}
         results: list[dict[str, Any]] = []
         for file, part in step:
             if part.get("type") != "tool":
                 continue
             call, state = part.get("callID", ""), as_map(part.get("state"))
-            self.calls[str(call)] = file
+            self.calls[len(self.body), str(call)] = file
             arguments = json.dumps(as_map(state.get("input")), ensure_ascii=False)
             function = {"name": str(part.get("tool", "")), "arguments": arguments}
             made = {"id": str(call), "type": "function", "function": function}
@@ -117,10 +133,12 @@ class Storage:
 
     def rewrite(self, messages: list[Any], origins: tuple[int, ...]) -> dict[Path, bytes | None]:
         """New contents of the files that a repair changes; None for a file that goes."""
-        files = dict(self.damaged)
+        files, asked = dict(self.damaged), -1
         for message, origin in zip(messages, origins, strict=True):
+            if message.get("role") == "assistant":
+                asked = origin
             if origin < 0 and message.get("role") == "tool":
-                file = self.calls.get(message["tool_call_id"])
+                file = self.calls.get((asked, message["tool_call_id"]))
                 if file is None:
                     continue
                 part = json.loads(file.read_bytes())  # its call ended in an error

@@ -16,7 +16,7 @@ from continuation.history.types import HistoryFormat, Repaired, RepairPolicy, Vi
 from continuation.sessions.kimi import KimiCode
 from continuation.sessions.lines import Problem, before_the_cut, read_lines
 from continuation.sessions.logs import ClaudeCode, Codex, Log, Plain, QwenCode
-from continuation.sessions.opencode import Storage, find_sessions
+from continuation.sessions.opencode import Storage, find_sessions, storage_of
 from continuation.sessions.rewrite import LogSource
 from continuation.wire.json_values import as_map, is_list, is_map
 
@@ -210,24 +210,48 @@ def _write_whole(path: Path, data: bytes) -> None:
 def _repair_storage(
     path: Path, sessions: list[SavedSession], target: Path | None, *, in_place: bool
 ) -> None:
-    """Repair opencode's folder: a copy of all of it, or, in place, with a copy of it kept."""
-    copy = _beside(path, "orig") if in_place else target or _beside(path, "repaired")
-    if copy.exists():
-        msg = f"{copy}: exists already; move it away or name another target"
+    """Repair opencode's folder: a copy of all of it, or, in place, with the original kept.
+
+    The repaired storage is written beside, under a name of its own, and gets its place at the end.
+    """
+    given = storage_of(path)
+    root = given.resolve()  # what a link leads to is repaired, the link stays
+    kept = _beside(root, "orig") if in_place else None
+    goal = (target or _beside(root, "repaired")).absolute()
+    made = kept if kept is not None else goal
+    if made.exists():
+        msg = f"{made}: exists already; move it away or name another target"
         raise FileExistsError(msg)
-    root = path.parent.parent if path.parent.name == "message" else path
-    shutil.copytree(root, copy)
-    goal = root if in_place else copy
-    for session in sessions:
-        storage, repaired = session.source, session.repaired
-        if not isinstance(storage, Storage) or repaired is None or session.exit_code != 1:
-            continue
-        messages = repaired.body["messages"]
-        origins = repaired.origins or tuple(range(len(messages)))
-        for file, data in storage.rewrite(messages, origins).items():
-            place = goal / file.relative_to(root)
-            if data is None:
-                place.unlink(missing_ok=True)
-            else:
-                _write_whole(place, data)
-        session.written = goal
+    if goal.resolve().is_relative_to(root) and kept is None:
+        msg = f"{goal}: lies in {root}, which is to be copied; name a target outside of it"
+        raise OSError(msg)
+    needed = sum(each.stat().st_size for each in root.rglob("*") if each.is_file())
+    free = shutil.disk_usage(made.parent).free
+    if free < needed:
+        msg = f"{made.parent}: a copy takes {needed:,} bytes, and {free:,} are free"
+        raise OSError(msg)
+    with tempfile.TemporaryDirectory(prefix=f".{root.name}.", dir=made.parent) as beside:
+        copy = Path(beside, root.name)
+        shutil.copytree(root, copy, symlinks=True)
+        for session in sessions:
+            storage, repaired = session.source, session.repaired
+            if not isinstance(storage, Storage) or repaired is None or session.exit_code != 1:
+                continue
+            messages = repaired.body["messages"]
+            origins = repaired.origins or tuple(range(len(messages)))
+            for file, data in storage.rewrite(messages, origins).items():
+                place = copy / file.relative_to(given)
+                if data is None:
+                    place.unlink(missing_ok=True)
+                else:
+                    _write_whole(place, data)
+            session.written = given if in_place else goal
+        if kept is None:
+            copy.rename(goal)
+            return
+        root.rename(kept)
+        try:
+            copy.rename(root)
+        except BaseException:
+            kept.rename(root)
+            raise

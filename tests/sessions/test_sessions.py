@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -312,6 +313,85 @@ def test_an_opencode_message_of_which_nothing_is_left_goes(tmp_path: Path) -> No
     assert session.written is not None
     (again,) = check(session.written)
     assert (again.exit_code, _said(again)) == (0, "U:go U:two A[t:y]")
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("below", ["", "message/ses_1"])
+def test_a_repaired_opencode_storage_lies_beside_it_whole(
+    tmp_path: Path, below: str, in_place: bool
+) -> None:
+    root = opencode(tmp_path / "storage", "U:go A[t:x,c:a]")
+    before = {path.relative_to(root): path.read_bytes() for path in root.rglob("*.json")}
+    (session,) = write_repaired(root / below, in_place=in_place)
+    goal, original = tmp_path / "storage.repaired", root
+    if in_place:
+        goal, original = root, tmp_path / "storage.orig"
+    assert session.written == goal
+    assert {p.relative_to(original): p.read_bytes() for p in original.rglob("*.json")} == before
+    assert {path.relative_to(goal) for path in goal.rglob("*.json")} == set(before)
+    assert check(goal)[0].exit_code == 0
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("target", ["storage/copy", "storage/message/ses_1/copy"])
+def test_a_storage_is_never_copied_into_itself(tmp_path: Path, target: str) -> None:
+    root = opencode(tmp_path / "storage", "U:go A[t:x,c:a]")
+    before = sorted(root.rglob("*"))
+    with pytest.raises(OSError, match="name a target outside of it"):
+        write_repaired(root / "message" / "ses_1", target=tmp_path / target)
+    assert sorted(root.rglob("*")) == before
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("fault", ["full", "writing", "renaming"])
+def test_a_storage_that_cannot_be_repaired_leaves_nothing_half_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, in_place: bool
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    root = opencode(tmp_path / "storage", "U:go A[t:x,c:a]")
+    before = {path: path.read_bytes() for path in root.rglob("*.json")}
+    if fault == "full":
+        usage = shutil._ntuple_diskusage(100, 100, 0)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    elif fault == "writing":
+        monkeypatch.setattr(os, "fsync", fail)
+    else:
+        rename = Path.rename
+        monkeypatch.setattr(
+            Path,
+            "rename",
+            lambda old, new: fail() if ".storage." in str(old) else rename(old, new),
+        )
+    with pytest.raises(OSError, match=r"No space|are free"):
+        write_repaired(root, in_place=in_place)
+    assert {path: path.read_bytes() for path in root.rglob("*.json")} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["storage"]
+
+
+def test_a_healthy_opencode_session_stays_as_it_is(tmp_path: Path) -> None:
+    root = opencode(tmp_path / "storage", "U:go A[t:x] U:two A[] U:three A[t:y]")
+    image = {"id": "prt_000", "type": "file", "mime": "image/png", "url": "data:image/png;base64,"}
+    (root / "part" / "msg_002" / "prt_000.json").write_text(json.dumps(image))
+    failed = root / "message" / "ses_1" / "msg_003.json"
+    error = {"name": "APIError", "data": {"statusCode": 529}}
+    failed.write_text(json.dumps({**json.loads(failed.read_text()), "error": error}))
+    assert [session.exit_code for session in check(root)] == [0]
+
+
+def test_a_call_id_that_is_used_again_is_told_apart_by_its_message(tmp_path: Path) -> None:
+    root = opencode(tmp_path / "storage", "U:go A[c:bash] R:bash U:two A[c:other]")
+    again = root / "part" / "msg_004" / "prt_001.json"
+    part = json.loads(again.read_text())
+    assert part["state"]["status"] == "running"
+    again.write_text(json.dumps({**part, "callID": "bash"}))
+    done = (root / "part" / "msg_001" / "prt_001.json").read_bytes()
+    (session,) = write_repaired(root)
+    assert session.written is not None
+    assert (session.written / "part" / "msg_001" / "prt_001.json").read_bytes() == done
+    closed = json.loads((session.written / "part" / "msg_004" / "prt_001.json").read_text())
+    assert closed["state"]["status"] == "error"
 
 
 def test_the_original_stays_and_nothing_is_overwritten(tmp_path: Path) -> None:
