@@ -34,7 +34,31 @@ class LogSource:
             as_it_was = [_Line(record.value, record.raw)]
             lines += writer.stay.get(record, []) if record in own else as_it_was
             lines += writer.behind.get(record, [])
+        if self.log.threaded:
+            self._bridge(lines)
         return b"".join(line.encoded() + b"\n" for line in lines)
+
+    def _bridge(self, lines: list[_Line]) -> None:
+        """Let no line name one that is gone as the one before it: the agent would stop there.
+
+        It names what that one named, or else the last thing said above it in the file.
+        """
+        names = {line.value.get("uuid") for line in lines}
+        parents = {
+            record.value.get("uuid"): record.value.get("parentUuid") for record in self.records
+        }
+        above: Any = None
+        for at, line in enumerate(lines):
+            parent = line.value.get("parentUuid")
+            passed = {parent}
+            while parent is not None and parent not in names:
+                parent = parents.get(parent, above)
+                parent = above if parent in passed else parent
+                passed.add(parent)
+            if parent != line.value.get("parentUuid"):
+                lines[at] = _Line({**line.value, "parentUuid": parent}, None)
+            if "message" in line.value and not line.value.get("isSidechain"):
+                above = line.value.get("uuid", above)
 
 
 def _unmoved(entries: list[LogEntry], origins: tuple[int, ...]) -> set[int]:

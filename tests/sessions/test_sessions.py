@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.examples import places
@@ -435,3 +436,92 @@ def test_a_live_session_is_left_alone_if_asked(tmp_path: Path) -> None:
     path = _save(tmp_path / "s.jsonl", as_bytes(LOGS["claude-code"]("U:go A[c:a]")))
     assert _only(check(path, policy=RepairPolicy(live=True))).exit_code == 0
     assert _only(check(path)).exit_code == 1
+
+
+# --- threads --------------------------------------------------------------------------------------
+
+USE, RESULT = {"type": "tool_use", "name": "Bash", "input": {"n": 1}}, {"type": "tool_result"}
+REPLY = {"id": "msg_1"}
+
+
+def _thread(*said: tuple[Any, ...]) -> list[Json]:
+    """Claude Code's records: content, and what is special; an assistant's content is a list."""
+    records, parent = list[Json](), None
+    for number, (content, *special) in enumerate(said):
+        answers = isinstance(content, list) and content[0]["type"] != "tool_result"
+        role, more = ("assistant" if answers else "user"), special[0] if special else {}
+        message: Json = {"role": role, "content": content, **more}
+        if answers:
+            message = {"id": f"msg_{number}", "model": "claude-opus-5", **message}
+        record: Json = {"parentUuid": parent, "uuid": f"u{number}", "type": role}
+        if message.get("model") == "<synthetic>":
+            record["isApiErrorMessage"] = True
+        records.append({**record, "message": message})
+        parent = f"u{number}"
+    return records
+
+
+def _use(name: str) -> list[Json]:
+    return [{**USE, "id": name}]
+
+
+def _result(name: str) -> list[Json]:
+    return [{**RESULT, "tool_use_id": name, "content": f"done {name}"}]
+
+
+def _text(text: str) -> list[Json]:
+    return [{"type": "text", "text": text}]
+
+
+NOTICE = (_text("API Error: 400 tool_use without tool_result"), {"model": "<synthetic>"})
+CALLS = _thread(("go",), (_use("a"), REPLY), (_use("b"), REPLY), (_use("c"), REPLY))
+BRANCHES = _thread(*[("",)] * 4, (_result("a"),), (_result("b"),), ("next",))[4:]
+CALLED = _thread(("go",), (_use("a"),), (_result("a"),), (_text("ok"),))
+LONG = _thread(("go",), (_text("x"),), ("two",), (_use("a"),), ("three",))
+UNSIGNED = [{"type": "thinking", "thinking": "hm", "signature": ""}]
+THREADS = {
+    "calls interrupted again and again": _thread(
+        ("go",), (_use("a"),), ("continue",), NOTICE, ("continue",), NOTICE, ("four",)
+    ),
+    "three calls, two results": [
+        *CALLS,
+        {**BRANCHES[0], "parentUuid": "u1"},
+        {**BRANCHES[1], "parentUuid": "u2"},
+        BRANCHES[2],
+    ],
+    "an empty answer": _thread(("go",), (_text(""),), ("more",), (_text("fine"),)),
+    "an empty block": _thread(("go",), (_text(""), REPLY), (_text("words"), REPLY), ("x",)),
+    "unsigned thinking": _thread(("go",), (UNSIGNED, REPLY), (_text("words"), REPLY), ("x",)),
+    "text behind a call": _thread(
+        ("go",), (_use("a"), REPLY), (_text("after"), REPLY), (_result("a"),), (_text("ok"),)
+    ),
+    "a line twice": [*CALLED[:2], *CALLED[1:]],
+    "the first is lost": LONG[1:],
+    "one is lost": [*LONG[:2], *LONG[3:]],
+}
+
+
+@pytest.mark.parametrize("case", THREADS)
+def test_an_agent_loads_from_a_repaired_thread_all_that_it_loaded_before(
+    tmp_path: Path, case: str
+) -> None:
+    path = _save(tmp_path / "s.jsonl", as_bytes(THREADS[case]))
+    session = _only(write_repaired(path))
+    assert session.written is not None or session.exit_code == 0
+    repaired = session.written or path
+    lines = [json.loads(line) for line in repaired.read_bytes().splitlines()]
+    names = {line["uuid"]: line for line in lines}
+    assert {line["parentUuid"] for line in lines} <= {None, *names}
+    assert _only(check(repaired)).exit_code == 0
+    loaded, at = list[str](), lines[-1]
+    while at is not None:
+        loaded.append(at["uuid"])
+        at = names.get(at["parentUuid"])
+    before = {record["uuid"]: record["parentUuid"] for record in THREADS[case]}
+    name = THREADS[case][-1]["uuid"]
+    while name in before:
+        assert name in loaded or name not in names
+        name = before[name]
+    text = json.dumps(lines)
+    for word in ("go", "continue", "four", "done a", "done b", "words", "after", "three"):
+        assert (f'"{word}' in text) or f'"{word}' not in json.dumps(THREADS[case])
