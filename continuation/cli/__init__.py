@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 from continuation import __version__
 from continuation.cli import config, demo, doctor, limits, run, sessions, simulate
@@ -20,8 +22,9 @@ exit status:
     2  wrong usage: an argument, a file, a configuration
     3  something is missing: an extra to install, a key to set
     4  the provider answered with an error, or could not be reached
+   70  an error of ours; nothing of what was read is printed
   130  interrupted by Ctrl-C; what had arrived was kept
-check and repair: 0 clean, 1 repairable or repaired, 2 not repairable
+check and repair: 0 clean or repaired, 1 `check` found something, 2 not repairable
 
 Output has colours on a terminal, and none when piped or when NO_COLOR is set."""
 
@@ -42,6 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison] - closed by `2>&-`
             sys.stderr.write(f"continuation: {message}\n")
         return int(status)
+    except Exception as error:  # what it says may hold what was read
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{type(error).__name__} in {at.name}, line {at.lineno} of {Path(at.filename).name}"
+        if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison]
+            sys.stderr.write(f"continuation: this is an error of ours: {where}\n")
+        return int(Exit.CRASH)
     finally:
         silence(sys.stdout, sys.stderr)
 

@@ -21,6 +21,7 @@ class Exit(IntEnum):
     USAGE = 2
     MISSING = 3
     PROVIDER = 4
+    CRASH = 70
     INTERRUPTED = 130
 
 

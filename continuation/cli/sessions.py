@@ -6,11 +6,12 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from continuation.cli.exits import CommandError, Commands, Exit, reason
 from continuation.cli.screen import screen
@@ -19,6 +20,8 @@ from continuation.cli.words import plural
 if TYPE_CHECKING:
     from continuation.sessions import SavedSession
 
+T = TypeVar("T")
+
 _FORMS = """\
 A PATH is a request body (JSON with `messages`, `contents` or `input`), a log with one JSON object a
 line (Claude Code, kimi-code, qwen-code, codex, or bare messages), or opencode's storage folder. The
@@ -26,8 +29,8 @@ form is told from what is in it. A session on disk is taken for dead: a tool cal
 for its result is a fault. What was said in a session is never printed."""
 _EXITS = """\
 exit status (of several PATHs, the highest):
-    0  clean
-    1  {one}
+    0  {good}
+    1  {found}
     2  not repairable: no conversation was found, or it cannot be read or written (also:
        wrong usage)"""
 _BEYOND = 2
@@ -84,9 +87,12 @@ def add_to(commands: Commands) -> None:
     repair = commands.add_parser(
         "repair", help="make a saved session acceptable again", description=_REPAIR
     )
-    for parser, one in ((check, "repairable"), (repair, "repaired (what was wrong is told)")):
+    for parser, good, found in (
+        (check, "clean", "something was found"),
+        (repair, "clean, or repaired", "(of `check` alone)"),
+    ):
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
-        parser.epilog = _EXITS.format(one=one)
+        parser.epilog = _EXITS.format(good=good, found=found)
         parser.add_argument(
             "paths", nargs="+", type=Path, metavar="PATH", help="a file or a folder"
         )
@@ -139,18 +145,22 @@ def _tell(arguments: argparse.Namespace, how: Callable[[Path], Sequence[SavedSes
         if error:
             entries.append({"path": str(path), "exit_code": _BEYOND, "error": error})
         entries += map(_entry, sessions)
-        worst = max(worst, _BEYOND if error else 0, *(each.exit_code for each in sessions))
+        worst = max(worst, _BEYOND if error else 0, *map(_status, sessions))
         if arguments.json:
             continue
         if error:
             out.line(_safe(error), "red")
         for session in sessions:
-            out.line(_safe(_headline(session)), _STYLES[session.exit_code])
+            out.line(_safe(_headline(session)), _STYLES[_status(session)])
             for line in _details(session):
                 out.line(_safe(line))
     if arguments.json:
         out.line(json.dumps({"sessions": entries}, indent=2))
     return worst
+
+
+def _status(session: SavedSession) -> int:
+    return 0 if session.written is not None else session.exit_code
 
 
 # -- in words ------------------------------------------------------------------------------------
@@ -173,25 +183,36 @@ def _length(session: SavedSession) -> int:
     return len(lists[0]) if lists else 0
 
 
+def _kinds(found: Iterable[T], kind: Callable[[T], Hashable]) -> Iterator[tuple[T, str]]:
+    """The first of each kind, and how many more there are: a broken log has one in each line."""
+    first, count = dict[Hashable, T](), Counter[Hashable]()
+    for each in found:
+        first.setdefault(kind(each), each)
+        count[kind(each)] += 1
+    for name, each in first.items():
+        yield each, f" (and {count[name] - 1} more like it)" if count[name] > 1 else ""
+
+
 def _details(session: SavedSession) -> Iterator[str]:
-    for problem in session.problems:
+    for problem, more in _kinds(session.problems, lambda each: each.code):
         place = f"line {problem.line}" if problem.line else "the file"
-        yield f"  {place}: {problem.message}"
-    for violation in session.violations:
+        yield f"  {place}: {problem.message}{more}"
+    for violation, more in _kinds(session.violations, lambda each: (each.code, each.repair)):
         line = _number(session, violation.path)
         where = violation.path if line is None else f"line {line}, {violation.path}"
-        yield f"  {where}: {violation.code}"
+        yield f"  {where}: {violation.code}{more}"
         yield f"      a provider would say: {violation.message}"
         if session.written is None:
             yield f"      a repair would: {REPAIRS.get(violation.repair, violation.repair)}"
     # What was done; before it is done, only what no violation has announced.
     announced = {violation.code for violation in session.violations}
-    for change in session.repaired.changes if session.repaired is not None else ():
+    changes = session.repaired.changes if session.repaired is not None else ()
+    for change, more in _kinds(changes, lambda each: (each.what, each.why)):
         what = REPAIRS.get(change.what, change.what)
         if session.written is not None:
-            yield f"  repaired at {change.where}: {what}"
+            yield f"  repaired at {change.where}: {what}{more}"
         elif change.why not in announced:
-            yield f"  {change.where}: a repair would also {what}"
+            yield f"  {change.where}: a repair would also {what}{more}"
     for left in session.repaired.left if session.repaired is not None else ():
         yield f"  {left.path}: {left.code} cannot be repaired"
     if session.written is not None:
@@ -221,7 +242,7 @@ def _entry(session: SavedSession) -> dict[str, Any]:
     repaired = session.repaired
     return {
         "path": str(session.path),
-        "exit_code": session.exit_code,
+        "exit_code": _status(session),
         "format": session.format,
         "dialect": None if session.dialect is None else str(session.dialect),
         "messages": _length(session),

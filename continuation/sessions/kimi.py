@@ -15,7 +15,7 @@ from continuation.history.tree import text_of
 from continuation.history.types import HistoryFormat
 from continuation.sessions.lines import Problem, Record
 from continuation.sessions.logs import Log, LogEntry, steady_uuid
-from continuation.wire.json_values import as_list, as_map
+from continuation.wire.json_values import as_list, as_map, as_text
 
 _EVENT = "context.append_loop_event"
 _MESSAGE = "context.append_message"
@@ -148,9 +148,10 @@ def _add_content(message: dict[str, Any], part: Mapping[str, Any]) -> None:
     """Add a part: texts become one string, thinking goes where Chat has it, others stay blocks."""
     content = message["content"]
     if part.get("type") == "think":
-        message["reasoning_content"] = message.get("reasoning_content", "") + part.get("think", "")
+        thought = as_text(part.get("think"))
+        message["reasoning_content"] = message.get("reasoning_content", "") + thought
     elif part.get("type") == "text" and not isinstance(content, list):
-        message["content"] = (content or "") + part.get("text", "")
+        message["content"] = (content or "") + as_text(part.get("text"))
     else:
         blocks = as_list(message["content"])
         if isinstance(content, str):

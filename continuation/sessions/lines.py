@@ -96,6 +96,13 @@ def _decoded(raw: bytes) -> tuple[str, bytes]:
         return text, text.encode()
 
 
+def written(value: Any, *, indent: int | None = None) -> bytes:
+    """A value as it is written; half a surrogate pair becomes a replacement mark."""
+    separators = (",", ":") if indent is None else None
+    text = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
 def before_the_cut(data: bytes) -> Any:
     """What can be read of a cut JSON document, up to the last whole value; None: nothing."""
     text = data.replace(b"\0", b"").decode("utf-8", "ignore").encode()

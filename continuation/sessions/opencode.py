@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from continuation.history.tree import text_of
-from continuation.sessions.lines import Problem, before_the_cut
+from continuation.sessions.lines import Problem, before_the_cut, written
 from continuation.wire.json_values import as_map
 
 _Parts: TypeAlias = list[tuple[Path, Mapping[str, Any]]]
@@ -100,7 +100,7 @@ class Storage:
         kinds = {part.get("type") for _, part in parts}
         role = "user" if kinds <= {"text", "file"} else "assistant"
         info = {"role": role, **read, "id": path.stem, "sessionID": self.messages.name}
-        self.damaged[path] = json.dumps(info, ensure_ascii=False, indent=2).encode()
+        self.damaged[path] = written(info, indent=2)
         return info
 
     def _read_step(self, path: Path, step: _Parts, *, failed: bool) -> None:
@@ -150,7 +150,6 @@ class Storage:
                     "error": message["content"],
                     "time": {"start": start, "end": start},
                 }
-                text = json.dumps({**part, "state": closed}, ensure_ascii=False, indent=2)
-                files[file] = text.encode()
+                files[file] = written({**part, "state": closed}, indent=2)
         kept = {self.owners[origin] for origin in origins if origin >= 0}
         return files | {path: None for path in self.owners if path not in kept}

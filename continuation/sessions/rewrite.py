@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from continuation.sessions.lines import Record
+from continuation.sessions.lines import Record, written
 from continuation.sessions.logs import Log, LogEntry
 
 
@@ -93,7 +92,7 @@ class _Line:
     def encoded(self) -> bytes:
         if self.raw is not None:
             return self.raw
-        return json.dumps(self.value, ensure_ascii=False, separators=(",", ":")).encode()
+        return written(self.value)
 
 
 @dataclass(slots=True)

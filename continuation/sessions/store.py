@@ -14,7 +14,7 @@ from continuation.history.api import repair, validate
 from continuation.history.detect import detect
 from continuation.history.types import HistoryFormat, Repaired, RepairPolicy, Violation
 from continuation.sessions.kimi import KimiCode
-from continuation.sessions.lines import Problem, before_the_cut, read_lines
+from continuation.sessions.lines import Problem, before_the_cut, read_lines, written
 from continuation.sessions.logs import ClaudeCode, Codex, Log, Plain, QwenCode
 from continuation.sessions.opencode import Storage, find_sessions, storage_of
 from continuation.sessions.rewrite import LogSource
@@ -160,7 +160,7 @@ def _bytes(session: SavedSession) -> bytes:
     repaired = session.repaired if session.repaired is not None else Repaired(session.body)
     source = session.source
     if not isinstance(source, LogSource):
-        return (json.dumps(repaired.body, ensure_ascii=False, indent=2) + "\n").encode()
+        return written(repaired.body, indent=2) + b"\n"
     (messages,) = repaired.body.values()  # a log's body holds nothing else
     origins = repaired.origins or tuple(range(len(messages)))
     return source.rewritten(messages, origins)

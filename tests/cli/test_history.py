@@ -138,7 +138,7 @@ def test_repair_writes_a_clean_copy_beside_the_log(
 ) -> None:
     path = log(tmp_path / "s.jsonl", name)
     before = path.read_bytes()
-    assert main(["repair", str(path)]) == 1
+    assert main(["repair", str(path)]) == 0
     out = capsys.readouterr().out
     copy = tmp_path / "s.repaired.jsonl"
     assert out.startswith(f"{path}: repaired ({name}, ")
@@ -154,7 +154,7 @@ def test_repair_writes_a_clean_request_body(dialect: str, tmp_path: Path, capsys
     goal = tmp_path / "whole.json"
     path = body(tmp_path / "b.json", dialect)
     status, [found] = told(capsys, "repair", str(path), "--out", str(goal))
-    assert (status, found["written"]) == (1, str(goal))
+    assert (status, found["written"]) == (0, str(goal))
     assert main(["check", str(goal)]) == 0
     assert all(secret in goal.read_text(encoding="utf-8") for secret in SECRETS)
 
@@ -164,7 +164,7 @@ def test_repair_reads_and_writes_opencode_s_folders(tmp_path: Path, capsys: Capt
     assert main(["check", str(root)]) == 1
     assert "repairable (opencode, openai-chat, 5 messages)" in capsys.readouterr().out
     status, [found] = told(capsys, "repair", str(root))
-    assert (status, found["written"]) == (1, str(tmp_path / "storage.repaired"))
+    assert (status, found["written"]) == (0, str(tmp_path / "storage.repaired"))
     _, [again] = told(capsys, "check", found["written"])
     assert again["violations"] == []
 
@@ -172,7 +172,7 @@ def test_repair_reads_and_writes_opencode_s_folders(tmp_path: Path, capsys: Capt
 def test_repair_in_place_keeps_the_original(tmp_path: Path, capsys: Capture) -> None:
     path = log(tmp_path / "s.jsonl", "claude-code")
     before = path.read_bytes()
-    assert main(["repair", "--in-place", str(path)]) == 1
+    assert main(["repair", "--in-place", str(path)]) == 0
     assert f"  written: {path}\n" in capsys.readouterr().out
     assert (tmp_path / "s.orig.jsonl").read_bytes() == before
     assert main(["check", str(path)]) == 0
@@ -244,3 +244,61 @@ def test_importing_the_library_imports_no_command_and_no_history_yet_its_names_a
         "assert repair({'messages': []}).changes == ()\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+CALLS_IN_CHAT = b'"tool_calls":[{"id":"x","type":"function","function":{"name":"n"}}]'
+ODD = {
+    "half a surrogate": b'{"messages":[{"role":"user","content":"a\\ud800b"},'
+    b'{"role":"assistant","content":null,' + CALLS_IN_CHAT + b"}]}",
+    "NUL": b'{"messages":[{"role":"user","content":"a\\u0000b"},'
+    b'{"role":"assistant","content":""}]}',
+    "no content": b'{"type":"user","uuid":"u1","message":{"role":"user"}}\n'
+    b'{"type":"user","uuid":"u2","parentUuid":"u1","message":{"role":"user","content":"x"}}\n'
+    b'{"type":"assistant","uuid":"u3","parentUuid":"u2","message":{"role":"assistant"}}\n',
+    "other content": b'{"type":"user","uuid":"u1","message":{"role":"user","content":3}}\n'
+    b'{"type":"assistant","uuid":"u2","message":{"role":"assistant","content":[3,null]}}\n',
+    "binary": bytes(range(256)) * 40,
+    "nothing": b"",
+    "no object": b"[1,null]",
+    "contents": b'{"contents":[{"role":"model"},{"parts":3},null,{"role":"user","parts":[null]}]}',
+    "input": b'{"input":[null,{"type":"function_call"},{"type":3},{"role":"user","content":{}}]}',
+    "events": b'{"type":"context.append_loop_event","event":null}\n'
+    b'{"type":"context.append_message","message":{"role":3,"content":[{"type":"think","think":4},'
+    b'{"type":"text","text":5}]}}\n',
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_file_is_told_of_or_repaired_and_no_crash(
+    tmp_path: Path, capsys: Capture, name: str
+) -> None:
+    path = tmp_path / "s.json"
+    path.write_bytes(ODD[name])
+    found = main(["check", str(path)])
+    status = main(["repair", str(path)])
+    assert (found, status) in {(0, 0), (1, 0), (2, 2)}
+    assert (tmp_path / "s.repaired.json").exists() is (found == 1)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_crash_of_ours_has_a_status_of_its_own_and_says_nothing_of_what_was_read(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object, **__: object) -> None:
+        raise RuntimeError(SECRETS)
+
+    monkeypatch.setattr("continuation.sessions.check", crash)
+    path = log(tmp_path / "s.jsonl", "jsonl")
+    assert main(["check", str(path)]) == 70
+    told = capsys.readouterr()
+    assert "an error of ours: RuntimeError in crash, line " in told.err
+    assert not any(secret in told.err + told.out for secret in SECRETS)
+
+
+def test_findings_that_repeat_are_counted(tmp_path: Path, capsys: Capture) -> None:
+    path = log(tmp_path / "s.jsonl", "jsonl")
+    path.write_bytes(path.read_bytes() + b"no json\n" * 500 + b"{}\n")
+    assert main(["check", str(path)]) == 1
+    told = capsys.readouterr().out
+    assert "(and 499 more like it)" in told
+    assert len(told.splitlines()) < 20
