@@ -122,6 +122,11 @@ class Usage:
     thinking: int | None = None
 
     @property
+    def shown(self) -> int | None:
+        """What was generated without thinking."""
+        return None if self.output is None else self.output - (self.thinking or 0)
+
+    @property
     def prompt(self) -> int | None:
         """All input tokens, however they were priced."""
         if self.input is None:
@@ -302,7 +307,14 @@ class Untouched(Exception):  # noqa: N818  (a reason, not a failure)
 
 
 class StreamError(Exception):
-    """The provider reported an error inside a stream; the text is its type, never its message."""
+    """The provider reported an error inside a stream; the text is its type, never its message.
+
+    `lasting`: it would be reported again, however often one asks.
+    """
+
+    def __init__(self, kind: str, *, lasting: bool = False) -> None:
+        super().__init__(kind)
+        self.lasting = lasting
 
 
 class Enough(Exception):  # noqa: N818  (a signal, not a failure)

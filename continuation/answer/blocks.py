@@ -79,6 +79,8 @@ class Block:
     done: bool = False
     args_verified: bool = True
     """A call's argument text came raw; `False` where the server has parsed it."""
+    cut: bool = False
+    """Its end says that it broke off; of what the provider runs itself."""
     followed: bool = False
     """Another block began behind it."""
     loose: bool = False
@@ -239,7 +241,7 @@ class Segment:
             self._begin(event)
         elif kind == "content_block_stop":
             if block := self.at.get(event.get("index")):
-                block.done = True
+                block.done, block.cut = True, event.get("cut") is True
         elif kind == "message_start":
             self.message = as_json(event.get("message"))
             _update(self.usage, self.message.get("usage"))

@@ -80,6 +80,8 @@ class Joined:
     segment: Segment
     adds: bool = False
     """It adds to text of an earlier attempt."""
+    ran: list[str] = field(default_factory=list[str])
+    """Types of what the provider ran already, as it was shown, and may run again."""
     live_calls: list[Block] = field(default_factory=list[Block])
     """Calls that the caller has had, live, of earlier attempts, and that this may repeat."""
     seam: Seam | None = None
@@ -127,10 +129,22 @@ class ClientStream:
     """The caller's answer: blocks with dense indices, written as the format has them."""
 
     def __init__(
-        self, writer: Writer, replay: ReplayBuffer, *, streamed: bool, muted: bool = False
+        self,
+        writer: Writer,
+        replay: ReplayBuffer,
+        *,
+        streamed: bool,
+        muted: bool = False,
+        served: frozenset[str] = frozenset(),
     ) -> None:
-        """Begin; `muted`: the caller has had what is told now, as the provider's own bytes."""
+        """Begin; `muted`: the caller has had what is told now, as the provider's own bytes.
+
+        `served`: types of items that the provider runs itself, and are told once.
+        """
         self.streamed = streamed
+        self._served = served
+        self._ran: list[str] = []
+        """The types of those that were shown whole."""
         self.message: Json = {}
         self.blocks: list[Block] = []
         self.joined = self._earlier = Joined(Segment())
@@ -222,7 +236,8 @@ class ClientStream:
         The two share the writer, which counts what the caller has had: only one goes on to write
         blocks.
         """
-        other = ClientStream(self._writer, self._replay, streamed=self.streamed)
+        writer, served = self._writer, self._served
+        other = ClientStream(writer, self._replay, streamed=self.streamed, served=served)
         other.message, other._closing_delta = self.message, self._closing_delta
         return other
 
@@ -280,6 +295,7 @@ class ClientStream:
         )
         if mode is Mode.APPEND_TAIL:
             joined.follow = Replay(self.text)
+            joined.ran = [*self._ran]
         elif mode is Mode.RECOVERY and not resume.glue:
             self._stop()
         elif mode is Mode.RECOVERY and (before := self.tail):
@@ -320,6 +336,8 @@ class ClientStream:
             block.closed = True  # it stands before text that was shown, and so was shown with it
         if block.done and block.begun:
             block.closed = True
+            if block.kind in self._served and not block.cut:
+                self._ran.append(block.kind)
             if joined.adds and block.kind == TEXT:
                 if joined.waits:
                     return  # what it is asked to repeat may go on in another text, behind a thought
@@ -331,6 +349,10 @@ class ClientStream:
         """Show of a block what has come of it, by the rules of its attempt."""
         joined, kind = self.joined, block.kind
         if joined.adds and kind in THINKING:
+            return
+        if kind in joined.ran and not block.begun:
+            joined.ran.remove(kind)
+            block.closed = True
             return
         if joined.adds and block.sealed:
             # What is signed goes out as it is; where its head has to go, so does its signature.

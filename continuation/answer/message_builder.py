@@ -41,16 +41,27 @@ from continuation.wire.request import word
 class Gate:
     """Says of each event whether all that was read so far may be shown.
 
-    Text flows. Anything else waits until visible text follows it, so that it can be taken back:
-    a thinking block may be cut before its signature, a function call before its last brace. Once
-    a call has begun, all waits for the end of the message.
+    Text flows, and so does what the provider runs itself (`live` of a codec). Anything else waits
+    until one of them follows it, so that it can be taken back: a thinking block may be cut before
+    its signature, a function call before its last brace. Once a call has begun, all waits for the
+    end of the message.
     """
 
-    def __init__(self, policy: Policy, *, hold_calls: bool = False, streamed: bool = True) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        live: frozenset[str] = frozenset(),
+        *,
+        hold_calls: bool = False,
+        streamed: bool = True,
+    ) -> None:
         """Begin. `hold_calls`: even if by policy calls may be shown as they come.
 
         `streamed`: the caller reads a stream; in a JSON body nothing is live.
         """
+        self._live = live if streamed else frozenset[str]()
+        self._runs = False
+        """The open block is one of them; its end flows as well."""
         self._live_calls = streamed and policy.stream_tool_calls == "live" and not hold_calls
         self._live_thinking = streamed and policy.stream_thinking == "live"
         self._calls = False
@@ -69,17 +80,20 @@ class Gate:
         if kind == "content_block_start":
             block = as_text(as_json(event.get("content_block")).get("type"))
             call, thought = block == TOOL_CALL, block in THINKING
-            live = (self._live_calls and call) or (self._live_thinking and thought)
+            self._runs = block in self._live
+            live = (self._live_calls and call) or (self._live_thinking and thought) or self._runs
             self._calls = self._calls or (call and not self._live_calls)
             self.flowing = live and not self._calls
             self.blind = self.flowing or self._calls or block != TEXT
             return self.flowing
         if kind == "content_block_stop":
+            ran = self._runs and self.flowing
             self.flowing, self.blind = False, True
-        elif kind == "message_delta" and as_json(event.get("delta")).get("stop_reason"):
+            return ran
+        if kind == "message_delta" and as_json(event.get("delta")).get("stop_reason"):
             # Perhaps the end: what follows it, and is no text, waits to be seen with it.
             self.flowing, self.blind = False, self._calls
-        if kind in {"content_block_stop", "message_delta", "message_stop", "error"}:
+        if kind in {"message_delta", "message_stop", "error"}:
             return False
         return kind == "message_start" or self.flowing
 
@@ -336,7 +350,7 @@ class MessageBuilder:
         if not head.streamed:
             return lambda chunk: b""  # a JSON body is held until it is whole
         replay.last = self._codec.last
-        self._first = FirstStream(self._codec, replay, Gate(self._policy))
+        self._first = FirstStream(self._codec, replay, Gate(self._policy, self._codec.live))
         return self._first.feed
 
     def begin(self, resume: Resume, head: Head) -> Feed:
@@ -361,7 +375,8 @@ class MessageBuilder:
         client.join(self._segment, self._resume)
         if mode is not Mode.NATIVE_CONTINUATION:
             held = bool(client.joined.live_calls)
-            self._gate = Gate(self._policy, hold_calls=held, streamed=client.streamed)
+            live = self._codec.live
+            self._gate = Gate(self._policy, live, hold_calls=held, streamed=client.streamed)
         self._attempt = AttemptReader(self._codec.reader(), self._segment, self._gate, client)
 
     def prepare_recovery(self) -> None:
@@ -390,8 +405,14 @@ class MessageBuilder:
         """The attempt's bytes have ended: say how it stands."""
         first, self._first = self._first, None
         if self._resume.mode is Mode.FIRST:
-            writer, muted = self._codec.writer(), first is not None
-            self._client = ClientStream(writer, self._replay, streamed=self._streamed, muted=muted)
+            codec, muted = self._codec, first is not None
+            self._client = ClientStream(
+                codec.writer(),
+                self._replay,
+                streamed=self._streamed,
+                muted=muted,
+                served=codec.served,
+            )
             self._join(unary=not self._streamed)
             if first is not None:
                 self._read_again(first, error)
@@ -457,7 +478,8 @@ class MessageBuilder:
             again = seam is not None and seam.restarted
             again = again or says_the_same(text, self._length_before)
         if error is None and segment.error is not None:
-            error = StreamError(word(segment.error.get("type")) or "error event")
+            told = word(segment.error.get("type")) or "error event"
+            error = StreamError(told, lasting=segment.error.get("lasting") is True)
         return AttemptResult(
             stop=stop,
             raw=segment.reason,

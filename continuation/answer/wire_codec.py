@@ -121,6 +121,11 @@ class WireCodec(ABC):
     """What stands behind the last event of a stream, if anything does."""
     kinds: frozenset[str] = frozenset({TEXT, TOOL_CALL}) | THINKING
     """Types of blocks that an answer can be gone on from."""
+    served: frozenset[str] = frozenset()
+    """Types of items that the provider runs and that stand for themselves: asked again it runs
+    them again, and the caller is told of them once..."""
+    live: frozenset[str] = frozenset()
+    """...and those of them that tell how they go on: they flow like text."""
 
     # --- what every format says ------------------------------------------------------------------
 

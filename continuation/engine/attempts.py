@@ -120,8 +120,10 @@ class Budget:
         turn = delivered(self._ledger.attempts)
         held = (turn.output or 0) if onward else 0
         prompt = None if turn.prompt is None else turn.prompt + held
-        floor = self._ledger.limit or 1
-        room = clamp(self.ceiling, self.table.window, prompt, margin=MARGIN, floor=floor)
+        floor, ceiling, request = self._ledger.limit or 1, self.ceiling, self._request
+        if not request.streams and request.unary_ceiling is not None:
+            ceiling = min(ceiling, request.unary_ceiling)
+        room = clamp(ceiling, self.table.window, prompt, margin=MARGIN, floor=floor)
         return min(room, max(self._tokens_left, self._least))
 
     @property

@@ -192,8 +192,8 @@ class Evidence:
     used_up: bool = False
     """It used its limit or more; never where the policy `verify_stop_reason` is off."""
     at_limit: bool = False
-    """It used exactly its limit. More than that is weaker evidence: some servers count thinking
-    that the limit does not."""
+    """It used exactly its limit, with thinking or without. More than that is weaker evidence: not
+    every server tells the two apart."""
     structured: bool = False
     parses: bool = False
     """The text is whole JSON."""
@@ -273,7 +273,7 @@ class Situation:
     recoveries: bool = True
     """A recovery is left."""
     drops: bool = True
-    """A resumption after a drop is left."""
+    """A resumption after a drop is left, and what broke off can be hoped to go away."""
     think_less: bool = False
     """Policy asks for one attempt with less thinking, the request has less, and it was not made."""
     retry_smaller: bool = False

@@ -98,9 +98,15 @@ class Failed(Exception):  # noqa: N818  (a value that says why an attempt failed
 
 
 def used_up(result: AttemptResult, limit: int | None) -> bool:
-    """Whether an attempt used its whole limit; `limit` is `None` where labels are to be trusted."""
-    output = result.usage.output if result.usage else None
-    return output is not None and limit is not None and output >= limit
+    """Whether an attempt used its whole limit; `limit` is `None` where labels are to be trusted.
+
+    Some servers count thinking that the limit does not: beyond the limit, what is left without it
+    is compared. Where the limit counts it, it was met exactly.
+    """
+    usage = result.usage
+    if limit is None or usage is None or usage.output is None:
+        return False
+    return usage.output == limit or (usage.shown or 0) >= limit
 
 
 class Turn:
@@ -227,10 +233,10 @@ class Turn:
         answer, request = self._answer, self._attempts.request
         result = answer.end(error)
         limit = self._ledger.limit if self.policy.verify_stop_reason else None
-        full, text = used_up(result, limit), answer.open_text
+        full, text, used = used_up(result, limit), answer.open_text, result.usage or Usage()
         evidence = Evidence(
             used_up=full,
-            at_limit=full and result.usage is not None and result.usage.output == limit,
+            at_limit=full and limit in {used.output, used.shown},
             structured=request.structured,
             parses=full and request.structured and answer.parses(),
             written=bool(text),
@@ -267,7 +273,7 @@ class Turn:
             failed=isinstance(result.error, Failed),
             spent=budget.spent,
             recoveries=budget.recoveries > 0,
-            drops=budget.drops > 0,
+            drops=budget.drops > 0 and not getattr(result.error, "lasting", False),
             think_less=budget.may_think_less and request.with_less_thinking() is not None,
             retry_smaller=budget.may_retry_smaller
             and result.only_call

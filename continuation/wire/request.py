@@ -107,11 +107,18 @@ class BaseRequest(ABC):
         return body
 
     def _send(self, body: Json, limit: int | None) -> Outgoing:
-        """Return a later attempt, which is always streamed: it may be long."""
-        body = {**self._limited(body, limit), self.stream_key: True}
+        """Return a later attempt, which is streamed wherever it may be: it may be long."""
+        body = self._limited(body, limit)
+        if self.streams:
+            body[self.stream_key] = True
         return Outgoing(dumps(body), self._stream_path, headers={"accept": "application/json"})
 
     # --- `ProviderRequest` -----------------------------------------------------------------------
+
+    @property
+    def streams(self) -> bool:
+        """Whether later attempts may be streamed; `unary_ceiling` holds for those that may not."""
+        return True
 
     @abstractmethod
     def answer(self, policy: Policy) -> MessageBuilder:

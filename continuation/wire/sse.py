@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from typing import NamedTuple
 
@@ -29,9 +30,12 @@ class Frame(NamedTuple):
 
 
 def parse(block: bytes | bytearray) -> tuple[str, bytes]:
-    """Read the lines of one event: its name and its data. Comments and other fields are passed."""
+    """Read the lines of one event: its name and its data. Comments and other fields are passed.
+
+    The mark of byte order that may stand before the first is none of its name.
+    """
     name, data = b"", list[bytes]()
-    for line in _LINES.split(bytes(block)):
+    for line in _LINES.split(bytes(block).removeprefix(codecs.BOM_UTF8)):
         field, _, value = line.partition(b":")
         value = value[1:] if value.startswith(b" ") else value
         if field == b"data":

@@ -7,14 +7,13 @@ the types of openai 3.5x, and the fields that vendors add to them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from continuation.answer import blocks as _blocks
 from continuation.answer.blocks import Block, Segment
 from continuation.answer.wire_codec import FastPath, Reader, WireCodec, Writer
 from continuation.providers.openai_chat.reader import (
     ENVELOPE,
-    REFUSAL,
     ChatReader,
     Pieces,
     reason_of,
@@ -56,16 +55,12 @@ class ChatCodec(WireCodec):
     stops = _STOPS
     last = DONE
 
-    def __init__(
-        self, profile: Profile, *, usage_asked: bool, needy: Collection[str] = frozenset()
-    ) -> None:
+    def __init__(self, profile: Profile, *, usage_asked: bool) -> None:
         self._profile = profile
         self._usage_asked = usage_asked
-        self._needy = needy
-        """Tools that cannot be called without arguments."""
 
     def reader(self) -> Reader:
-        return ChatReader(self._profile, self._needy)
+        return ChatReader(self._profile)
 
     def fast_path(self) -> FastPath:
         return ChatPath()
@@ -82,9 +77,9 @@ class ChatCodec(WireCodec):
         said = as_json(choice.get("message"))
         head = {key: value for key, value in body.items() if key not in ENVELOPE}
         beside = {k: v for k, v in choice.items() if k not in {"message", "finish_reason"}}
-        own = {k: said[k] for k in said if k in {"role", REFUSAL} and said[k] is not None}
+        own = {k: v for k, v in said.items() if k == "role" or v in (None, "", [])}
         yield _blocks.opening({**head, "choice": beside, "said": own})
-        pieces = Pieces(self._profile, self._needy)
+        pieces = Pieces(self._profile)
         yield from pieces.take(said)
         yield from pieces.close()
         usage = as_json(body.get("usage"))

@@ -6,7 +6,7 @@ each kind becomes a block, and what is nobody's travels with the text.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -20,6 +20,7 @@ from continuation.wire.json_values import as_json, as_list, as_text, dumps, load
 from continuation.wire.text_template import PADDING, PlainEvents
 
 REFUSAL: Final = "refusal"
+_NONE: Json = {}
 ENVELOPE: Final = ("choices", "usage", "obfuscation")
 _ROLE = ("role", "refusal", "content", "tool_calls", "function_call")
 _STEADY = frozenset({"id", "object", "created", "model", "system_fingerprint", "service_tier"})
@@ -30,10 +31,10 @@ _CALL = frozenset({"index", "id", "type", "function", "custom"})
 class ChatReader:
     """Tells chunks as block events."""
 
-    def __init__(self, profile: Profile, needy: Collection[str] = frozenset()) -> None:
-        self._optional = profile.terminal == "optional"
-        self._pieces = Pieces(profile, needy)
-        self._opened = self._counted = self._failed = False
+    def __init__(self, profile: Profile) -> None:
+        self._terminal = profile.terminal
+        self._pieces = Pieces(profile)
+        self._opened = self._counted = False
         self._ended: str | None = None
         self._choices = set[object]()
         self._plain = PlainEvents(_string, {"obfuscation": PADDING})
@@ -60,7 +61,7 @@ class ChatReader:
     def _told(self, frame: _sse.Frame) -> Iterator[Json]:
         if frame.data.strip() == b"[DONE]":
             # Without a reason and without a count nobody said that the answer is whole.
-            if self._ended or self._counted or (self._optional and not self._failed):
+            if self._ended or self._counted or self._terminal != "required":
                 yield from (*self._pieces.close(), _blocks.ENDED)
             return
         try:
@@ -68,18 +69,15 @@ class ChatReader:
         except ValueError:
             chunk = {}
         if (error := chunk.get("error")) and frame.name in {"", "error"}:
-            # An error in place of an answer is as final as it would be under its own status.
             given = as_json(error)  # some servers say it in an object, some in a string
-            self._failed = not self._opened and lasting(given)
-            if not self._failed:
-                kind = str(given.get("type") or given.get("code") or "error")
-                yield {"type": "error", "error": {**given, "type": kind}}
+            kind = str(given.get("type") or given.get("code") or "error")
+            yield {"type": "error", "error": {**given, "type": kind, "lasting": lasting(given)}}
             return
         yield from self._chunk(chunk)
 
     def eof(self) -> Sequence[Json]:
         """Some servers never say why they end (a profile's `terminal`); that is no drop there."""
-        if self._ended or (self._optional and self._opened):
+        if self._ended or (self._terminal == "optional" and self._opened):
             return [*self._pieces.close(), _blocks.ENDED]
         return ()
 
@@ -91,7 +89,9 @@ class ChatReader:
             head = {k: v for k, v in chunk.items() if k not in ENVELOPE}
             if "usage" in chunk and chunk["usage"] is None:
                 head["usage"] = None
-            yield _blocks.opening({**head, "logprobs": "logprobs" in choice})
+            delta = as_json(choice.get("delta"))
+            said = {k: delta[k] for k in _ROLE[:3] if k in delta and (k == "role" or not delta[k])}
+            yield _blocks.opening({**head, "logprobs": "logprobs" in choice, "said": said})
         reason = reason_of(choice)
         if reason == "stop":  # the word of a gateway that closes what has ended already
             reason = self._ended or reason
@@ -106,14 +106,16 @@ class ChatReader:
             if reason is None:  # before the text, so that text is the last word of its chunk
                 yield {"type": "message_delta", "delta": {}, "usage": usage}
         if choices:
-            yield from self._pieces.take(as_json(choice.get("delta")), around(choice), chunk)
+            last = reason is not None  # what stands beside the reason is told with it
+            said = as_json(choice.get("delta"))
+            yield from self._pieces.take(said, *(() if last else (choice, chunk)))
         if reason is not None:
             self._ended = reason
             yield from self._pieces.close()
-            more = {"choice": around(choice), "chunk": {**self._pieces.due, **beside(chunk)}}
+            self._pieces.note(choice, chunk)
+            more = {name: told for name, told in self._pieces.due.items() if told}
             inline = {"inline": True} if usage else {}
-            kept = {key: value for key, value in more.items() if value}
-            yield _blocks.closing(reason, usage, **kept, **inline)
+            yield _blocks.closing(reason, usage, **more, **inline)
 
 
 def _string(chunk: Json) -> object:
@@ -183,12 +185,11 @@ class _Call:
 class Pieces:
     """Splits deltas, and whole messages, into blocks."""
 
-    def __init__(self, profile: Profile, needy: Collection[str]) -> None:
+    def __init__(self, profile: Profile) -> None:
         self._reasoning = (*profile.reasoning, "reasoning_content", "reasoning")
-        self._needy = needy
-        self._beside: Json = {}
-        """What stood beside the chunks so far, as it was told last..."""
-        self.due: Json = {}
+        self._beside: dict[str, Json] = {"choice": {}, "chunk": {}}
+        """What stood beside choices and chunks so far, as it was told last..."""
+        self.due: dict[str, Json] = {"choice": {}, "chunk": {}}
         """...and what is still to be told of it."""
         self._where = ""
         """What the open block is, "" when none is..."""
@@ -200,23 +201,25 @@ class Pieces:
         self._held: dict[object, list[Json]] = {}
         """Pieces of parallel calls, by index, that came while the open one was not whole."""
 
-    def take(
-        self, delta: Json, choice: Json | None = None, chunk: Json | None = None
-    ) -> Iterator[Json]:
-        """Tell one delta: what stands around it with its first piece, what beside it on its own.
+    def take(self, delta: Json, choice: Json = _NONE, chunk: Json = _NONE) -> Iterator[Json]:
+        """Tell one delta, and what stands beside it on its own, where that is news.
 
         A text that is joined to another gives up all but its words.
         """
-        self.due |= {k: v for k, v in beside(chunk or {}).items() if self._beside.get(k) != v}
-        for event in self._split(delta):
-            if event["type"] == "content_block_delta" and choice:
-                event["delta"] = {**as_json(event["delta"]), "choice": choice}
-                choice = None
-            yield event
-        if self.due and self._where not in {"", "thinking"}:  # thoughts are not all shown
-            yield _blocks.delta(self._open, "extra_delta", chunk=self.due)
-            self._beside |= self.due
-            self.due = {}
+        self.note(choice, chunk)
+        yield from self._split(delta)
+        news = {name: told for name, told in self.due.items() if told}
+        if news and self._where not in {"", "thinking"}:  # thoughts are not all shown
+            yield _blocks.delta(self._open, "extra_delta", **news)
+            for name, told in news.items():
+                self._beside[name] |= told
+                self.due[name] = {}
+
+    def note(self, choice: Json, chunk: Json) -> None:
+        """Note what stands beside a choice and its chunk."""
+        for name, told in (("choice", around(choice)), ("chunk", beside(chunk))):
+            known = self._beside[name]
+            self.due[name] |= {k: v for k, v in told.items() if known.get(k) != v}
 
     def observe(self, block: object, delta: Json) -> None:
         """Keep what came of a delta that was told without being taken."""
@@ -231,10 +234,8 @@ class Pieces:
         yield from self._stop()
 
     def _stop(self) -> Iterator[Json]:
-        """End the open block; not a call that lacks its arguments, whatever is said to follow."""
-        call, needy = self._last, self._needy
-        lacking = call and call.block == self._open and call.name in needy and not call.arguments
-        if self._where and not lacking:
+        """End the open block."""
+        if self._where:
             yield _blocks.stop(self._open)
         self._where = ""
 

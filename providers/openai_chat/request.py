@@ -7,8 +7,7 @@ How servers differ is data (`vendors.toml`); the format itself is here. Wire fac
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from continuation.answer.message_builder import MessageBuilder
@@ -16,7 +15,7 @@ from continuation.dialect import MessageBuilder as Turn
 from continuation.policy import Policy
 from continuation.providers.openai_chat.codec import ChatCodec
 from continuation.providers.openai_common import errors
-from continuation.providers.openai_common.request import OpenAIRequest, needy
+from continuation.providers.openai_common.request import OpenAIRequest
 from continuation.providers.openai_common.vendors import UNKNOWN
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request, Way
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps
@@ -28,22 +27,12 @@ _BOUND = re.compile(r"\bthinking\b|reason", re.IGNORECASE)
 _LOW = frozenset({"none", "minimal", "low"})
 
 
-@dataclass
-class _Manners:
-    """What a server has said of its form; a later request is put that way."""
-
-    limit: str | None = None
-    counts: bool = True
-    """It takes `stream_options`."""
-
-
 class ChatRequest(OpenAIRequest):
     """One Chat request of the caller's."""
 
-    def __init__(self, request: Request, body: Json, manners: _Manners) -> None:
+    def __init__(self, request: Request, body: Json) -> None:
         super().__init__(request, body)
         vendor = self._vendor
-        self._manners = manners
         self._added = self._guessed = False
         """The last request asks for usage where the caller's does not."""
         # A limit that the server does not read is none: neither what cut the answer nor raisable.
@@ -97,6 +86,8 @@ class ChatRequest(OpenAIRequest):
         messages, begun = self._begun()
         lifted = {k: v for k, v in self.body.items() if k not in _FIRST_ONLY}
         body = {**lifted, "messages": messages}
+        if self.body.get("store") or self._vendor.name == "openai":
+            body["store"] = False  # without a word OpenAI keeps what new accounts ask for
         if way is Way.PREFILL:
             return self._prefill(body, begun, answer, limit)
         for turn in exchange(answer, way, prompt):
@@ -148,11 +139,13 @@ class ChatRequest(OpenAIRequest):
         return [message]
 
     def prefilled(self, answer: Turn) -> str:
-        return answer.text or answer.open_text
+        """White space at the end stays away where nothing marks the prefill: Claude refuses it."""
+        text = answer.text or answer.open_text
+        return text.rstrip() if self._vendor.prefill == "bare" else text
 
     def answer(self, policy: Policy) -> MessageBuilder:
         asked = as_json(self.body.get("stream_options")).get("include_usage") is True
-        codec = ChatCodec(self._vendor, usage_asked=asked, needy=needy(self.body))
+        codec = ChatCodec(self._vendor, usage_asked=asked)
         return MessageBuilder(codec, policy)
 
     def with_less_thinking(self) -> ChatRequest | None:
@@ -172,7 +165,7 @@ class ChatRequest(OpenAIRequest):
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
         """Classify an error answer; a parameter that is not taken is put in another way, once."""
-        refused = errors.refused(head.status, body, self._asked)
+        refused = super().refused(head, body)
         limit = errors.wrong_parameter(head.status, body)
         if limit is not None and self._manners.limit is None:
             self._manners.limit = limit
@@ -189,9 +182,6 @@ class ChatRequest(OpenAIRequest):
         return refused
 
     # --- how a request is made --------------------------------------------------------------------
-
-    def _like(self, body: Json) -> ChatRequest:
-        return ChatRequest(self._request, body, self._manners)
 
     def _add_user(self, turns: list[Any], text: str) -> None:
         turns.append({"role": "user", "content": text})
@@ -210,6 +200,9 @@ class ChatRequest(OpenAIRequest):
 
     def _send(self, body: Json, limit: int | None) -> Outgoing:
         """Ask for usage as well, where the server is known to take that."""
+        if not self.streams:
+            self._added = False
+            return super()._send(body, limit)
         body = {**self._limited(body, limit), "stream": True}
         options = as_json(body.get("stream_options"))
         self._added = self._vendor.stream_options and self._manners.counts and not options
@@ -231,6 +224,9 @@ def _forced(choice: object) -> bool:
 _FIRST_ONLY = {
     "response_format",
     "prediction",
+    # What is kept for the caller to look up: our prompt is none of it.
+    "store",
+    "metadata",
     # vLLM, SGLang: how the answer goes on from the caller's last message.
     "continue_final_message",
     "add_generation_prompt",
@@ -247,23 +243,11 @@ class OpenAIChat:
     default_ceiling = 64_000
     default_timeout: float | None = 600.0
 
-    def __init__(self) -> None:
-        self._manners: OrderedDict[tuple[str, str], _Manners] = OrderedDict()
-
     def claims(self, method: str, path: str) -> bool:
         return method == "POST" and _PATH.search(path) is not None
 
     def call(self, request: Request) -> ChatRequest:
-        body = read_body(request)
-        asked = request.host, as_text(body.get("model"))
-        manners = self._manners.setdefault(asked, _Manners())
-        self._manners.move_to_end(asked)
-        while len(self._manners) > _MOST:
-            self._manners.popitem(last=False)
-        return ChatRequest(request, body, manners)
+        return ChatRequest(request, read_body(request))
 
-
-_MOST = 1024
 
 DIALECT = OpenAIChat()
-"""One per process: what a server says of its form holds for all clients."""

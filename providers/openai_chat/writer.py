@@ -23,6 +23,7 @@ class ChatWriter(Writer):
     def __init__(self, *, usage_asked: bool) -> None:
         self._usage_asked = usage_asked
         self._head: Json = {}
+        self._speaker = _SPEAKER
         self._logprobs = False
         self._role_due = False
         self._calls: dict[int, int] = {}
@@ -32,7 +33,7 @@ class ChatWriter(Writer):
     def open(self, message: Json) -> bytes:
         self._name(message)
         self._role_due = False
-        return self._encode(_SPEAKER)
+        return self._encode(self._speaker)
 
     def start(self, index: int, block: Block) -> bytes:
         if block.kind != TOOL_CALL:
@@ -86,7 +87,7 @@ class ChatWriter(Writer):
 
     def closing(self, blocks: Sequence[Block], delta: Json) -> bytes:
         reason = as_text(delta.get("stop_reason")) or "length"
-        role = self._encode(_SPEAKER) if self._role_due else b""
+        role = self._encode(self._speaker) if self._role_due else b""
         return role + self._encode({}, reason=reason) + DONE
 
     def end(self, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
@@ -107,11 +108,12 @@ class ChatWriter(Writer):
         if text:
             whole["content"] = text
         head = {k: v for k, v in message.items() if k not in {"choice", "said", "logprobs"}}
-        own = {"index": 0, **choice, "message": whole, "finish_reason": _finish(blocks, delta)}
         counted = {"usage": usage} if usage else {}
-        beside: Json = {}
+        beside, around = dict[str, object](), dict(choice)
         for told in (*(told for block in blocks for told in block.deltas), delta):
             beside |= as_json(told.get("chunk"))
+            around |= as_json(told.get("choice"))
+        own = {"index": 0, **around, "message": whole, "finish_reason": _finish(blocks, delta)}
         return dumps({**head, **beside, "choices": [own], **counted})
 
     # --- chunks --------------------------------------------------------------------------------
@@ -119,6 +121,7 @@ class ChatWriter(Writer):
     def _name(self, message: Json) -> None:
         """Take the first attempt's id and the rest of what each of its chunks says."""
         self._logprobs = bool(message.get("logprobs"))
+        self._speaker = {**_SPEAKER, **as_json(message.get("said"))}
         head = {k: v for k, v in message.items() if k not in {"logprobs", "choice", "said"}}
         self._head = {**head, "object": head.get("object") or "chat.completion.chunk"}
         self._plain = PlainWriter()
@@ -127,7 +130,7 @@ class ChatWriter(Writer):
         self, delta: Json, choice: Json = _NONE, chunk: Json = _NONE, reason: str | None = None
     ) -> bytes:
         """Write a chunk, and before it who speaks, if the caller has not been told."""
-        role, self._role_due = self._encode(_SPEAKER) if self._role_due else b"", False
+        role, self._role_due = self._encode(self._speaker) if self._role_due else b"", False
         return role + self._encode(delta, choice, chunk, reason)
 
     def _encode(

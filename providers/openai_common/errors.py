@@ -106,6 +106,11 @@ def refuses_stream_options(status: int, body: bytes) -> bool:
     return status in _READ and compiled(table()["stream_options"]).search(text_of(body)) is not None
 
 
+def refuses_streaming(status: int, body: bytes) -> bool:
+    """Whether the request was refused because it asked for a stream."""
+    return status in _READ and compiled(table()["stream"]).search(text_of(body)) is not None
+
+
 # --- how a limit follows from the numbers --------------------------------------------------------
 
 

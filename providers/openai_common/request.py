@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
 
+from continuation.providers.openai_common import errors
 from continuation.providers.openai_common.vendors import profile
-from continuation.types import Json, Outgoing, Request
-from continuation.wire.json_values import as_json, as_list, as_text
+from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
 from continuation.wire.request import BaseRequest
 
 _DEPLOYMENT = re.compile(r"/deployments/([^/]+)/(?:chat/completions|responses)/?$")  # Azure
 _UNARY = 21_333
 """Tokens that a model writes in the ten minutes after which the SDK gives up and asks again."""
+
+
+@dataclass(slots=True)
+class Manners:
+    """What a server has said of its form; a later request is put that way."""
+
+    limit: str | None = None
+    counts: bool = True
+    """It takes `stream_options`."""
+    streams: bool = True
+    """It lets this caller stream this model."""
+
+
+_KNOWN: Final = OrderedDict[tuple[str, int, str], Manners]()
+"""By host, who asks and model: what a server says of its form holds for the whole process."""
+_MOST: Final = 1024
+
+
+def _manners(request: Request, model: str) -> Manners:
+    asked = request.host, hash(request.credential), model
+    manners = _KNOWN.setdefault(asked, Manners())
+    _KNOWN.move_to_end(asked)
+    while len(_KNOWN) > _MOST:
+        _KNOWN.popitem(last=False)
+    return manners
 
 
 class OpenAIRequest(BaseRequest):
@@ -24,23 +52,26 @@ class OpenAIRequest(BaseRequest):
         self.model = self.model or (deployed[1] if deployed else "")
         self.ceiling = vendor.ceiling(self.model)
         self.ceiling_field = vendor.ceiling_field
-        self.unary_ceiling = min(_UNARY, vendor.stream_above or _UNARY)
+        self.unary_ceiling: int = min(_UNARY, vendor.stream_above or _UNARY)
         self._asked: int | None = None
         """The limit of the request sent last."""
+        self._manners = _manners(request, self.model)
+
+    @property
+    def streams(self) -> bool:
+        return self.streamed or self._manners.streams
+
+    def refused(self, head: Head, body: bytes) -> ClassifiedError:
+        """Classify an error answer; where one may not stream, later attempts are one body each."""
+        told = errors.refused(head.status, body, self._asked)
+        if not (self.streams and errors.refuses_streaming(head.status, body)):
+            return told
+        self._manners.streams = False
+        asked, least = self._asked, self.limit or 0
+        most = None if asked is None else max(least, min(asked, self.unary_ceiling))
+        return ClassifiedError(ErrorKind.UNSUPPORTED_PARAMETER, told.error, most)
 
     def lookup(self) -> Outgoing | None:
         """Ask the server's models endpoint, where one tells a ceiling."""
         path = self._vendor.models_url(self._request.path, self.model)
         return Outgoing(b"", path=lambda _: path, method="GET") if path and self.model else None
-
-
-def needy(body: Json) -> frozenset[str]:
-    """Return the tools that cannot be called without arguments: a call without any was cut."""
-    tools = [as_json(tool) for tool in as_list(body.get("tools"))]
-    # Chat Completions wrap in "function" what Responses say of the tool itself.
-    declared = [as_json(tool.get("function")) or tool for tool in tools]
-    return frozenset(
-        as_text(tool.get("name"))
-        for tool in declared
-        if as_list(as_json(tool.get("parameters")).get("required"))
-    )

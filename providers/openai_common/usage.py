@@ -25,14 +25,26 @@ class Names(NamedTuple):
         cached = as_int(taken.get("cached_tokens"))
         written = as_int(taken.get("cache_write_tokens"))
         prompt = as_int(usage.get(self.prompt))
-        made = as_json(usage.get(f"{self.output}_details"))
+        output, thinking = self._made(usage)
         return Usage(
             input=None if prompt is None else max(0, prompt - (cached or 0) - (written or 0)),
             cached=cached,
             cache_write=written,
-            output=as_int(usage.get(self.output)),
-            thinking=as_int(made.get("reasoning_tokens")),
+            output=output,
+            thinking=thinking,
         )
+
+    def _made(self, usage: Json) -> tuple[int | None, int | None]:
+        """Return what was generated, thinking with it, and that alone.
+
+        xAI counts thinking beside the output; only the total tells.
+        """
+        made = as_json(usage.get(f"{self.output}_details"))
+        output, thinking = as_int(usage.get(self.output)), as_int(made.get("reasoning_tokens"))
+        total, prompt = as_int(usage.get("total_tokens")), as_int(usage.get(self.prompt)) or 0
+        if output is not None and thinking and total == prompt + output + thinking:
+            output += thinking
+        return output, thinking
 
     def write(self, native: Json, usage: Usage | None) -> Json:
         """Return the provider's usage object with our counts; other fields stay as they came."""
@@ -42,7 +54,8 @@ class Names(NamedTuple):
         if usage.prompt is not None:
             written[self.prompt] = usage.prompt
         if usage.output is not None:
-            written[self.output] = usage.output
+            beside = self._made(native)[0] != as_int(native.get(self.output))
+            written[self.output] = usage.output - ((usage.thinking or 0) if beside else 0)
         if usage.prompt is not None and usage.output is not None:
             written["total_tokens"] = usage.prompt + usage.output
         details = (

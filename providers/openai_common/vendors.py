@@ -44,7 +44,7 @@ class Profile:
     limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     limit_only: bool = False
     default_limit_is_ceiling: bool = False
-    terminal: Literal["required", "optional"] = "optional"
+    terminal: Literal["required", "done", "optional"] = "done"
     stream_options: bool = False
     stream_above: int | None = None
     reasoning: tuple[str, ...] = ("reasoning_content", "reasoning")
@@ -85,7 +85,8 @@ class Profile:
     def models_url(self, path: str, model: str) -> str | None:
         """Return the URL path that tells the model's ceiling, from the path of a request."""
         call = _CALL.search(path)
-        if call is None or not self.models_endpoint:
+        upwards = {".", ".."}.intersection(model.split("/"))  # to a path that nobody named
+        if call is None or not self.models_endpoint or upwards:
             return None
         return path[: call.start()] + self.models_endpoint.replace("{model}", quote(model, "/:@"))
 
@@ -226,7 +227,7 @@ _READERS: Final[Mapping[str, Reader]] = {
     "limit": _one_of("max_tokens", "max_completion_tokens"),
     "limit_only": _FLAG,
     "default_limit_is_ceiling": _FLAG,
-    "terminal": _one_of("required", "optional"),
+    "terminal": _one_of("required", "done", "optional"),
     "stream_options": _FLAG,
     "stream_above": (_tokens, "a whole number of tokens, 0 for none"),
     "reasoning": _TEXTS,

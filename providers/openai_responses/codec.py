@@ -7,12 +7,18 @@ openai 3.5x.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from continuation.answer.blocks import THINKING, TOOL_CALL, Block, Segment
 from continuation.answer.wire_codec import FastPath, Reader, WireCodec, Writer
 from continuation.providers.openai_common.usage import RESPONSES
-from continuation.providers.openai_responses.items import PARTS, RESENT, SERVER_ITEMS, replayed
+from continuation.providers.openai_responses.items import (
+    LIVE,
+    PARTS,
+    RESENT,
+    SERVER_ITEMS,
+    replayed,
+)
 from continuation.providers.openai_responses.reader import ResponsesReader
 from continuation.providers.openai_responses.writer import Finished, ResponsesWriter
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
@@ -39,14 +45,14 @@ class ResponsesCodec(WireCodec):
     truncated = "max_output_tokens"
     stops = _STOPS
     kinds = PARTS | THINKING | SERVER_ITEMS | {TOOL_CALL}
+    served = SERVER_ITEMS
+    live = LIVE
 
-    def __init__(self, finished: Finished, needy: Collection[str] = frozenset()) -> None:
+    def __init__(self, finished: Finished) -> None:
         self._finished = finished
-        self._needy = needy
-        """Tools that cannot be called without arguments."""
 
     def reader(self) -> Reader:
-        return ResponsesReader(self._needy)
+        return ResponsesReader()
 
     def identity(self, message: Json) -> str:
         return as_text(as_json(message.get("response")).get("id"))
@@ -65,7 +71,7 @@ class ResponsesCodec(WireCodec):
 
     def to_events(self, body: Json) -> Iterator[Json]:
         """Tell a whole response as the events it would have been streamed as."""
-        reader = ResponsesReader(self._needy)
+        reader = ResponsesReader()
         begun: Json = {**body, "output": [], "usage": None}
         yield from reader.tell({"type": "response.created", "response": begun})
         # The event that would have ended this answer; unfinished ones end like any other.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block
@@ -32,6 +32,16 @@ SERVER_ITEMS: Final = frozenset(
     }
 )
 """What the provider runs itself; it is kept, and an answer with it can be gone on from."""
+LIVE: Final = frozenset(
+    {
+        "web_search_call",
+        "file_search_call",
+        "code_interpreter_call",
+        "image_generation_call",
+        "mcp_call",
+    }
+)
+"""Those of them that tell how they go on, and in the end how they went: they have a status."""
 _PREFIXES: Final = {"message": "msg", "function_call": "fc", "custom_tool_call": "ctc"}
 """Kinds of items that are known by what they hold, so that they may have any id."""
 RESENT: Final = PARTS | THINKING | {"web_search_call"}
@@ -53,18 +63,22 @@ def at_start(item: Json) -> Json:
     return begun
 
 
-def renamed(item: Json) -> Json:
-    """Return the item under an id that no server knows, but for one that needs its own."""
+def renamed(item: Json, *, used: bool) -> Json:
+    """Return the item under an id that no server knows, but for one that needs its own.
+
+    No id stands twice in an answer: one that is `used` never stays.
+    """
     prefix = _PREFIXES.get(as_text(item.get("type")))
+    if used and not prefix:
+        prefix = as_text(item.get("id")).partition("_")[0]
     return {**item, "id": f"{prefix}_{uuid.uuid4().hex}"} if prefix else item
 
 
-def half(item: Json, needy: Collection[str] = frozenset()) -> bool:
-    """Whether an item is a call that was cut. `needy`: tools that need arguments."""
+def half(item: Json) -> bool:
+    """Whether an item is a call that was cut."""
     if item.get("type") != "function_call":
         return False
-    lacks = item.get("name") in needy and not as_text(item.get("arguments")).strip()
-    return item.get("status") == "incomplete" or lacks or breaks_off(as_text(item.get("arguments")))
+    return item.get("status") == "incomplete" or breaks_off(as_text(item.get("arguments")))
 
 
 # --- as a later request carries them ------------------------------------------------------------
@@ -183,5 +197,7 @@ def _item(block: Block) -> Json:
         whole = told and item.get("status") == "in_progress"
         if item.get("type") == "function_call" and block.arguments.strip():
             whole = not broken
-        item["status"] = "completed" if whole else "incomplete"
+        # Of what the provider runs itself not every kind can be incomplete; all can fail.
+        fell = "failed" if block.kind in LIVE and not told else "incomplete"
+        item["status"] = "completed" if whole else fell
     return item

@@ -8,13 +8,21 @@ the places it has in the caller's answer; its last word on a part or an item tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from continuation.answer import blocks as _blocks
 from continuation.answer.blocks import ENDED, TEXT, TOOL_CALL
 from continuation.answer.wire_codec import Reader
-from continuation.providers.openai_responses.items import REASONING, REFUSAL, TYPED, half, kind_of
+from continuation.providers.openai_common.errors import lasting
+from continuation.providers.openai_responses.items import (
+    LIVE,
+    REASONING,
+    REFUSAL,
+    TYPED,
+    half,
+    kind_of,
+)
 from continuation.types import Json
 from continuation.wire import sse as _sse
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, loads
@@ -48,9 +56,7 @@ class _Item:
 class ResponsesReader(Reader):
     """Tells one attempt."""
 
-    def __init__(self, needy: Collection[str] = frozenset()) -> None:
-        self._needy = needy
-        """Tools that cannot be called without arguments."""
+    def __init__(self) -> None:
         self._count = 0
         self._open: int | None = None
         self._items: dict[int, _Item] = {}
@@ -106,14 +112,15 @@ class ResponsesReader(Reader):
         if reason == "failed" and as_text(error.get("code")) in _BROKEN:
             yield from self.on_error(error)
             return
-        cut = self._half or any(half(item, self._needy) for item in output)
+        cut = self._half or any(map(half, output))
         usage = as_json(response.get("usage"))
         yield _blocks.closing(reason, usage, response=response, half=cut or None)
         yield ENDED
 
     def on_error(self, event: Json) -> Iterator[Json]:
         told = as_json(event.get("error")) or event
-        yield {"type": "error", "error": {"type": as_text(told.get("code")) or "error"}}
+        kind = as_text(told.get("code")) or "error"
+        yield {"type": "error", "error": {"type": kind, "lasting": lasting(told)}}
 
     # --- items ---------------------------------------------------------------------------------
 
@@ -137,15 +144,17 @@ class ResponsesReader(Reader):
         else:
             last = item.block
             yield from self._arguments(item, native.get(TYPED.get(as_text(native.get("type")), "")))
-        if last is not None and not self._lacks(item):  # such a call does not end
+        if last is not None:
             # Reasoning that can be sent again is signed by its content.
             sealed = as_text(native.get("encrypted_content"))
             if sealed and native.get("status") != "incomplete":
                 yield _blocks.delta(last, "signature_delta", signature=sealed, item=native)
             else:
                 yield _blocks.delta(last, "item", item=native)
-        yield from self.close()
-        self._half = self._half or half(native, self._needy)
+        broke = native.get("type") in LIVE and native.get("status") in {"incomplete", "failed"}
+        for event in self.close():
+            yield {**event, "cut": True} if broke else event  # it may run again
+        self._half = self._half or half(native)
         self._led = as_text(native.get("id")) if kind_of(native) == REASONING else ""
 
     def _begin(self, place: int, native: Json) -> Iterator[Json]:
@@ -168,15 +177,10 @@ class ResponsesReader(Reader):
         return _blocks.start(self._open, {**block, **held}, **traits)
 
     def close(self) -> Iterator[Json]:
-        """End the open block; not a call that lacks its arguments, whatever is said of it."""
+        """End the open block."""
         if self._open is not None:
-            item = next((item for item in self._items.values() if item.block == self._open), None)
-            if item is None or not self._lacks(item):
-                yield _blocks.stop(self._open)
+            yield _blocks.stop(self._open)
         self._open = None
-
-    def _lacks(self, item: _Item) -> bool:
-        return item.native.get("name") in self._needy and not item.said
 
     def _item_of(self, event: Json) -> _Item:
         """Return the item that an event is about; one that was never announced is a message."""

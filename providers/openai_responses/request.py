@@ -16,7 +16,7 @@ from continuation.answer.message_builder import MessageBuilder
 from continuation.dialect import MessageBuilder as Turn
 from continuation.policy import Policy
 from continuation.providers.openai_common import errors
-from continuation.providers.openai_common.request import OpenAIRequest, needy
+from continuation.providers.openai_common.request import OpenAIRequest
 from continuation.providers.openai_responses.chain import Chain
 from continuation.providers.openai_responses.codec import ResponsesCodec
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
@@ -101,11 +101,11 @@ class ResponsesRequest(OpenAIRequest):
 
     def answer(self, policy: Policy) -> MessageBuilder:
         self._chain.where = policy.chain_store
-        return MessageBuilder(ResponsesCodec(self._chain.finished, needy(self.body)), policy)
+        return MessageBuilder(ResponsesCodec(self._chain.finished), policy)
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
         """Classify an error answer to a later attempt."""
-        told = errors.refused(head.status, body, self._asked)
+        told = super().refused(head, body)
         fixable = told.kind is ErrorKind.FINAL and head.status in {400, 404, 422}
         if fixable and not self._bare and _ITEMS.search(errors.text_of(body)):
             self._bare = True
@@ -161,6 +161,7 @@ class ResponsesRequest(OpenAIRequest):
         else:
             body.pop("text", None)
         body["store"] = False
+        body.pop("metadata", None)
         return body
 
     def _limited(self, body: Json, limit: int | None) -> Json:

@@ -39,6 +39,8 @@ _BLANK: Json = {"type": "message", "role": "assistant", "status": "in_progress",
 _STATUSES = frozenset({"completed", "failed", "cancelled"})
 """Reasons that are statuses; every other one says why an answer is incomplete."""
 _TRUNCATED = "max_output_tokens"
+_SETTLED = ("service_tier", "content_filters", "input_transformations")
+"""What an answer's opening only announces, or leaves open, and its end tells."""
 
 
 class ResponsesWriter:
@@ -190,7 +192,8 @@ class ResponsesWriter:
         """Return the response: what the caller was told of it at first, and how it ended."""
         last, reason = as_json(delta.get("response")), as_text(delta.get("stop_reason"))
         status = reason if reason in _STATUSES else "incomplete"
-        whole: Json = {**last, **self._response, "status": status}
+        settled = {key: last[key] for key in _SETTLED if key in last}
+        whole: Json = {**last, **self._response, **settled, "status": status}
         whole["output"] = written(blocks, ended=status == "completed")
         whole["usage"] = usage or None
         whole["error"] = last.get("error") if status == "failed" else None
@@ -224,7 +227,7 @@ class _Ids:
         if known is None:
             name, after = as_text(told.get("id")), as_text(block.start.get("after"))
             taken = not name or name in self._used or after not in {"", self._before}
-            known = renamed(told or _BLANK) if taken else told
+            known = renamed(told or _BLANK, used=name in self._used) if taken else told
             self._final.append((told, known))
             self._before = as_text(known.get("id"))
             self._used.add(self._before)

@@ -49,21 +49,24 @@ def test_only_a_whole_first_answer_passes_unseen(
 
 
 @pytest.mark.parametrize(
-    ("stop", "output", "limit", "suspect"),
+    ("stop", "output", "thinking", "limit", "suspect"),
     [
-        (Stop.END, 100, 100, True),
-        (Stop.END, 101, 100, True),
-        (Stop.END, 99, 100, False),
-        (Stop.END, None, 100, False),
-        (Stop.END, 100, None, False),
-        (Stop.REFUSED, 100, 100, False),
-        (Stop.LENGTH, 100, 100, False),
+        (Stop.END, 100, None, 100, True),
+        (Stop.END, 100, 90, 100, True),
+        (Stop.END, 101, None, 100, True),
+        (Stop.END, 101, 90, 100, False),
+        (Stop.END, 190, 90, 100, True),
+        (Stop.END, 99, None, 100, False),
+        (Stop.END, None, None, 100, False),
+        (Stop.END, 100, None, None, False),
+        (Stop.REFUSED, 100, None, 100, False),
+        (Stop.LENGTH, 100, None, 100, False),
     ],
 )
 def test_a_finished_answer_that_used_its_whole_limit_is_suspect(
-    stop: Stop, output: int | None, limit: int | None, suspect: bool
+    stop: Stop, output: int | None, thinking: int | None, limit: int | None, suspect: bool
 ) -> None:
-    result = AttemptResult(stop=stop, usage=Usage(output=output))
+    result = AttemptResult(stop=stop, usage=Usage(output=output, thinking=thinking))
     full = used_up(result, limit)
     read = decide(Situation(result=result, looked=False, used_up=full)).action is Action.LOOK
     assert read is (suspect or stop is Stop.LENGTH)

@@ -84,9 +84,17 @@ def model_and_flags(context: Context) -> Iterator[Refusal]:
                     yield Refusal(f"{text}'messages.{number}'")
 
 
+def unverified() -> Refusal:
+    """Refuse to stream, as OpenAI does where it does not know who asks."""
+    text = "Your organization must be verified to stream this model."
+    return Refusal(text, code="unsupported_value", param="stream")
+
+
 def parameters(context: Context) -> Iterator[Refusal]:
     """Want the limit by its name of this vendor, and `stream_options` where it has them."""
     vendor, options = context.vendor, context.body.get("stream_options")
+    if context.streamed and not vendor.streams:
+        yield unverified()
     given = [name for name in LIMITS if context.body.get(name) is not None]
     if vendor.refuses_other_limit:
         for name in given:
@@ -158,9 +166,11 @@ def prefill(context: Context) -> Iterator[Refusal]:
         yield from _says(context, "prefill_twice")
     if last.get("tool_calls") and vendor.checked:
         return  # the rules of histories have more to say of it
-    known = find(context.name)
+    known, content = find(context.name), str(last.get("content"))
     if "claude" in context.name and known is not None and not known.prefill:
         yield from _says(context, "prefill_model")
+    if "claude" in context.name and content != content.rstrip():
+        yield from _says(context, "prefill_space")
     if not context.marks_prefill:
         as_ = Refusal("", kind=vendor.order_type, code=vendor.order_code)
         yield from _says(context, "trailing", as_, model=context.name)

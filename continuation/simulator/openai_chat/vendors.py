@@ -55,6 +55,7 @@ class SimulatedVendor:
     errors: Mapping[str, str] = field(default_factory=dict[str, str])
     # What its histories demand.
     checked: bool = False
+    streams: bool = True
     tolerates: tuple[str, ...] = ()
 
     @property
@@ -92,6 +93,7 @@ QUIRKS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "max-tokens-only": {"limit": "max_tokens", "limit_only": True, "refuses_other_limit": True},
         "no-stream-options": {"refuses_stream_options": True},
+        "no-stream": {"streams": False},
         "no-done": {"sends_done": False},
         "no-finish": {"unfinished": "cut"},
         "usage-unasked": {"usage_unasked": True},

@@ -13,7 +13,8 @@ from continuation.limits import ModelLimits
 from continuation.simulator.common import by_rank, compact, conversation_key, numbers_in
 from continuation.simulator.format import Check, Format
 from continuation.simulator.model import Ask
-from continuation.simulator.openai_chat.format import ChatFormat
+from continuation.simulator.openai_chat.format import ChatFormat, unverified
+from continuation.simulator.openai_chat.vendors import find_vendor
 from continuation.simulator.openai_responses.events import Writer, shows_reasoning
 from continuation.simulator.openai_responses.request import (
     Context,
@@ -56,6 +57,8 @@ def required(context: Context) -> Iterator[Refusal]:
 def settings(context: Context) -> Iterator[Refusal]:
     """Compare the limit, the model and the reasoning with what there is."""
     body, most = context.body, context.model.ceiling
+    if context.streamed and not find_vendor("openai", context.scenario.quirks).streams:
+        yield unverified()
     asked, place = body.get("max_output_tokens"), "max_output_tokens"
     if asked is not None and (as_int(asked) or 0) < SMALLEST:
         text = (

@@ -333,7 +333,7 @@ def test_config_check_names_each_mistake_of_a_vendors_table(
     assert (shown.out + shown.err).splitlines() == [
         f"{where} limit_onl = True: unknown key 'limit_onl'; did you mean 'limit_only'?",
         f"{where} prefil = 'bare': unknown key 'prefil'; did you mean 'prefill'?",
-        f"{where} terminal = 'requird': must be one of 'required', 'optional'",
+        f"{where} terminal = 'requird': must be one of 'required', 'done', 'optional'",
     ]
     path.write_text(f"{table}limit_only = true\n")
     assert main(["config", "check"]) == 0
