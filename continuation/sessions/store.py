@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -177,24 +179,34 @@ def _commit(path: Path, data: bytes, target: Path | None, *, in_place: bool) -> 
             msg = f"{kept}: there is a kept original already; move it away first"
             raise FileExistsError(msg)
         shutil.copy2(path, kept)
-        goal = path
+        goal = path.resolve()  # what a link leads to is repaired, the link stays
     else:
         goal = target if target is not None else _beside(path, "repaired")
         if goal.exists():
             msg = f"{goal}: exists already; move it away or name another target"
             raise FileExistsError(msg)
-    _write_whole(goal, data)
-    return goal
+    if path.read_bytes().partition(b"\n")[0].endswith(b"\r"):
+        data = data.replace(b"\n", b"\r\n")
+    _write_whole(goal, data, like=path)
+    return path if in_place else goal
 
 
-def _write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that it is there in full or not at all, even if the power fails."""
+def _write_whole(path: Path, data: bytes, *, like: Path) -> None:
+    """Write a file so that it is there in full or not at all, even if the power fails.
+
+    It gets the mode of `like`, and its owner where that is allowed.
+    """
+    status = like.stat()
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        if os.name == "posix":
+            with contextlib.suppress(OSError):
+                os.chown(name, status.st_uid, status.st_gid)
+        Path(name).chmod(stat.S_IMODE(status.st_mode))
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -244,7 +256,7 @@ def _repair_storage(
                 if data is None:
                     place.unlink(missing_ok=True)
                 else:
-                    _write_whole(place, data)
+                    _write_whole(place, data, like=place)
             session.written = given if in_place else goal
         if kept is None:
             copy.rename(goal)

@@ -405,6 +405,23 @@ def test_the_original_stays_and_nothing_is_overwritten(tmp_path: Path) -> None:
     assert sorted(each.name for each in tmp_path.iterdir()) == ["s.jsonl", "s.repaired.jsonl"]
 
 
+def test_in_place_keeps_mode_link_and_line_ends(tmp_path: Path) -> None:
+    data = as_bytes(LOGS["jsonl"]("U:go A[c:a]")).replace(b"\n", b"\r\n")
+    (tmp_path / "far").mkdir()
+    path, link = _save(tmp_path / "far" / "s.jsonl", data), tmp_path / "s.jsonl"
+    path.chmod(0o640)
+    link.symlink_to(path)
+    session = _only(write_repaired(link, in_place=True))
+    assert session.written == link
+    assert link.is_symlink()
+    repaired = path.read_bytes()
+    assert repaired.count(b"\r\n") == repaired.count(b"\n") > data.count(b"\n")
+    assert set(data.splitlines()) < set(repaired.splitlines())
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "s.orig.jsonl").read_bytes() == data
+    assert _only(check(path)).exit_code == 0
+
+
 def test_in_place_keeps_the_original_under_another_name(tmp_path: Path) -> None:
     data = as_bytes(LOGS["jsonl"]("U:go A[c:a]"))
     path = _save(tmp_path / "s.jsonl", data)
