@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Mapping
@@ -33,6 +34,12 @@ class Healing:
             message = (
                 f"on_event = {shown('on_event', on_event)}: must be callable with one event, "
                 "as print is"
+            )
+            raise TypeError(message)
+        if any(map(inspect.iscoroutinefunction, (on_event, getattr(on_event, "__call__", None)))):  # noqa: B004
+            message = (
+                f"on_event = {shown('on_event', on_event)}: must be a plain function, since a turn "
+                "waits for no listener; asyncio.Queue().put_nowait hands the events to a task"
             )
             raise TypeError(message)
         self._config = config

@@ -46,8 +46,8 @@ def wrap(
 
     `config`: a `Policy`, the path of a TOML file (see `continuation.config`), or a `Config` from
     that module; without one the file that CONTINUATION_CONFIG names, or else the defaults.
-    `on_event`: called with each event of a turn as it happens: `Truncated`, `Escalating`,
-    `Recovering`, `Retrying`, `Repairing`, and `Finished` with the report.
+    `on_event`: a plain function, called with each event of a turn as it happens: `Truncated`,
+    `Escalating`, `Recovering`, `Retrying`, `Repairing`, and `Finished` with the report.
     `keys`: keys of `Policy`, as in `wrap(client, max_recoveries=2)`; they go before the `config`.
 
     Raises `TypeError` for a client that is not supported, naming those that are, and for an

@@ -269,12 +269,20 @@ def test_modules_classes_and_parts_of_a_client_are_told_what_to_wrap_instead(kin
 # --- settings -----------------------------------------------------------------------------------
 
 
+class Listener:
+    """Would have to be awaited."""
+
+    async def __call__(self, event: continuation.Event) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("keys", "kind", "said"),
     [
         ({"config": 3}, TypeError, "config must be"),
         ({"config": "no-such-file.toml"}, OSError, "no-such-file"),
         ({"on_event": 3}, TypeError, "on_event = 3: must be callable with one event"),
+        ({"on_event": Listener()}, TypeError, "must be a plain function, since a turn"),
+        ({"on_event": Listener().__call__}, TypeError, "asyncio.Queue().put_nowait hands"),
         ({"max_recoverys": 2}, ValueError, "did you mean 'max_recoveries'?"),
         ({"max_recoveries": 11}, ValueError, "max_recoveries = 11: must be from 0 to 10"),
         ({"max_recoveries": "2"}, TypeError, "max_recoveries = '2': must be int, from 0 to 10"),
