@@ -1,11 +1,11 @@
 """Rehearse truncation in your own test suite: a provider that cuts, and waits that do not wait.
 
-    from continuation.testing import simulator          # a pytest fixture
-
     def test_my_agent_survives_a_cut_call(simulator):
         simulator.play("cut-call")
         run_my_agent(base_url=simulator.url)            # any key will do
         assert len(simulator.posts) == 2                # it was asked again, at the model's ceiling
+
+`simulator` is a pytest fixture, there wherever `continuation` is installed.
 
 Without pytest: `with simulate("drop") as simulator: ...`. Importing this module imports no pytest.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -195,16 +195,10 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Make the fixture when it is asked for, so that importing this module needs no pytest."""
+        """Fetch the fixture when it is asked for: importing this module needs no pytest."""
         if name != "simulator":
             message = f"module {__name__!r} has no attribute {name!r}"
             raise AttributeError(message)
-        import pytest
+        from continuation.pytest_plugin import simulator
 
-        @pytest.fixture(name="simulator")
-        def simulator(request: pytest.FixtureRequest) -> Iterator[Rehearsal]:
-            with simulate(getattr(request, "param", "cut-text")) as rehearsal:
-                yield rehearsal
-
-        globals()[name] = simulator
         return simulator

@@ -187,7 +187,6 @@ def test_waits_are_capped_while_testing_and_only_then() -> None:
 
 SUITE = """
 import anthropic, continuation
-from continuation.testing import simulator
 
 def test_my_agent_survives_a_cut_call(simulator):
     simulator.play("cut-call")
@@ -202,10 +201,23 @@ def test_my_agent_survives_a_cut_call(simulator):
 """
 
 
+# By its module: the entry point, which would register it a second time, is the wheel's matter.
+PLUGIN = ["-p", "no:continuation", "-p", "continuation.pytest_plugin"]
+
+
 @pytest.mark.slow
-def test_the_fixture_works_in_a_suite_without_any_plugin(tmp_path: Path) -> None:
-    (tmp_path / "test_mine.py").write_text(SUITE, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+@pytest.mark.parametrize(
+    ("line", "plugins"),
+    [
+        ("from continuation.testing import simulator", ["-p", "no:continuation"]),
+        ("import sys; assert 'continuation.simulator' not in sys.modules", PLUGIN),
+    ],
+)
+def test_the_fixture_is_imported_or_there_by_the_plugin(
+    tmp_path: Path, line: str, plugins: list[str]
+) -> None:
+    (tmp_path / "test_mine.py").write_text(f"{line}\n{SUITE}", encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugins]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "1 passed" in done.stdout, done.stdout
 
