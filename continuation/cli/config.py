@@ -9,8 +9,8 @@ from pathlib import Path
 
 from continuation.cli.exits import CommandError, Commands, Exit, reason
 from continuation.cli.screen import screen
-from continuation.cli.words import plural
 from continuation.config import ENVIRONMENT, FILE_NAME, Config, examine, load
+from continuation.reports.account import plural
 
 _DESCRIPTION = f"""\
 The file with policies: the one that is named, else the one in ${ENVIRONMENT}, else

@@ -19,8 +19,9 @@ from continuation.cli.exits import CommandError, Commands, Exit, positive, reaso
 from continuation.cli.formats import Ear, End, Prompt, choose, names, offered
 from continuation.cli.refusals import explain
 from continuation.cli.screen import screen
-from continuation.cli.words import costs, describe, limited, number
+from continuation.cli.words import describe, limited
 from continuation.limits import find
+from continuation.reports.account import costs, number
 from continuation.reports.report import (
     Escalating,
     Event,

@@ -17,8 +17,8 @@ from continuation.cli.config import place, unreadable, whole
 from continuation.cli.exits import Commands, Exit
 from continuation.cli.formats import Ear, End, FormatDriver, Prompt, offered
 from continuation.cli.screen import screen
-from continuation.cli.words import plural
 from continuation.config import Config, examine
+from continuation.reports.account import plural
 
 if TYPE_CHECKING:
     from continuation.testing import Rehearsal

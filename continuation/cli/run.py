@@ -17,8 +17,9 @@ from continuation.cli.exits import CommandError, Commands, Exit, positive, reaso
 from continuation.cli.formats import Ear, FormatDriver, Prompt, choose, names
 from continuation.cli.refusals import explain
 from continuation.cli.screen import is_terminal, screen
-from continuation.cli.words import costs, describe, plural, summary
+from continuation.cli.words import describe
 from continuation.config import Config
+from continuation.reports.account import costs, plural, summary
 from continuation.reports.report import Event, Finished, Report, Retrying
 
 _DESCRIPTION = """\

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from continuation.cli.exits import CommandError, Commands, Exit, reason
 from continuation.cli.screen import screen
-from continuation.cli.words import plural
+from continuation.reports.account import plural
 
 if TYPE_CHECKING:
     from continuation.sessions import SavedSession

@@ -125,6 +125,7 @@ class Turn:
         """Read the caller's request. `policies` says what holds for a model, once it is known."""
         self.replay = ReplayBuffer()
         self.recorder = recorder
+        recorder.host = asked.host
         self._ledger = recorder.ledger
         self._mode = Mode.FIRST
         self._broke: BaseException | None = None
@@ -451,6 +452,7 @@ class Turn:
             end.reason or decision.reason,
             stop=answer.stop,
             synthetic=end.stop is StopWord.ENDED,
+            characters=len(answer.text),
         )
         if end.stop is not StopWord.RAISED:
             yield Emit(shown + data)

@@ -11,6 +11,7 @@ import contextvars
 import logging
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Set
 from dataclasses import asdict, dataclass
@@ -20,6 +21,8 @@ from continuation.ledger import Attempt, Ledger, Lesson, delivered, request_id_i
 from continuation.types import Mode, Outcome, Usage
 
 if TYPE_CHECKING:
+    import asyncio
+
     from continuation.reports.tracing import Spans
     from continuation.seams.seam import Verdict
 
@@ -166,6 +169,11 @@ class Report:
     """What later turns of this client know of the model's limits from now on."""
     repairs: tuple[Repair, ...] = ()
     """What was changed in the request's history so that the provider takes it."""
+    host: str | None = None
+    """Where the request went."""
+    characters: int | None = None
+    """Characters of visible text that were in hand, where they were counted: for a turn that was
+    cut."""
 
     @property
     def turn(self) -> Usage:
@@ -182,10 +190,27 @@ class Report:
         """The part of `billed` whose answers are not in the turn."""
         return total([a for a in self.attempts if a.discarded])
 
+    @property
+    def cost(self) -> float | None:
+        """What was billed, in US dollars at list prices; `None` where they are not known.
+
+        They are known to `genai-prices`, which the extra `pricing` installs.
+        """
+        from continuation.reports.account import cost
+
+        return cost(self)
+
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain JSON values, all usages included."""
+        """Return the report as plain JSON values, all usages and the cost included."""
         usages = {"turn": self.turn, "billed": self.billed, "discarded": self.discarded}
-        return {**asdict(self), **{name: asdict(usage) for name, usage in usages.items()}}
+        told = {name: asdict(usage) for name, usage in usages.items()}
+        return {**asdict(self), **told, "cost": self.cost}
+
+    def __str__(self) -> str:
+        """Tell the turn to people: a line for what became of it, for each attempt, for the cost."""
+        from continuation.reports.account import account
+
+        return account(self)
 
 
 class TruncatedAnswerError(Exception):
@@ -208,14 +233,64 @@ class TruncatedAnswerError(Exception):
         )
 
 
-_last: contextvars.ContextVar[Report | None] = contextvars.ContextVar(
+# --- the last one --------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Ended:
+    """A turn that ended, and where."""
+
+    report: Report
+    where: object
+    """What `_here` says there; `None`: a task waits for it that we have not seen yet."""
+
+
+_last: contextvars.ContextVar[_Ended | None] = contextvars.ContextVar(
     "continuation_last_report", default=None
 )
 
 
+def _here() -> int | weakref.ref[asyncio.Task[Any]]:
+    """Return what tells this task, or where there is none this thread, from all others."""
+    if "asyncio" in sys.modules:
+        import asyncio  # nobody else's import should cost what it costs
+
+        with contextlib.suppress(RuntimeError):  # no loop runs here
+            if task := asyncio.current_task():
+                return weakref.ref(task)
+    return threading.get_ident()
+
+
+def _remember(report: Report) -> None:
+    """Make it the last one of this task or thread, and of a task that awaits this one.
+
+    Before Python 3.12 `asyncio.wait_for` runs what it waits for in a task of its own, whose
+    context is a copy. Who waits for a task is found among the task's callbacks only.
+    """
+    here = _here()
+    _last.set(_Ended(report, here))
+    task = None if isinstance(here, int) else here()
+    callbacks: list[Any] = list(getattr(task, "_callbacks", None) or ())
+    for callback, _ in callbacks.copy():  # what `wait_for` waits on
+        for waiter in getattr(callback, "args", ()):
+            callbacks += getattr(waiter, "_callbacks", None) or ()
+    for _, context in callbacks:
+        with contextlib.suppress(RuntimeError):  # it is entered just now
+            context.run(_last.set, _Ended(report, None))
+
+
 def last_report() -> Report | None:
-    """Return the report of the turn that ended last in this thread or task, if one did."""
-    return _last.get()
+    """Return the report of the turn that ended last in this thread or task, if one did.
+
+    A turn in a task that this one awaited (`await task`, `asyncio.wait_for`) counts; one that ran
+    beside it (`gather`, a task group, another thread) does not: `watch()` collects those, and
+    `report(message)` finds the one a message came from.
+    """
+    last, here = _last.get(), _here()
+    if last is None or last.where not in (None, here):  # inherited with the context
+        return None
+    last.where = here
+    return last.report
 
 
 # --- found again --------------------------------------------------------------------------------
@@ -310,6 +385,9 @@ def watch() -> Generator[list[Report]]:
             _watching.reset(token)
 
 
+_LOGGED = frozenset({Outcome.HEALED, Outcome.PARTIAL, Outcome.TRUNCATED, Outcome.STALLED})
+
+
 class Recorder:
     """Collects what a turn does, tells those who listen, and writes the report at its end."""
 
@@ -319,6 +397,7 @@ class Recorder:
         self.rows: list[str] = []
         self.repairs: list[Repair] = []
         self.model: str | None = None
+        self.host: str | None = None
         self.finished: Report | None = None
         """The report, once it is written."""
         self._spans: Spans | None = None
@@ -368,8 +447,9 @@ class Recorder:
         *,
         stop: str | None = None,
         synthetic: bool = False,
+        characters: int | None = None,
     ) -> Report:
-        """Write the report, make it this context's last one, and tell. The first call counts."""
+        """Write the report, make it the last one here, log and tell it. The first call counts."""
         if self.finished is not None:
             return self.finished
         ledger = self.ledger
@@ -388,8 +468,10 @@ class Recorder:
             rows=tuple(self.rows),
             repairs=tuple(self.repairs),
             learned=tuple(ledger.lessons),
+            host=self.host,
+            characters=characters,
         )
-        _last.set(report)
+        _remember(report)
         for turns in self._watching:
             turns.append(report)
         if self._spans is not None:
@@ -398,5 +480,9 @@ class Recorder:
             except Exception:
                 logger.exception("the spans could not be made; the turn goes on")
         _keep(report)
+        if outcome in _LOGGED:
+            from continuation.reports.account import log  # most turns are whole
+
+            log(report)
         self.tell(Finished(report))
         return report

@@ -54,7 +54,7 @@ CLASSES = {
     "Repaired": "body changes left origins headers",
     "Repairing": "attempt code changes",
     "Report": "outcome reason dialect model stop synthetic attempts seams error seconds rows "
-    "learned repairs",
+    "learned repairs host characters",
     "Retrying": "attempt error seconds replaces",
     "Truncated": "attempt reason limit output_tokens",
     "Usage": "input cached cache_write output thinking",

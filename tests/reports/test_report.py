@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -247,7 +248,101 @@ def test_a_report_is_plain_json(sim: Simulator, how: How) -> None:
     assert json.loads(json.dumps(told)) == json.loads(json.dumps(told, default=None))
     assert told["outcome"] == "healed"
     assert told["repairs"] == ()
-    assert {"attempts", "seams", "learned", "turn", "billed", "discarded"} <= set(told)
+    assert {"attempts", "seams", "learned", "turn", "billed", "discarded", "cost"} <= set(told)
+
+
+def test_a_report_is_readable(sim: Simulator) -> None:
+    sim.script([Reply([Text("One, ")], stop="max_tokens", usage={"output_tokens": 1000}), REST])
+    first, *attempts, billed = str(run(sim, "sync").told).splitlines()
+    assert first.startswith(f"{NEW}: healed, 2 attempts, stop reason end_turn, 0.")
+    assert "1 first: limit 1,000, 11 tokens in, 1,000 out, max_tokens" in attempts[0]
+    assert attempts[0].endswith("discarded")
+    assert "2 replace: limit 128,000" in attempts[1]
+    assert "billed: 22 tokens in, 1,001 out" in billed
+
+
+@pytest.mark.parametrize(
+    ("script", "level", "said"),
+    [
+        ([CUT, REST], logging.INFO, "healed, 2 attempts, stop reason end_turn, 4 characters"),
+        ([CUT] * 5, logging.WARNING, "truncated (all recoveries used)|raise max_recoveries"),
+        (
+            [CUT, CUT, Reply(status=400)],
+            logging.WARNING,
+            "partial (recovery failed|stop reason end_turn (synthetic), 5 characters in hand|ask",
+        ),
+        ([REST], None, ""),
+    ],
+)
+def test_a_turn_that_was_cut_is_logged_once(
+    sim: Simulator,
+    caplog: pytest.LogCaptureFixture,
+    script: list[Reply],
+    level: int | None,
+    said: str,
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="continuation")
+    sim.script(script)
+    run(sim, "sync-stream" if level is None else "sync")
+    assert [record.levelno for record in caplog.records] == ([] if level is None else [level])
+    assert all(part in caplog.text for part in said.split("|"))
+    assert not said or NEW in caplog.text
+
+
+# --- what it cost -------------------------------------------------------------------------------
+
+
+def test_the_cost_is_not_known_without_the_extra(
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "genai_prices", None)
+    sim.script([REST])
+    assert run(sim, "sync").told.cost is None
+
+
+@pytest.mark.parametrize("model", [NEW, "a-model-nobody-sells"])
+def test_the_cost_is_that_of_all_attempts(sim: Simulator, model: str) -> None:
+    prices = pytest.importorskip("genai_prices")
+    counts = {"input_tokens": 1000, "cache_read_input_tokens": 200, "output_tokens": 1000}
+    sim.script([Reply([Text("One, ")], stop="max_tokens", usage=counts), REST])
+    report = run(sim, "sync", model=model).told
+    if model != NEW:
+        assert report.cost is None
+        return
+    usages = [prices.Usage(input_tokens=1200, cache_read_tokens=200, output_tokens=1000)]
+    usages += [prices.Usage(input_tokens=11, output_tokens=1)]
+    each = [float(prices.calc_price(u, NEW, provider_id="anthropic").total_price) for u in usages]
+    assert report.cost == pytest.approx(sum(each))
+    assert f"${report.cost:.4f}" in str(report)
+
+
+# --- the last one, here -------------------------------------------------------------------------
+
+
+def test_the_last_report_is_of_this_task_or_one_it_awaited(sim: Simulator) -> None:
+    sim.script([REST] * 5)
+
+    async def main() -> None:
+        async with anthropic.AsyncAnthropic(base_url=sim.url, api_key="k") as bare:
+            client = continuation.wrap(bare)
+
+            async def turn() -> Report | None:
+                said = await client.messages.create(**ask())
+                assert continuation.last_report() is continuation.report(said)
+                return continuation.last_report()
+
+            async def none() -> Report | None:
+                return continuation.last_report()
+
+            assert await none() is None
+            for waiting in (asyncio.create_task(turn()), asyncio.wait_for(turn(), 9), turn()):
+                assert await waiting is continuation.last_report() is not None
+            mine = continuation.last_report()
+            assert await asyncio.create_task(none()) is None
+            assert len(set(await asyncio.gather(turn(), turn()))) == 2
+            assert continuation.last_report() is mine
+
+    asyncio.run(main())
 
 
 # --- nothing that was said ----------------------------------------------------------------------

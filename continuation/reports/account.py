@@ -1,0 +1,128 @@
+"""What became of a turn, told to people: the lines of `str(report)`, the log, the cost."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from typing import Any
+
+from continuation.reports.report import Report
+from continuation.types import Outcome, Usage
+
+logger = logging.getLogger("continuation")
+
+_REMEDIES = {
+    "max_turn_seconds spent": "raise max_turn_seconds",
+    "max_turn_output_tokens spent": "raise max_turn_output_tokens",
+    "max_attempts spent": "raise max_attempts",
+    "the caller's timeout is spent": "raise the call's timeout, or stream it",
+    "all recoveries used": "raise max_recoveries",
+    "context window full": "shorten what is sent",
+    "a function call was cut at the ceiling": 'say truncated_tool_call = "retry_smaller"',
+    "thinking used the whole limit: no visible text": "say less_thinking = true",
+}
+"""What helps, by the reason."""
+_OTHERWISE = {
+    Outcome.PARTIAL: "ask again for what is missing",
+    Outcome.TRUNCATED: "ask for less at once",
+    Outcome.STALLED: "ask again in other words",
+}
+_MAKERS = {
+    "anthropic": "anthropic",
+    "openai-chat": "openai",
+    "openai-responses": "openai",
+    "gemini": "google",
+}
+"""Whose list prices hold where the host is nobody's, by wire format."""
+
+
+def number(count: int | None) -> str:
+    """Write a count as people do; an unknown one is a dash."""
+    return "-" if count is None else f"{count:,}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Write a count with its noun."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def summary(report: Report) -> str:
+    """Say in one line what became of a turn, and why if it is not whole."""
+    why = [report.reason] if report.reason else []
+    # What ended the turn, not a refusal that was got over on the way.
+    error = report.attempts[-1].error if report.attempts else report.error
+    if error and error != report.reason and report.outcome not in ("complete", "healed"):
+        why.append(f"error {error}")
+    told = f"{report.outcome} ({'; '.join(why)})" if why else str(report.outcome)
+    told += f", {plural(len(report.attempts), 'attempt')}"
+    if report.stop:
+        told += f", stop reason {report.stop}{' (synthetic)' if report.synthetic else ''}"
+    return told
+
+
+def costs(report: Report) -> tuple[str, str]:
+    """Say what the turn would have cost uncut, and what was billed for all attempts."""
+    return _tokens(report.turn), _tokens(report.billed)
+
+
+def _tokens(usage: Usage) -> str:
+    return f"{number(usage.prompt)} tokens in, {number(usage.output)} out"
+
+
+def account(report: Report) -> str:
+    """Tell the turn in lines: what became of it, each attempt, what was billed."""
+    lines = [f"{report.model or report.dialect}: {summary(report)}, {report.seconds:.1f} s"]
+    for one in report.attempts:
+        limit = "no limit" if one.limit is None else f"limit {one.limit:,}"
+        ended = one.error or one.stop or "no end"
+        more = ", discarded" if one.discarded else ""
+        told = f"{limit}, {_tokens(one.usage or Usage())}, {ended}, {one.seconds:.1f} s{more}"
+        lines.append(f"  {one.number} {one.mode}: {told}")
+    price = report.cost
+    paid = "" if price is None else f", ${price:.4f}"
+    lines.append(f"  billed: {_tokens(report.billed)}{paid}")
+    return "\n".join(lines)
+
+
+def log(report: Report) -> None:
+    """Log a turn that was cut: a warning with what helps, or that it was healed. Never its text."""
+    count = report.characters
+    held = "" if count is None else f", {plural(count, 'character')} in hand"
+    if report.outcome is Outcome.HEALED:
+        logger.info("%s: %s%s", report.model, summary(report), held)
+        return
+    # Who leaves an answer half-way knows that it is not whole.
+    level = logging.INFO if report.reason == "closed by the caller" else logging.WARNING
+    remedy = _REMEDIES.get(report.reason or "", _OTHERWISE[report.outcome])
+    logger.log(level, "%s: %s%s: %s", report.model, summary(report), held, remedy)
+
+
+def cost(report: Report) -> float | None:
+    """Return the list price of all that was billed, in US dollars; `None`: it is not known."""
+    try:
+        prices: Any = importlib.import_module("genai_prices")
+    except ImportError:
+        return None
+    vendor = {"provider_api_url": f"https://{report.host}"}
+    maker = {"provider_id": _MAKERS.get(report.dialect)}
+    total = 0.0
+    for attempt in report.attempts:
+        if (usage := attempt.usage) is None:
+            continue
+        tokens = prices.Usage(
+            input_tokens=usage.prompt,
+            cache_read_tokens=usage.cached,
+            cache_write_tokens=usage.cache_write,
+            output_tokens=usage.output,
+        )
+        model = (report.model or "").removeprefix("models/")
+        for who in (vendor, maker):
+            try:
+                price = prices.calc_price(tokens, model, **who)
+            except (LookupError, ValueError):
+                continue
+            total += float(price.total_price)
+            break
+        else:
+            return None
+    return total
