@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from continuation.types import AttemptResult, Head, Mode, Stop, StreamError, Usage
+from continuation.types import AttemptResult, Head, Mode, Stop, StreamError, TimeUp, Usage
 
 _REQUEST_IDS = ("request-id", "x-request-id", "apim-request-id")
 
@@ -61,8 +61,8 @@ class Lesson:
     """What was learned of a model's limits in this turn; later turns of the client know it."""
 
     kind: str
-    """`ceiling`: the model's largest output limit; `raised`: the limit that later turns begin with;
-    `prefill`: a trailing assistant message is refused."""
+    """`ceiling`: the model's largest output limit; `needed`: the tokens of an answer that it
+    made whole; `prefill`: a trailing assistant message is refused."""
     value: int
     """A limit in tokens; 0 for `prefill`."""
     source: str
@@ -116,7 +116,7 @@ class Ledger:
         attempt = replace(self.live, seconds=self.seconds - self.live.begun)
         if result is not None:
             if result.error is not None:
-                named = isinstance(result.error, StreamError)
+                named = isinstance(result.error, (StreamError, TimeUp))
                 error = str(result.error) if named else type(result.error).__name__
             attempt = replace(
                 attempt,

@@ -72,7 +72,7 @@ class Policy:
     max_retries: Annotated[int, Between(0, 10)] = 2
     """Retries of a later attempt after 429, 5xx or no connect."""
     max_turn_seconds: Annotated[float, Between(1, 86_400)] = 3600.0
-    """No attempt begins after this long."""
+    """An attempt of ours neither begins nor goes on after this long."""
     max_turn_output_tokens: Annotated[int, Between(1, 100_000_000)] = 2_000_000
     """Output tokens billed in one turn; later limits shrink to fit."""
     leave_limits_below: Annotated[int, Between(0, 1_000_000)] = 256
@@ -82,7 +82,7 @@ class Policy:
     initial_limit: InitialLimit = "caller"
     """Limit of the first attempt: the caller's own, or the ceiling at once."""
     remember_limit: bool = True
-    """After an escalation, later turns with that model begin at the raised limit."""
+    """After an escalation, later turns with that model begin at the ceiling where that pays."""
     stream_tool_calls: HoldOrLive = "hold"
     """Hold a function call's events until it is whole, or pass them live."""
     stream_thinking: HoldOrLive = "hold"

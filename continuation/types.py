@@ -74,14 +74,15 @@ class Request:
     body: bytes
     server: Mapping[str, object] = field(default_factory=dict[str, object])
     """What the configuration says of this server, in the dialect's own keys."""
+    identity: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Headers that the client's own `auth` puts in or changes when the request leaves."""
 
     @property
     def credential(self) -> str | None:
-        """The header value that says who asks."""
-        for name in _CREDENTIALS:
-            if self.headers.get(name):
-                return self.headers[name]
-        return None
+        """The header values that say who asks, as they leave: a key may be a placeholder only."""
+        names = dict.fromkeys((*_CREDENTIALS, *self.identity))
+        told = (self.identity.get(name, self.headers.get(name)) for name in names)
+        return "\n".join(filter(None, told)) or None
 
 
 class Mode(StrEnum):
@@ -315,6 +316,10 @@ class StreamError(Exception):
     def __init__(self, kind: str, *, lasting: bool = False) -> None:
         super().__init__(kind)
         self.lasting = lasting
+
+
+class TimeUp(Exception):  # noqa: N818  (a reason, not a failure)
+    """We broke an attempt off, since the turn's time was up; the text says whose time."""
 
 
 class Enough(Exception):  # noqa: N818  (a signal, not a failure)

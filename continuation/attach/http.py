@@ -15,8 +15,9 @@ import asyncio
 import contextlib
 import logging
 import socket
+import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from functools import partial
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ import anyio
 import httpx2
 
 from continuation.attach.session import CLOSED, Session
+from continuation.attach.total_timeout import until
 from continuation.config import HEADER, parse
 from continuation.config import take as take_override
 from continuation.engine.commands import Command, Emit, Read, Reply, Send, StreamBody, Wait
@@ -47,6 +49,14 @@ def _bare_stream(response: httpx2.Response) -> Any:
     stream = response.stream
     timed = type(stream).__module__ == "httpx2._client"
     return getattr(stream, "_stream", stream) if timed else stream
+
+
+def _wake(response: httpx2.Response) -> None:
+    """Wake the thread that waits for a response's bytes: closing their socket does not."""
+    with contextlib.suppress(Exception):
+        if response.http_version.startswith("HTTP/1"):
+            line = response.extensions["network_stream"].get_extra_info("socket")
+            line.shutdown(socket.SHUT_RDWR)
 
 
 async def _shut(response: httpx2.Response) -> None:
@@ -137,7 +147,8 @@ class HealedStream(Session, httpx2.SyncByteStream):
                 self._live = live
                 return Head(live.status_code, dict(live.headers.items()))
             if isinstance(command, Read) and self._live is not None:
-                return self._live.read()
+                with self._bound(self._live):
+                    return self._live.read()
             if isinstance(command, Wait):
                 self._wake.wait(command.seconds)
         except Exception as error:
@@ -152,13 +163,14 @@ class HealedStream(Session, httpx2.SyncByteStream):
                 take, stream = self._taker(command), _bare_stream(live)
                 self._chunks = chunks = live.iter_bytes() if stream is None else iter(stream)
                 try:
-                    for chunk in chunks:
-                        if shown := take(chunk):
-                            yield shown
-                        elif replay.due:
-                            yield from replay.pieces()
-                        if self._over:
-                            break
+                    with self._bound(live):
+                        for chunk in chunks:
+                            if shown := take(chunk):
+                                yield shown
+                            elif replay.due:
+                                yield from replay.pieces()
+                            if self._over:
+                                break
                 except Exception as error:
                     self._fail(error)
                 finally:
@@ -170,6 +182,26 @@ class HealedStream(Session, httpx2.SyncByteStream):
                 self._reply = self._perform(command)
         self._drop()
 
+    @contextlib.contextmanager
+    def _bound(self, live: httpx2.Response) -> Generator[None]:
+        """Break a response off when its attempt's time is up, be it silent or trickling."""
+        if self._left is None:
+            yield
+            return
+
+        def hang_up() -> None:
+            if self._live is live:
+                self._over, self._reply = True, TimeoutError()
+                _wake(live)
+
+        timer = threading.Timer(self._left, hang_up)
+        timer.daemon = True  # a stream that is never read to its end keeps no program alive
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
     def _drop(self) -> None:
         if self._live is not None:
             self._live.close()
@@ -179,11 +211,7 @@ class HealedStream(Session, httpx2.SyncByteStream):
         self._finish()
         self._wake.set()
         if self._live is not None and getattr(self._chunks, "gi_running", False):
-            # Wake the thread that waits for its bytes: closing their socket does not.
-            with contextlib.suppress(Exception):
-                if self._live.http_version.startswith("HTTP/1"):
-                    line = self._live.extensions["network_stream"].get_extra_info("socket")
-                    line.shutdown(socket.SHUT_RDWR)
+            _wake(self._live)
         self._drop()
 
 
@@ -209,11 +237,13 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
             try:
                 if isinstance(command, Send):
                     made = self._prepare(command)
-                    live = made if isinstance(made, httpx2.Response) else await self._send(made)
+                    with anyio.fail_after(self._left):
+                        live = made if isinstance(made, httpx2.Response) else await self._send(made)
                     self._live = live
                     return Head(live.status_code, dict(live.headers.items()))
                 if isinstance(command, Read) and self._live is not None:
-                    return await self._live.aread()
+                    with anyio.fail_after(self._left):
+                        return await self._live.aread()
                 if isinstance(command, Wait):
                     await anyio.sleep(command.seconds)
             except Exception as error:
@@ -224,8 +254,7 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
         while (command := self._next()) is not None:
             if isinstance(command, StreamBody):
                 live, replay = cast("httpx2.Response", self._live), self._turn.replay
-                take, stream = self._taker(command), _bare_stream(live)
-                chunks = live.aiter_bytes() if stream is None else stream.__aiter__()
+                take, chunks = self._taker(command), self._bytes_of(live)
                 try:
                     async for chunk in chunks:
                         if shown := take(chunk):
@@ -244,6 +273,11 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
             else:
                 self._reply = await self._perform(command)
         await self._drop()
+
+    def _bytes_of(self, live: httpx2.Response) -> AsyncIterator[bytes]:
+        stream = _bare_stream(live)
+        chunks = live.aiter_bytes() if stream is None else stream.__aiter__()
+        return chunks if self._until is None else until(self._until, chunks)
 
     async def _drop(self) -> None:
         if self._live is not None:
@@ -289,7 +323,19 @@ class _StandIn:
         # Reached for what neither httpx2 nor the shared settings have: the origin's class does.
         return getattr(object.__getattribute__(self, "origin"), name)
 
-    def _begin(self, request: httpx2.Request) -> Turn | None:
+    def _probe(self, request: httpx2.Request, auth: httpx2.Auth) -> httpx2.Request | None:
+        """Return a copy of a request that is ours, for an `auth` to put its headers in.
+
+        Who asks decides what is known of limits and chains, and the key may be a placeholder only.
+        """
+        if type(auth) is httpx2.Auth or not isinstance(request.stream, httpx2.ByteStream):
+            return None  # that one does nothing
+        if self.engine.claims(request.method, request.url.path) is None:
+            return None
+        headers, content = request.headers, request.content
+        return httpx2.Request(request.method, request.url, headers=headers, content=content)
+
+    def _begin(self, request: httpx2.Request, leaving: httpx2.Request | None) -> Turn | None:
         """Begin a turn for a request that a dialect knows; `None`: let it pass."""
         if self._closed:
             raise RuntimeError(CLOSED)
@@ -302,7 +348,9 @@ class _StandIn:
             if "content-encoding" in headers:
                 return None
             host, path = request.url.netloc.decode("ascii"), request.url.path
-            asking = Request(host, path, headers, request.content)
+            sent = leaving.headers.items() if leaving is not None else ()
+            identity = {name: value for name, value in sent if headers.get(name) != value}
+            asking = Request(host, path, headers, request.content, identity=identity)
             timeout = request.extensions.get("timeout", {}).get("read")
             return self.engine.begin(dialect, asking, timeout, asked)
         except Exception:
@@ -332,7 +380,7 @@ class HealingClient(_StandIn, httpx2.Client):
 
         Raises what the other client's `send` raises.
         """
-        turn = self._begin(request)
+        turn = self._begin(request, self._leaving(request, options))
         if turn is None:
             return cast("httpx2.Response", self.origin.send(request, stream=stream, **options))
         send = partial(self.origin.send, stream=True, **options)
@@ -349,6 +397,16 @@ class HealingClient(_StandIn, httpx2.Client):
                 response.close()
                 raise
         return response
+
+    def _leaving(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Request | None:
+        auth = self._build_request_auth(request, options.get("auth", httpx2.USE_CLIENT_DEFAULT))
+        if (probe := self._probe(request, auth)) is None:
+            return None
+        with contextlib.closing(auth.sync_auth_flow(probe)) as flow:
+            leaving = next(flow)
+            while leaving is not probe and leaving.url != probe.url:  # it gets a token first
+                leaving = flow.send(self.origin.send(leaving, auth=None))
+        return leaving
 
     def close(self) -> None:
         with contextlib.ExitStack() as closing:  # all of them, whatever one of them raises
@@ -373,7 +431,7 @@ class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
         self, request: httpx2.Request, *, stream: bool = False, **options: Any
     ) -> httpx2.Response:
         """Send a request, as `HealingClient.send` does."""
-        turn = self._begin(request)
+        turn = self._begin(request, await self._leaving(request, options))
         if turn is None:
             answer = await self.origin.send(request, stream=stream, **options)
             return cast("httpx2.Response", answer)
@@ -391,6 +449,18 @@ class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
                 await response.aclose()
                 raise
         return response
+
+    async def _leaving(
+        self, request: httpx2.Request, options: dict[str, Any]
+    ) -> httpx2.Request | None:
+        auth = self._build_request_auth(request, options.get("auth", httpx2.USE_CLIENT_DEFAULT))
+        if (probe := self._probe(request, auth)) is None:
+            return None
+        async with contextlib.aclosing(auth.async_auth_flow(probe)) as flow:
+            leaving = await anext(flow)
+            while leaving is not probe and leaving.url != probe.url:
+                leaving = await flow.asend(await self.origin.send(leaving, auth=None))
+        return leaving
 
     async def aclose(self) -> None:
         async with contextlib.AsyncExitStack() as closing:

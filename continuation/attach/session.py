@@ -77,6 +77,8 @@ class Session:
             self._jar = jar
         self._started = time.perf_counter()
         self._live: httpx2.Response | None = None
+        # When the attempt under way is to be broken off, by `time.monotonic`.
+        self._until: float | None = None
         self._own = True
         self._error: Exception | None = None
         self._wake = threading.Event()
@@ -203,7 +205,9 @@ class Session:
 
         One that must not be sent is answered here, as its server would have.
         """
-        self._live = self._error = None
+        self._live = self._error = self._until = None
+        if send.bounded and send.seconds is not None:
+            self._until = time.monotonic() + send.seconds
         outgoing, original = send.outgoing, self._request
         self._own = outgoing is None
         if outgoing is None:
@@ -239,6 +243,11 @@ class Session:
             content=outgoing.body or None,
             extensions=extensions,
         )
+
+    @property
+    def _left(self) -> float | None:
+        """Seconds until the attempt under way is to be broken off; `None`: it is not."""
+        return None if self._until is None else max(0.0, self._until - time.monotonic())
 
     def _opened(self, command: Command | None) -> httpx2.Response | None:
         """Return the response for the caller; `None`: their request is to be sent as it is."""

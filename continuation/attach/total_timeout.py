@@ -58,23 +58,27 @@ class TotalTimeout(httpx2.AsyncClient):
         return self._origin.is_closed
 
 
+async def until(deadline: float, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+    """Give the chunks that come before the deadline, by `time.monotonic`; then `TimeoutError`."""
+    try:
+        while True:
+            with anyio.fail_after(deadline - time.monotonic()):
+                chunk = await anext(chunks, None)
+            if chunk is None:
+                return
+            yield chunk
+    finally:
+        if isinstance(chunks, AsyncGenerator):
+            await chunks.aclose()
+
+
 class _Until(httpx2.AsyncByteStream):
     def __init__(self, stream: httpx2.AsyncByteStream, deadline: float) -> None:
         self._stream = stream
         self._deadline = deadline
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        chunks = self._stream.__aiter__()
-        try:
-            while True:
-                with anyio.fail_after(self._deadline - time.monotonic()):
-                    chunk = await anext(chunks, None)
-                if chunk is None:
-                    return
-                yield chunk
-        finally:
-            if isinstance(chunks, AsyncGenerator):
-                await chunks.aclose()
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return until(self._deadline, self._stream.__aiter__())
 
     async def aclose(self) -> None:
         await self._stream.aclose()

@@ -75,9 +75,10 @@ def _rows(config: Config, model: str) -> list[tuple[str, str, str]]:
         *(("prefill", *told) for told in prefills or [(prefill, source)]),
         ("thinking", thinking, source),
         *(
-            ("first limit", f"{facts['raised']:,}", f"learned at {at}")
+            (f"longest answer{kind}", f"{facts[name]:,}", f"learned at {at}")
+            for name, kind in (("needed", ""), ("needed_with_tools", ", with tools"))
             for at, facts in learned
-            if "raised" in facts
+            if name in facts
         ),
     ]
 

@@ -27,7 +27,7 @@ from continuation.ledger import Ledger, Lesson, delivered
 from continuation.limits import Learned, ModelLimits, clamp, find
 from continuation.policy import Policy
 from continuation.reports.report import Recorder, Repair, Repairing, Retrying
-from continuation.types import ClassifiedError, ErrorKind, Head, Mode, Outgoing, Way
+from continuation.types import AttemptResult, ClassifiedError, ErrorKind, Head, Mode, Outgoing, Way
 
 if TYPE_CHECKING:
     from continuation.history import Change
@@ -70,7 +70,7 @@ def send(
 ) -> Generator[Command, Reply, Reply]:
     """Send one call, and note it in the ledger; `None`: the caller's own, byte for byte."""
     ledger.begin(mode, limit)
-    reply = yield Send(outgoing, seconds)
+    reply = yield Send(outgoing, seconds, bounded=mode is not Mode.FIRST)
     if isinstance(reply, Head):
         ledger.answered(reply)
     return reply
@@ -93,6 +93,8 @@ class Budget:
         self.learned, self.key = attempts.learned, attempts.key
         self.table = find(request.model) or ModelLimits(attempts.dialect.default_ceiling)
         """What the table says of the model."""
+        # The answers of an agent that calls and of one that writes are not equally long.
+        self._kind = "needed_with_tools" if request.body.get("tools") else "needed"
         self._policy, self._request = policy, request
         self._ledger = attempts.recorder.ledger
         self._least = request.limit or 1
@@ -149,18 +151,42 @@ class Budget:
         return limit is None or self.target(onward=False) > limit
 
     def raised_first(self) -> int | None:
-        """Return the limit to send instead of the caller's, if policy or memory say so."""
-        request, limit = self._request, 0
-        if self._policy.initial_limit == "ceiling":
-            limit = self.ceiling
-        elif self._policy.remember_limit:
-            limit = self.learned.get(self.key).start or 0
+        """Return the limit to send instead of the caller's, if policy or memory say so.
+
+        An answer that is cut at a limit of ours is paid for in vain, so memory raises it only to
+        the ceiling, or to what has been enough so far where a call may not begin there.
+        """
+        request, needed = self._request, 0
+        if self._policy.initial_limit != "ceiling":
+            needed = self.needed or 0
+            if not (needed and self._policy.remember_limit):
+                return None
+        limit = min(self.ceiling, self._policy.max_turn_output_tokens)
         if not request.streamed and request.unary_ceiling is not None:
             limit = min(limit, request.unary_ceiling)
-        limit = min(limit, self._policy.max_turn_output_tokens)
+        if limit < min(needed, self.ceiling):
+            return None
         if self._policy.max_attempts < 2:  # if it were refused, there would be no second try
             return None
         return limit if request.limit is not None and limit > request.limit else None
+
+    @property
+    def needed(self) -> int | None:
+        """What the longest answer to a call of this kind needed, if an escalation told."""
+        return getattr(self.learned.get(self.key), self._kind, None)
+
+    def remember(self, result: AttemptResult) -> None:
+        """Keep what an answer needed that was asked for again at the ceiling."""
+        limit, output = self._ledger.limit, result.usage.output if result.usage else None
+        if not self._policy.remember_limit or limit is None or limit < self.ceiling:
+            return
+        needed = max(self.needed or 0, limit if output is None else output)
+        self.learned.learn(self.key, **{self._kind: needed})
+        self._ledger.lessons.append(Lesson("needed", needed, "escalation"))
+
+    def forget(self) -> None:
+        """A raised limit was refused: the next turn begins with its caller's own."""
+        self.learned.learn(self.key, **{self._kind: None})
 
     # --- spending ----------------------------------------------------------------------------
 
@@ -175,9 +201,6 @@ class Budget:
         target = self.target(onward=not anew)
         if escalates:
             self.escalated = True
-            if self._policy.remember_limit:
-                self.learned.learn(self.key, raised=target)
-                self._ledger.lessons.append(Lesson("raised", target, "escalation"))
         elif action is Action.RETRY_SMALLER:
             self.may_retry_smaller = False
         elif action is Action.THINK_LESS:
@@ -192,20 +215,22 @@ class Budget:
     def spent(self) -> str | None:
         """The name of the budget that is used up, if one is."""
         ledger, policy = self._ledger, self._policy
+        if self.time_up:  # first, for it is what an attempt may have been broken off for
+            return self.time_up
         if ledger.sent - min(ledger.paused, HOPS) >= policy.max_attempts:
             return "max_attempts spent"
-        if ledger.seconds >= policy.max_turn_seconds:
-            return "max_turn_seconds spent"
-        if self.late:
-            return "the caller's timeout is spent"
         if self._tokens_left < self._least:
             return "max_turn_output_tokens spent"
         return None
 
     @property
-    def late(self) -> bool:
-        """Whether the caller's own timeout has passed."""
-        return self._timeout is not None and self._ledger.seconds >= self._timeout
+    def time_up(self) -> str | None:
+        """Whose time is up, ours or the caller's, if it is."""
+        if self._ledger.seconds >= self._policy.max_turn_seconds:
+            return "max_turn_seconds spent"
+        if self._timeout is not None and self._ledger.seconds >= self._timeout:
+            return "the caller's timeout is spent"
+        return None
 
     @property
     def seconds_left(self) -> float | None:
@@ -214,7 +239,7 @@ class Budget:
 
     @property
     def patience(self) -> float:
-        """Seconds after which it is too late to begin an attempt: no wait may be longer."""
+        """Seconds left for attempts of ours: neither a wait nor an attempt may take longer."""
         left = self._policy.max_turn_seconds - self._ledger.seconds
         return left if self.seconds_left is None else min(left, self.seconds_left)
 
@@ -248,7 +273,7 @@ class Budget:
         most = error.maximum if error.kind is ErrorKind.RETRYABLE else None
         if most is None or limit is None or not self._least <= most < limit:
             return None
-        self.learned.learn(self.key, raised=None)
+        self.forget()
         return most
 
     def step_down(self, limit: int | None) -> int | None:
@@ -256,7 +281,7 @@ class Budget:
 
         Some vendors reserve the limit against the quota, so that a 429 can be our doing.
         """
-        self.learned.learn(self.key, raised=None)
+        self.forget()
         before = self._ledger.limit or 0
         smaller = math.isqrt(before * (limit or 0))
         if self.stepped_down or smaller < WORTH * before or before == 0:
@@ -294,7 +319,7 @@ class Attempts:
         policy, raised = self.policy, None
         repaired = self._repaired()
         if ours and repaired is None:
-            remembered = policy.remember_limit and self.learned.get(self.key).start
+            remembered = policy.remember_limit and self.learned.knows(self.key)
             if remembered or policy.initial_limit == "ceiling":
                 raised = self.budget.raised_first()
         if repaired is not None:
@@ -338,7 +363,7 @@ class Attempts:
         body = yield Read()
         error = self.request.refused(reply, body if isinstance(body, bytes) else b"")
         self.recorder.ledger.record(error=error.error)
-        budget.learned.learn(budget.key, raised=None)
+        budget.forget()
         named = error.maximum if budget.learn(error, limit) else None
         spare = self.recorder.ledger.sent == 1 and self.policy.max_attempts > 2
         if named is not None and named > (self.request.limit or 0) and spare:
@@ -386,9 +411,10 @@ class Attempts:
         anew = mode in {Mode.REPLACE, Mode.APPEND_TAIL}
         while True:
             outgoing = build(limit, way)
-            reply = yield from send(ledger, outgoing, mode, limit, budget.seconds_left)
+            reply = yield from send(ledger, outgoing, mode, limit, max(0.1, budget.patience))
             if not isinstance(reply, Head):
-                error = ClassifiedError(ErrorKind.RETRYABLE, type(reply).__name__)
+                why = budget.time_up or type(reply).__name__
+                error = ClassifiedError(ErrorKind.RETRYABLE, why)
             elif reply.ok:
                 return reply, way
             else:
@@ -429,7 +455,7 @@ class Attempts:
         outgoing = request.lookup() if wanted and not budget.known_ceiling else None
         if outgoing is None or budget.spent or not budget.learned.learn(budget.key, asked=True):
             return
-        reply = yield Send(outgoing, seconds=min(_LOOKUP_SECONDS, budget.patience))
+        reply = yield Send(outgoing, min(_LOOKUP_SECONDS, budget.patience), bounded=True)
         if isinstance(reply, Head):
             body = yield Read()
             ceiling = request.looked_up(body) if reply.ok and isinstance(body, bytes) else None

@@ -17,6 +17,9 @@ class Send:
     outgoing: Outgoing | None
     seconds: float | None = None
     """Time left for it; `None`: the caller's own timeouts."""
+    bounded: bool = False
+    """When they have passed it is broken off, its body too: only for what is none of the caller's.
+    The reply, of whatever command is under way then, is an exception."""
 
 
 @dataclass(frozen=True, slots=True)

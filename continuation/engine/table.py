@@ -301,6 +301,8 @@ ROWS: tuple[Row, ...] = (
         either=({"stop": LEFT_OFF}, {"call": CUT}, {"stop": Stop.WINDOW, "call": CALLS},
                 {"stop": Stop.END, "used_up": True})),
     # --- later attempts that brought nothing --------------------
+    Row("a recovery failed, and a budget is spent", Action.STOP, Outcome.PARTIAL, "{spent}",
+        when={"failed": True, "recovering": True, "spent": True}),
     Row("a recovery failed for good", Action.STOP, Outcome.PARTIAL, "recovery failed",
         when={"failed": True, "recovering": True}),
     Row("a recovery was refused", Action.STOP, Outcome.PARTIAL, "recovery refused",

@@ -75,7 +75,6 @@ from continuation.reports.report import (
 from continuation.seams.text import Cut, choose_anchor
 from continuation.types import (
     AttemptResult,
-    Enough,
     Head,
     Mode,
     Outcome,
@@ -85,6 +84,7 @@ from continuation.types import (
     Stop,
     StopWord,
     StreamError,
+    TimeUp,
     Untouched,
     Usage,
     Way,
@@ -253,7 +253,8 @@ class Turn:
         self._ledger.record(result)
         if result.stop in {Stop.LENGTH, Stop.DROPPED}:
             output = result.usage.output if result.usage else None
-            reason = result.raw or "dropped"
+            broken_off = isinstance(result.error, TimeUp)
+            reason = result.raw or (str(result.error) if broken_off else "dropped")
             self.recorder.tell(Truncated(self._ledger.sent, reason, self._ledger.limit, output))
         return result
 
@@ -350,6 +351,8 @@ class Turn:
         stands = standing(new, again)
         if stands is Stands.NEW:
             self._ledger.discard(0, count)
+            if action in {Action.ESCALATE, Action.ESCALATE_BEHIND}:
+                budget.remember(new)
             return new
         if opened is not None and not replaces:
             kept.revert()
@@ -397,17 +400,11 @@ class Turn:
     ) -> Generator[Command, Reply, AttemptResult]:
         """Read the answer to a later attempt."""
         self._mode, self._answer = resume.mode, answer
-        feed, budget = answer.begin(resume, head), self._attempts.budget
-
-        def timed(chunk: bytes) -> bytes:
-            """Stop reading once the caller's time is up."""
-            shown = feed(chunk)
-            if budget.late:
-                raise Enough(shown)
-            return shown
-
-        error = yield StreamBody(feed if budget.seconds_left is None else timed)
-        return self._ended(error if isinstance(error, BaseException) else None)
+        error = yield StreamBody(answer.begin(resume, head))
+        if not isinstance(error, BaseException):
+            return self._ended(None)
+        up = self._attempts.budget.time_up  # then it was us who hung up
+        return self._ended(TimeUp(up) if up else error)
 
     # --- the end -------------------------------------------------------------------------------
 

@@ -180,20 +180,17 @@ class Facts(NamedTuple):
 
     ceiling: int | None = None
     """The largest output limit, in tokens, as the provider named it."""
-    raised: int | None = None
-    """The limit in tokens that an escalation needed."""
+    needed: int | None = None
+    """Output tokens of the longest answer that the ceiling made whole; of calls without tools."""
+    needed_with_tools: int | None = None
+    """The same of calls with tools."""
     no_prefill: bool = False
     """Whether a trailing assistant message was refused."""
     asked: bool = False
     """Whether the models endpoint was asked."""
 
-    @property
-    def start(self) -> int | None:
-        """The raised limit to begin with, never above a ceiling learned since."""
-        return self.raised and min(self.raised, self.ceiling or self.raised)
 
-
-KEPT: Final = ("ceiling", "raised", "no_prefill")
+KEPT: Final = ("ceiling", "needed", "needed_with_tools", "no_prefill")
 """The facts that are worth a file; that a provider was asked is not."""
 
 
@@ -220,6 +217,10 @@ class Learned:
                 return Facts()
             self._known.move_to_end(key)
             return self._known[key]
+
+    def knows(self, key: Hashable) -> bool:
+        """Whether anything is known for this key."""
+        return key in self._known
 
     def learn(self, key: Hashable, **facts: Any) -> bool:
         """Keep facts under their names in `Facts`, the newest counts; return whether one is new.

@@ -28,6 +28,8 @@ _LARGEST = 2_000_000
 """Bytes; `MOST` lessons with the longest names are less."""
 _MARK = "continuation-learned"
 _FORM = 1
+NUMBERS = ("ceiling", "needed", "needed_with_tools")
+"""The facts that are numbers of tokens."""
 _NAMES = ("upstream", "credential", "model")
 
 Key: TypeAlias = "tuple[str, str, str]"
@@ -114,7 +116,7 @@ def read(path: Path) -> LearnedFile:
             upstream, credential, model = (str(item[name])[:_LONGEST] for name in _NAMES)
             facts: dict[str, Any] = {
                 name: item[name]
-                for name in ("ceiling", "raised")
+                for name in NUMBERS
                 if type(item.get(name)) is int and 0 < item[name] <= 10_000_000
             }
             if item.get("no_prefill") is True:

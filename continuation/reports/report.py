@@ -36,7 +36,7 @@ class Truncated:
     attempt: int
     """The attempt's number, from 1."""
     reason: str | None
-    """The provider's word for it, or `"dropped"`: the stream broke off."""
+    """The provider's word for it; `"dropped"`: the stream broke off; or whose time was up."""
     limit: int | None
     """The output limit it was sent with, in tokens; `None`: none was set."""
     output_tokens: int | None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import anthropic
+import httpx2
 import pytest
 from pydantic import BaseModel
 from support.sdks.messages import OLD, ask, limits, run
@@ -55,6 +57,65 @@ def test_after_an_escalation_later_turns_begin_at_the_raised_limit(
     wrapped.messages.create(**ask())
     # Without streaming never above what the SDK itself calls safe.
     assert limits(sim) == [1000, 128_000, 128_000, 21_333]
+
+
+@pytest.mark.parametrize(
+    ("needed", "tools", "then"),
+    [(21_333, [], 21_333), (21_334, [], 1000), (5000, [{"name": "Write"}], 1000)],
+)
+def test_a_call_that_may_not_begin_at_the_ceiling_is_raised_only_to_what_is_enough(
+    sim: Simulator, client: Client, needed: int, tools: list[dict[str, Any]], then: int
+) -> None:
+    """Else the answer is cut again, at the raised limit, and more is paid for in vain."""
+    wrapped = client()
+    sim.script([CUT, Reply([Text("One, two.")], usage={"output_tokens": needed}), WHOLE, WHOLE])
+    tools = [{**tool, "input_schema": {"type": "object"}} for tool in tools]
+    wrapped.messages.create(**ask(tools=tools))
+    wrapped.messages.create(**ask())
+    with wrapped.messages.stream(**ask(tools=tools)) as stream:
+        stream.until_done()
+    assert limits(sim) == [1000, 128_000, then, 128_000]
+
+
+@pytest.mark.parametrize(("tokens", "streamed"), [(3000, False), (3000, True), (25_000, False)])
+def test_remembering_never_costs_more_than_forgetting(tokens: int, streamed: bool) -> None:
+    text = "".join(f"{n}: what is said here is said once.\n" for n in range(4000))[: 4 * tokens]
+    billed = dict[bool, int]()
+    for remembers in (True, False):
+        with (
+            Simulator(text) as sim,
+            anthropic.Anthropic(base_url=sim.url, api_key="key") as bare,
+            continuation.watch() as turns,
+        ):
+            wrapped = continuation.wrap(bare, remember_limit=remembers)
+            for _ in range(3):
+                if streamed:
+                    with wrapped.messages.stream(**ask()) as stream:
+                        stream.until_done()
+                else:
+                    wrapped.messages.create(**ask())
+        billed[remembers] = sum(turn.billed.output or 0 for turn in turns)
+    assert billed[True] <= billed[False]
+
+
+def test_what_was_learned_is_of_the_credential_that_leaves(sim: Simulator) -> None:
+    asking = {"x-api-key": ""}
+
+    def auth(request: httpx2.Request) -> httpx2.Request:
+        request.headers.update(asking)
+        return request
+
+    sim.script([CUT, WHOLE, WHOLE, WHOLE])
+    with (
+        httpx2.Client(auth=auth) as http,
+        anthropic.Anthropic(base_url=sim.url, api_key="any", http_client=http) as bare,
+    ):
+        wrapped = continuation.wrap(bare)
+        for who in ("mine", "yours", "mine"):
+            asking["x-api-key"] = who
+            wrapped.messages.create(**ask())
+    assert limits(sim) == [1000, 128_000, 1000, 21_333]
+    assert [p.headers["x-api-key"] for p in sim.posts] == ["mine", "mine", "yours", "mine"]
 
 
 @pytest.mark.parametrize("status", [400, 429])

@@ -133,6 +133,17 @@ HOPS: dict[str, Any] = {"formats": ["gemini"], "more": {"model": gemini.LONG}}
 
 SCENES: list[Scene] = [
     Scene(
+        row="a recovery failed, and a budget is spent",
+        script=[cut(SIGNED, FOX), Reply(status=400)],
+        policy=replace(FAST, max_attempts=2),
+        at_ceiling=True,
+        outcome=Outcome.PARTIAL,
+        text=FOX.text,
+        posts=2,
+        reason="max_attempts spent",
+        prompts=1,
+    ),
+    Scene(
         row="a recovery failed for good",
         script=[cut(SIGNED, FOX), *[Reply(status=400)] * 3],
         at_ceiling=True,

@@ -47,6 +47,18 @@ CASES: list[tuple[str, dict[str, Any], Action, Outcome | None]] = [
         None,
     ),
     (
+        "a recovery failed, and a budget is spent",
+        {
+            "stop": Stop.LENGTH,
+            "recovering": True,
+            "failed": True,
+            "text": True,
+            "spent": "max_turn_seconds spent",
+        },
+        Action.STOP,
+        Outcome.PARTIAL,
+    ),
+    (
         "a recovery failed for good",
         {"stop": Stop.LENGTH, "recovering": True, "failed": True, "text": True},
         Action.STOP,

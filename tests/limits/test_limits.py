@@ -267,17 +267,13 @@ def test_the_newest_ceiling_counts_and_nonsense_does_not() -> None:
     assert learned.get(KEY).ceiling == 128_000
 
 
-def test_a_raised_limit_is_remembered_until_it_is_forgotten_and_never_exceeds_a_ceiling() -> None:
+def test_what_an_answer_needed_is_remembered_until_it_is_forgotten() -> None:
     learned = Learned()
-    learned.learn(KEY, raised=64_000)
-    assert learned.get(KEY).start == 64_000
-    learned.learn(KEY, raised=0)
-    assert learned.get(KEY).start == 64_000
-    learned.learn(KEY, ceiling=32_000)
-    assert learned.get(KEY).start == 32_000
-    learned.learn(KEY, raised=None)
-    assert learned.get(KEY).start is None
-    learned.learn("never seen", raised=None)
+    assert not learned.knows(KEY)
+    for tokens, known in ((64_000, 64_000), (0, 64_000), (None, None)):
+        learned.learn(KEY, needed=tokens)
+        assert learned.get(KEY).needed == known
+    learned.learn("never seen", needed=None)
 
 
 def test_what_was_learned_holds_for_one_key_of_one_client() -> None:
@@ -286,7 +282,7 @@ def test_what_was_learned_holds_for_one_key_of_one_client() -> None:
     other_model = learned.get((*KEY[:2], "claude-haiku-4-5"))
     assert learned.get(KEY).no_prefill
     for untaught in (other_model, other_client.get(KEY)):
-        assert (untaught.ceiling, untaught.start, untaught.no_prefill) == (None, None, False)
+        assert (untaught.ceiling, untaught.needed, untaught.no_prefill) == (None, None, False)
 
 
 def test_of_many_threads_exactly_one_asks_the_models_endpoint() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -29,7 +30,7 @@ from continuation.engine.commands import (
 )
 from continuation.engine.turn import Engine, Turn
 from continuation.registry import dialects
-from continuation.types import Enough, Head, Outgoing, Request
+from continuation.types import Enough, Head, Request
 
 Answered = tuple[int, dict[str, str], Sequence[bytes], Exception | None]
 """Status, headers, the body as it arrives, and what it breaks off with; 0: only that came."""
@@ -155,11 +156,13 @@ class _Shell:
     clock: Clock
     live: Answered = (0, {}, [], None)
     body: Iterator[bytes] = field(default_factory=lambda: iter(()))
+    until: float = math.inf
+    """When the attempt under way is broken off."""
 
     def perform(self, command: Command) -> Reply:
         match command:
             case Send():
-                return self.send(command.outgoing)
+                return self.send(command)
             case Read():
                 return b"".join(self.live[2])
             case StreamBody():
@@ -181,17 +184,24 @@ class _Shell:
                 pass
         return None
 
-    def send(self, outgoing: Outgoing | None) -> Reply:
-        sent = self.request
+    def send(self, command: Send) -> Reply:
+        self.until = math.inf
+        if command.bounded and command.seconds is not None:
+            self.until = self.clock.now + command.seconds
+        sent, outgoing = self.request, command.outgoing
         if outgoing is not None:
             sent = json.loads(outgoing.body) if outgoing.body else {}
         self.driven.requests.append(sent)
         self.live = self.provider(sent) if sent else (404, {}, [], None)
         self.body = iter(self.live[2])
+        if self.clock.now >= self.until:
+            return TimeoutError()
         return Head(self.live[0], self.live[1]) if self.live[0] else self.live[3]
 
     def relay(self, command: StreamBody) -> Reply:
         for chunk in self.body:
+            if self.clock.now >= self.until:
+                return TimeoutError()
             if command.replay is not None:
                 command.replay.raw += chunk
             try:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import openai
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -349,6 +351,59 @@ def script(kind: str, number: int) -> tuple[list[Reply], int]:
         "cut call": ([cut(thought, text, half)], TOP),
         "behind": ([cut(thought, text, half), called], 1000),
     }[kind]
+
+
+class Token(httpx2.Auth):
+    """Says who asks when the request leaves, with a token it fetches first."""
+
+    def __init__(self, server: str) -> None:
+        self.server, self.who, self.fetched = server, "mine", set[str]()
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response]:
+        if self.who not in self.fetched:
+            answer = yield httpx2.Request("POST", f"{self.server}/token", json={"for": self.who})
+            self.fetched.add(self.who)
+            assert answer.status_code == 404
+        request.headers["Authorization"] = f"Bearer {self.who}"
+        yield request
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_another_tenant_behind_the_same_placeholder_gets_the_servers_answer(
+    sim: Simulator, asynchronous: bool
+) -> None:
+    sim.script([*RECOVERED, END])
+    auth = Token(sim.url)
+    asked: dict[str, Any] = {"model": MODEL, "max_output_tokens": 1000}
+
+    async def main() -> str:
+        """Ask asynchronously where this is wanted; what waits for nothing is as good as sync."""
+        kinds: Any = (openai.OpenAI, httpx2.Client)
+        if asynchronous:
+            kinds = (openai.AsyncOpenAI, httpx2.AsyncClient)
+        http = kinds[1](auth=auth)
+        bare = kinds[0](base_url=f"{sim.url}/v1", api_key="any", max_retries=0, http_client=http)
+        client = continuation.wrap(bare, config=FAST, escalate=False)
+
+        async def ask(**more: Any) -> Any:
+            said = client.responses.create(**asked, **more)
+            return await said if asynchronous else said
+
+        try:
+            healed = await ask(input=[GO])
+            await ask(input=[NEXT], previous_response_id=healed.id)
+            auth.who = "yours"
+            with pytest.raises(openai.BadRequestError, match="not found"):
+                await ask(input=[NEXT], previous_response_id=healed.id)
+        finally:
+            await http.aclose() if asynchronous else http.close()
+        return str(healed.id)
+
+    healed = asyncio.run(main())
+    mine, yours = posts(sim)[-2:]
+    assert (mine.get("previous_response_id"), yours["previous_response_id"]) == (None, healed)
+    assert "One fine day" in str(mine["input"])
+    assert "One fine day" not in str(yours["input"])
 
 
 @given(steps=STEPS, chained=st.booleans())
