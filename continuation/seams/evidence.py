@@ -59,7 +59,9 @@ def foregone(before: str, head: str, size: int) -> float | None:
     """The odds where they need no weights, as a guard or a plain sign decides; otherwise None."""
     if size == len(before) == len(head) and size < 200:
         return NEVER
-    goes_on = re.match(r"\n[^\n]*\w\Z", head[:size]) and re.match(r"\w", head[size:])
+    goes_on = re.match(r"\n[^\n]*[a-zA-Z_]\Z", head[:size]) and re.match("[a-zA-Z_]", head[size:])
+    if is_run(head[:size]):
+        return NEVER
     if goes_on and novelty(before, head[:size]) < 64:
         return NEVER  # the next line may well begin as this one does, and go on in the word
     if _begins_again(before, head, size) or _counts_again(before, size):

@@ -579,8 +579,9 @@ class Judge:
         end = lead + ends[size - 1]
         if not final and len(head) < end + 8:
             raise _MoreNeededError
-        if anchor[-1] == "\n" and _INSIDE_WORD.match(head, end - 1):
-            return None  # its last word goes on: another one
+        goes_on = anchor[-1] == "\n" and _INSIDE_WORD.match(head, end - 1)
+        if goes_on and "\n" + head[end] not in self._tail:
+            return None  # no line begins so: its last word goes on, and is another one
         return Finding(SeamKind.ANCHOR, end + self._same_space(head[end:]), 8.0)
 
     def _echo(self, head: str, text: str, *, final: bool, spoken: bool = False) -> Finding | None:
@@ -644,7 +645,7 @@ class Judge:
     def _decorated(self, head: str, *, final: bool) -> Finding | None:
         """An echo in quotes, or behind an ellipsis."""
         opened = _DECORATION.match(head)
-        if not opened or not opened[0].strip():
+        if not opened or not opened[0].strip() or head.lstrip()[:3] == "```":
             return None
         # It may itself begin with such a mark, or with white space.
         begins = {opened.end(1): "", opened.end(2): opened[3] or "", opened.end(): opened[3] or ""}
@@ -706,9 +707,10 @@ class Judge:
             return None
         size, own = opened
         rest = head[size:]
-        if not final and self._cut.inside_line and rest.startswith("\n") and "\n```" not in rest:
-            raise _MoreNeededError  # what the next fence line is may tell
         if own is None:
+            undecided = self._cut.inside_line and rest.startswith("\n") and "\n```" not in rest
+            if undecided and not final:
+                raise _MoreNeededError  # what the next fence line is may tell
             # A closing fence, unless what follows it was said before it.
             found = self._repeats(rest, final=final) if self._cut.fence and rest else None
             return found and found.after(size, SeamKind.FENCE)
