@@ -503,7 +503,7 @@ class Judge:
             body = head[at:]
             if len(body) < 2 * _PROBE or is_run(body) or novelty("", body) < _ALL_BITS:
                 continue
-            if self._fence_or_restart(body, len(self.text)):
+            if self._unsure_in_run(body, len(self.text)):
                 continue
             # From the top of the text if it says so there, otherwise from near its end.
             place = len(self.text) - len(self.text.lstrip())
@@ -535,11 +535,14 @@ class Judge:
             return False
         return head.startswith(self.text[-period:][:known])
 
-    def _fence_or_restart(self, head: str, size: int) -> bool:
-        """Whether `head` opens the fence again, or begins again a text that is a run in a fence.
+    def _unsure_in_run(self, head: str, size: int) -> bool:
+        """Whether how much of a run was said again cannot be told.
 
-        How much of the run was said again cannot be told then.
+        An echo that is a unit shorter fits as well; or `head` may open the fence again that the
+        run stands in, or begin the text again.
         """
+        if self._period < size <= self._run:
+            return True
         return head[:3] in ("```", "~~~") and self._run * 2 >= size
 
     # The repetition of the end of the text ------------------------------------------------
@@ -588,7 +591,7 @@ class Judge:
         """The end of `text` at the start of `head`; `spoken`: behind words to the reader."""
         best: Finding | None = None
         for size in _borders(text, head):
-            if _goes_round_early(head, size) or self._fence_or_restart(head, size):
+            if _goes_round_early(head, size) or self._unsure_in_run(head, size):
                 continue
             if size >= max(_TOP, len(text.lstrip())) and novelty("", head[:size]) >= _ALL_BITS:
                 score = _SURE
@@ -597,7 +600,7 @@ class Judge:
                 if self._asked and size >= 8:
                     score += 6.0 if size >= self._asked else 1.0
                 score += _SPOKEN if spoken else 0.0
-                if score < THRESHOLD and size >= _PROBE:
+                if score < THRESHOLD and size >= _PROBE and best is None:
                     proven = overfills(self._cut, head, size)
                     if proven is None and not final:
                         raise _MoreNeededError
