@@ -11,6 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Self, cast
+from urllib.parse import quote
 
 from continuation.dialect import MessageBuilder
 from continuation.policy import Policy
@@ -252,6 +253,11 @@ def alternate(turns: list[Any], role: str, field: str, content: list[Any]) -> No
 # own text.
 
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+
+
+def segment(name: str) -> str:
+    """Write a name as one segment of a path, so that it leads nowhere else; `""`: it cannot be."""
+    return quote(name, safe="") if name.strip(".") else ""
 
 
 def word(value: object) -> str:

@@ -17,7 +17,14 @@ from continuation.policy import Policy
 from continuation.providers.anthropic_messages.codec import MessagesCodec
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
 from continuation.wire.json_values import as_int, as_json, as_text
-from continuation.wire.request import BaseRequest, alternate, label_of, message_of, read_body
+from continuation.wire.request import (
+    BaseRequest,
+    alternate,
+    label_of,
+    message_of,
+    read_body,
+    segment,
+)
 
 _PATH = re.compile(r"/v1/messages/?$")
 _VERTEX = re.compile(r"/publishers/anthropic/models/([^/:]+):(?:streamRawPredict|rawPredict)$")
@@ -100,10 +107,10 @@ class MessagesRequest(BaseRequest):
 
     def lookup(self) -> Outgoing | None:
         """Ask `GET /v1/models/{id}`; Vertex has no such endpoint."""
-        if self._vertex or not self.model:
+        name = segment(self.model)
+        if self._vertex or not name:
             return None
-        models = f"/v1/models/{self.model}"
-        return Outgoing(b"", path=partial(_PATH.sub, models), method="GET")
+        return Outgoing(b"", path=lambda path: _PATH.sub("/v1/models/", path) + name, method="GET")
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
         """Classify an error answer to a later attempt."""

@@ -18,7 +18,14 @@ from continuation.providers.gemini.message_builder import GeminiMessageBuilder
 from continuation.providers.gemini.parts import joined, spoken
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps
-from continuation.wire.request import BaseRequest, alternate, label_of, message_of, read_body
+from continuation.wire.request import (
+    BaseRequest,
+    alternate,
+    label_of,
+    message_of,
+    read_body,
+    segment,
+)
 
 _PATH = re.compile(
     r"/(?:models|tunedModels|endpoints)/(?P<model>[^/:]+):(?P<verb>g|streamG)enerateContent$"
@@ -132,7 +139,7 @@ class GenerateRequest(BaseRequest):
 
     def lookup(self) -> Outgoing | None:
         """Ask `GET .../models/{id}`; Vertex tells no limits there."""
-        if _VERTEX.search(self._request.path) or not self.model:
+        if _VERTEX.search(self._request.path) or not segment(self.model):
             return None
         return Outgoing(
             b"", path=lambda path: path.rpartition(":")[0], query={"alt": ""}, method="GET"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
 
+import anthropic
 import pytest
 from support.messages_server import (
     BEFORE,
@@ -24,8 +27,9 @@ from support.messages_server import (
     thought,
     write,
 )
-from support.servers import Answer
+from support.servers import Answer, Asked, Canned
 
+import continuation
 from continuation.types import Outcome
 
 # --- what the provider runs itself --------------------------------------------------------------
@@ -126,3 +130,20 @@ def test_behind_half_a_call_shown_live_no_other_is_asked_for() -> None:
     told = ask(broken, broken, said(write("b.txt"), stop="tool_use"), policy=policy)
     assert all(len(asked["messages"]) == 1 for asked in told.asked)
     assert told.message.stop_reason == "max_tokens"
+
+
+# --- names --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["../files/x", "..", "a/../../files", "a\\1b", "x?y=1", "x#y"])
+def test_a_models_name_is_one_segment_of_the_path_that_is_looked_up(name: str) -> None:
+    def rule(asked: Asked) -> Answer:
+        whole = message(text(WHOLE), stop="end_turn" if len(server.asked) > 1 else "max_tokens")
+        return Answer(whole) if asked.method == "POST" else Answer({}, status=404)
+
+    with Canned(rule) as server, anthropic.Anthropic(base_url=server.url, api_key="key") as bare:
+        client = continuation.wrap(bare, backoff_seconds=0.0)
+        go: Any = [{"role": "user", "content": "Go."}]
+        client.messages.create(model=name, max_tokens=LIMIT, messages=go)
+        paths = {asked.path for asked in server.asked if asked.method == "GET"}
+    assert paths == ({f"/v1/models/{quote(name, safe='')}"} if name != ".." else set())
