@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from continuation.types import AttemptResult, Head, Mode, Stop, StreamError, TimeUp, Usage
 
@@ -158,15 +159,21 @@ def delivered(attempts: Sequence[Attempt]) -> Usage:
     kept = total([a for a in attempts if not a.discarded])
     for attempt in attempts:
         if attempt.usage is not None:
-            return replace(attempt.usage, output=kept.output, thinking=kept.thinking)
+            made = {name: getattr(kept, name) for name in ("output", "thinking", "tools")}
+            return replace(attempt.usage, **made)
     return Usage()
 
 
 def total(attempts: Sequence[Attempt]) -> Usage:
     """Return the sum of all usages; a count that no attempt has stays `None`."""
-    sums: dict[str, int] = {}
+    sums: dict[str, Any] = {}
     for attempt in attempts:
         for name in Usage.__slots__ if attempt.usage else ():
-            if (count := getattr(attempt.usage, name)) is not None:
-                sums[name] = sums.get(name, 0) + count
+            count, so_far = getattr(attempt.usage, name), sums.get(name)
+            if isinstance(count, Mapping):
+                so_far = so_far or {}
+                count = {**so_far, **{key: so_far.get(key, 0) + count[key] for key in count}}
+            elif count is not None:
+                count += so_far or 0
+            sums[name] = so_far if count is None else count
     return Usage(**sums)

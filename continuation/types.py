@@ -121,6 +121,8 @@ class Usage:
     cache_write: int | None = None
     output: int | None = None
     thinking: int | None = None
+    tools: Mapping[str, int] | None = None
+    """Calls of tools that the provider ran, by its own names for their counts."""
 
     @property
     def shown(self) -> int | None:
@@ -161,6 +163,8 @@ class AttemptResult:
     """The provider gave a continuation token, and a new one."""
     args_verified: bool = True
     """The arguments of the last call came raw, or the answer went on behind it."""
+    never_cut: bool = False
+    """Its calls are whole, and their provider delivers none that was cut."""
     only_call: bool = True
     """The cut call is the only call of the attempt."""
     not_resumable: str | None = None
@@ -190,6 +194,8 @@ class ReplayBuffer:
     """All that is unsent may go out, and is too long for one piece: see `pieces`."""
     last: bytes = b""
     """What the format writes behind the last event of a stream, if anything."""
+    seconds: Callable[[], float] = float
+    """How long the turn has taken so far."""
 
     def rest(self, shown: bytes) -> bytes:
         """Give `shown` and all that is unsent. Too long for one piece, it stays, `due`."""

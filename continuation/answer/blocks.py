@@ -81,8 +81,8 @@ class Block:
     """A call's argument text came raw; `False` where the server has parsed it."""
     cut: bool = False
     """Its end says that it broke off; of what the provider runs itself."""
-    followed: bool = False
-    """Another block began behind it."""
+    finished: bool = False
+    """The server had finished it: another block began behind it, or it comes whole or not."""
     loose: bool = False
     """Thinking that needs no signature."""
     free: bool = False
@@ -192,7 +192,7 @@ class Block:
         """
         raw = self.arguments.strip()
         if not raw or self.free:
-            return self.done and (ended or self.followed)
+            return self.done and (ended or self.finished)
         if isinstance(parsed(raw), dict):
             return self.args_verified or ended
         return self.args_verified and self.done and not breaks_off(raw)
@@ -200,9 +200,13 @@ class Block:
 
 def answered(block: Block, blocks: Sequence[Block]) -> bool:
     """Whether a call that the provider runs itself has its result; of other blocks, `True`."""
+    if awaited := block.start.get("awaits"):  # no id, but a kind tells what came of it
+        behind = blocks[blocks.index(block) :]
+        return any(other.done and other.kind == awaited for other in behind)
     if block.kind not in SERVER_CALLS:
         return True
-    return any(block.start.get("id") == other.start.get("tool_use_id") for other in blocks)
+    own = block.start.get("id")
+    return any(other.done and other.start.get("tool_use_id") == own for other in blocks)
 
 
 @dataclass(slots=True)
@@ -262,9 +266,9 @@ class Segment:
             self._half = None
         if event.get("mute") is not True:
             for last in reversed(self.blocks):
-                if last.followed:
+                if last.finished:
                     break
-                last.args_verified = last.followed = True  # the server had finished it
+                last.args_verified = last.finished = True  # the server had finished it
         before, self._ahead = self._ahead, None
         if before is not None and before.goes_on(event):
             before.done = False
@@ -276,6 +280,7 @@ class Segment:
             loose=event.get("loose") is True,
             free=event.get("free") is True,
             sealed=event.get("sealed") is True,
+            finished=event.get("finished") is True,
         )
         self.blocks.append(block)
         self.at[event.get("index")] = block
@@ -285,7 +290,7 @@ class Segment:
         self._ahead = self.blocks[-1] if self.blocks else None
         self._half = None
         for block in reversed(self.blocks):
-            if block.followed:
+            if block.finished:
                 break
             if block.kind == TOOL_CALL and not (block.args_verified or block.begun):
                 self._half = block

@@ -103,9 +103,11 @@ class Joined:
     text: Block | None = None
     """The attempt's text that is being joined..."""
     fed: int = 0
-    """...how many characters of it went through the seam..."""
-    asides: list[Json] = field(default_factory=list[Json])
-    """...and what is said of places in it, until it is known where they are."""
+    """...how many characters of the attempt went through the seam..."""
+    start: int = 0
+    """...before it, and with it..."""
+    asides: list[tuple[int, Json]] = field(default_factory=list[tuple[int, Json]])
+    """...and what is said of places in a text, with its `start`, until it is known where it is."""
 
     @property
     def waits(self) -> bool:
@@ -399,7 +401,7 @@ class ClientStream:
             block.begun = True
             if joined.text is not None and joined.text.phase != block.phase:
                 self._end_text()  # a text of another phase is no rest of it
-            joined.text, joined.fed, joined.asides = block, 0, []
+            joined.text, joined.start = block, joined.fed
             phase = self.open_text.phase if self.open_text is not None else ""
             if phase and block.phase not in {"", phase}:
                 self._stop()
@@ -410,7 +412,7 @@ class ClientStream:
                     joined.fed += len(piece)
                     self._write(joined.feed(piece))
             elif not joined.behind:  # else it is of text that was shown
-                joined.asides.append(delta)
+                joined.asides.append((joined.start, delta))
                 if not joined.waits:
                     self.place_asides()
         block.shown = len(block.deltas)
@@ -433,16 +435,20 @@ class ClientStream:
         if text is None:
             like = joined.text.start if joined.text is not None else {}
             self._start(Block({**like, "type": TEXT, "text": ""}))
+            self.place_asides(len(piece))
         self.delta({"type": "text_delta", "text": piece})
 
-    def place_asides(self) -> None:
-        """Show what is said of a text; `by`: how far on in the turn's text its places are."""
+    def place_asides(self, ahead: int = 0) -> None:
+        """Show what is said of a text; `by`: how far on in the turn's text its places are.
+
+        It waits for a text to stand in. `ahead`: characters that are about to follow there.
+        """
         joined, target = self.joined, self.open_text
-        asides, joined.asides = joined.asides, []
-        if target is None or not asides:
+        if target is None or not joined.asides:
             return
-        by = len(target.text) - joined.fed
-        for delta in asides:
+        asides, joined.asides = joined.asides, []
+        for start, delta in asides:
+            by = len(target.text) + ahead - (joined.fed - start)
             placed = {**delta, "by": by} if by else delta
             if joined.follow is None or placed not in target.deltas:  # else it is told again
                 self.delta(placed)
@@ -472,8 +478,7 @@ class ClientStream:
             if (seam := joined.seam) is not None:
                 passed = seam.feed(text)
                 if passed != text:
-                    text = passed
-                    delta = {"type": "text_delta", "text": text}
+                    text, delta = passed, {"type": "text_delta", "text": passed}
         if text:
             self.delta(delta)
 

@@ -31,6 +31,7 @@ from continuation.types import (
     Stop,
     StopWord,
     StreamError,
+    ToolCallState,
     Usage,
 )
 from continuation.wire import sse
@@ -64,7 +65,7 @@ class Gate:
         """The open block is one of them; its end flows as well."""
         self._live_calls = streamed and policy.stream_tool_calls == "live" and not hold_calls
         self._live_thinking = streamed and policy.stream_thinking == "live"
-        self._calls = False
+        self._calls = self._begun = False
         self.flowing = False
         """Deltas may be shown unseen."""
         self.blind = False
@@ -82,7 +83,7 @@ class Gate:
             call, thought = block == TOOL_CALL, block in THINKING
             self._runs = block in self._live
             live = (self._live_calls and call) or (self._live_thinking and thought) or self._runs
-            self._calls = self._calls or (call and not self._live_calls)
+            self._calls, self._begun = self._calls or (call and not self._live_calls), True
             self.flowing = live and not self._calls
             self.blind = self.flowing or self._calls or block != TEXT
             return self.flowing
@@ -95,7 +96,12 @@ class Gate:
             self.flowing, self.blind = False, self._calls
         if kind in {"message_delta", "message_stop", "error"}:
             return False
-        return kind == "message_start" or self.flowing
+        # An opening in the middle, of spliced streams, frees nothing that is held.
+        return self.flowing or (kind == "message_start" and not self._begun)
+
+
+_ALIVE = 5.0
+"""Seconds; where nothing else may be shown for so long, a ping is no longer held in its place."""
 
 
 class FirstStream:
@@ -108,6 +114,8 @@ class FirstStream:
         self._replay = replay
         self._gate = gate
         self._seen = 0
+        self._quiet = -1, 0.0
+        """How many bytes were out when the first ping was held behind them, and when."""
         self._sketch = Segment()
 
     def feed(self, chunk: bytes) -> bytes:
@@ -172,16 +180,27 @@ class FirstStream:
                 else:
                     self._sketch.add(event)
                 passes = self._gate.step(event)
-            if passes:
+            idle = frame.empty or kinds == {"ping"}
+            if passes or (idle and self._replay.sent == start):
                 shown += self._show(frame.end)
-            elif frame.empty or kinds == {"ping"}:
-                # No content, and it keeps the caller's connection alive.
-                shown += bytes(self._replay.raw[start : frame.end])
+            elif idle and self._is_quiet():
+                alive = bytes(self._replay.raw[start : frame.end])
+                del self._replay.raw[start : frame.end]  # it goes out once
+                self._seen = start
+                return shown + alive + self._read(sse.frames(self._replay.raw, start))
             if "message_stop" in kinds:
                 raise Enough(shown, self._result())
             if "error" in kinds:
                 raise Enough(shown)
         return shown
+
+    def _is_quiet(self) -> bool:
+        """Whether nothing but pings came for so long that the connection is to be kept alive."""
+        (sent, since), now = self._quiet, self._replay.seconds()
+        if sent == self._replay.sent and now - since < _ALIVE:
+            return False
+        self._quiet = self._replay.sent, now
+        return sent == self._replay.sent
 
     def result_by_labels(self) -> AttemptResult | None:
         """The bytes have ended: say how an answer ended that gave a reason, and now is known to."""
@@ -268,16 +287,24 @@ class AttemptReader:
             if ended:
                 self.see(self._reader.eof())
 
-    def read_again(self, frames: Sequence[sse.Frame], sent: int, *, ended: bool) -> None:
-        """Read a stream of which the caller has had `sent` bytes, as they came."""
+    def read_again(self, frames: Sequence[sse.Frame], sent: int, *, ended: bool) -> list[Json]:
+        """Read a stream of which the caller has had `sent` bytes, as they came.
+
+        Return what was held that is only passed on: pings, and events that nobody knows.
+        """
+        held = list[Json]()
         for frame in frames:
-            over = self.see(() if frame.empty else self._reader.events(frame), gated=False)
+            events = () if frame.empty else self._reader.events(frame)
+            over = self.see(events, gated=False)
             if frame.end <= sent:  # not what the gate says now: what the caller has had
                 self._client.show()
+            else:
+                held += [event for event in events if event.get("type") not in NATIVE]
             if over:
-                return
+                return held
         if ended:
             self.see(self._reader.eof())
+        return held
 
     def see(self, events: Iterable[Json], *, gated: bool = True) -> bool:
         """Take the next events; show what the gate lets pass. Return whether no more are of use.
@@ -404,6 +431,7 @@ class MessageBuilder:
     def end(self, error: BaseException | None = None) -> AttemptResult:
         """The attempt's bytes have ended: say how it stands."""
         first, self._first = self._first, None
+        passed_on = list[Json]()
         if self._resume.mode is Mode.FIRST:
             codec, muted = self._codec, first is not None
             self._client = ClientStream(
@@ -415,7 +443,7 @@ class MessageBuilder:
             )
             self._join(unary=not self._streamed)
             if first is not None:
-                self._read_again(first, error)
+                passed_on = self._read_again(first, error)
             elif error is not None:
                 return AttemptResult(stop=Stop.DROPPED, opened=False, error=error)
             else:
@@ -431,6 +459,8 @@ class MessageBuilder:
         client, stop = self._client, self._ending
         # A first answer that is whole may still go out as it came, all of it.
         whole = self._resume.mode is Mode.FIRST and stop not in {Stop.LENGTH, Stop.DROPPED}
+        for event in () if whole else passed_on:
+            client.pass_on(event)
         if (client.joined.adds or client.blocks) and not whole:
             client.flush_held()
         # The head of a recovery that broke off comes again, and that of one that pauses goes on:
@@ -441,14 +471,18 @@ class MessageBuilder:
             self._remember()
         return self._result(stop, error)
 
-    def _read_again(self, first: FirstStream, error: BaseException | None) -> None:
-        """Read the caller's own attempt in full, of which the provider's bytes have gone out."""
+    def _read_again(self, first: FirstStream, error: BaseException | None) -> list[Json]:
+        """Read the caller's own attempt in full, of which the provider's bytes have gone out.
+
+        Return what was held with the rest of it and is only passed on.
+        """
         frames, sent, segment = first.frames(), self._replay.sent, self._segment
-        self._attempt.read_again(frames, sent, ended=error is None)
+        passed_on = self._attempt.read_again(frames, sent, ended=error is None)
         events = len([frame for frame in frames if frame.end <= sent and not frame.empty])
         if not (events or segment.blocks or segment.reason):
             self._client.message.clear()  # its opening broke off: a later one is the caller's
         self._client.unmute({**segment.delta, "stop_reason": segment.reason}, events)
+        return passed_on
 
     def _read_body(self, raw: bytes | bytearray) -> None:
         self._attempt.see(self._codec.to_events(as_json(loads(raw))))
@@ -458,6 +492,7 @@ class MessageBuilder:
         text, calls = client.text, segment.calls
         opened = segment.events > 0
         counted = segment.reason is not None and bool(segment.usage)
+        state = segment.call_state(ended=stop is Stop.END)
         unknown, unseen = None, 0
         for block in segment.blocks:
             if unknown is None and not self._codec.knows(block.kind):
@@ -485,7 +520,7 @@ class MessageBuilder:
             raw=segment.reason,
             id=self._codec.identity(segment.message),
             text=bool(text.strip() or client.held),
-            call=segment.call_state(ended=stop is Stop.END),
+            call=state,
             shown=client.streamed and bool(client.blocks),
             opened=opened,
             closed=segment.stopped,
@@ -498,8 +533,9 @@ class MessageBuilder:
             usage=self._codec.read_usage(segment.usage),
             unmetered_text=segment.generated if opened and not counted else None,
             error=error,
-            args_verified=not calls or calls[-1].speaks or calls[-1].followed,
+            args_verified=not calls or calls[-1].speaks or calls[-1].finished,
             only_call=len(calls) < 2,
+            never_cut=self._codec.whole_calls and state is ToolCallState.WHOLE,
         )
 
     @property
@@ -513,7 +549,10 @@ class MessageBuilder:
     def _remember(self) -> None:
         """Keep what later requests, and the end of the turn, need of the attempt read last."""
         mode, prompt, delta = self._resume.mode, self._resume.prompt, self._segment.delta
-        self._usage = self._usage or dict(self._segment.usage)
+        if mode is Mode.REPLACE:
+            self._usage = {**self._usage, **self._segment.usage}
+        else:
+            self._usage = self._codec.add_usage(self._usage, self._segment.usage)
         for key in self._codec.lasting:
             if delta.get(key):
                 self.lasting[key] = delta[key]

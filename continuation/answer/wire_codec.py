@@ -117,6 +117,8 @@ class WireCodec(ABC):
     """The provider's stop reasons that are no ordinary end."""
     lasting: tuple[str, ...] = ()
     """What an answer's end carries that holds for the whole turn."""
+    whole_calls: bool = False
+    """The provider delivers a call whole or not at all, but where its arguments are streamed."""
     last: bytes = b""
     """What stands behind the last event of a stream, if anything does."""
     kinds: frozenset[str] = frozenset({TEXT, TOOL_CALL}) | THINKING
@@ -146,6 +148,10 @@ class WireCodec(ABC):
     @abstractmethod
     def write_usage(self, native: Json, usage: Usage | None) -> Json:
         """Return the provider's usage object with our counts; other fields stay as they came."""
+
+    def add_usage(self, native: Json, later: Json) -> Json:
+        """Return the usage object of a turn that a later attempt adds to, but for our counts."""
+        return native or dict(later)
 
     @abstractmethod
     def wire(self, block: Block) -> Json:

@@ -123,10 +123,10 @@ class Turn:
         wall: Callable[[], float] | None,
     ) -> None:
         """Read the caller's request. `policies` says what holds for a model, once it is known."""
-        self.replay = ReplayBuffer()
         self.recorder = recorder
         recorder.host = asked.host
         self._ledger = recorder.ledger
+        self.replay = ReplayBuffer(seconds=lambda: recorder.ledger.seconds)
         self._mode = Mode.FIRST
         self._broke: BaseException | None = None
         """What ended the caller's own attempt, if that broke off."""

@@ -13,6 +13,7 @@ _BLANK = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
 # How nearly every event with a name comes; of short ones one match is faster than the searches.
 _NAMED = re.compile(rb"event: ([^\r\n]++)\ndata: ([^\r\n]++)\n\n")
 _SHORT = 1024
+_BOM = b"\xef\xbb\xbf"
 _LINES = re.compile(rb"\r\n|\n|\r")
 
 
@@ -58,6 +59,8 @@ def frames(raw: bytes | bytearray, start: int = 0, *, final: bool = False) -> li
         if data == b"[DONE]" or isinstance(parsed(data.decode("utf-8", "replace")), dict):
             raw += b"\n\n"
     found: list[Frame] = []
+    if start == 0 and raw.startswith(_BOM):  # a stream may begin with one, says the same page
+        start = len(_BOM)
     limit = len(raw) - 1 if raw.endswith(b"\r") and not final else len(raw)
     while start < limit:
         frame = _plain(raw, start)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from continuation.answer.blocks import (
+    ENDED,
     SERVER_CALLS,
     TEXT,
     THINKING,
@@ -35,6 +36,12 @@ _COUNTS = {
     "output": "output_tokens",
 }
 """Our names of counts, and the provider's."""
+_ENDS = ("stop_reason", "stop_sequence", "stop_details", "container")
+"""What a message says of its end, and a stream in its last delta."""
+_DELTA = frozenset({"type", "delta", "usage"})
+_BESIDE = "beside"
+"""Our name in that delta for what stands beside it (`context_management`)."""
+_TOOLS, _STEPS = "server_tool_use", "iterations"
 _REASON = re.compile(rb'"stop_reason"\s*:\s*(?:"([^"\\]*)"|null)')
 
 
@@ -45,8 +52,12 @@ class MessagesCodec(WireCodec):
     called = "tool_use"
     truncated = "max_tokens"
     stops = _STOPS
-    kinds = frozenset({TEXT, TOOL_CALL, "container_upload"}) | SERVER_CALLS | THINKING
-    lasting = ("container",)
+    kinds = (
+        frozenset({TEXT, TOOL_CALL, "container_upload", "compaction", "fallback"})
+        | SERVER_CALLS
+        | THINKING
+    )
+    lasting = ("container", _BESIDE)
 
     def reader(self) -> Reader:
         return _Reader()
@@ -57,41 +68,17 @@ class MessagesCodec(WireCodec):
     def writer(self) -> Writer:
         return _Writer()
 
-    def to_events(self, body: Json) -> Iterator[Json]:
-        """Tell a whole message as the events it would have been streamed as."""
-        ends = ("stop_reason", "stop_sequence", "stop_details", "container")
-        head: Json = {**body, "content": [], "stop_reason": None, "stop_sequence": None}
-        yield {"type": "message_start", "message": head}
-        for index, whole in enumerate(as_list(body.get("content"))):
-            block = as_json(whole)
-            kind, start, deltas = block.get("type"), dict(block), list[Json]()
-            if kind == TEXT:
-                deltas.append({"type": "text_delta", "text": block.get("text")})
-                start["text"] = ""
-                for citation in as_list(start.pop("citations", None)):
-                    deltas.append({"type": "citations_delta", "citation": citation})
-            elif kind == TOOL_CALL:
-                raw = dumps(block.get("input")).decode()
-                deltas.append({"type": "input_json_delta", "partial_json": raw})
-                start["input"] = {}
-            elif kind == "thinking":
-                deltas.append({"type": "thinking_delta", "thinking": block.get("thinking")})
-                deltas.append({"type": "signature_delta", "signature": block.get("signature")})
-                start.update(thinking="", signature="")
-            yield {"type": "content_block_start", "index": index, "content_block": start}
-            for delta in deltas:
-                yield {"type": "content_block_delta", "index": index, "delta": delta}
-            yield {"type": "content_block_stop", "index": index}
-        delta = {key: body[key] for key in ends if key in body}
-        yield {"type": "message_delta", "delta": delta, "usage": as_json(body.get("usage"))}
-        yield {"type": "message_stop"}
+    def to_events(self, body: Json) -> Sequence[Json]:
+        return [*_told(body), ENDED]
 
     def read_usage(self, usage: Json) -> Usage | None:
         if not usage:
             return None
         details = as_json(usage.get("output_tokens_details"))
         counts = {name: as_int(usage.get(key)) for name, key in _COUNTS.items()}
-        return Usage(**counts, thinking=as_int(details.get("thinking_tokens")))
+        ran = as_json(usage.get(_TOOLS)).items()
+        tools = {name: count for name, value in ran if (count := as_int(value)) is not None}
+        return Usage(**counts, thinking=as_int(details.get("thinking_tokens")), tools=tools or None)
 
     def write_usage(self, native: Json, usage: Usage | None) -> Json:
         if usage is None:
@@ -103,7 +90,14 @@ class MessagesCodec(WireCodec):
         if usage.thinking is not None:
             details = as_json(native.get("output_tokens_details"))
             merged["output_tokens_details"] = {**details, "thinking_tokens": usage.thinking}
+        if usage.tools is not None:
+            merged[_TOOLS] = {**as_json(native.get(_TOOLS)), **usage.tools}
         return merged
+
+    def add_usage(self, native: Json, later: Json) -> Json:
+        """What the provider did one after the other is listed so."""
+        listed = [*as_list(native.get(_STEPS)), *as_list(later.get(_STEPS))]
+        return {**super().add_usage(native, later), **({_STEPS: listed} if listed else {})}
 
     def wire(self, block: Block) -> Json:
         """Return the block as a non-streamed answer would hold it."""
@@ -154,6 +148,36 @@ class MessagesCodec(WireCodec):
         return ToolCallState.CUT
 
 
+def _told(message: Json) -> list[Json]:
+    """Tell a message as its opening, its content block by block, and the reason that it ended."""
+    opened: Json = {**message, "content": [], "stop_reason": None, "stop_sequence": None}
+    told: list[Json] = [{"type": "message_start", "message": opened}]
+    for index, whole in enumerate(as_list(message.get("content"))):
+        block = as_json(whole)
+        kind, start, deltas = block.get("type"), dict(block), list[Json]()
+        if kind == TEXT:
+            deltas.append({"type": "text_delta", "text": block.get("text")})
+            start["text"] = ""
+            for citation in as_list(start.pop("citations", None)):
+                deltas.append({"type": "citations_delta", "citation": citation})
+        elif kind == TOOL_CALL:
+            raw = dumps(block.get("input")).decode()
+            deltas.append({"type": "input_json_delta", "partial_json": raw})
+            start["input"] = {}
+        elif kind == "thinking":
+            deltas.append({"type": "thinking_delta", "thinking": block.get("thinking")})
+            deltas.append({"type": "signature_delta", "signature": block.get("signature")})
+            start.update(thinking="", signature="")
+        told.append({"type": "content_block_start", "index": index, "content_block": start})
+        told += [{"type": "content_block_delta", "index": index, "delta": d} for d in deltas]
+        told.append({"type": "content_block_stop", "index": index})
+    delta = {key: message[key] for key in _ENDS if key in message}
+    if edited := message.get("context_management"):
+        delta[_BESIDE] = {"context_management": edited}
+    usage = as_json(message.get("usage"))
+    return [*told, {"type": "message_delta", "delta": delta, "usage": usage}]
+
+
 class _Reader(Reader):
     """Events are what they are; the name in front may say the type that the data leaves out."""
 
@@ -170,6 +194,13 @@ class _Reader(Reader):
         event.setdefault("type", frame.name)
         if event["type"] == "content_block_delta":  # it says its index: no other event changes it
             self._plain.learn(frame, (event,))
+        elif event["type"] == "message_start":
+            message = as_json(event.get("message"))
+            if message.get("content") or message.get("stop_reason"):
+                return _told(message)
+        elif event["type"] == "message_delta" and (more := event.keys() - _DELTA):
+            beside = {key: event[key] for key in more}
+            event["delta"] = {**as_json(event.get("delta")), _BESIDE: beside}
         return (event,)
 
     def deltas(self, raw: bytes, index: object, *, text: bool) -> Iterator[tuple[Json, int]]:
@@ -187,15 +218,24 @@ class _Writer(Writer):
 
     def __init__(self) -> None:
         self._plain = PlainWriter()
+        self._due = b""
+        """The opening, where it was held with what it holds."""
 
     def open(self, message: Json) -> bytes:
         return _event({"type": "message_start", "message": message})
 
+    def resume(self, message: Json, blocks: Sequence[Block], shown: int) -> None:
+        self._due = b"" if shown or not message else self.open(message)
+
     def start(self, index: int, block: Block) -> bytes:
-        return _event({"type": "content_block_start", "index": index, "content_block": block.start})
+        due, self._due = self._due, b""
+        begun = {"type": "content_block_start", "index": index, "content_block": block.start}
+        return due + _event(begun)
 
     def delta(self, index: int, block: Block, delta: Json) -> bytes:
         kind = as_text(delta.get("type"))
+        if "by" in delta:  # what is cited are places in documents, not in the answer
+            delta = {name: value for name, value in delta.items() if name != "by"}
         key = KEYS.get(kind, "")
         text = delta.get(key) if len(delta) == 2 else None
 
@@ -216,17 +256,22 @@ class _Writer(Writer):
     def closing(self, blocks: Sequence[Block], delta: Json) -> bytes:
         is_open = blocks and not blocks[-1].done
         stop = self.stop(len(blocks) - 1, blocks[-1]) if is_open else b""
-        return stop + self.end(blocks, delta, {"output_tokens": 0})
+        return self._due + stop + self._ending(delta, {"output_tokens": 0})
 
     def end(self, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
+        return self._due + self._ending(delta, usage)
+
+    def _ending(self, delta: Json, usage: Json) -> bytes:
         ending = {"stop_sequence": None, **delta}
-        last = _event({"type": "message_delta", "delta": ending, "usage": usage})
-        return last + _event({"type": "message_stop"})
+        beside = as_json(ending.pop(_BESIDE, None))
+        last = _event({"type": "message_delta", "delta": ending, "usage": usage, **beside})
+        return last + _event(ENDED)
 
     def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
         codec = MessagesCodec()
         content = [codec.wire(block) for block in blocks]
         ending = {"stop_sequence": None, **delta}
+        ending |= as_json(ending.pop(_BESIDE, None))
         return dumps({**message, "content": content, **ending, "usage": usage})
 
 

@@ -194,14 +194,20 @@ def test_only_the_last_reports_are_kept() -> None:
 
 
 def test_every_count_a_price_depends_on_is_told(sim: Simulator) -> None:
-    first = {"input_tokens": 10, "cache_read_input_tokens": 400, "cache_creation_input_tokens": 50}
+    ran = {"web_search_requests": 1}
+    first: dict[str, Any] = {"input_tokens": 10, "server_tool_use": ran}
+    first |= {"cache_read_input_tokens": 400, "cache_creation_input_tokens": 50}
     cut = Reply([Text("One, ")], stop="max_tokens", usage={**first, "output_tokens": 1000})
     sim.script([cut, Reply([Text("One, two.")], usage={**first, "output_tokens": 1200})])
     told = run(sim, "sync").told.as_dict()
     once = {"input": 10, "cached": 400, "cache_write": 50, "thinking": 0}
-    assert told["turn"] == {**once, "output": 1200}
-    assert told["billed"] == {**{name: 2 * count for name, count in once.items()}, "output": 2200}
-    assert told["discarded"] == {**once, "output": 1000}
+    twice = {
+        **{name: 2 * count for name, count in once.items()},
+        "tools": {"web_search_requests": 2},
+    }
+    assert told["turn"] == {**once, "output": 1200, "tools": ran}
+    assert told["billed"] == {**twice, "output": 2200}
+    assert told["discarded"] == {**once, "output": 1000, "tools": ran}
     assert [attempt["discarded"] for attempt in told["attempts"]] == [True, False]
 
 

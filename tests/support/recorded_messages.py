@@ -4,8 +4,8 @@
     t**:cited|text     two citations stand before its first delta
     th:Hm|so           thinking, signed
     c:read|{"a":|1}    a call to run; without pieces its arguments are one empty delta
-    s:web_search|{}    a call of the provider's own; `s:echo@mcp` is one of an MCP server
-    r:web_search       what came of the last one
+    s:search|{}        a call of a tool that the provider runs (`_TOOLS`)
+    r:search           what came of the last one
     k:summary          a compaction; `f` is a fallback to another model
     !                  a ping
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from typing import Any, cast
 
@@ -26,11 +27,33 @@ from anthropic.types.beta import BetaRawMessageStreamEvent
 
 from continuation.history.types import Body
 from support.drive import sse
-from support.recorded import LIMIT, Events, Gist, Json, Wire
+from support.recorded import LIMIT, Events, Gist, Json, Wire, behind
 
-_TOKEN = re.compile(r"(?P<kind>[a-z]+|!)(?P<cited>\**)(?:~(?P<more>\{\S*?\}))?(?::(?P<said>\S+))?")
+_TOKEN = re.compile(
+    r"(?P<kind>[a-z]+|!)(?P<cited>\**)(?:~(?P<more>\{\S*?\}(?=:|\s|$)))?(?::(?P<said>\S+))?"
+)
 _COUNTS = {"input_tokens": 9, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
-_PING: Json = {"type": "ping"}
+PING: Json = {"type": "ping"}
+_OUTPUT: Json = {"content": [], "return_code": 0, "stderr": "", "stdout": "1"}
+RESULT: Json = {"type": "code_execution_result", **_OUTPUT}
+_CREATED: Json = {"type": "text_editor_code_execution_create_result", "is_file_update": False}
+_FOUND: Json = {"type": "tool_search_tool_search_result", "tool_references": []}
+_TOOLS: dict[str, tuple[str, str, Any]] = {
+    "advise": ("advisor", "advisor", {"type": "advisor_result", "text": "Yes."}),
+    "bash": ("bash_code_execution",) * 2 + ({**RESULT, "type": "bash_code_execution_result"},),
+    "edit": ("text_editor_code_execution",) * 2 + (_CREATED,),
+    "find": ("tool_search_tool_bm25", "tool_search", _FOUND),
+    "search": ("web_search", "web_search", []),
+    "echo": ("echo", "mcp", []),
+}
+"""What the lines call a tool of the provider's -> its name, that of its results, and one."""
+GO: list[Json] = [{"role": "user", "content": "Go."}]
+CODE: Json = {"type": "server_tool_use", "id": "srvtoolu_9", "name": "code", "input": {}}
+RAN: list[Json] = [
+    *GO,
+    {"role": "assistant", "content": [CODE, {**CODE, "type": "tool_use", "id": "toolu_9"}]},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_9"}]},
+]
 
 
 def stream(line: str, *, stop: str = "end_turn", start: Json | None = None, **end: Any) -> Events:
@@ -53,7 +76,7 @@ def stream(line: str, *, stop: str = "end_turn", start: Json | None = None, **en
     places, calls = count(len(message["content"])), [""]
     for token in _TOKEN.finditer(line):
         if token["kind"] == "!":
-            events.append(_PING)
+            events.append(PING)
             continue
         index = next(places)
         begun, deltas = _block(token, index, calls)
@@ -61,7 +84,7 @@ def stream(line: str, *, stop: str = "end_turn", start: Json | None = None, **en
         events.append({"type": "content_block_start", "index": index, "content_block": begun})
         for delta in deltas:
             told = {"type": "content_block_delta", "index": index, "delta": delta}
-            events.append(told if delta else _PING)
+            events.append(told if delta else PING)
         events.append({"type": "content_block_stop", "index": index})
     return [*events, *_end(stop, 60, **end)]
 
@@ -92,14 +115,15 @@ def _block(token: re.Match[str], index: int, calls: list[str]) -> tuple[Json, li
             begun = {"type": "tool_use", "id": f"toolu_{index}", "name": first, "input": {}}
             return begun, _deltas("input_json", "partial_json", rest or [""])
         case "s":
-            name, _, server = first.partition("@")
-            kind = f"{server or 'server'}_tool_use"
+            name, kind, _ = _TOOLS[first]
             calls.append(f"srvtoolu_{index}")
+            kind = "mcp_tool_use" if kind == "mcp" else "server_tool_use"
             begun = {"type": kind, "id": calls[-1], "name": name, "input": {}}
             return begun, _deltas("input_json", "partial_json", rest)
         case "r":
-            kind = f"{first}_tool_result"
-            return {"type": kind, "tool_use_id": calls[-1], "content": []}, []
+            _, kind, content = _TOOLS[first]
+            kind = f"{kind}_tool_result"
+            return {"type": kind, "tool_use_id": calls[-1], "content": content}, []
         case "k":
             told = {"type": "compaction_delta", "content": first, "encrypted_content": "ZW5j"}
             return {"type": "compaction", "content": None, "encrypted_content": None}, [told]
@@ -134,7 +158,7 @@ def message_of(events: Events) -> Json:
             request_headers=httpx2.Headers(),
         )
     assert snapshot is not None
-    return cast("Json", snapshot.to_dict())
+    return snapshot.model_dump(mode="json", warnings=False, exclude_none=True)
 
 
 def gist(events: Events) -> Gist:
@@ -162,53 +186,61 @@ def limited(events: Events, at: int) -> Events:
     blocks = [event for event in told if event["type"] == "content_block_start"]
     if kinds[-1] in {"content_block_start", "content_block_delta"}:
         told.append({"type": "content_block_stop", "index": blocks[-1]["index"]})
-    return [*told, *_end("max_tokens", LIMIT)]
+    usage = {**events[-2].get("usage", {}), "output_tokens": LIMIT}
+    return [*told, *_end("max_tokens", LIMIT, usage=usage)]
 
 
 def again(events: Events, asked: Body) -> Events:
     """Answer a later request: with all, or with what is behind the content it says was said."""
-    said = [b for m in asked["messages"] if m["role"] == "assistant" for b in m["content"]]
+    before = len(RAN if asked["messages"][:3] == RAN else GO)
+    added = asked["messages"][before:]
+    said = [b for m in added if m["role"] == "assistant" for b in m["content"]]
     if not said:
         return events
     text = "".join(block["text"] for block in said if block["type"] == "text")
-    had = {block.get("id", block.get("tool_use_id", block["type"])) for block in said}
+    skip = behind(gist(events).text, text)
+    had = {(block["type"], block.get("id", block.get("tool_use_id"))) for block in said}
     told: list[Json] = [{**events[0], "message": {**events[0]["message"], "content": []}}]
-    for index, block in enumerate(_blocks(events)):
-        begun, deltas = block[0]["content_block"], block[1:-1]
+    index = 0
+    for begun, deltas in _blocks(events):
         if begun["type"] == "text":
-            left: list[Json] = []
-            passed = False
-            for event in deltas:
-                piece = event.get("delta", {}).get("text", "")
-                skipped = min(len(text), len(piece))
-                text, passed = text[skipped:], passed or bool(skipped)
-                if len(piece) > skipped:
-                    delta = {**event["delta"], "text": piece[skipped:]}
-                    left.append({**event, "delta": delta})
-                elif not piece:
-                    left.append(event)
-            deltas = [e for e in left if "text" in e.get("delta", {})] if passed else left
-            if not deltas or text:
+            size = sum(len(delta.get("text", "")) for delta in deltas)
+            if size and skip >= size:
+                skip -= size
                 continue
-        elif begun.get("id", begun.get("tool_use_id", begun["type"])) in had:
+            cited = skip == 0  # else that was told with what is skipped
+            left: list[Json] = []
+            for delta in deltas:
+                piece = delta.get("text", "")
+                skipped = min(skip, len(piece))
+                skip -= skipped
+                if piece[skipped:]:
+                    left.append({**delta, "text": piece[skipped:]})
+                elif cited and not piece:
+                    left.append(delta)
+            deltas = left
+        elif (begun["type"], begun.get("id", begun.get("tool_use_id"))) in had:
             continue
-        told += [{**e, "index": index} if "index" in e else e for e in (block[0], *deltas)]
+        told.append({"type": "content_block_start", "index": index, "content_block": begun})
+        told += [{"type": "content_block_delta", "index": index, "delta": d} for d in deltas]
         told.append({"type": "content_block_stop", "index": index})
+        index += 1
     return [*told, *events[-2:]]
 
 
-def _blocks(events: Events) -> Iterator[list[Json]]:
-    """Yield the events of each block, content of the opening first; pings between are left out."""
-    for index, whole in enumerate(events[0]["message"]["content"]):
-        begun = {"type": "content_block_start", "index": index, "content_block": whole}
-        yield [begun, {"type": "content_block_stop", "index": index}]
-    block: list[Json] = []
+def _blocks(events: Events) -> Iterator[tuple[Json, list[Json]]]:
+    """Yield each block, those of the opening first: how it begins, and its deltas."""
+    for whole in events[0]["message"]["content"]:
+        told = [{"type": "text_delta", "text": whole["text"]}] if whole["type"] == "text" else []
+        yield ({**whole, "text": ""} if told else whole), told
+    begun, deltas = dict[str, Any](), list[Json]()
     for event in events:
-        if block or event["type"] == "content_block_start":
-            block.append(event)
-        if event["type"] == "content_block_stop":
-            yield block
-            block = []
+        if event["type"] == "content_block_start":
+            begun, deltas = event["content_block"], []
+        elif event["type"] == "content_block_delta":
+            deltas.append(event["delta"])
+        elif event["type"] == "content_block_stop":
+            yield begun, deltas
 
 
 WIRE = Wire(
@@ -218,11 +250,13 @@ WIRE = Wire(
         "model": "claude-opus-5",
         "max_tokens": LIMIT,
         "stream": True,
-        "messages": [{"role": "user", "content": "Go."}],
-        "tools": [{"name": "read", "input_schema": {"type": "object"}}],
+        "messages": GO,
+        "tools": [{"name": "code", "input_schema": {"type": "object"}}],
     },
     encode=sse,
     gist=gist,
     limited=limited,
     again=again,
 )
+RUNNING = replace(WIRE, request={**WIRE.request, "messages": RAN})
+"""The same behind code of the provider's that waited for a call, and goes on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.drive import (
     Attempt,
+    Clock,
     Driven,
     call_block,
     closing,
@@ -38,8 +40,8 @@ CALL_CUT = [opening(), *text_block(0, ["I write. "]), *call_block(1, [ARGS[:20],
 CALL_WHOLE = [opening(), *text_block(0, ["I write. "]), *call_block(1, [ARGS[:9], ARGS[9:]])]
 
 
-def served(*attempts: Attempt) -> Driven:
-    return drive(streams(*attempts), REQUEST)
+def served(*attempts: Attempt, clock: Clock | None = None) -> Driven:
+    return drive(streams(*attempts), REQUEST, clock=clock)
 
 
 SCENES = {
@@ -100,9 +102,16 @@ def test_text_flows_as_it_comes_and_calls_wait() -> None:
     assert shown[last]
 
 
-def test_pings_are_never_held() -> None:
-    events = [*CALL_WHOLE[:6], {"type": "ping"}, *CALL_WHOLE[6:], *closing("tool_use", 40)]
-    assert b"ping" in served([sse([event]) for event in events]).pieces[6]
+@pytest.mark.parametrize("seconds", [0.001, 6.0])
+def test_a_ping_waits_in_its_place_unless_all_is_silent(seconds: float) -> None:
+    """Then it keeps the connection alive. Whatever it does, it comes once."""
+    ping = {"type": "ping"}
+    events = [*CALL_WHOLE[:6], ping, CALL_WHOLE[6], ping, *CALL_WHOLE[7:], *closing("tool_use", 40)]
+    chunks = [sse([event]) for event in events]
+    driven = served(chunks, clock=Clock(tick=seconds))
+    assert [b"ping" in piece for piece in driven.pieces].index(True) == (8 if seconds > 1 else 11)
+    assert sorted(driven.told, key=json.dumps) == sorted(events, key=json.dumps)
+    assert (b"".join(driven.pieces) == b"".join(chunks)) == (seconds < 1)
 
 
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=6))
