@@ -211,7 +211,8 @@ class Show:
         end = self._ask(client, Ear(text.append, pieces.append))
         arrived, whole = sum(map(len, text)), self.length
         if self.tool:
-            self.out.line(f"   the model said {''.join(text)!r} and called Write", "dim")
+            more = "and called Write" if pieces else "and no more"  # Gemini: whole or not at all
+            self.out.line(f"   the model said {''.join(text)!r} {more}", "dim")
             # As much of the file as there is in arguments that may be cut.
             arguments = "".join(pieces).encode() or b"{}"
             read = jiter.from_json(arguments, partial_mode="trailing-strings")
@@ -225,7 +226,8 @@ class Show:
         elif arrived >= whole:
             self.out.line(f"   {uncut}, {stopped}")
         else:
-            self.out.line(f"   the call holds {share} of the file, {stopped}", "red")
+            holds = f"the call holds {share} of the file" if pieces else "the call never came"
+            self.out.line(f"   {holds}, {stopped}", "red")
             half = "and the SDK's answer has no call at all"
             if end.calls and isinstance(end.calls[0], str):
                 half = "and in the SDK's answer its arguments are text that is no JSON"

@@ -359,6 +359,10 @@ ROWS: tuple[Row, ...] = (
     # --- at the output limit --------------------
     Row("cut, the provider gave a token", Action.TOKEN,
         when={"stop": Stop.LENGTH, "token": True, "raisable": True}),
+    # The call is there, and paid: it is run, and what was cut behind it is asked for by its result.
+    Row("cut behind a call that was never cut", Action.FINISH, Outcome.TRUNCATED,
+        "cut after a function call",
+        when={"stop": Stop.LENGTH, "never_cut": True}),
     Row("cut below the ceiling, nothing shown", Action.ESCALATE,
         when={"stop": Stop.LENGTH, "below": True, "shown": False, "recovering": False}),
     Row("cut below the ceiling, text shown, then a call", Action.ESCALATE_BEHIND,
@@ -562,6 +566,8 @@ ENDINGS: tuple[Ending, ...] = (
     Ending("half a call is out, and an exception is wanted", StopWord.RAISED, Held.FIT,
         Outcome.TRUNCATED, HALF_CALL,
         when={"on_failure": "raise", "half_call": True}),
+    Ending("the first answer holds calls that were never cut", None,
+        when={**FIRST_ANSWER, "stop": Stop.LENGTH, "never_cut": True}),
     Ending("a call was cut by a full window", StopWord.OWN, Held.BY_POLICY,
         when={"action": Action.CUT_CALL, "stop": Stop.WINDOW}),
     Ending("a call was cut", StopWord.TRUNCATED, Held.BY_POLICY,

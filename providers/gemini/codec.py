@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment
+from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment, answered
 from continuation.answer.wire_codec import FastPath, Reader, WireCodec, Writer
-from continuation.providers.gemini.parts import KNOWN, RESULTS, SIGNATURE, kind_of, part_of, plain
+from continuation.providers.gemini.parts import KNOWN, SIGNATURE, kind_of, part_of, plain
 from continuation.providers.gemini.reader import LENGTH, GeminiReader, output_of
 from continuation.providers.gemini.writer import GeminiWriter
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
@@ -50,6 +50,7 @@ class GeminiCodec(WireCodec):
     truncated = LENGTH
     stops = _STOPS
     kinds = KNOWN
+    whole_calls = True
 
     def __init__(self) -> None:
         self.limit: int | None = None
@@ -111,9 +112,7 @@ class GeminiCodec(WireCodec):
         if block.kind in THINKING or block.kind == SIGNATURE:
             part = part_of(block)
             return bool(part.get("thoughtSignature")) and "text" in part
-        result = RESULTS.get(block.kind)
-        after = blocks[blocks.index(block) + 1 :] if result else ()
-        return result is None or any(later.kind == result for later in after)
+        return answered(block, blocks)
 
     def quick_body(self, body: bytes | bytearray) -> AttemptResult | None:
         reasons = set(_REASON.findall(body))

@@ -45,7 +45,7 @@ def block_of(part: Json) -> Json:
     kind = kind_of(part)
     if plain(part):
         return {"type": kind, "text": ""} if kind == TEXT else {"type": kind}
-    block: Json = {"type": kind, "part": part}
+    block: Json = {"type": kind, "part": part, "awaits": RESULTS.get(kind)}
     if kind == TOOL_CALL:
         call = as_json(part["functionCall"])
         block |= {"name": as_text(call.get("name")), "input": call.get("args") or {}}

@@ -172,8 +172,10 @@ class GeminiReader:
         """Tell a part that stands for itself."""
         yield from self._stop()
         traits = {"loose": kind in THINKING, "sealed": kind in {TEXT, SIGNATURE}}
-        # A signature may stand at the end of any answer: a call before it is not whole for that.
-        yield self._start(block_of(part), args_verified=False, mute=kind == SIGNATURE, **traits)
+        # A call comes whole or not at all. A signature may stand at the end of any answer: a call
+        # before it whose arguments were streamed is not whole for that.
+        traits |= {"finished": kind == TOOL_CALL, "mute": kind == SIGNATURE}
+        yield self._start(block_of(part), args_verified=True, **traits)
         if kind in THINKING | {TEXT}:
             key = "text" if kind == TEXT else "thinking"
             yield _blocks.delta(self._count, f"{key}_delta", **{key: part["text"]})

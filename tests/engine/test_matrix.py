@@ -113,6 +113,16 @@ def by_format(each: Mapping[str, Any], scene: Callable[[Any], dict[str, Any]]) -
     return [Scene(formats=[dialect], **scene(value)) for dialect, value in each.items()]
 
 
+def by_half(scene: Scene) -> list[Scene]:
+    """Return a scene with half a call; Gemini has none but where a stream brings its arguments."""
+    script = [
+        replace(reply, blocks=[gemini.HALF if block is HALF else block for block in reply.blocks])
+        for reply in scene.script
+    ]
+    streamed = replace(scene, script=script, formats=["gemini"], ways=scene.ways & STREAMS)
+    return [replace(scene, formats=FORMATS[:3]), streamed]
+
+
 SEVERAL_CALLS = (FOX, WHOLE, replace(WHOLE, id="call_b"))
 IN_A_CALL = {"anthropic-messages": 9, "openai-chat": 7, "openai-responses": 12, "gemini": 4}
 """Events after which a stream of `SEVERAL_CALLS` is in its calls, by six characters each."""
@@ -246,14 +256,16 @@ SCENES: list[Scene] = [
             "fails": True,
         },
     ),
-    Scene(
-        row="a budget is spent, a call was cut",
-        script=[cut(FOX, HALF)],
-        policy=replace(FAST, max_turn_output_tokens=1),
-        outcome=Outcome.PARTIAL,
-        cut=True,
-        text=f"{FOX.text}\n\n{NOTE}",
-        exactly=False,
+    *by_half(
+        Scene(
+            row="a budget is spent, a call was cut",
+            script=[cut(FOX, HALF)],
+            policy=replace(FAST, max_turn_output_tokens=1),
+            outcome=Outcome.PARTIAL,
+            cut=True,
+            text=f"{FOX.text}\n\n{NOTE}",
+            exactly=False,
+        )
     ),
     Scene(
         row="a budget is spent, a stream dropped",
@@ -321,11 +333,14 @@ SCENES: list[Scene] = [
         prompts=1,
     ),
     *by_format(
-        IN_A_CALL,
+        {**IN_A_CALL, "gemini": None},
         lambda drop: {
             "row": "dropped, a call stays cut",
-            # Gemini's calls come whole, those apart that the model itself breaks off.
-            "script": [calling(FOX, replace(HALF, cut=34), WHOLE, deltas=6, drop=drop)],
+            "script": [
+                calling(FOX, replace(HALF, cut=34), WHOLE, deltas=6, drop=drop)
+                if drop
+                else calling(FOX, gemini.HALF, drop=2)
+            ],
             "policy": replace(FAST, max_drop_recoveries=0),
             "ways": STREAMS,
             "outcome": Outcome.PARTIAL,
@@ -388,14 +403,24 @@ SCENES: list[Scene] = [
         for first, ways in ((EATEN, STREAMS), (Text("Who"), BODIES))
     ),
     Scene(
-        row="cut below the ceiling, text shown, then a call",
-        script=[cut(SIGNED, FOX, HALF), calling(SIGNED, Text(f"{FOX.text}x."), WHOLE)],
-        ways=STREAMS,
-        outcome=Outcome.HEALED,
-        text=f"{FOX.text}x.",
+        row="cut behind a call that was never cut",
+        script=[cut(FOX, WHOLE)],
+        formats=["gemini"],
+        outcome=Outcome.TRUNCATED,
+        text=FOX.text,
         calls=CALLED,
-        posts=2,
-        raises=True,
+    ),
+    *by_half(
+        Scene(
+            row="cut below the ceiling, text shown, then a call",
+            script=[cut(SIGNED, FOX, HALF), calling(SIGNED, Text(f"{FOX.text}x."), WHOLE)],
+            ways=STREAMS,
+            outcome=Outcome.HEALED,
+            text=f"{FOX.text}x.",
+            calls=CALLED,
+            posts=2,
+            raises=True,
+        )
     ),
     Scene(
         row="cut below the ceiling, text shown",
@@ -408,23 +433,27 @@ SCENES: list[Scene] = [
         raises=True,
         prompts=1,
     ),
-    Scene(
-        row="cut at the ceiling, a call cut, guidance asked for",
-        script=[cut(FOX, HALF), calling(Text("In pieces."), WHOLE)],
-        policy=replace(FAST, truncated_tool_call="retry_smaller"),
-        at_ceiling=True,
-        outcome=Outcome.HEALED,
-        text=f"{FOX.text}In pieces.",
-        calls=CALLED,
-        posts=2,
+    *by_half(
+        Scene(
+            row="cut at the ceiling, a call cut, guidance asked for",
+            script=[cut(FOX, HALF), calling(Text("In pieces."), WHOLE)],
+            policy=replace(FAST, truncated_tool_call="retry_smaller"),
+            at_ceiling=True,
+            outcome=Outcome.HEALED,
+            text=f"{FOX.text}In pieces.",
+            calls=CALLED,
+            posts=2,
+        )
     ),
-    Scene(
-        row="cut at the ceiling, a call cut",
-        script=[cut(SIGNED, FOX, HALF)],
-        at_ceiling=True,
-        outcome=Outcome.TRUNCATED,
-        text=f"{FOX.text}\n\n{NOTE}",
-        exactly=False,
+    *by_half(
+        Scene(
+            row="cut at the ceiling, a call cut",
+            script=[cut(SIGNED, FOX, HALF)],
+            at_ceiling=True,
+            outcome=Outcome.TRUNCATED,
+            text=f"{FOX.text}\n\n{NOTE}",
+            exactly=False,
+        )
     ),
     *(
         Scene(
@@ -439,7 +468,7 @@ SCENES: list[Scene] = [
         )
         for blocks, formats, ways in (
             ((FOX, WHOLE), FORMATS[:2], STREAMS),
-            ((WHOLE, FOX), FORMATS[2:], ANYHOW),  # what stands behind a call proves it whole
+            ((WHOLE, FOX), FORMATS[2:3], ANYHOW),  # what stands behind a call proves it whole
         )
     ),
     *by_format(
@@ -517,6 +546,7 @@ Cell = tuple[str, str, How]
 WHOLE_OR_ERROR = "a JSON body is whole, or its break is the caller's error: nothing is in hand"
 NOTHING_SHOWN = "of a JSON body nothing is shown before its end: it is asked for again as a whole"
 ONLY_GEMINI = "only Gemini gives tokens and answers in hops"
+NO_HALF_CALLS = "a call of Gemini's comes whole or not at all, but where its arguments are streamed"
 NO_SUCH_STOP = "the format has no stop reason of its own for a full context window"
 
 
@@ -539,6 +569,17 @@ REASONS: Mapping[Cell, str] = {
     **_without("a hop ended with a token", ONLY_GEMINI, FORMATS[:3]),
     **_without("a hop ended without a new token", ONLY_GEMINI, FORMATS[:3]),
     **_without("cut, the provider gave a token", ONLY_GEMINI, FORMATS[:3]),
+    **_without("cut behind a call that was never cut", "these cut calls as well", FORMATS[:3]),
+    **_without("cut at the ceiling, calls whole", NO_HALF_CALLS, ["gemini"]),
+    **{
+        cell: why
+        for row in (
+            "a budget is spent, a call was cut",
+            "cut at the ceiling, a call cut, guidance asked for",
+            "cut at the ceiling, a call cut",
+        )
+        for cell, why in _without(row, NO_HALF_CALLS, ["gemini"], BODIES).items()
+    },
     **_without("the context window is full", NO_SUCH_STOP, FORMATS[2:]),
     **_without("the context window is full, a call was cut", NO_SUCH_STOP, FORMATS[2:]),
     **_without("cut below the ceiling, text shown, then a call", NOTHING_SHOWN, ways=BODIES),

@@ -182,6 +182,12 @@ CASES: list[tuple[str, dict[str, Any], Action, Outcome | None]] = [
         None,
     ),
     (
+        "cut behind a call that was never cut",
+        {"stop": Stop.LENGTH, "call": ToolCallState.WHOLE, "never_cut": True, "below": True},
+        Action.FINISH,
+        Outcome.TRUNCATED,
+    ),
+    (
         "cut below the ceiling, nothing shown",
         {"stop": Stop.LENGTH, "below": True, "text": True},
         Action.ESCALATE,
@@ -468,6 +474,13 @@ ENDING_CASES: list[
         {"stop": Stop.END, "later": True},
         (StopWord.RAISED, Held.FIT),
         Outcome.TRUNCATED,
+    ),
+    (
+        "the first answer holds calls that were never cut",
+        CUT,
+        {"stop": Stop.LENGTH, "call": ToolCallState.WHOLE, "never_cut": True},
+        AS_IT_CAME,
+        None,
     ),
     (
         "a call was cut by a full window",

@@ -19,7 +19,7 @@ from support.sdks import chat, gemini, messages, responses
 from support.sdks.turn import FAST, HOWS, How, body_of, cut, end, streamed
 
 from continuation import Policy
-from continuation.simulator import Reply, Scenario, Simulator, ToolCall
+from continuation.simulator import Block, Reply, Scenario, Simulator, ToolCall
 from continuation.types import Outcome
 
 LIMIT = 1000
@@ -43,6 +43,7 @@ class Format:
     refused: type[Exception]
     ended: dict[str, str]
     """Ends that are no cut, as the simulator is told them and as the caller sees them."""
+    half: Block = HALF
 
 
 FORMATS = {
@@ -87,6 +88,7 @@ FORMATS = {
         lambda ran: str(ran.reasons[-1]),
         errors.ClientError,
         {name: name for name in ("SAFETY", "MALFORMED_FUNCTION_CALL", "RECITATION")},
+        gemini.HALF,
     ),
 }
 
@@ -158,7 +160,7 @@ def test_three_recoveries_and_then_the_real_reason(sim: Simulator, how: How, for
 def test_a_call_cut_at_the_ceiling_is_never_recovered(
     sim: Simulator, how: How, form: Format, kept: Any
 ) -> None:
-    sim.script([cut("I write it. ", HALF)])
+    sim.script([cut("I write it. ", form.half)])
     ran = form.ask(sim, how, form.top, policy=replace(FAST, truncated_tool_call=kept))
     assert len(said_calls(ran)) == (kept == "keep")
     assert ran.text.startswith("I write it. ")
@@ -180,7 +182,10 @@ def said_calls(ran: Any) -> list[Any]:
 def test_guidance_asks_for_smaller_pieces(sim: Simulator, how: How, form: Format) -> None:
     small = {"path": "a.txt", "content": "hello"}
     sim.script(
-        [cut("I write it. ", HALF), end("In pieces.", ToolCall("Write", small), stop="tool_use")]
+        [
+            cut("I write it. ", form.half),
+            end("In pieces.", ToolCall("Write", small), stop="tool_use"),
+        ]
     )
     policy = replace(FAST, truncated_tool_call="retry_smaller")
     ran = form.ask(sim, how, form.top, policy=policy)
@@ -192,7 +197,7 @@ def test_guidance_asks_for_smaller_pieces(sim: Simulator, how: How, form: Format
 
 @formats
 def test_a_cut_call_alone_leaves_no_empty_answer(sim: Simulator, how: How, form: Format) -> None:
-    sim.script([cut(HALF)])
+    sim.script([cut(form.half)])
     ran = form.ask(sim, how, form.top, policy=replace(FAST, truncated_tool_call="drop"))
     assert ran.text
     assert ran.tool_calls == []
@@ -202,7 +207,7 @@ def test_a_cut_call_alone_leaves_no_empty_answer(sim: Simulator, how: How, form:
 def test_a_regenerated_text_that_differs_gives_only_its_calls(
     sim: Simulator, how: How, form: Format
 ) -> None:
-    sim.script([cut("I write it now. ", HALF), end("Let me write.", WHOLE, stop="tool_use")])
+    sim.script([cut("I write it now. ", form.half), end("Let me write.", WHOLE, stop="tool_use")])
     ran = form.ask(sim, how, LIMIT)
     assert ran.text == ("I write it now. " if streamed(how) else "Let me write.")
     assert ran.tool_calls == [("Write", WRITE)]
@@ -211,7 +216,7 @@ def test_a_regenerated_text_that_differs_gives_only_its_calls(
 @formats
 def test_several_calls_come_from_one_answer_only(sim: Simulator, how: How, form: Format) -> None:
     read = ToolCall("Read", {"path": "b.txt"})
-    sim.script([cut("Two. ", read, HALF), end("Two. ", read, WHOLE, stop="tool_use")])
+    sim.script([cut("Two. ", read, form.half), end("Two. ", read, WHOLE, stop="tool_use")])
     ran = form.ask(sim, how, LIMIT)
     assert ran.text == "Two. "
     assert ran.tool_calls == [("Read", {"path": "b.txt"}), ("Write", WRITE)]
@@ -220,7 +225,7 @@ def test_several_calls_come_from_one_answer_only(sim: Simulator, how: How, form:
 @formats
 def test_a_cut_call_in_a_recovery_ends_it(sim: Simulator, how: How, form: Format) -> None:
     first = [] if streamed(how) else [cut("dropped")]
-    sim.script([*first, cut("One fine day, "), cut("two of us "), cut("went. ", HALF)])
+    sim.script([*first, cut("One fine day, "), cut("two of us "), cut("went. ", form.half)])
     ran = form.ask(sim, how, LIMIT)
     assert ran.text.startswith("One fine day, two of us went. ")
     assert ran.tool_calls == []
@@ -283,7 +288,7 @@ def test_a_shorter_escalation_loses(sim: Simulator, how: How, form: Format) -> N
 
 @formats
 def test_a_failed_escalation_of_a_call_is_explained(sim: Simulator, how: How, form: Format) -> None:
-    sim.script([cut("I write. ", HALF), Reply(status=400)])
+    sim.script([cut("I write. ", form.half), Reply(status=400)])
     ran = form.ask(sim, how, LIMIT)
     assert (ran.tool_calls, ran.says_cut) == ([], True)
     assert "Write" in ran.text

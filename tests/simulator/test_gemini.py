@@ -296,14 +296,12 @@ def test_the_last_chunk_of_a_cut_stream_takes_the_shape(
 
 
 @pytest.mark.parametrize("how", [ask, stream])
-def test_a_cut_call_looks_whole(sim: Simulator, client: genai.Client, how: Any) -> None:
+def test_a_call_that_was_cut_does_not_come(sim: Simulator, client: genai.Client, how: Any) -> None:
     sim.scenario = Scenario(call=True)
     answered = how(client, 100, tools=TOOLS)
     listed = answered if how is stream else [answered]
     parts = [part for answer in listed for part in answer.candidates[0].content.parts or []]
-    [part] = [part for part in parts if part.function_call]
-    assert part.function_call.args == {"path": "answer.txt"}
-    assert part.thought_signature
+    assert not any(part.function_call for part in parts)
     assert listed[-1].candidates[0].finish_reason.value == "MAX_TOKENS"
 
 
@@ -472,7 +470,7 @@ def test_a_call_cut_at_the_limit_comes_whole_once_it_is_raised(
     cut = ask(client, 100, LONG, tools=TOOLS)
     token = cut.candidates[0].continuation_token
     whole = ask(client, 5000, LONG, tools=TOOLS, continuation_token=token)
-    assert cut.function_calls[0].args == {"path": "answer.txt"}
+    assert cut.function_calls is None
     assert whole.function_calls[0].args == {"path": "answer.txt", "content": ANSWER}
 
 

@@ -44,6 +44,10 @@ def call(name: str = "Write", **args: Any) -> Chunk:
     return {"functionCall": {"name": name, "args": args}, "thoughtSignature": SIGNATURE}
 
 
+OPENED: Chunk = {"functionCall": {"name": "Write", "willContinue": True}}
+"""Half a call: there is none but where its arguments are streamed."""
+
+
 def sse(chunks: Iterable[Chunk], newline: str = "\r\n") -> bytes:
     """Encode chunks as Google does, a space behind each colon and comma."""
     return b"".join(

@@ -78,9 +78,11 @@ class Writer:
                 if text and self._context.shows_thinking:
                     yield {"text": text, "thought": True}
             case ToolCall(name, id=given):
-                named = {"id": given} if given else {}
-                args = whole_members(arrived(block))
-                yield {"functionCall": {**named, "name": name, "args": args}}
+                # Whole or not at all, but where its arguments are streamed.
+                if block.cut is None or self._context.streams_arguments:
+                    named = {"id": given} if given else {}
+                    args = whole_members(arrived(block))
+                    yield {"functionCall": {**named, "name": name, "args": args}}
             case Raw(raw):
                 yield dict(raw)
 

@@ -20,6 +20,7 @@ from support.drive_gemini import (
     ECHO,
     FAST,
     NEW,
+    OPENED,
     SIGNATURE,
     Chunk,
     ask,
@@ -135,7 +136,7 @@ def test_what_was_not_shown_is_replaced() -> None:
 
 
 def test_a_call_waits_and_is_asked_for_again() -> None:
-    half = [chunk(text("I write. ")), chunk(call(path="a"), reason="MAX_TOKENS", said=1000)]
+    half = [chunk(text("I write. ")), chunk(OPENED, reason="MAX_TOKENS", said=1000)]
     whole = chunk(text("I write. "), call(path="a.txt"), reason="STOP")
     driven = asked([array(half)], sse([whole]))
     assert said(driven) == "I write. "

@@ -12,6 +12,7 @@ from support.drive import Driven, combs, split
 from support.drive_gemini import (
     FAST,
     LONG,
+    OPENED,
     SIGNATURE,
     Chunk,
     ask,
@@ -35,7 +36,7 @@ SIGNED_END = chunk(text("", thoughtSignature=SIGNATURE), reason="STOP")
 CUT = chunk(text(""), reason="MAX_TOKENS", said=1000)
 TEXT_CUT = [chunk(text("The quick")), chunk(text(" brown fo 文字")), CUT]
 TEXT_REST = [chunk(text("x ju")), chunk(text("mps 🙂.")), SIGNED_END]
-CALL_CUT = [chunk(text("I write. ")), chunk(call(path="a")), CUT]
+CALL_CUT = [chunk(text("I write. ")), chunk(OPENED), CUT]
 CALL_WHOLE = [chunk(text("I write. ")), chunk(call(path="a.txt")), chunk(text(""), reason="STOP")]
 THOUGHT = [chunk(text("Hm", thought=True)), chunk(text("...", thought=True)), *TEXT_REST]
 SCENES: dict[str, tuple[list[Chunk], list[Chunk]]] = {
@@ -289,3 +290,12 @@ def test_an_answer_that_began_elsewhere_is_asked_for_again_and_never_prompted() 
     driven = ask([dropped, again], model=LONG, continuationToken="QQ==", policy=FAST)
     assert said(driven) == "two, three."
     assert [r["continuationToken"] for r in driven.requests] == ["QQ==", "QQ=="]
+
+
+def test_what_stands_before_the_first_event_hides_none() -> None:
+    mark = b"\xef\xbb\xbf"
+    driven = ask([[mark, sse(TEXT_CUT)], [mark + sse(TEXT_REST)]])
+    assert driven.requests[1]["contents"][1]["parts"] == [text("The quick brown fo 文字")]
+    assert said(driven).endswith("x jumps 🙂.")
+    raw = mark + sse(CALL_WHOLE)
+    assert b"".join(ask([[raw]]).pieces) == raw

@@ -26,8 +26,8 @@ from support.drive_gemini import (
     text,
     unary,
 )
-from support.sdks.gemini import CEILING, DOORS, LONG, NEW, OLD, Door, connect, limits, run
-from support.sdks.turn import FAST, HOWS, How, cut, end
+from support.sdks.gemini import CEILING, DOORS, HALF, LONG, NEW, OLD, Door, connect, limits, run
+from support.sdks.turn import FAST, HOWS, STREAMS, How, cut, end
 
 import continuation
 from continuation import Policy
@@ -36,7 +36,7 @@ from continuation.simulator import Raw, Reply, Scenario, Simulator, Thinking, To
 from continuation.types import Outcome
 
 WRITE = {"path": "a.txt", "content": "hello world, this is the whole file"}
-WHOLE, HALF = ToolCall("Write", WRITE), ToolCall("Write", WRITE, cut=20)
+WHOLE = ToolCall("Write", WRITE)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_a_call_that_was_cut_is_run_once_and_whole(sim: Simulator, how: How, doo
 
 
 @pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", STREAMS)
 @pytest.mark.parametrize("policy", [FAST, Policy(truncated_tool_call="drop")])
 def test_a_call_that_stays_cut_is_never_run(
     sim: Simulator, how: How, door: Door, policy: Policy
@@ -95,32 +95,25 @@ def test_a_call_that_stays_cut_is_never_run(
 
 
 @pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize(("limit", "asked"), [(1000, 3), (CEILING, 1)])
-def test_a_call_called_finished_at_exactly_the_limit_counts_as_cut(
-    sim: Simulator, how: How, limit: int, asked: int
+@pytest.mark.parametrize("limit", [1000, CEILING])
+@pytest.mark.parametrize("stop", ["max_tokens", "end_turn"])
+def test_a_call_that_is_there_was_never_cut_whatever_the_label(
+    sim: Simulator, how: How, limit: int, stop: str
 ) -> None:
-    """Its arguments come parsed: whatever was cut of them, they look whole."""
+    """A cut one is not delivered: what is there is run, and neither touched nor paid again."""
     recorder = Recorder()
-    half = end(HALF, usage={"candidatesTokenCount": limit})
-    sim.script([half, end(WHOLE), end("Done.")])
-    run(sim, how, limit=limit, tools=[recorder.tool(how)])
-    assert recorder.runs == [WRITE][: asked - 1]
-    assert len(sim.posts) == asked
+    written = Reply([WHOLE], stop, usage={"candidatesTokenCount": limit})
+    sim.script([written, end("Done.")])
+    run(sim, how, door="chats", limit=limit, tools=[recorder.tool(how)])
+    assert recorder.runs == [WRITE]
+    assert [post.status for post in sim.posts].count(200) == 2
+    assert set(limits(sim)) == {limit}
 
 
-@pytest.mark.parametrize("how", HOWS)
-def test_without_us_the_sdk_runs_half_a_call(sim: Simulator, how: How) -> None:
-    """Why this is done below the SDK: it looks at no finish reason. Should this fail, rejoice."""
-    recorder = Recorder()
-    sim.script([cut(HALF), end("Done.")])
-    run(sim, how, policy=Policy(enabled=False), tools=[recorder.tool(how)])
-    assert recorder.runs == [{"path": "a.txt", "content": ""}]
-
-
-@pytest.mark.parametrize("how", ["sync-stream", "async-stream"])
+@pytest.mark.parametrize("how", STREAMS)
 def test_whole_calls_before_a_cut_one_are_run(sim: Simulator, how: How) -> None:
     recorder = Recorder()
-    sim.script([cut(WHOLE, ToolCall("Write", {"path": "b"}, cut=5)), end("Done.")])
+    sim.script([cut(WHOLE, HALF), end("Done.")])
     run(sim, how, door="chats", limit=CEILING, tools=[recorder.tool(how)])
     assert recorder.runs == [WRITE]
     assert [post.status for post in sim.posts] == [200, 200]
@@ -282,7 +275,7 @@ TURNS: dict[str, list[Reply]] = {
         Reply(status=400),
     ],
     "whole call, then a cut one": [
-        cut(WHOLE, ToolCall("Write", WRITE, cut=9)),
+        cut(WHOLE, HALF),
         Reply(status=400),
     ],
     "failed recovery": [cut("One fine day, "), Reply(status=400)],

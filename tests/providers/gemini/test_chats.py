@@ -11,7 +11,7 @@ from google import genai
 from google.genai import types
 from support.drive_gemini import BEFORE, ECHO, FAST, SIGNATURE, call, chunk, text
 from support.sdks.gemini import ASKED, CEILING, NEW, connect, run
-from support.sdks.turn import HOWS, How
+from support.sdks.turn import HOWS, STREAMS, How
 from support.servers import Answer, Canned, in_turn
 
 import continuation
@@ -20,7 +20,6 @@ from continuation.types import Json, Outcome
 
 STORY = "Once upon a time there was a king who had three sons and a horse. " * 40
 CUT = chunk(text("Once upon a "), reason="MAX_TOKENS", said=1000)
-STREAMS: tuple[How, ...] = ("sync-stream", "async-stream")
 
 
 def answers(*told: list[Json]) -> Canned:

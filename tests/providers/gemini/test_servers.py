@@ -13,6 +13,7 @@ from support.drive_gemini import (
     FAST,
     LONG,
     NEW,
+    OPENED,
     SIGNATURE,
     Chunk,
     ask,
@@ -188,7 +189,7 @@ def test_a_count_between_two_texts_does_not_hold_up_the_second() -> None:
 
 
 def test_parts_behind_a_call_stay_behind_it() -> None:
-    half = [chunk(text("I write. ")), chunk(call(path="a"), reason="MAX_TOKENS")]
+    half = [chunk(text("I write. ")), chunk(OPENED, reason="MAX_TOKENS")]
     whole = chunk(text("I write. "), call(path="a.txt"), text("So.", thoughtSignature=SIGNATURE))
     driven = ask([sse(half), sse([whole, chunk(SIGNED, reason="STOP")])])
     kinds = [next(iter(part)) for part in parts(driven)]

@@ -155,11 +155,14 @@ def test_an_empty_answer_does_not_take_the_place_of_half_a_one(empty: str, strea
 
 
 SIGNED = text("", thoughtSignature=SIGNATURE)
-HALF, FULL = call("note", path="a.txt"), call("note", path="a.txt", body="b")
+NOTE = call("note", path="a.txt")
+LIMITED: dict[str, Any] = {"reason": "MAX_TOKENS", "said": 65_536}
 DONE = [chunk(text("Done."), reason="STOP")]
 BEHIND = {
-    "a chunk of its own": [chunk(HALF), chunk(SIGNED, reason="MAX_TOKENS", said=65_536)],
-    "the same chunk": [chunk(HALF, SIGNED, reason="MAX_TOKENS", said=65_536)],
+    "a signature": [chunk(NOTE), chunk(SIGNED, **LIMITED)],
+    "a signature in its chunk": [chunk(NOTE, SIGNED, **LIMITED)],
+    "a text": [chunk(NOTE, SIGNED, text("And so "), **LIMITED)],
+    "nothing": [chunk(NOTE, reason="STOP", said=65_536)],
 }
 
 
@@ -182,23 +185,17 @@ def runs(*answers: list[Chunk], model: str, streamed: bool) -> tuple[list[str], 
 
 
 @pytest.mark.parametrize(
-    ("cut", "streamed"),
-    [("a chunk of its own", True), ("the same chunk", True), ("the same chunk", False)],
+    ("behind", "streamed"),
+    [(name, streamed) for name in BEHIND for streamed in {len(BEHIND[name]) > 1, True}],
 )
-def test_a_signature_behind_a_call_does_not_make_it_whole(cut: str, streamed: bool) -> None:
-    assert runs(BEHIND[cut], DONE, model=NEW, streamed=streamed) == ([], 1)
-    assert outcome() is Outcome.TRUNCATED
+def test_a_call_at_the_limit_is_whole_and_run_and_not_asked_for_again(
+    behind: str, streamed: bool
+) -> None:
+    assert runs(BEHIND[behind], DONE, model=NEW, streamed=streamed) == (["a.txt"], 2)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_text_behind_that_signature_does(streamed: bool) -> None:
-    cut = [chunk(HALF, SIGNED, text("And so "), reason="MAX_TOKENS", said=65_536)]
-    assert runs(cut, DONE, model=NEW, streamed=streamed) == (["a.txt"], 2)
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-def test_a_call_under_it_that_the_next_hop_brings_again_is_run_once(streamed: bool) -> None:
-    token: Chunk = {"continuationToken": "dDE="}
-    cut = [chunk(HALF, SIGNED, reason="MAX_TOKENS", said=65_536, **token)]
-    again = [chunk(FULL, reason="STOP")]
-    assert runs(cut, again, DONE, model=LONG, streamed=streamed) == (["a.txtb"], 3)
+def test_what_is_behind_such_a_call_comes_by_the_providers_token(streamed: bool) -> None:
+    cut = [chunk(NOTE, **LIMITED, continuationToken="dDE=")]
+    rest = [chunk(text("And so on."), reason="STOP")]
+    assert runs(cut, rest, DONE, model=LONG, streamed=streamed) == (["a.txt"], 3)

@@ -10,7 +10,8 @@ from google.genai import types
 from google.oauth2.credentials import Credentials
 
 from continuation import Policy
-from continuation.simulator import Simulator
+from continuation.simulator import Raw, Simulator
+from support.drive_gemini import OPENED
 from support.sdks.turn import FAST, How, Turn, body_of, play
 
 Door = Literal["models", "chats"]
@@ -24,6 +25,7 @@ LONG = "gemini-4-argon"
 """Answers in hops and gives tokens; 1,048,576 tokens shared with the prompt."""
 CEILING = 65_536
 ASKED = "Go."
+HALF = Raw(OPENED)
 
 
 @dataclass

@@ -21,6 +21,7 @@ from continuation.simulator import Recorded, Reply, Simulator, Text
 
 How = Literal["sync", "sync-stream", "async", "async-stream"]
 HOWS: tuple[How, ...] = ("sync", "sync-stream", "async", "async-stream")
+STREAMS: tuple[How, ...] = ("sync-stream", "async-stream")
 
 FAST = Policy(backoff_seconds=0.0)
 """The defaults, without the waiting."""
