@@ -10,9 +10,10 @@ the answer to its last try.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from continuation.history.tree import Fault, Kind, Message, Part
@@ -42,6 +43,8 @@ class Exchange:
 
     at: int
     pairs: list[Pair]
+    trailing: bool | None = None
+    """Whether nothing but its results follows its calls; `None`: not looked at yet."""
 
 
 class Pairing:
@@ -55,8 +58,8 @@ class Pairing:
         self._answered = set(results) - {""}
         # The latest calls of each id (several only within one message), with their position.
         self._by_id: dict[str, tuple[int, list[Pair]]] = {}
-        # Where to look for a call by name: the messages that have one, by (has an id, name).
-        self._by_name: dict[tuple[bool, str], list[Exchange]] = {}
+        # Where to look for a call by name: each message's, by (has an id, name), with its position.
+        self._by_name: dict[tuple[bool, str], list[tuple[int, deque[Pair]]]] = {}
         for at, message in enumerate(messages):
             for part in message.parts:
                 if part.kind is Kind.CALL and message.role == "assistant":
@@ -84,8 +87,9 @@ class Pairing:
         if part.id not in self._answered:
             for name in {part.name, ""}:
                 stack = self._by_name.setdefault((bool(part.id), name), [])
-                if not stack or stack[-1] is not exchange:
-                    stack.append(exchange)
+                if not stack or stack[-1][0] != at:
+                    stack.append((at, deque()))
+                stack[-1][1].append(pair)
 
     def _result(self, at: int, part: Part) -> None:
         _, pairs = self._by_id.get(part.id, (0, []))
@@ -101,17 +105,19 @@ class Pairing:
         for has_id in (False,) if result.id else (False, True):
             stack = self._by_name.get((has_id, result.name), [])
             while stack:
-                for pair in stack[-1].pairs:
-                    call = pair.call
-                    named = not result.name or result.name == call.name
-                    free = not pair.results and call.id not in self._answered
-                    if named and free and bool(call.id) is has_id:
-                        return pair
+                _, waiting = stack[-1]
+                while waiting and waiting[0].results:
+                    waiting.popleft()
+                if waiting:
+                    return waiting[0]
                 stack.pop()
         return None
 
 
 # -- checking ------------------------------------------------------------------------------------
+
+_NAMED = 50
+"""So many open calls are named in one error's text."""
 
 
 def check(history: History) -> Iterator[Violation]:
@@ -149,7 +155,7 @@ def findings(history: History, exchange: Exchange) -> Iterator[tuple[str, Part, 
     """What is wrong with one message's calls, besides their ids: code, place and detail."""
     missing = [pair for pair in exchange.pairs if not pair.results]
     if missing and not may_be_live(history, exchange):
-        ids = ", ".join(pair.call.id or pair.call.name for pair in missing)
+        ids = ", ".join(pair.call.id or pair.call.name for pair in missing[:_NAMED])
         yield from (("tool_result_missing", pair.call, ids) for pair in missing)
     else:
         yield from (("tool_result_missing", pair.call, "") for pair in missing if pair.call.cut)
@@ -167,6 +173,12 @@ def may_be_live(history: History, exchange: Exchange) -> bool:
 
 def _trailing(history: History, exchange: Exchange) -> bool:
     """Whether nothing but this exchange's results follows its calls."""
+    if exchange.trailing is None:
+        exchange.trailing = _trails(history, exchange)
+    return exchange.trailing
+
+
+def _trails(history: History, exchange: Exchange) -> bool:
     own = {part for pair in exchange.pairs for _, part in pair.results}
     behind = islice(history.messages, exchange.at + 1, None)
     calls = history.messages[exchange.at].parts
@@ -188,20 +200,22 @@ def misplaced(history: History, exchange: Exchange) -> Iterator[tuple[str, Part,
     else:
         while end < len(messages) and messages[end].role == "tool":
             end += 1
+    # Results of one message's calls may be spread over the user's messages that follow it.
+    split, ahead = first, set[Part]()
+    if grammar.one_message:
+        behind = islice(messages, first, None)
+        split += sum(
+            1 for _ in takewhile(lambda m: m.role == "user" and m.has(Kind.RESULT), behind)
+        )
+        parts = messages[first].parts if first < end else ()
+        ahead = set(takewhile(lambda part: part.kind is Kind.RESULT, parts))
     best = [(pair, *pair.best) for pair in exchange.pairs if pair.results]
     for pair, at, part in best:
         if not first <= at < end:
-            # Results of one message's calls, spread over the user's messages that follow it.
-            split = grammar.one_message and all(
-                message.role == "user" and message.has(Kind.RESULT)
-                for message in islice(messages, first, at)
-            )
-            near = split and at >= first
+            near = grammar.one_message and first <= at <= split
             yield ("tool_results_split" if near else "tool_result_displaced", part, pair.call.id)
-        elif grammar.one_message:
-            ahead = messages[at].parts[: messages[at].parts.index(part)]
-            if any(other.kind is not Kind.RESULT for other in ahead):
-                yield ("tool_result_not_first", part, pair.call.id)
+        elif grammar.one_message and part not in ahead:
+            yield ("tool_result_not_first", part, pair.call.id)
     if grammar.ordered and all(first <= at < end for _, at, _ in best):
         places = [(part.index, part.slot) for _, _, part in best]
         if places != sorted(places):

@@ -65,7 +65,7 @@ def read_lines(data: bytes) -> tuple[list[Record], list[Problem]]:
         text, raw = _decoded(raw)
         try:
             value = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             broken[number] = text
             continue
         if not is_map(value):
@@ -125,7 +125,7 @@ def _objects(
         behind = at + 1
         try:
             value, stop = decoder.raw_decode(text, at)
-        except ValueError:
+        except (ValueError, RecursionError):
             pass
         else:
             given = as_map(value)
