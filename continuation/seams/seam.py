@@ -445,7 +445,7 @@ class Judge:
         asked = anchor.rstrip("\ufffd") if anchor else ""
         self._asked = len(asked)
         # Only one that carries twelve bits is believed on its own.
-        tells = asked and text.endswith(asked) and not is_run(asked)
+        tells = asked.strip() and text.endswith(asked) and not is_run(asked)
         tells = tells and novelty(text, asked, enough=12.0) >= 12.0
         self._anchor = asked if tells else ""
         self._folded = fold(self._anchor.strip())[0]

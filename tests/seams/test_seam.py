@@ -65,6 +65,7 @@ def test_an_exact_continuation_is_a_concatenation_for_any_text_and_cut(text: str
     st.integers(1, 900),
     st.sampled_from([None, 0, 5, 40, 180]),
 )
+@example(CODE + CODE_REST, CODE.index("amount = 0.0"), 5)  # the anchor is white space
 @settings(max_examples=examples(150))
 def test_an_exact_continuation_of_real_text_is_a_concatenation(
     text: str, at: int, size: int | None
