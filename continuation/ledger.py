@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from continuation.types import AttemptResult, Head, Mode, Stop, StreamError, TimeUp, Usage
 
+_COUNTS = tuple(name for name in Usage.__slots__ if name != "tools")
 _REQUEST_IDS = ("request-id", "x-request-id", "apim-request-id")
 
 
@@ -166,14 +166,12 @@ def delivered(attempts: Sequence[Attempt]) -> Usage:
 
 def total(attempts: Sequence[Attempt]) -> Usage:
     """Return the sum of all usages; a count that no attempt has stays `None`."""
-    sums: dict[str, Any] = {}
-    for attempt in attempts:
-        for name in Usage.__slots__ if attempt.usage else ():
-            count, so_far = getattr(attempt.usage, name), sums.get(name)
-            if isinstance(count, Mapping):
-                so_far = so_far or {}
-                count = {**so_far, **{key: so_far.get(key, 0) + count[key] for key in count}}
-            elif count is not None:
-                count += so_far or 0
-            sums[name] = so_far if count is None else count
-    return Usage(**sums)
+    sums: dict[str, int] = {}
+    tools: dict[str, int] = {}
+    for usage in (attempt.usage for attempt in attempts if attempt.usage is not None):
+        for name in _COUNTS:
+            if (count := getattr(usage, name)) is not None:
+                sums[name] = sums.get(name, 0) + count
+        for name, count in (usage.tools or {}).items():
+            tools[name] = tools.get(name, 0) + count
+    return Usage(**sums, tools=tools or None)

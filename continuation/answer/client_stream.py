@@ -478,7 +478,8 @@ class ClientStream:
             if (seam := joined.seam) is not None:
                 passed = seam.feed(text)
                 if passed != text:
-                    text, delta = passed, {"type": "text_delta", "text": passed}
+                    text = passed
+                    delta = {"type": "text_delta", "text": text}
         if text:
             self.delta(delta)
 
