@@ -169,7 +169,7 @@ def _told(message: Json) -> list[Json]:
             deltas.append({"type": "signature_delta", "signature": block.get("signature")})
             start.update(thinking="", signature="")
         told.append({"type": "content_block_start", "index": index, "content_block": start})
-        told += [{"type": "content_block_delta", "index": index, "delta": d} for d in deltas]
+        told.extend({"type": "content_block_delta", "index": index, "delta": d} for d in deltas)
         told.append({"type": "content_block_stop", "index": index})
     delta = {key: message[key] for key in _ENDS if key in message}
     if edited := message.get("context_management"):
@@ -229,7 +229,7 @@ class _Writer(Writer):
 
     def start(self, index: int, block: Block) -> bytes:
         due, self._due = self._due, b""
-        begun = {"type": "content_block_start", "index": index, "content_block": block.start}
+        begun: Json = {"type": "content_block_start", "index": index, "content_block": block.start}
         return due + _event(begun)
 
     def delta(self, index: int, block: Block, delta: Json) -> bytes:
