@@ -362,6 +362,8 @@ class MessageBuilder:
         self._usage: Json = {}
         self._token: str | None = None
         """What the attempt under way was asked to go on by."""
+        self._held_events: list[Json] = []
+        """Pings of the caller's own attempt, and events that nobody knows, that were held."""
         self.lasting: Json = {}
         """What the ends of the attempts said that holds for the whole turn."""
         self.stop: str | None = None
@@ -383,11 +385,18 @@ class MessageBuilder:
     def begin(self, resume: Resume, head: Head) -> Feed:
         """Begin to read a later attempt."""
         self._resume = resume
+        if resume.mode is not Mode.REPLACE:  # that one brings its own
+            self._pass_on_held()
         if resume.mode is Mode.RECOVERY:
             self._client.leave()
         self._join(unary=not head.streamed)
         self._length_before = len(self._client.text)
         return self._attempt.feed if head.streamed else self._attempt.collect
+
+    def _pass_on_held(self) -> None:
+        held, self._held_events = self._held_events, []
+        for event in held:
+            self._client.pass_on(event)
 
     def _join(self, *, unary: bool) -> None:
         """Begin another response of the provider's, where the caller's answer stands."""
@@ -459,8 +468,7 @@ class MessageBuilder:
         client, stop = self._client, self._ending
         # A first answer that is whole may still go out as it came, all of it.
         whole = self._resume.mode is Mode.FIRST and stop not in {Stop.LENGTH, Stop.DROPPED}
-        for event in () if whole else passed_on:
-            client.pass_on(event)
+        self._held_events = [] if whole else passed_on
         if (client.joined.adds or client.blocks) and not whole:
             client.flush_held()
         # The head of a recovery that broke off comes again, and that of one that pauses goes on:
@@ -646,6 +654,7 @@ class MessageBuilder:
 
         `whole`: the last attempt ended as it should.
         """
+        self._pass_on_held()
         self._client.finish_text(ended=self._ending is Stop.END)
         self._client.release(cut_call, ended=whole)
 

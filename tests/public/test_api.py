@@ -57,7 +57,7 @@ CLASSES = {
     "learned repairs host characters",
     "Retrying": "attempt error seconds replaces",
     "Truncated": "attempt reason limit output_tokens",
-    "Usage": "input cached cache_write output thinking",
+    "Usage": "input cached cache_write output thinking tools",
     "Violation": "code path message repair",
 }
 OTHERS = {"Event", "TruncatedAnswerError", "Outcome", "__version__"}
