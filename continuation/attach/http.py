@@ -35,6 +35,7 @@ from continuation.types import Head, Request
 
 logger = logging.getLogger("continuation")
 
+_NO_AUTH = "the client's auth did not say who asks"
 _REOPENED = "Cannot reopen a client instance, once it has been closed."
 
 
@@ -399,13 +400,17 @@ class HealingClient(_StandIn, httpx2.Client):
         return response
 
     def _leaving(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Request | None:
-        auth = self._build_request_auth(request, options.get("auth", httpx2.USE_CLIENT_DEFAULT))
-        if (probe := self._probe(request, auth)) is None:
+        try:
+            auth = self._build_request_auth(request, options.get("auth", httpx2.USE_CLIENT_DEFAULT))
+            if (probe := self._probe(request, auth)) is None:
+                return None
+            with contextlib.closing(auth.sync_auth_flow(probe)) as flow:
+                leaving = next(flow)
+                while leaving is not probe and leaving.url != probe.url:  # it gets a token first
+                    leaving = flow.send(self.origin.send(leaving, auth=None))
+        except Exception:  # what fails there fails again when the request is sent, and is told then
+            logger.info(_NO_AUTH, exc_info=True)
             return None
-        with contextlib.closing(auth.sync_auth_flow(probe)) as flow:
-            leaving = next(flow)
-            while leaving is not probe and leaving.url != probe.url:  # it gets a token first
-                leaving = flow.send(self.origin.send(leaving, auth=None))
         return leaving
 
     def close(self) -> None:
@@ -453,13 +458,17 @@ class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
     async def _leaving(
         self, request: httpx2.Request, options: dict[str, Any]
     ) -> httpx2.Request | None:
-        auth = self._build_request_auth(request, options.get("auth", httpx2.USE_CLIENT_DEFAULT))
-        if (probe := self._probe(request, auth)) is None:
+        try:
+            auth = self._build_request_auth(request, options.get("auth", httpx2.USE_CLIENT_DEFAULT))
+            if (probe := self._probe(request, auth)) is None:
+                return None
+            async with contextlib.aclosing(auth.async_auth_flow(probe)) as flow:
+                leaving = await anext(flow)
+                while leaving is not probe and leaving.url != probe.url:
+                    leaving = await flow.asend(await self.origin.send(leaving, auth=None))
+        except Exception:
+            logger.info(_NO_AUTH, exc_info=True)
             return None
-        async with contextlib.aclosing(auth.async_auth_flow(probe)) as flow:
-            leaving = await anext(flow)
-            while leaving is not probe and leaving.url != probe.url:
-                leaving = await flow.asend(await self.origin.send(leaving, auth=None))
         return leaving
 
     async def aclose(self) -> None:

@@ -27,13 +27,6 @@ _OTHERWISE = {
     Outcome.TRUNCATED: "ask for less at once",
     Outcome.STALLED: "ask again in other words",
 }
-_MAKERS = {
-    "anthropic": "anthropic",
-    "openai-chat": "openai",
-    "openai-responses": "openai",
-    "gemini": "google",
-}
-"""Whose list prices hold where the host is nobody's, by wire format."""
 
 
 def number(count: int | None) -> str:
@@ -104,7 +97,7 @@ def cost(report: Report) -> float | None:
     except ImportError:
         return None
     vendor = {"provider_api_url": f"https://{report.host}"}
-    maker = {"provider_id": _MAKERS.get(report.dialect)}
+    anybody = dict[str, str]()  # of a gateway nobody knows prices: the model's maker's stand in
     total = 0.0
     for attempt in report.attempts:
         if (usage := attempt.usage) is None:
@@ -116,7 +109,7 @@ def cost(report: Report) -> float | None:
             output_tokens=usage.output,
         )
         model = (report.model or "").removeprefix("models/")
-        for who in (vendor, maker):
+        for who in (vendor, anybody):
             try:
                 price = prices.calc_price(tokens, model, **who)
             except (LookupError, ValueError):

@@ -39,6 +39,12 @@ def storage_of(path: Path) -> Path:
     return path.parent.parent if path.parent.name == "message" else path
 
 
+def _beside_text(parts: _Parts) -> list[dict[str, Any]] | None:
+    """What a message says that has no text: an image, a thought. None: nothing."""
+    said = [dict(part) for _, part in parts if part.get("type") in ("file", "reasoning")]
+    return said or None
+
+
 @dataclass(slots=True)
 class Storage:
     """One session of opencode's storage, read as Chat messages."""
@@ -65,7 +71,7 @@ class Storage:
                 info = self._rebuilt(path, parts)
             if info is not None and info.get("role") == "user":
                 texts = [str(p.get("text", "")) for _, p in parts if p.get("type") == "text"]
-                content = "\n".join(texts) or self._beside_text(parts)
+                content = "\n".join(texts) or _beside_text(parts)
                 self.body.append({"role": "user", "content": content})
                 self.owners.append(path)
             elif info is not None:
@@ -76,11 +82,6 @@ class Storage:
                     steps[-1].append((file, part))
                 for step in steps:
                     self._read_step(path, step, failed="error" in info)
-
-    def _beside_text(self, parts: _Parts) -> list[dict[str, Any]] | None:
-        """What a message says that has no text: an image, a thought. None: nothing."""
-        said = [dict(part) for _, part in parts if part.get("type") in ("file", "reasoning")]
-        return said or None
 
     def _load(self, path: Path) -> Mapping[str, Any] | None:
         try:
@@ -113,7 +114,7 @@ class Storage:
             words = f"a step of {path.stem} begins and never ends; the program died in it."
             self.problems.append(Problem("step_unfinished", 0, words))
         text = text_of([dict(part) for _, part in step if part.get("type") == "text"])
-        content = text or self._beside_text(step)
+        content = text or _beside_text(step)
         message: dict[str, Any] = {"role": "assistant", "content": content}
         results: list[dict[str, Any]] = []
         for file, part in step:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import logging
 import sys
@@ -18,7 +19,9 @@ from support.sdks.turn import FAST, HOWS, How
 
 import continuation
 from continuation import Finished, Report
+from continuation.engine import attempts, table
 from continuation.ledger import Ledger, Lesson
+from continuation.reports import account
 from continuation.reports import report as reports
 from continuation.simulator import Reply, Simulator, Text, Thinking, ToolCall
 from continuation.testing import simulate
@@ -412,3 +415,8 @@ def test_a_bug_of_ours_is_logged_without_what_was_said(
     assert message.stop_reason == "max_tokens"
     assert "internal error" in caplog.text
     assert WORDS not in caplog.text
+
+
+def test_each_remedy_is_for_a_reason_that_a_turn_can_end_with() -> None:
+    told = "".join(inspect.getsource(module) for module in (table, attempts))
+    assert all(f'"{reason}"' in told for reason in account._REMEDIES)
