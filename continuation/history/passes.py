@@ -164,7 +164,8 @@ def _joined(work: Work, first: Message, prompt: Message, second: Message) -> Mes
 
     def join_texts(before: str, after: str) -> str:
         """What the second says again of the first goes, and nothing else does."""
-        from continuation.seams.seam import SeamKind, join  # few histories hold a pair
+        from continuation.seams.judge import SeamKind  # few histories hold a pair, so not on top
+        from continuation.seams.seam import join
 
         asked = anchor if anchor and before.endswith(anchor) else None
         one, verdict = join(before, after, anchor=asked, unshown=0)

@@ -6,15 +6,12 @@ from typing import Any
 
 import pytest
 from support.chains_helpers import items, request
-from support.notation import Json, read, write
+from support.notation import read, write
 
 from continuation.chains.replay import (
     ChainLost,
     ReplayLimits,
-    anchor_reason,
     carried,
-    infer_anchor,
-    realign,
     replay,
     replayable,
 )
@@ -98,40 +95,3 @@ def test_w14_items_are_carried_without_ids_that_stand_for_something_else() -> No
     sealed = {**thought, "encrypted_content": "gAAA"}
     assert [item.get("id") for item in carried([sealed, message], stored=True)] == [None, None]
     assert carried([message, sealed], stored=True) == items("A[t:z]")
-
-
-def test_w06_the_anchor_is_inferred_for_bare_outputs_only() -> None:
-    bare = write("openai-responses", "R:a", store=False)
-    assert infer_anchor(bare, "resp_9")["previous_response_id"] == "resp_9"
-    for other in (
-        write("openai-responses", "R:a"),
-        write("openai-responses", "A[c:a] R:a", store=False),
-        write("openai-responses", "U:x", store=False),
-        request("R:a", store=False),
-    ):
-        assert infer_anchor(other, "resp_9") is other
-    assert infer_anchor(bare, None) is bare
-
-
-def test_w07_a_stale_anchor_is_realigned() -> None:
-    body = request("R:a")
-    assert realign(body, "resp_1") is body
-    assert realign(body, "resp_2")["previous_response_id"] == "resp_2"
-    plain = write("openai-responses", "U:x")
-    assert realign(plain, "resp_2") is plain
-
-
-@pytest.mark.parametrize(
-    ("body", "before", "last", "reason"),
-    [
-        (request("R:a"), request("U:x"), "resp_1", "has_output"),
-        (write("openai-responses", "U:x"), request("U:x"), "resp_1", "no_anchor"),
-        (request("U:x"), request("U:x"), None, "no_last_response"),
-        (request("U:x"), request("U:x"), "resp_2", "anchor_mismatch"),
-        (request("U:x"), None, "resp_1", "no_previous_request"),
-        (request("U:x", top_p=1), request("U:x"), "resp_1", "other_fields_changed"),
-        (request("U:y"), request("U:x"), "resp_1", "incremental"),
-    ],
-)
-def test_w08_why_an_anchor_stays(body: Json, before: Json | None, last: str, reason: str) -> None:
-    assert anchor_reason(body, before, last) == reason

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from continuation.seams.seam import Seam, SeamKind, join
+from continuation.seams.judge import SeamKind
+from continuation.seams.seam import Seam, join
 from continuation.seams.text import choose_anchor
 
 FABLE = (

@@ -11,7 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.examples import examples
 
-from continuation.seams.seam import Seam, SeamKind, Verdict, join
+from continuation.seams.judge import SeamKind
+from continuation.seams.seam import Seam, Verdict, join
 from continuation.seams.text import Cut, choose_anchor, says_the_same
 
 LINE = "And then the bell rang once more over the quay.\n"

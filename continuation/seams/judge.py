@@ -1,0 +1,575 @@
+"""What the head of a later attempt shows about where the answer goes on.
+
+Theory
+------
+
+What there is. `before` is all the text the caller has, or is about to have; it stopped anywhere,
+in a word, a table row, a JSON string, a code fence. `head` is the beginning of what the model
+wrote when it was asked to go on. It may go on exactly, repeat the anchor it was asked for, repeat
+some other end of the text, speak to the reader first, open the fence again, begin the whole answer
+again, or do several of these one after the other. A `Finding` says how many characters at the
+start of the head to leave out and what, if anything, to put in their place.
+
+In doubt the text stays. Two mistakes are possible and they are not equal: doubled text is seen and
+can be deleted, lost text is not seen at all. So nothing is left out because it *looks* like an
+echo or a preamble. It needs evidence that outweighs the chance of the document really going on
+like that, and where two readings stay possible the finding is EXACT. The other way round, keeping
+a few doubled characters is no defect of a rule here; losing one is.
+
+What counts as evidence, strongest first, which is also the order of the questions:
+
+1. The whole attempt says nothing new: that it is complete, the text from its top, or part of the
+   anchor (when it has ended). Where an answer may close, only words that point back at it count.
+2. The head begins with the anchor. That was asked for and carries bits enough, so it needs no
+   other evidence, however often the same words follow. White space and typography may differ. An
+   anchor that is itself a run is never asked for.
+3. The text ends in a run (rows of equal cells, a ladder of braces) and the head stays in it. Then
+   nothing can be told, and the head is kept.
+4. The head begins with some other end of the text: an echo. `evidence.odds` says how much more
+   likely that is than a document that repeats itself; the threshold is in log odds. A plain sign
+   decides alone: a number said again where the text counts, an indentation that it has nowhere,
+   new words twice in a row. Behind words to the reader less is asked for.
+5. Syntax leaves one reading: a row would get a cell too many, a mapping the same key twice.
+6. The same as 2 and 4 in disguise: without the white space at the end, in quotes, behind an
+   ellipsis or white space. A disguise must be paid for with novelty (`_BARE_BITS`).
+7. Something stands before the continuation: a fence line, the head of the open table, a preamble.
+   Behind each the questions 2 to 7 are asked again of the rest, so that "Sure:", a fence and the
+   anchor are taken off one by one. What follows an opening speaks for it: a preamble before an
+   anchor needs fewer signs of its own.
+8. Nothing of this: only white space is put right, where syntax leaves one reading.
+
+How it is weighed. There are three currencies. Bits (`text.novelty`) say how unlikely words are to
+come again by chance. Log odds (`evidence.odds`) weigh a repetition by bits, length and the step
+back to its start, with weights fitted on real texts. Points (`preamble`) are set by hand. The
+first finding that reaches its own threshold is taken; they are not added up across rules.
+
+How it is asked. `Judge.look` is a pure function of the head, and None means "ask again with more of
+it". More is asked for only while a longer head could change the answer: the words so far stand in
+the text near its end or at its top, so that an echo may be arriving, or they could be the start of
+a preamble or of a fence line. With `final` it must answer with what there is.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from continuation.seams.evidence import THRESHOLD, odds
+from continuation.seams.preamble import (
+    ENOUGH,
+    LONGEST,
+    ends_of_openings,
+    only_says_complete,
+    preamble_evidence,
+)
+from continuation.seams.syntax import (
+    line_again,
+    overfills,
+    reopens,
+    repeated_header,
+    skips_ahead,
+    superfluous,
+    wanted,
+)
+from continuation.seams.text import (
+    Cut,
+    common_suffix,
+    fold,
+    is_run,
+    novelty,
+)
+
+#: Log odds of what leaves no doubt.
+_SURE: Final = 12.0
+#: Characters by which an echo's end is found; shorter echoes are tried one by one.
+_PROBE: Final = 8
+#: A restart shown by this much of the top of the answer needs no other evidence.
+_TOP: Final = 200
+#: Characters whose absence from the earlier text shows that no echo has begun.
+_FIRST: Final = 20
+#: Bits of an echo that leaves out the white space at the end, or puts some before it.
+_BARE_BITS: Final = 40.0
+#: Log odds that words to the reader add to a repetition behind them.
+_SPOKEN: Final = 2.0
+#: Bits of a whole line that is said again behind an opening.
+_LINE_BITS: Final = 20.0
+#: Points that a preamble gets at most for what follows it.
+_MOST: Final = 5.0
+#: Bits of all that was written, said again from the top.
+_ALL_BITS: Final = 64.0
+#: What may stand around an echo, and what closes it.
+_DECORATION: Final = re.compile(
+    r"(\s*(?:\.{3}|…)?)(\s*(<anchor[-\d]*>|\*\*|[\"“„«'`\u2018*])?(?:\.{3}|…)?)([^\S\n]*)"
+)
+_CLOSING: Final = {"“": "”", "„": "“", "«": "»", "\u2018": "\u2019"}
+_INSIDE_WORD: Final = re.compile(r"\w\w")
+
+
+class SeamKind(StrEnum):
+    """What was found where two attempts meet."""
+
+    #: The later text goes on; every character of it is shown.
+    EXACT = "exact"
+    #: It began by repeating the anchor it was asked for.
+    ANCHOR = "anchor"
+    #: It repeated the end of the earlier text, or the head of the open table, unasked.
+    ECHO = "echo"
+    #: It began with words to the reader ("Continuing where I left off:").
+    PREAMBLE = "preamble"
+    #: It opened a code fence again that was still open.
+    FENCE = "fence"
+    #: It began the answer again, from the top or from an earlier place.
+    RESTART = "restart"
+    #: The server sent the prefilled text back before going on.
+    PREFILL = "prefill"
+    #: White space alone was dropped, or a newline inserted.
+    WHITESPACE = "whitespace"
+    #: There was no later text.
+    EMPTY = "empty"
+    #: It only said that the answer was already complete.
+    COMPLETE = "complete"
+    #: It seems to go on further down, so something is missing. Nothing is dropped.
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the head of an attempt shows, while the seam is being decided."""
+
+    kind: SeamKind
+    drop: int = 0
+    """Characters at the start of the head to leave out."""
+    odds: float = _SURE
+    """Log odds that this is right."""
+    insert: str = ""
+    """What to put in the place of what is left out."""
+    back: int = 0
+    """Characters to take back from the end of the text before."""
+    own_fence: bool = False
+    """The fence line left out wraps what has none, so the line that closes it goes as well."""
+
+    def after(self, skipped: int, kind: SeamKind) -> Finding:
+        """The same finding behind an opening of `skipped` characters."""
+        return replace(self, kind=kind, drop=self.drop + skipped)
+
+
+class _MoreNeededError(Exception):
+    """A longer head may change what is found; whoever looks asks again when there is one."""
+
+
+class Judge:
+    """Reads the head of a later attempt against the text before it."""
+
+    def __init__(self, before: str, anchor: str | None) -> None:
+        self.text = text = before.rstrip("\ufffd")
+        """The text before, without the sign of half a character at its end."""
+        self._cut = Cut(text)
+        self._bare = text.rstrip()
+        self._tail = text[-16384:]  # an echo that is still arriving began in it
+        self._top = text[:4096].lstrip()
+        asked = anchor.rstrip("\ufffd") if anchor else ""
+        self._asked = len(asked)
+        # Only one that carries twelve bits is believed on its own.
+        tells = asked.strip() and text.endswith(asked) and not is_run(asked)
+        tells = tells and novelty(text, asked, enough=12.0) >= 12.0
+        self._anchor = asked if tells else ""
+        self._folded = fold(self._anchor.strip())[0]
+        self._period = 0
+        """The length of the unit that the text ends in two or more of; 0 when it does not."""
+        self._run = 0
+        """How many characters at the end of the text it makes up."""
+        tail, probe = text[-1200:], text[-16:]
+        again = tail.rfind(probe, 0, len(tail) - 1)
+        unit = len(tail) - len(probe) - again
+        if again >= 0 and tail[-unit:].strip():
+            same = common_suffix(tail, tail[:-unit])
+            if same >= unit and same + unit >= 8:
+                self._period = unit
+                self._run = common_suffix(text, text[:-unit], most=65536) + unit
+
+    def look(self, head: str, *, final: bool) -> Finding | None:
+        """The finding about `head`, or None while more of it is needed."""
+        if not head:
+            return Finding(SeamKind.EMPTY) if final else None
+        try:
+            found = self._anchored(head, final=final)
+            if found is None and self._stays_in_run(head, final=final):
+                return Finding(SeamKind.EXACT, 0, 2.0)
+            found = found or self._repeats(head, final=final)
+            found = found or self._opens(head, final=final, depth=2)
+        except _MoreNeededError:
+            return None
+        if found is None and (final or not self._may_tell(head)):
+            return self._plain(head)
+        return found
+
+    def adds_nothing(self, head: str, stop: str) -> Finding | None:
+        """The finding about a whole attempt that has nothing new, so that all of it goes.
+
+        A stop sequence that the cut parted is whole when the model repeats the words before it:
+        then the attempt ends within the anchor, and the part that was shown goes as well.
+        """
+        if only_says_complete(self._cut, head):
+            return Finding(SeamKind.COMPLETE, len(head), 4.0)
+        same = head.strip() == self.text.strip() and novelty("", head) >= _ALL_BITS
+        if same or self.restarted(head):
+            return Finding(SeamKind.RESTART, len(head), 6.0)
+        parted = self._anchor[len(head) :]
+        if not parted or not self._anchor.startswith(head) or is_run(head):
+            return None
+        if novelty(self.text.removesuffix(parted), head, enough=12.0) < 12.0:
+            return None
+        back = len(parted) if stop and stop.startswith(parted) else 0
+        return Finding(SeamKind.ECHO, len(head), 4.0, back=back)
+
+    def replays(self, head: str) -> tuple[int, int] | None:
+        """Where in the text a long head replays it: (characters before the replay, place)."""
+        for at in self._starts(head):
+            body = head[at:]
+            if len(body) < 2 * _PROBE or is_run(body) or novelty("", body) < _ALL_BITS:
+                continue
+            if self._unsure_in_run(body, len(self.text)):
+                continue
+            # From the top of the text if it says so there, otherwise from near its end.
+            place = len(self.text) - len(self.text.lstrip())
+            if not self.text.startswith(body, place):
+                near = self._tail.find(body)
+                place = len(self.text) - len(self._tail) + near if near >= 0 else -1
+            if place >= 0 and (
+                at == 0 or place < 200 or preamble_evidence(self._cut, head[:at], body) > 0
+            ):
+                return at, place
+        return None
+
+    def restarted(self, head: str) -> bool:
+        """Whether a whole attempt only says again how the answer began."""
+        return any(
+            self._top.startswith(head[at:]) and len(head) - at >= 2 * _TOP
+            for at in self._starts(head)
+        )
+
+    def _starts(self, head: str) -> list[int]:
+        lead = len(head) - len(head.lstrip())
+        return list(dict.fromkeys([0, lead, *ends_of_openings(head)]))
+
+    def _stays_in_run(self, head: str, *, final: bool) -> bool:
+        """Whether the text ends in a run that `head` goes on with: then nothing can be told."""
+        period = self._period
+        known = min(len(head), period)
+        if not period or not (final or known == period):
+            return False
+        return head.startswith(self.text[-period:][:known])
+
+    def _unsure_in_run(self, head: str, size: int) -> bool:
+        """Whether how much of a run was said again cannot be told.
+
+        An echo that is a unit shorter fits as well; or `head` may open the fence again that the
+        run stands in, or begin the text again.
+        """
+        if self._period < size <= self._run:
+            return True
+        return head[:3] in ("```", "~~~") and self._run * 2 >= size
+
+    # The repetition of the end of the text ------------------------------------------------
+
+    def _repeats(self, head: str, *, final: bool, spoken: bool = False) -> Finding | None:
+        """An echo at the start of `head`: exact, or up to white space and quotes."""
+        found = self._anchored(head, final=final)
+        found = found or self._echo(head, self.text, final=final, spoken=spoken)
+        found = found or self._proven(head, final=final)
+        if found is None and len(self._bare) < len(self.text):
+            found = self._echo_without_space(head, final=final)
+        if found is None and head[0].isspace():
+            found = self._behind_space(head, final=final)
+        return found or self._decorated(head, final=final)
+
+    def _anchored(self, head: str, *, final: bool) -> Finding | None:
+        anchor = self._anchor
+        if not anchor:
+            return None
+        if head.startswith(anchor):
+            return Finding(SeamKind.ANCHOR, len(anchor))
+        return self._loosely(head, final=final)
+
+    def _loosely(self, head: str, *, final: bool) -> Finding | None:
+        """The anchor with other white space, in other typography, or begun as a sentence is."""
+        anchor = self._anchor
+        lead = len(head) - len(head.lstrip()) if anchor[0].isspace() else 0
+        words, ends = fold(head[lead : lead + 2 * len(anchor) + 8])
+        asked = self._folded
+        if asked[:1].islower() and words[:1].isupper():  # as a sentence would begin
+            asked = asked[0].upper() + asked[1:]
+        if not final and asked.startswith(words.rstrip()):
+            raise _MoreNeededError
+        size = len(asked)
+        if not words.startswith(asked) or ends[size - 1 : size] == ends[size : size + 1]:
+            return None  # the latter: with more of its last letter, in one character
+        end = lead + ends[size - 1]
+        if not final and len(head) < end + 8:
+            raise _MoreNeededError
+        goes_on = anchor[-1] == "\n" and _INSIDE_WORD.match(head, end - 1)
+        if goes_on and "\n" + head[end] not in self._tail:
+            return None  # no line begins so: its last word goes on, and is another one
+        return Finding(SeamKind.ANCHOR, end + self._same_space(head[end:]), 8.0)
+
+    def _echo(self, head: str, text: str, *, final: bool, spoken: bool = False) -> Finding | None:
+        """The end of `text` at the start of `head`; `spoken`: behind words to the reader."""
+        best: Finding | None = None
+        for size in _borders(text, head):
+            if _goes_round_early(head, size) or self._unsure_in_run(head, size):
+                continue
+            if size >= max(_TOP, len(text.lstrip())) and novelty("", head[:size]) >= _ALL_BITS:
+                score = _SURE
+            else:
+                score = odds(text, head, size)
+                if self._asked and size >= 8:
+                    score += 6.0 if size >= self._asked else 1.0
+                score += _SPOKEN if spoken else 0.0
+                if score < THRESHOLD and size >= _PROBE and best is None:
+                    proven = overfills(self._cut, head, size)
+                    if proven is None and not final:
+                        raise _MoreNeededError
+                    score = _SURE / 2 if proven else score
+            if score >= (best.odds if best else THRESHOLD):
+                # A longer echo, the anchor or a replay may still be arriving.
+                known = size + max(8, min(size, 64))
+                if not final and (len(head) < known or self._knows(head[: max(known, 2 * _FIRST)])):
+                    raise _MoreNeededError
+                whole = size >= min(len(text.lstrip()), 600)
+                best = Finding(SeamKind.RESTART if whole else SeamKind.ECHO, size, score)
+        if best is None:
+            return None
+        rest = head[best.drop :].lstrip("\n")
+        more = self._anchored(rest, final=final) if rest else None
+        return more.after(len(head) - len(rest), more.kind) if more else best
+
+    def _proven(self, head: str, *, final: bool) -> Finding | None:
+        """The last line said again, where the syntax leaves no other reading."""
+        size = line_again(self._cut, head)
+        if size == 0 or (size is None and final):
+            return None
+        if size is None or (not final and self._knows(head[: max(size + _PROBE, 2 * _FIRST)])):
+            raise _MoreNeededError
+        return Finding(SeamKind.ECHO, size, 4.0)
+
+    def _echo_without_space(self, head: str, *, final: bool) -> Finding | None:
+        found = self._echo(head, self._bare, final=final) if self._bare else None
+        if found is None or novelty(self._bare, head[: found.drop]) < _BARE_BITS:
+            return None
+        if _INSIDE_WORD.match(head, found.drop - 1):
+            return None
+        drop = found.drop + self._same_space(head[found.drop :])
+        # A run whose unit ends in the white space goes on only behind it.
+        return None if _goes_round_early(head, drop) else replace(found, drop=drop)
+
+    def _same_space(self, rest: str) -> int:
+        """White space at the start of `rest` that the text ends with already."""
+        stripped = self.text[len(self._bare) :]
+        lead = rest[: len(rest) - len(rest.lstrip())]
+        if lead.startswith(stripped):
+            return len(stripped)
+        return len(lead) if stripped.startswith(lead) else 0
+
+    def _decorated(self, head: str, *, final: bool) -> Finding | None:
+        """An echo in quotes, or behind an ellipsis."""
+        opened = _DECORATION.match(head)
+        if not opened or not opened[0].strip() or head.lstrip()[:3] == "```":
+            return None
+        # It may itself begin with such a mark, or with white space.
+        begins = {opened.end(1): "", opened.end(2): opened[3] or "", opened.end(): opened[3] or ""}
+        for at, mark in begins.items():
+            if head[:at].strip() and (found := self._quoted(head, at, mark, final=final)):
+                return found
+        return None
+
+    def _quoted(self, head: str, at: int, mark: str, *, final: bool) -> Finding | None:
+        """An echo from `at` on, behind `mark`."""
+        rest = head[at:]
+        found = self._anchored(rest, final=final) if rest else None
+        found = found or (self._echo(rest, self.text, final=final) if rest else None)
+        if found is None:
+            return None
+        drop = found.drop
+        if not final and len(rest) < drop + 12:
+            raise _MoreNeededError
+        if novelty(self.text, rest[:drop]) < _BARE_BITS:
+            return None
+        closing = _CLOSING.get(mark, mark.replace("<", "</"))
+        if closing and not self.text.endswith(head[: at + drop]):  # else it is of the text itself
+            if rest.startswith(closing, drop):
+                drop += len(closing)
+                after = rest[drop:].lstrip("\n")
+                if self._cut.in_prose and self._cut.inside_line and after[:1].islower():
+                    drop = len(rest) - len(after)  # the quotation stood on a line of its own
+            elif mark[0] != "<" and mark != "**":
+                return None
+        return Finding(found.kind, at + drop, found.odds)
+
+    def _behind_space(self, head: str, *, final: bool) -> Finding | None:
+        """An echo behind white space that does not belong to it."""
+        rest = head.lstrip()
+        lead = len(head) - len(rest)
+        found = self._anchored(rest, final=final) if rest else None
+        if found is None and rest and lead > 1:
+            found = self._echo(rest, self.text, final=final)
+            start = len(self.text) - found.drop if found else 0
+            if not self._cut.inside_line and self.text[start - 1 : start].strip():
+                return None  # a line of its own, indented, that says what that line says
+        if found is None or self.text.endswith(head[: lead + found.drop]):
+            return None
+        novel = novelty(self.text, rest[: found.drop]) >= _BARE_BITS
+        return found.after(lead, found.kind) if novel else None
+
+    # What comes before going on ----------------------------------------------------------
+
+    def _opens(self, head: str, *, final: bool, depth: int) -> Finding | None:
+        """A fence, a table's head or a preamble before the text goes on."""
+        found = self._refenced(head, final=final, depth=depth) or self._headed(head, final=final)
+        if found is None and depth:
+            found = self._prefaced(head, final=final, depth=depth)
+        return found
+
+    def _refenced(self, head: str, *, final: bool, depth: int) -> Finding | None:
+        opened = reopens(self._cut, head)
+        if opened is None:
+            return None
+        size, own = opened
+        rest = head[size:]
+        if own is None:
+            undecided = self._cut.inside_line and rest.startswith("\n") and "\n```" not in rest
+            if undecided and not final:
+                raise _MoreNeededError  # what the next fence line is may tell
+            # A closing fence, unless what follows it was said before it.
+            found = self._repeats(rest, final=final) if self._cut.fence and rest else None
+            return found and found.after(size, SeamKind.FENCE)
+        inner = self._within(rest, final=final, depth=depth)
+        return replace(inner.after(size, SeamKind.FENCE), own_fence=own)
+
+    def _headed(self, head: str, *, final: bool) -> Finding | None:
+        size = repeated_header(self._cut, head)
+        if not size:
+            return None
+        rest = head[size:]
+        inner = self._within(rest, final=final, depth=0)
+        if inner.drop == 0 and not inner.insert and self._cut.inside_line:
+            in_table = self._cut.last_line.lstrip().startswith("|")
+            # The block ended in a newline, and the text before it did not.
+            ended = "" if in_table or rest[:1] in ("", "\n") else "\n"
+            inner = replace(inner, insert=wanted(self._cut, rest) or ended)
+        return inner.after(size, SeamKind.ECHO)
+
+    def _prefaced(self, head: str, *, final: bool, depth: int) -> Finding | None:
+        best: tuple[float, int, Finding] | None = None
+        for at in ends_of_openings(head):
+            rest = head[at:]
+            points = preamble_evidence(self._cut, head[:at], rest)
+            if points <= 0 or (not rest and not final):
+                continue
+            try:
+                inner = self._within(rest, final=final, depth=depth - 1)
+            except _MoreNeededError:
+                if points + _MOST >= ENOUGH:
+                    raise
+                continue
+            points += _bonus(inner, len(self.text))
+            repeats = inner.kind in (SeamKind.ANCHOR, SeamKind.RESTART)
+            if points >= ENOUGH and (best is None or (repeats and best[2].drop == 0)):
+                best = points, at, inner
+        if best is None:
+            return None
+        points, at, inner = best
+        return replace(inner.after(at, SeamKind.PREAMBLE), odds=points - ENOUGH + THRESHOLD)
+
+    def _within(self, rest: str, *, final: bool, depth: int) -> Finding:
+        """What follows an opening: an echo, another opening, or simply the text."""
+        found = self._anchored(rest, final=final) if rest else None
+        if found is None and rest and self._stays_in_run(rest, final=final):
+            return Finding(SeamKind.EXACT)
+        found = found or (self._repeats(rest, final=final, spoken=True) if rest else None)
+        found = found or self._line_again(rest, final=final)
+        if found is None and rest and depth >= 0:
+            found = self._opens(rest, final=final, depth=depth)
+        if found is not None:
+            return found
+        if not final and self._may_tell(rest):
+            raise _MoreNeededError
+        return self._plain(rest) if rest.strip() else Finding(SeamKind.EXACT)
+
+    def _line_again(self, rest: str, *, final: bool) -> Finding | None:
+        """The last line, begun again after an opening: however short it is, that is one."""
+        line = self._cut.line or self._cut.last_line + "\n"
+        begun = self.text.endswith(line) and rest.startswith(line) and len(rest) > len(line)
+        if not begun or is_run(line) or not line.strip():
+            return None
+        if not self._cut.line and novelty(self.text, line) < _LINE_BITS:
+            return None  # a whole one may well come twice
+        if not any(map(str.isalpha, line)):
+            return None
+        if not self._knows(rest[: max(len(line) + _PROBE, 2 * _FIRST)]):
+            return Finding(SeamKind.ECHO, len(line), THRESHOLD)
+        if not final:
+            raise _MoreNeededError
+        return None
+
+    # No repetition -----------------------------------------------------------------------
+
+    def _plain(self, head: str) -> Finding:
+        if drop := superfluous(self._cut, head):
+            return Finding(SeamKind.WHITESPACE, drop, 3.0)
+        if insert := wanted(self._cut, head):
+            return Finding(SeamKind.WHITESPACE, 0, 3.0, insert)
+        if skips_ahead(self._cut, head):
+            return Finding(SeamKind.SKIP, 0, 0.0)
+        return Finding(SeamKind.EXACT, 0, 4.0)
+
+    def _may_tell(self, head: str) -> bool:
+        """Whether more of `head` may tell an echo, a preamble or a fence at its start."""
+        body = head.lstrip()
+        if len(body) < _FIRST + 4:
+            return True
+        line = body[:_FIRST].partition("\n")[0]
+        if self._knows(line if len(line) >= _PROBE else body[:_FIRST]):
+            return True
+        if body[:3] in ("```", "~~~") and "\n" not in body.rstrip():
+            return True
+        ends = ends_of_openings(head)
+        if not ends:
+            # Words to the reader begin with a capital letter, or with a mark before it.
+            begins = body[0].isupper() or ord(body[0]) >= 0x590 or body[0] in "[(*_"
+            return begins and len(head) <= LONGEST
+        points = (preamble_evidence(self._cut, head[:at], head[at:]) for at in ends)
+        return any(some > 0 and some + _MOST >= ENOUGH for some in points)
+
+    def _knows(self, words: str) -> bool:
+        """Whether the text says `words` near its end or at its top."""
+        return words in self._tail or words in self._top
+
+
+def _borders(text: str, head: str) -> list[int]:
+    """Sizes, ascending, of the beginnings of `head` with which `text` ends."""
+    sizes = [n for n in range(1, min(_PROBE, len(head) + 1)) if text.endswith(head[:n])]
+    if len(text) < _PROBE:
+        return sizes
+    probe = text[-_PROBE:]
+    at = head.find(probe)
+    while at >= 0 and len(sizes) < 24:
+        if text.endswith(head[: at + _PROBE]):
+            sizes.append(at + _PROBE)
+        at = head.find(probe, at + 1)
+    return sizes
+
+
+def _goes_round_early(head: str, size: int) -> bool:
+    """Whether `head` seems to repeat its first `size` characters over and over."""
+    known = min(size, 64)
+    following = head[size : size + known]
+    return head.startswith(following) and len(following) >= min(known, 3)
+
+
+def _bonus(inner: Finding, length: int) -> float:
+    """Points for what a preamble is followed by; `_MOST` at most."""
+    if inner.kind is SeamKind.ANCHOR or inner.drop >= max(length, _TOP):
+        return _MOST
+    return 3.0 if inner.kind in (SeamKind.ECHO, SeamKind.FENCE, SeamKind.RESTART) else 0.0
