@@ -156,19 +156,23 @@ class Ledger:
 
 def delivered(attempts: Sequence[Attempt]) -> Usage:
     """Return what a turn would have cost uncut: the first prompt, and all output delivered."""
-    kept = total([a for a in attempts if not a.discarded])
+    first, kept = None, list[Attempt]()
     for attempt in attempts:
-        if attempt.usage is not None:
-            made = {name: getattr(kept, name) for name in ("output", "thinking", "tools")}
-            return replace(attempt.usage, **made)
-    return Usage()
+        first = attempt.usage if first is None else first
+        if not attempt.discarded:
+            kept.append(attempt)
+    made = total(kept)
+    first = first or made
+    return replace(first, output=made.output, thinking=made.thinking, tools=made.tools)
 
 
 def total(attempts: Sequence[Attempt]) -> Usage:
     """Return the sum of all usages; a count that no attempt has stays `None`."""
     sums: dict[str, int] = {}
     tools: dict[str, int] = {}
-    for usage in (attempt.usage for attempt in attempts if attempt.usage is not None):
+    for attempt in attempts:
+        if (usage := attempt.usage) is None:
+            continue
         for name in _COUNTS:
             if (count := getattr(usage, name)) is not None:
                 sums[name] = sums.get(name, 0) + count

@@ -66,8 +66,10 @@ def recovery_prompt(
     Raises ValueError when `template` is no format string or names anything else.
     """
     # Tags that the anchor does not hold: it is quoted to the character, and cannot end early.
-    names = ("anchor", *(f"anchor-{number}" for number in range(2, 99)))
-    name = next(name for name in names if f"{name}>" not in (anchor or ""))
+    name, number = "anchor", 1
+    while anchor and f"{name}>" in anchor:
+        number += 1
+        name = f"anchor-{number}"
     quoted = f"<{name}>{anchor}</{name}>" if anchor else ""
     state = _state(before)
     if template is not None:

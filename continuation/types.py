@@ -81,7 +81,7 @@ class Request:
     def credential(self) -> str | None:
         """The header values that say who asks, as they leave: a key may be a placeholder only."""
         names = dict.fromkeys((*_CREDENTIALS, *self.identity))
-        told = (self.identity.get(name, self.headers.get(name)) for name in names)
+        told = map({**self.headers, **self.identity}.get, names)
         return "\n".join(filter(None, told)) or None
 
 

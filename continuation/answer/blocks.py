@@ -209,6 +209,11 @@ def answered(block: Block, blocks: Sequence[Block]) -> bool:
     return any(other.done and other.start.get("tool_use_id") == own for other in blocks)
 
 
+def calls_in(blocks: Sequence[Block]) -> list[Block]:
+    """Return the calls that are for the caller to run."""
+    return [block for block in blocks if block.kind == TOOL_CALL]
+
+
 @dataclass(slots=True)
 class Segment:
     """What one attempt said: its blocks, and the message fields around them."""
@@ -324,7 +329,7 @@ class Segment:
 
     @property
     def calls(self) -> list[Block]:
-        return [block for block in self.blocks if block.kind == TOOL_CALL]
+        return calls_in(self.blocks)
 
     def call_state(self, *, ended: bool) -> ToolCallState:
         """Return how the attempt's calls stand; one that was cut makes all of them cut."""

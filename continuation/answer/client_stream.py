@@ -65,7 +65,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment, answered
+from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment, answered, calls_in
 from continuation.answer.wire_codec import Writer
 from continuation.prompts import cut_call_note
 from continuation.seams.seam import Replay, Seam
@@ -262,11 +262,6 @@ class ClientStream:
         return "".join([block.text for block in self.blocks if block.kind == TEXT])
 
     @property
-    def calls(self) -> list[Block]:
-        """The calls that are for the caller to run."""
-        return [block for block in self.blocks if block.kind == TOOL_CALL]
-
-    @property
     def tail(self) -> str:
         """The text that a later attempt goes on from: the last, and text right before it."""
         tail, phase = "", None
@@ -293,7 +288,9 @@ class ClientStream:
                 self.joined.seam = self.joined.takeable = None
             return
         joined = self.joined = Joined(
-            segment, adds=mode in {Mode.RECOVERY, Mode.APPEND_TAIL}, live_calls=self.calls
+            segment,
+            adds=mode in {Mode.RECOVERY, Mode.APPEND_TAIL},
+            live_calls=calls_in(self.blocks),
         )
         if mode is Mode.APPEND_TAIL:
             joined.follow = Replay(self.text)
@@ -533,13 +530,13 @@ class ClientStream:
         joined, blocks = self.joined, self.joined.segment.blocks
         joined.seam = joined.follow = joined.takeable = None
         self.flush_held()
-        finished = [
-            block
-            for block in blocks
-            if block.done and not block.closed and block.kind != TOOL_CALL
-            if answered(block, blocks)
-        ]
-        if any(block.kind not in THINKING | {TEXT} for block in finished):
+        finished, ran = list[Block](), False
+        for block in blocks:
+            kind = block.kind
+            if block.done and not block.closed and kind != TOOL_CALL and answered(block, blocks):
+                finished.append(block)
+                ran = ran or kind not in THINKING | {TEXT}
+        if ran:
             while finished[-1].kind in THINKING:
                 finished.pop()
             for block in finished:
@@ -561,7 +558,7 @@ class ClientStream:
                     continue  # whatever ends the turn: half a call goes out only if asked for
             if ended or (block.fit and answered(block, rest)):
                 fit.append(block)
-        calls = [block for block in fit if block.kind == TOOL_CALL]
+        calls = calls_in(fit)
         explained = bool(cut) and cut_call in {"explain", "retry_smaller"}
         while not (ended or calls or explained) and fit and fit[-1].kind in THINKING:
             fit.pop()  # it leads nowhere, and some providers would not take it back

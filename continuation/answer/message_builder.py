@@ -13,7 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from continuation.answer.blocks import NATIVE, TEXT, THINKING, TOOL_CALL, Block, Segment
+from continuation.answer.blocks import (
+    NATIVE,
+    TEXT,
+    THINKING,
+    TOOL_CALL,
+    Block,
+    Segment,
+    calls_in,
+)
 from continuation.answer.client_stream import ClientStream
 from continuation.answer.wire_codec import Reader, WireCodec
 from continuation.dialect import Feed
@@ -212,10 +220,6 @@ class FirstStream:
         ended = any(event.get("type") == "message_stop" for event in self._reader.eof())
         return self._result() if ended else None
 
-    def frames(self) -> list[sse.Frame]:
-        """Return all events that have come, the last one too if it lacks only its blank line."""
-        return sse.frames(self._replay.raw, final=True)
-
     def _result(self) -> AttemptResult:
         """Say how the answer ended, of what was looked at."""
         codec, sketch = self._codec, self._sketch
@@ -287,24 +291,28 @@ class AttemptReader:
             if ended:
                 self.see(self._reader.eof())
 
-    def read_again(self, frames: Sequence[sse.Frame], sent: int, *, ended: bool) -> list[Json]:
+    def read_again(
+        self, frames: Sequence[sse.Frame], sent: int, *, ended: bool
+    ) -> tuple[int, list[Json]]:
         """Read a stream of which the caller has had `sent` bytes, as they came.
 
-        Return what was held that is only passed on: pings, and events that nobody knows.
+        Return how many events those were, and what was held that is only passed on: pings, and
+        events that nobody knows.
         """
-        held = list[Json]()
+        shown, held = 0, list[Json]()
         for frame in frames:
             events = () if frame.empty else self._reader.events(frame)
             over = self.see(events, gated=False)
             if frame.end <= sent:  # not what the gate says now: what the caller has had
                 self._client.show()
+                shown += not frame.empty
             else:
                 held += [event for event in events if event.get("type") not in NATIVE]
             if over:
-                return held
+                return shown, held
         if ended:
             self.see(self._reader.eof())
-        return held
+        return shown, held
 
     def see(self, events: Iterable[Json], *, gated: bool = True) -> bool:
         """Take the next events; show what the gate lets pass. Return whether no more are of use.
@@ -484,9 +492,9 @@ class MessageBuilder:
 
         Return what was held with the rest of it and is only passed on.
         """
-        frames, sent, segment = first.frames(), self._replay.sent, self._segment
-        passed_on = self._attempt.read_again(frames, sent, ended=error is None)
-        events = len([frame for frame in frames if frame.end <= sent and not frame.empty])
+        replay, segment = self._replay, self._segment
+        frames = sse.frames(replay.raw, final=True)
+        events, passed_on = self._attempt.read_again(frames, replay.sent, ended=error is None)
         if not (events or segment.blocks or segment.reason):
             self._client.message.clear()  # its opening broke off: a later one is the caller's
         self._client.unmute({**segment.delta, "stop_reason": segment.reason}, events)
@@ -611,8 +619,10 @@ class MessageBuilder:
     @property
     def half_call(self) -> bool:
         """Whether the caller has been shown, by policy, a call that is not whole."""
-        client, calls = self._client, self._client.calls
-        return client.streamed and (client.open in calls or any(call.broken for call in calls))
+        for call in calls_in(self._client.blocks) if self._client.streamed else ():
+            if call.broken or not call.done:
+                return True
+        return False
 
     @property
     def cut_call(self) -> tuple[str, int]:
@@ -662,7 +672,7 @@ class MessageBuilder:
         """End the turn: return what is left to be shown, and the terminal bytes."""
         codec, delta = self._codec, {**self._segment.delta, **self.lasting}
         if stop is StopWord.ENDED:
-            delta["stop_reason"] = codec.called if self._client.calls else codec.ended
+            delta["stop_reason"] = codec.called if calls_in(self._client.blocks) else codec.ended
         elif stop in {StopWord.TRUNCATED, StopWord.RAISED}:
             delta["stop_reason"] = codec.truncated
         if delta.get("stop_reason") != self._segment.reason:

@@ -345,12 +345,12 @@ class _StandIn:
             dialect = self.engine.claims(request.method, request.url.path)
             if dialect is None or not isinstance(request.stream, httpx2.ByteStream):
                 return None
-            headers = dict(request.headers.items())
+            headers = dict(request.headers)
             if "content-encoding" in headers:
                 return None
             host, path = request.url.netloc.decode("ascii"), request.url.path
-            sent = leaving.headers.items() if leaving is not None else ()
-            identity = {name: value for name, value in sent if headers.get(name) != value}
+            sent = dict(headers if leaving is None else leaving.headers)
+            identity = dict(sorted(sent.items() - headers.items()))
             asking = Request(host, path, headers, request.content, identity=identity)
             timeout = request.extensions.get("timeout", {}).get("read")
             return self.engine.begin(dialect, asking, timeout, asked)

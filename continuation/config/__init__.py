@@ -134,9 +134,12 @@ class Config:
         self.vendors = vendors
         """The tables of servers, as they stand in the file."""
         self._found: dict[str, Policy] = {}
+        self._one_for_all = all(layer.glob is None for layer in self.layers)
 
     def policy_for(self, model: str) -> Policy:
         """Return what holds for a model."""
+        if self._one_for_all:
+            model = ""
         policy = self._found.get(model)
         if policy is None:
             if len(self._found) >= _MOST_MODELS:

@@ -34,7 +34,10 @@ RowT = TypeVar("RowT", "Row", "Label", "Standing", "Ending")
 
 def first_fit(rows: Sequence[RowT], *parts: Any) -> tuple[RowT, dict[str, Any]]:
     """Return the first row that fits the facts, which are all fields of `parts`, and the facts."""
-    facts = {name: getattr(part, name) for part in parts for name in part.__slots__}
+    facts = dict[str, Any]()
+    for part in parts:
+        for name in part.__slots__:
+            facts[name] = getattr(part, name)
     for row in rows:
         if _fits(facts, row.when):
             if not row.either:

@@ -419,8 +419,11 @@ class Turn:
             if error is not None:
                 yield Raise(error)
             return
-        joined = any(a.mode is Mode.RECOVERY and not a.discarded for a in self._ledger.attempts)
-        document = outcome is Outcome.HEALED and situation.structured and joined
+        document = (
+            outcome is Outcome.HEALED
+            and situation.structured
+            and any(a.mode is Mode.RECOVERY and not a.discarded for a in self._ledger.attempts)
+        )
         closing = Closing(
             action=decision.action,
             outcome=outcome,

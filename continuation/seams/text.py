@@ -135,16 +135,15 @@ class Cut:
         above = self.near.rstrip("\n").rpartition("\n")[0].rpartition("\n")[2].lstrip()
         if last.startswith("|") and (last.count("|") > 1 or above.startswith("|")):
             return Form.TABLE
-        lines = [line for line in self.near.split("\n")[-24:] if line.strip()]
+        lines = [*filter(str.strip, self.near.split("\n")[-24:])]
         records, mark = (lines[:-1] if self.inside_line else lines)[-3:], self.separator
-        if (
-            len(records) == 3
-            and self.columns
-            and all(cells(x, mark) == self.columns for x in records)
-            and not any(mark + " " in _QUOTED.sub("", x) for x in records)
-        ):
+        alike = len(records) == 3 and self.columns > 0
+        for record in records if alike else ():
+            spaced = mark + " " in _QUOTED.sub("", record)
+            alike = alike and cells(record, mark) == self.columns and not spaced
+        if alike:
             return Form.CSV
-        if len(lines) > 3 and sum(bool(_YAML_LINE.match(x)) for x in lines) * 5 > len(lines) * 4:
+        if len(lines) > 3 and len([*filter(_YAML_LINE.match, lines)]) * 5 > len(lines) * 4:
             return Form.YAML
         coded = sum(bool(_CODE_LINE.search(line[:200])) for line in lines)
         if coded * 2 > len(lines) and len(lines) > 3:

@@ -170,11 +170,13 @@ def _proven(
         at = hole.end
     try:
         decoded = as_json(loads(marked + event[at:]))
-        named = {hole.name: decoded.get(hole.name) for hole in holes}
-        named[_TEXT] = read(decoded)
+        for hole in holes:
+            value = read(decoded) if hole.name == _TEXT else decoded.get(hole.name)
+            if value != hole.name + _MARK:
+                return False
     except (ValueError, LookupError, TypeError, AttributeError):
         return False
-    return all(value == name + _MARK for name, value in named.items())
+    return True
 
 
 # --- reading --------------------------------------------------------------------------------------

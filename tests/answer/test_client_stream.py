@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from continuation.answer import blocks as told
-from continuation.answer.blocks import TEXT, TOOL_CALL, Block, Segment
+from continuation.answer.blocks import TEXT, TOOL_CALL, Block, Segment, calls_in
 from continuation.answer.client_stream import ClientStream
 from continuation.answer.message_builder import AttemptReader, Gate
 from continuation.policy import Policy
@@ -177,10 +177,10 @@ def test_half_a_call_goes_out_only_where_it_was_asked_for(
     log = Log()
     client = ClientStream(log, ReplayBuffer(), streamed=True)
     read(client, events, FIRST, Policy())
-    assert not client.calls, "calls wait for the end of the turn"
+    assert not calls_in(client.blocks), "calls wait for the end of the turn"
     client.release(cut_call, ended=False)
-    assert all(call.arguments == "".join(ARGUMENTS) for call in client.calls)
-    assert not any(call.broken for call in client.calls)
+    assert all(call.arguments == "".join(ARGUMENTS) for call in calls_in(client.blocks))
+    assert not any(call.broken for call in calls_in(client.blocks))
 
 
 @settings(max_examples=examples(100))

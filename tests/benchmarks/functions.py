@@ -60,6 +60,7 @@ def passed(simulator: Simulator, dialect: str) -> tuple[set[tuple[str, int, str]
         if event == "call" and code.co_filename.startswith(ROOTS):
             found.add((code.co_filename, code.co_firstlineno, code.co_name))
 
+    url = simulator.url
     for profile in (None, note):  # the first time modules are imported, and that is no turn's work
         simulator.reset()
         with httpx2.Client(trust_env=False) as bare:
@@ -67,7 +68,7 @@ def passed(simulator: Simulator, dialect: str) -> tuple[set[tuple[str, int, str]
             client = continuation.http_client(bare, config=policy)
             sys.setprofile(profile)  # of this thread only: the simulator has threads of its own
             try:
-                _read(client, simulator.url, dialect)
+                _read(client, url, dialect)
             finally:
                 sys.setprofile(None)
     told = continuation.last_report()
