@@ -11,6 +11,7 @@ run. The profile says what part of them is tried:
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import tempfile
@@ -56,6 +57,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """One worker more than cores: a fifth of the time goes by in waiting for sockets."""
     return (os.cpu_count() or 1) + 1
+
+
+def pytest_collection_finish() -> None:
+    """Keep the SDKs' million objects out of each collection: some fixtures collect after a test."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header(config: pytest.Config) -> str:
