@@ -18,7 +18,7 @@ def _clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def sim() -> Iterator[Simulator]:
-    with Simulator(TEXT, Scenario(manner="anchor", ceiling=2_000)) as simulator:
+    with Simulator(TEXT, Scenario(manner="anchor", ceiling=2_000, deltas=96)) as simulator:
         yield simulator
 
 

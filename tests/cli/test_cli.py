@@ -164,6 +164,7 @@ def test_a_terminal_gets_progress_in_colours_and_no_color_takes_them_away(
     assert (status, ESCAPE in seen) == (Exit.WHOLE, False)
 
 
+@pytest.mark.slow
 def test_piped_output_has_no_escape_codes_and_a_reader_may_leave(answer: Path) -> None:
     with start("demo", "--file", str(answer)) as process:
         assert process.stdout is not None
@@ -333,6 +334,7 @@ def test_a_full_disk_ends_with_1_and_stops_the_answer(sim: Simulator, capsys: Ca
     assert "cannot write to /dev/full: No space left" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to_file", [True, False])
 def test_ctrl_c_keeps_what_arrived_and_ends_with_130(
     to_file: bool, sim: Simulator, tmp_path: Path
@@ -358,6 +360,7 @@ def test_ctrl_c_keeps_what_arrived_and_ends_with_130(
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_ends_the_run_with_1(sim: Simulator) -> None:
     gate = threading.Event()
     sim.script([Reply([Text(TEXT)], gate=gate, gate_at=20)])

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
 from support.sdks.messages import NEW, ask, limits, run
-from support.sdks.turn import FAST, HOWS, How
+from support.sdks.turn import BOTH, FAST, How
 from support.spending import ERRORS, LIMIT, repeat, spend
 
 import continuation
@@ -87,7 +87,7 @@ ASKING = 350
 ENDLESS = "".join(f"{n}: der Text geht weiter, und weiter, und weiter.\n" for n in range(9000))
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", BOTH)
 def test_the_worst_case_without_drops_is_what_the_page_on_tuning_says(how: How) -> None:
     with Simulator(ENDLESS, Scenario(ceiling=CEILING)) as sim:
         ran = run(sim, how, policy=Policy(model_max_output_tokens=CEILING))

@@ -9,7 +9,7 @@ import openai
 import pytest
 from support.notation import read
 from support.sdks.histories import DIALECTS, MODELS, Ran, history, send
-from support.sdks.turn import HOWS, How
+from support.sdks.turn import BOTH, How
 
 from continuation import Policy
 from continuation.history import OpenCall, validate
@@ -46,7 +46,7 @@ def _healed(ran: Ran, dialect: str) -> None:
 
 
 @EVERY
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", BOTH)
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_refused_history_is_repaired_and_sent_again_once(
     name: str, dialect: str, how: How
@@ -55,7 +55,7 @@ def test_a_refused_history_is_repaired_and_sent_again_once(
         _healed(send(sim, dialect, history(dialect, BROKEN[name]), how=how), dialect)
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", BOTH)
 @pytest.mark.parametrize("said", [{"type": "text", "text": ""}, {"type": "thinking", **UNSIGNED}])
 def test_an_empty_text_and_unsigned_thinking_are_repaired_as_well(
     said: dict[str, Any], how: How

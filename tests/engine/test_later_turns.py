@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from pydantic import BaseModel
 from support.sdks.messages import OLD, ask, limits, run
-from support.sdks.turn import FAST, HOWS, How, body_of
+from support.sdks.turn import BOTH, FAST, How, body_of
 
 import continuation
 from continuation import Policy
@@ -219,7 +219,7 @@ class City(BaseModel):
 HALF, REST = '{"name": "Bern', '", "people": 134591}'
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", BOTH)
 def test_structured_output_is_escalated_or_gone_on_with(sim: Simulator, how: How) -> None:
     second = REST if how.endswith("stream") else HALF + REST
     sim.script([Reply([Text(HALF)], stop="max_tokens"), Reply([Text(second)])])
@@ -231,7 +231,7 @@ def test_structured_output_is_escalated_or_gone_on_with(sim: Simulator, how: How
     assert lifted == how.endswith("stream")
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", BOTH)
 def test_half_a_document_is_never_a_stop(sim: Simulator, how: How) -> None:
     sim.script([Reply([Text(HALF)], stop="max_tokens"), Reply([Text(", or so I think.")])])
     schema = {"type": "json_schema", "schema": {"type": "object"}}

@@ -642,6 +642,8 @@ def test_the_row_decides_and_the_caller_gets_what_it_says(
         assert ran.tool_calls == list(scene.calls)
         says_cut = scene.outcome is Outcome.TRUNCATED if scene.cut is None else scene.cut
         assert ran.says_cut is says_cut
+        if how.startswith("async"):
+            return  # what the sync way got is the same: the request after it is tried once
         simulator.reset()
         simulator.script([end(Text("Next."))])
         after = play(
@@ -666,7 +668,7 @@ def test_an_answer_that_is_meant_to_repeat_itself_is_whole(
     name: str, dialect: str, how: How
 ) -> None:
     answer = f"Here it is:\n{REPETITIVE[name]}\nThat is all."
-    with Simulator(answer) as simulator:
+    with Simulator(answer, Scenario(deltas=240)) as simulator:
         ran = play(MAKES[dialect](), how, simulator, request(dialect, LIMIT, {}), FAST)
     assert ran.text == answer
     assert (ran.told.outcome, ran.says_cut) == (Outcome.HEALED, False)

@@ -16,7 +16,7 @@ import openai
 import pytest
 from google.genai import errors
 from support.sdks import chat, gemini, messages, responses
-from support.sdks.turn import FAST, HOWS, How, body_of, cut, end, streamed
+from support.sdks.turn import BOTH, FAST, How, body_of, cut, end, streamed
 
 from continuation import Policy
 from continuation.simulator import Block, Reply, Scenario, Simulator, ToolCall
@@ -98,7 +98,7 @@ def counted(how: How) -> dict[str, Any]:
     return {"stream_options": {"include_usage": True}} if streamed(how) else {}
 
 
-pytestmark = pytest.mark.parametrize("how", HOWS)
+pytestmark = pytest.mark.parametrize("how", BOTH)
 formats = pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 
 

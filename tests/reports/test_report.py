@@ -15,7 +15,7 @@ import anthropic
 import openai
 import pytest
 from support.sdks.messages import NEW, OLD, ask, run
-from support.sdks.turn import FAST, HOWS, How
+from support.sdks.turn import BOTH, FAST, How
 
 import continuation
 from continuation import Finished, Report
@@ -249,7 +249,7 @@ def test_a_turn_closed_early_tells_the_call_that_was_under_way(
     assert [(a.mode, a.limit, a.answered) for a in report.attempts] == [(Mode.FIRST, 1000, True)]
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", BOTH)
 def test_a_report_is_plain_json(sim: Simulator, how: How) -> None:
     sim.script([CUT, REST])
     told = run(sim, how).told.as_dict()
@@ -379,7 +379,7 @@ FATES: dict[str, list[Reply]] = {
 }
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", BOTH)
 @pytest.mark.parametrize("fate", FATES)
 def test_no_report_event_or_log_holds_text_or_keys(
     sim: Simulator, caplog: pytest.LogCaptureFixture, how: How, fate: str

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.sdks import gemini
 from support.sdks.formats import FORMATS, MAKES, request
-from support.sdks.turn import HOWS, How, Turn, play
+from support.sdks.turn import BOTH, How, Turn, play
 from support.simulator_helpers import ANSWER
 
 from continuation import Policy
@@ -20,7 +20,7 @@ from continuation.simulator import Reply, Scenario, Simulator, Text
 from continuation.simulator.openai_chat.vendors import vendors
 
 every = pytest.mark.parametrize("dialect", FORMATS)
-anyhow = pytest.mark.parametrize("how", HOWS)
+anyhow = pytest.mark.parametrize("how", BOTH)
 BARE = Policy(enabled=False)
 
 

@@ -27,7 +27,7 @@ from support.drive_gemini import (
     unary,
 )
 from support.sdks.gemini import CEILING, DOORS, HALF, LONG, NEW, OLD, Door, connect, limits, run
-from support.sdks.turn import FAST, HOWS, STREAMS, How, cut, end
+from support.sdks.turn import BOTH, FAST, STREAMS, How, cut, end
 
 import continuation
 from continuation import Policy
@@ -69,7 +69,7 @@ class Recorder:
 
 
 @pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", BOTH)
 def test_a_call_that_was_cut_is_run_once_and_whole(sim: Simulator, how: How, door: Door) -> None:
     recorder = Recorder()
     sim.script([cut(HALF), end(WHOLE), end("Done.")])
@@ -94,7 +94,7 @@ def test_a_call_that_stays_cut_is_never_run(
     assert len(sim.posts) == 1
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", BOTH)
 @pytest.mark.parametrize("limit", [1000, CEILING])
 @pytest.mark.parametrize("stop", ["max_tokens", "end_turn"])
 def test_a_call_that_is_there_was_never_cut_whatever_the_label(

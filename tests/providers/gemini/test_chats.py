@@ -11,7 +11,7 @@ from google import genai
 from google.genai import types
 from support.drive_gemini import BEFORE, ECHO, FAST, SIGNATURE, call, chunk, text
 from support.sdks.gemini import ASKED, CEILING, NEW, connect, run
-from support.sdks.turn import HOWS, STREAMS, How
+from support.sdks.turn import BOTH, STREAMS, How
 from support.servers import Answer, Canned, in_turn
 
 import continuation
@@ -57,7 +57,7 @@ def told(history: list[types.Content]) -> list[tuple[str | None, list[Json]]]:
     ]
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", BOTH)
 def test_a_healed_turn_is_one_content_in_the_history(how: How) -> None:
     with Simulator(answer=STORY, scenario=Scenario()) as sim:
         ran = run(sim, how, door="chats", limit=300)
@@ -200,7 +200,7 @@ async def _closing(client: genai.Client, asking: Any) -> types.GenerateContentRe
     return said
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", BOTH)
 def test_each_response_and_chunk_leads_to_the_report(how: How) -> None:
     with Simulator(answer=STORY, scenario=Scenario()) as sim:
         for limit, outcome in ((300, Outcome.HEALED), (60_000, Outcome.COMPLETE)):

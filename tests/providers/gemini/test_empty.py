@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from support.sdks.gemini import CEILING, DOORS, LONG, NEW, Door, connect, limits, run, speakers
-from support.sdks.turn import HOWS, How
+from support.sdks.turn import BOTH, How
 
 import continuation
 from continuation.simulator import Scenario, Simulator
@@ -20,7 +20,7 @@ STORY = (
 SHAPES = range(1, 9)
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", BOTH)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_an_answer_that_thinking_ate_is_escalated_and_remembered(shape: int, how: How) -> None:
     with Simulator(answer=STORY, scenario=Scenario(thinking="all:2000", empty_shape=shape)) as sim:

@@ -9,7 +9,7 @@ import pytest
 from google import genai
 from google.genai import types
 from support.sdks.gemini import LONG, connect, limits, run
-from support.sdks.turn import FAST, HOWS, How, body_of
+from support.sdks.turn import BOTH, FAST, How, body_of
 from support.telling import telling
 
 import continuation
@@ -24,9 +24,9 @@ def healed(ran: Any) -> bool:
     return (ran.text, ran.reasons) == (TELLING, ["STOP"])
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", BOTH)
 def test_a_token_goes_on_with_the_same_request_and_a_raised_limit(how: How) -> None:
-    with Simulator(answer=LONGER, scenario=Scenario()) as long:
+    with Simulator(answer=LONGER, scenario=Scenario(deltas=96)) as long:
         ran = run(long, how, model=LONG, limit=300)
         assert (ran.text, ran.reasons) == (LONGER, ["STOP"])
         first, second = (body_of(post) for post in long.posts)
@@ -49,7 +49,7 @@ def test_the_text_of_all_hops_is_one_part_and_no_token_is_left() -> None:
 
 
 @pytest.mark.parametrize("checkpoint", [None, 3])
-@pytest.mark.parametrize("attempt", [1, 2, 3])
+@pytest.mark.parametrize("attempt", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_stream_may_drop_at_any_event_of_any_hop(attempt: int, checkpoint: int | None) -> None:
     """Event 0 is the SDK's own: an error before the first event passes."""
     for drop in range(1, 9):
@@ -60,13 +60,12 @@ def test_a_stream_may_drop_at_any_event_of_any_hop(attempt: int, checkpoint: int
             assert (ran.text, ran.reasons) == (telling(2400), ["STOP"]), drop
 
 
-@pytest.mark.parametrize("how", ["sync-stream", "async-stream"])
 @pytest.mark.parametrize("event", range(1, 10))
-def test_a_stream_that_drops_behind_a_checkpoint_goes_on_from_it(how: How, event: int) -> None:
+def test_a_stream_that_drops_behind_a_checkpoint_goes_on_from_it(event: int) -> None:
     """Where text came after it, the model has to be asked: it would say that text again."""
     scenario = Scenario(deltas=40, checkpoint=3, drop={1: event})
     with Simulator(answer=LONGER, scenario=scenario) as sim:
-        ran = run(sim, how, model=LONG, limit=3000)
+        ran = run(sim, "async-stream", model=LONG, limit=3000)
         assert (ran.text, ran.reasons) == (LONGER, ["STOP"])
         behind = event % 3 == 0
         modes = ["first", "native_continuation" if behind else "recovery"]
@@ -79,9 +78,9 @@ def test_a_stream_that_drops_behind_a_checkpoint_goes_on_from_it(how: How, event
 
 
 @pytest.mark.parametrize("drops", [1, 2, 3, 4])
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", BOTH)
 def test_a_hop_that_brings_nothing_is_asked_for_by_the_same_token(how: How, drops: int) -> None:
-    scenario = Scenario(drop={2 + n: 0 for n in range(drops)})
+    scenario = Scenario(deltas=240, drop={2 + n: 0 for n in range(drops)})
     with Simulator(answer=LONGER, scenario=scenario) as sim:
         ran = run(sim, how, model=LONG, limit=300)
         modes = [attempt.mode for attempt in ran.told.attempts]
@@ -96,7 +95,8 @@ def test_a_hop_that_brings_nothing_is_asked_for_by_the_same_token(how: How, drop
 
 def test_an_error_inside_a_hop_is_a_drop() -> None:
     for event in range(1, 6):
-        with Simulator(answer=LONGER, scenario=Scenario(error_event={2: event})) as sim:
+        scenario = Scenario(deltas=240, error_event={2: event})
+        with Simulator(answer=LONGER, scenario=scenario) as sim:
             ran = run(sim, "sync-stream", model=LONG, limit=300)
             assert (ran.text, ran.reasons) == (LONGER, ["STOP"]), event
 
@@ -104,7 +104,7 @@ def test_an_error_inside_a_hop_is_a_drop() -> None:
 # --- the SDK's loop above us ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", BOTH)
 def test_the_sdks_own_loop_goes_on_above_us(how: How) -> None:
     with Simulator(answer=TELLING, scenario=Scenario(hop=100)) as hops:
         ran = run(hops, how, model=LONG, limit=600)
@@ -113,7 +113,7 @@ def test_the_sdks_own_loop_goes_on_above_us(how: How) -> None:
         assert ran.told.outcome is Outcome.COMPLETE
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", BOTH)
 def test_without_the_sdks_loop_a_pause_is_the_callers_to_see(how: How) -> None:
     with Simulator(answer=TELLING, scenario=Scenario(hop=100)) as hops:
         ran = run(hops, how, model=LONG, limit=600, automatic_continuation=False)
@@ -123,9 +123,9 @@ def test_without_the_sdks_loop_a_pause_is_the_callers_to_see(how: How) -> None:
 
 
 @pytest.mark.parametrize("automatic", [True, False])
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", BOTH)
 def test_later_hops_of_ours_are_not_shown_to_the_sdk(how: How, automatic: bool) -> None:
-    with Simulator(answer=LONGER, scenario=Scenario(hop=400)) as sim:
+    with Simulator(answer=LONGER, scenario=Scenario(hop=400, deltas=96)) as sim:
         ran = run(sim, how, model=LONG, limit=300, automatic_continuation=automatic)
         assert (ran.text, ran.reasons) == (LONGER, ["STOP"])
         assert [a.mode for a in ran.told.attempts][:1] == ["first"]
@@ -143,7 +143,7 @@ def test_the_sdk_never_repeats_what_came_after_a_checkpoint(how: How) -> None:
 # --- calls ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", BOTH)
 def test_a_call_comes_with_the_hop_that_ends_it(how: How) -> None:
     tool = types.Tool(function_declarations=[types.FunctionDeclaration(name="Write")])
     args = {"path": "a.txt", "content": telling(2400)}
@@ -170,7 +170,7 @@ def test_two_event_loops_in_a_row_share_a_client() -> None:
         )
         return said + "".join([chunk.text or "" async for chunk in stream])
 
-    with Simulator(answer=LONGER) as sim, connect(sim) as bare:
+    with Simulator(LONGER, Scenario(deltas=96)) as sim, connect(sim) as bare:
         client = continuation.wrap(bare, config=FAST)
         for _ in range(2):
             assert asyncio.run(turn(client)) == LONGER * 2

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 from support.sdks.gemini import CEILING, DOORS, LONG, NEW, OLD, Door, Ran, limits, run, speakers
-from support.sdks.turn import HOWS, How, body_of, cut, end, streamed
+from support.sdks.turn import BOTH, How, body_of, cut, end, streamed
 
 from continuation import Policy
 from continuation.prompts import looks_like_recovery_prompt
 from continuation.simulator import Reply, Scenario, Simulator, Thinking, ToolCall
 from continuation.types import Outcome
 
-pytestmark = [pytest.mark.parametrize("how", HOWS)]
+pytestmark = [pytest.mark.parametrize("how", BOTH)]
 
 WRITE = {"path": "a.txt", "content": "hello world, this is the whole file"}
 

@@ -1,4 +1,4 @@
-"""Every row of the decision table for Chat Completions, streamed and not, sync and async."""
+"""What only Chat Completions has, through the real SDK, streamed and not."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 import openai
 import pytest
 from support.sdks.chat import CEILING, LIMIT, WRITE, dumps, limits, plays, run, written
-from support.sdks.turn import FAST, HOWS, How, cut, end, streamed
+from support.sdks.turn import BOTH, FAST, How, cut, end, streamed
 
 from continuation import Policy, Retrying
 from continuation.simulator import Raw, Reply, Simulator, Thinking, ToolCall
 from continuation.types import Outcome
 
-pytestmark = pytest.mark.parametrize("how", HOWS)
+pytestmark = pytest.mark.parametrize("how", BOTH)
 
 ARGUMENTS = dumps(WRITE)
 

@@ -123,7 +123,7 @@ def asked_by(sim: Simulator) -> tuple[str, dict[str, Any]]:
     "how", ["sync", "sync-stream", pytest.param("async-stream", marks=pytest.mark.slow)]
 )
 def test_a_cut_answer_is_made_whole(sim: Simulator, vendor: str, how: How) -> None:
-    plays(sim, vendor)
+    plays(sim, vendor, deltas=96)
     ran = play(sim, vendor, how, max_tokens=300)
     assert (ran.text, ran.finish) == (ANSWER, "stop")
     assert ran.told.outcome is Outcome.HEALED
@@ -136,7 +136,7 @@ def test_a_cut_answer_is_made_whole(sim: Simulator, vendor: str, how: How) -> No
 def test_a_recovery_asks_in_the_vendors_own_form(
     sim: Simulator, vendor: str, how: How, manner: str
 ) -> None:
-    plays(sim, vendor, manner=manner)
+    plays(sim, vendor, manner=manner, deltas=96)
     ran = play(sim, vendor, how, policy=AT_THE_CEILING, max_tokens=300)
     assert (ran.text, ran.finish) == (ANSWER, "stop")
     form = CASES[vendor].form
@@ -147,7 +147,7 @@ def test_a_recovery_asks_in_the_vendors_own_form(
 @pytest.mark.parametrize("vendor", [name for name in CASES if name != "mistral"])
 def test_a_repeated_prefill_is_taken_off(sim: Simulator, vendor: str) -> None:
     """Mistral repeats it anyway."""
-    plays(sim, vendor, manner="prefill-echo")
+    plays(sim, vendor, manner="prefill-echo", deltas=96)
     ran = play(sim, vendor, "sync-stream", max_tokens=300)
     assert (ran.text, ran.finish) == (ANSWER, "stop")
 
@@ -172,7 +172,7 @@ def test_without_a_limit_the_vendors_own_parameter_is_set(
 @hows
 def test_a_small_default_limit_is_raised(vendor: str, how: How) -> None:
     with Simulator(answer=LONG) as sim:
-        plays(sim, vendor)
+        plays(sim, vendor, deltas=400)
         ran = play(sim, vendor, how, max_tokens=None)
         assert (ran.text, ran.finish) == (LONG, "stop")
         assert limits(sim)[0] is None

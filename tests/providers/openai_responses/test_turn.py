@@ -7,14 +7,14 @@ from typing import Any
 import openai
 import pytest
 from support.sdks.responses import CITY, GO, limits, posts, run
-from support.sdks.turn import HOWS, How, cut, end, streamed
+from support.sdks.turn import BOTH, How, cut, end, streamed
 
 from continuation import Policy
 from continuation.prompts import looks_like_recovery_prompt
 from continuation.simulator import Raw, Reply, Simulator, Thinking, ToolCall
 from continuation.types import Outcome
 
-pytestmark = pytest.mark.parametrize("how", HOWS)
+pytestmark = pytest.mark.parametrize("how", BOTH)
 
 TOP = 128_000
 ARGS = '{"path": "a.txt", "content": "hello world, this is the whole file"}'

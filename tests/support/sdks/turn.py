@@ -22,6 +22,9 @@ from continuation.simulator import Recorded, Reply, Simulator, Text
 How = Literal["sync", "sync-stream", "async", "async-stream"]
 HOWS: tuple[How, ...] = ("sync", "sync-stream", "async", "async-stream")
 STREAMS: tuple[How, ...] = ("sync-stream", "async-stream")
+BOTH: tuple[How, ...] = ("sync", "async-stream")
+"""A body and a stream, and either shell: enough where the engine decides, which knows no shell.
+All four ways through each row are in `tests/engine/test_matrix.py`."""
 
 FAST = Policy(backoff_seconds=0.0)
 """The defaults, without the waiting."""

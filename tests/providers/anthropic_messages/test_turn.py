@@ -1,4 +1,4 @@
-"""Every row of the decision table, through the real SDK, streamed and not, sync and async."""
+"""What only the Messages format has, through the real SDK, streamed and not."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import anthropic
 import pytest
 from support.sdks.messages import OLD, limits, run
-from support.sdks.turn import FAST, HOWS, How, body_of, cut, end
+from support.sdks.turn import BOTH, FAST, How, body_of, cut, end
 
 from continuation import Policy
 from continuation.prompts import looks_like_recovery_prompt
 from continuation.simulator import Reply, Simulator, Thinking, ToolCall
 from continuation.types import Outcome
 
-pytestmark = pytest.mark.parametrize("how", HOWS)
+pytestmark = pytest.mark.parametrize("how", BOTH)
 
 WRITE = {"path": "a.txt", "content": "hello world, this is the whole file"}
 WHOLE, HALF = ToolCall("Write", WRITE), ToolCall("Write", WRITE, cut=30)
@@ -49,26 +48,6 @@ def prompts(sim: Simulator) -> list[str]:
 # --- not ours, not cut ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stop", ["stop_sequence", "pause_turn", "refusal", "novel"])
-def test_an_answer_that_is_not_cut_is_returned_as_it_is(
-    sim: Simulator, how: How, stop: str
-) -> None:
-    sim.script([end("All of it.", stop=stop)])
-    ran = run(sim, how)
-    assert (ran.text, ran.said.stop_reason) == ("All of it.", stop)
-    assert ran.told.outcome is Outcome.COMPLETE
-    assert len(sim.posts) == 1
-
-
-def test_a_small_limit_is_a_budget(sim: Simulator, how: How) -> None:
-    sim.script([cut("Yes")])
-    ran = run(sim, how, max_tokens=16)
-    assert (ran.text, ran.said.stop_reason) == ("Yes", "max_tokens")
-    assert ran.told.outcome is Outcome.UNTOUCHED
-    assert "leave_limits_below" in str(ran.told.reason)
-    assert len(sim.posts) == 1
-
-
 def test_a_cache_warmer_passes(sim: Simulator, how: How) -> None:
     sim.script([cut()])
     ran = run(sim, how, max_tokens=0)
@@ -83,14 +62,6 @@ def test_a_forced_call_passes(sim: Simulator, how: How, choice: str) -> None:
     sim.script([cut(HALF)])
     ran = run(sim, how, tools=tools, tool_choice=forced)
     assert ran.said.stop_reason == "max_tokens"
-    assert len(sim.posts) == 1
-
-
-def test_an_error_of_the_first_attempt_is_unchanged(sim: Simulator, how: How) -> None:
-    sim.script([Reply(status=400, error=("invalid_request_error", "bad thing"))])
-    ran = run(sim, how)
-    assert isinstance(ran.error, anthropic.BadRequestError)
-    assert "bad thing" in str(ran.error)
     assert len(sim.posts) == 1
 
 
@@ -156,50 +127,6 @@ def test_a_stream_that_drops_where_a_call_is_forced_is_asked_for_again(
 # --- at the output limit --------------------------------------------------------------------
 
 
-def test_a_regenerated_text_that_differs_gives_only_its_calls(sim: Simulator, how: How) -> None:
-    sim.script([cut("I write it now. ", HALF), calling("Let me write.", WHOLE)])
-    ran = run(sim, how)
-    assert ran.text == ("I write it now. " if streamed(how) else "Let me write.")
-    assert ran.said.content[-1].input == WRITE
-
-
-def test_several_calls_come_from_one_answer_only(sim: Simulator, how: How) -> None:
-    read = {"path": "b.txt"}
-    sim.script(
-        [
-            cut("Two things. ", ToolCall("Read", read), HALF),
-            calling("Two things. ", ToolCall("Read", read), WHOLE),
-        ]
-    )
-    ran = run(sim, how)
-    assert ran.blocks == ["text", "tool_use", "tool_use"]
-    assert [b.input for b in ran.said.content[1:]] == [read, WRITE]
-
-
-@pytest.mark.parametrize(
-    ("policy", "blocks"),
-    [
-        (Policy(truncated_tool_call="drop"), ["text"]),
-        (Policy(truncated_tool_call="keep"), ["text", "tool_use"]),
-    ],
-)
-def test_a_call_cut_at_the_ceiling_is_never_recovered(
-    sim: Simulator, how: How, policy: Policy, blocks: list[str]
-) -> None:
-    sim.script([cut("I write it. ", HALF)])
-    ran = run(sim, how, policy=policy, max_tokens=128_000)
-    assert ran.blocks == blocks
-    assert ran.said.stop_reason == "max_tokens"
-    assert ran.told.outcome is Outcome.TRUNCATED
-    assert len(sim.posts) == 1
-
-
-def test_a_cut_call_alone_leaves_no_empty_message(sim: Simulator, how: How) -> None:
-    sim.script([cut(HALF)])
-    ran = run(sim, how, policy=Policy(truncated_tool_call="drop"), max_tokens=128_000)
-    assert ran.blocks == ["text"]
-
-
 @pytest.mark.parametrize("at", [0, 1, 12, 30])
 def test_a_call_shown_live_that_was_cut_goes_on_in_its_own_block(
     sim: Simulator, how: How, at: int
@@ -215,16 +142,6 @@ def test_a_call_shown_live_that_was_cut_goes_on_in_its_own_block(
     assert inputs == [WRITE, other]
     assert ran.told.outcome is Outcome.HEALED
     assert limits(sim) == [1000, 128_000]
-
-
-def test_guidance_asks_for_smaller_pieces(sim: Simulator, how: How) -> None:
-    small = {"path": "a.txt", "content": "hello"}
-    sim.script([cut("I write it. ", HALF), calling("In pieces.", ToolCall("Write", small))])
-    ran = run(sim, how, policy=Policy(truncated_tool_call="retry_smaller"), max_tokens=128_000)
-    assert ran.blocks == ["text", "text", "tool_use"]
-    assert ran.said.content[-1].input == small
-    assert "Write" in body_of(sim.posts[1])["messages"][-1]["content"][-1]["text"]
-    assert len(sim.posts) == 2
 
 
 def test_guidance_that_fails_ends_as_explained(sim: Simulator, how: How) -> None:
@@ -252,61 +169,7 @@ def test_signed_thinking_before_the_cut_stays_byte_for_byte(sim: Simulator, how:
     assert ran.text == "One, two."
 
 
-def test_three_recoveries_and_then_the_real_reason(sim: Simulator, how: How) -> None:
-    sim.script([cut(f"Part {n} is here, ") for n in range(9)])
-    ran = run(sim, how)
-    calls = 4 if streamed(how) else 5
-    assert len(sim.posts) == calls
-    assert ran.said.stop_reason == "max_tokens"
-    assert ran.told.outcome is Outcome.TRUNCATED
-    kept = range(calls) if streamed(how) else range(1, calls)
-    assert ran.text == "".join(f"Part {n} is here, " for n in kept)
-
-
-def test_a_text_then_a_call_in_a_recovery_ends_it(sim: Simulator, how: How) -> None:
-    sim.script(
-        [
-            *([] if streamed(how) else [cut("dropped")]),
-            cut("One fine day, "),
-            cut("two of us "),
-            cut("went. ", HALF),
-        ]
-    )
-    ran = run(sim, how)
-    assert ran.text.startswith("One fine day, two of us went. ")
-    assert "tool_use" not in ran.blocks
-    assert len(sim.posts) == (3 if streamed(how) else 4)
-
-
 # --- what fails -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("status", [429, 529])
-def test_a_failed_recovery_is_a_synthetic_stop(sim: Simulator, how: How, status: int) -> None:
-    sim.script([cut("What we hold "), *[Reply(status=status)] * 3])
-    ran = run(sim, how, max_tokens=128_000)
-    assert (ran.text, ran.said.stop_reason) == ("What we hold ", "end_turn")
-    assert (ran.told.outcome, ran.told.reason) == (Outcome.PARTIAL, "recovery failed")
-    assert ran.told.synthetic
-    assert str(status) in str(ran.told.error)
-    assert len(sim.posts) == 4
-    sim.script([cut("What we hold "), Reply(status=400)])
-    truthful = run(sim, how, policy=Policy(on_failure="truncated"), max_tokens=128_000)
-    assert truthful.said.stop_reason == "max_tokens"
-
-
-def test_a_retried_recovery_succeeds(sim: Simulator, how: How) -> None:
-    wait = Reply(status=429, headers={"retry-after-ms": "1"})
-    sim.script([cut("One, two, "), wait, Reply(status=529), end("three.")])
-    ran = run(sim, how, max_tokens=128_000)
-    assert ran.text == "One, two, three."
-    assert [e.__class__.__name__ for e in ran.events] == [
-        "Truncated",
-        "Recovering",
-        "Retrying",
-        "Retrying",
-        "Finished",
-    ]
 
 
 def test_a_long_retry_after_is_not_waited_for(sim: Simulator, how: How) -> None:
@@ -314,40 +177,6 @@ def test_a_long_retry_after_is_not_waited_for(sim: Simulator, how: How) -> None:
     ran = run(sim, how, max_tokens=128_000)
     assert ran.told.outcome is Outcome.PARTIAL
     assert len(sim.posts) == 2
-
-
-def test_a_failed_escalation_goes_on_from_the_partial(sim: Simulator, how: How) -> None:
-    if streamed(how):
-        pytest.skip("shown text is not escalated")
-    sim.script([cut("One, two, "), Reply(status=400), end("three.")])
-    ran = run(sim, how)
-    assert ran.text == "One, two, three."
-    assert ran.told.outcome is Outcome.HEALED
-
-
-def test_a_shorter_escalation_loses(sim: Simulator, how: How) -> None:
-    if streamed(how):
-        pytest.skip("shown text is not escalated")
-    long = "a long and useful text that goes "
-    sim.script([cut(long), cut("short "), end("on.")])
-    ran = run(sim, how)
-    assert ran.text == long + "on."
-
-
-def test_a_failed_escalation_of_a_call_is_explained(sim: Simulator, how: How) -> None:
-    sim.script([cut("I write. ", HALF), Reply(status=400)])
-    ran = run(sim, how)
-    assert ran.blocks == ["text", "text"]
-    assert ran.said.stop_reason == "max_tokens"
-
-
-def test_a_limit_above_the_ceiling_is_a_lesson(sim: Simulator, how: How) -> None:
-    text = "max_tokens: 128000 > 50000, which is the maximum allowed number of output tokens for m"
-    refusal = Reply(status=400, error=("invalid_request_error", text))
-    sim.script([cut("One, two, "), refusal, end("three.")])
-    ran = run(sim, how)
-    assert limits(sim) == [1000, 128_000, 50_000]
-    assert ran.told.outcome is Outcome.HEALED
 
 
 def test_a_refused_prefill_falls_back_once(sim: Simulator, how: How) -> None:
@@ -382,65 +211,7 @@ def test_what_a_dropped_stream_cost_is_estimated(sim: Simulator, how: How) -> No
     assert not second.estimated
 
 
-def test_an_error_event_counts_as_a_drop(sim: Simulator, how: How) -> None:
-    if not streamed(how):
-        pytest.skip("a JSON body has no events")
-    first = end("The quick brown fox jumps", deltas=4, error_after=6)
-    sim.script([first, end(" on.")])
-    ran = run(sim, how)
-    assert ran.text.endswith(" on.")
-
-
-def test_a_drop_with_nothing_in_hand_is_sent_again(sim: Simulator, how: How) -> None:
-    if not streamed(how):
-        pytest.skip("streams only")
-    sim.script([end(Thinking("Hm"), "Never", drop=2), end("All.")])
-    ran = run(sim, how)
-    assert ran.text == "All."
-    assert limits(sim) == [1000, 1000]
-
-
-def test_a_call_in_a_dropped_recovery_is_forgotten(sim: Simulator, how: How) -> None:
-    sim.script([cut("One fine day "), calling(WHOLE, deltas=6, drop=6), end("all was well.")])
-    ran = run(sim, how, max_tokens=128_000)
-    assert ran.blocks == ["text"]
-    assert ran.text == "One fine day all was well."
-
-
 # --- budgets, labels, memory ----------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("policy", "calls"),
-    [
-        (Policy(max_attempts=2), 2),
-        (Policy(max_turn_output_tokens=1), 1),
-        (Policy(max_recoveries=0, escalate=False), 1),
-        (Policy(max_recoveries=1, escalate=False), 2),
-    ],
-)
-def test_a_spent_budget_returns_what_we_hold(
-    sim: Simulator, how: How, policy: Policy, calls: int
-) -> None:
-    sim.script([cut(f"Part {n} of it, ") for n in range(9)])
-    ran = run(sim, how, policy=policy)
-    assert len(sim.posts) == calls
-    assert ran.said.stop_reason == "max_tokens"
-    assert ran.told.outcome in {Outcome.PARTIAL, Outcome.TRUNCATED}
-    assert ran.told.reason
-
-
-def test_a_label_that_lies_about_text_is_seen_through(sim: Simulator, how: How) -> None:
-    sim.script([end("The quick bro", usage={"output_tokens": 128_000}), end("wn fox.")])
-    ran = run(sim, how, max_tokens=128_000)
-    assert ran.text == "The quick brown fox."
-
-
-def test_a_full_limit_that_ends_well_is_left_alone(sim: Simulator, how: How) -> None:
-    sim.script([end("The quick brown fox.", usage={"output_tokens": 1000})])
-    ran = run(sim, how)
-    assert ran.told.outcome is Outcome.COMPLETE
-    assert len(sim.posts) == 1
 
 
 @pytest.mark.parametrize("usage", ["turn", "billed"])
