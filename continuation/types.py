@@ -163,8 +163,6 @@ class AttemptResult:
     """The provider gave a continuation token, and a new one."""
     args_verified: bool = True
     """The arguments of the last call came raw, or the answer went on behind it."""
-    never_cut: bool = False
-    """Its calls are whole, and their provider delivers none that was cut."""
     only_call: bool = True
     """The cut call is the only call of the attempt."""
     not_resumable: str | None = None

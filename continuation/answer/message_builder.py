@@ -39,7 +39,6 @@ from continuation.types import (
     Stop,
     StopWord,
     StreamError,
-    ToolCallState,
     Usage,
 )
 from continuation.wire import sse
@@ -508,7 +507,6 @@ class MessageBuilder:
         text, calls = client.text, segment.calls
         opened = segment.events > 0
         counted = segment.reason is not None and bool(segment.usage)
-        state = segment.call_state(ended=stop is Stop.END)
         unknown, unseen = None, 0
         for block in segment.blocks:
             if unknown is None and not self._codec.knows(block.kind):
@@ -536,7 +534,7 @@ class MessageBuilder:
             raw=segment.reason,
             id=self._codec.identity(segment.message),
             text=bool(text.strip() or client.held),
-            call=state,
+            call=segment.call_state(ended=stop is Stop.END),
             shown=client.streamed and bool(client.blocks),
             opened=opened,
             closed=segment.stopped,
@@ -551,7 +549,6 @@ class MessageBuilder:
             error=error,
             args_verified=not calls or calls[-1].speaks or calls[-1].finished,
             only_call=len(calls) < 2,
-            never_cut=self._codec.whole_calls and state is ToolCallState.WHOLE,
         )
 
     @property

@@ -117,8 +117,6 @@ class WireCodec(ABC):
     """The provider's stop reasons that are no ordinary end."""
     lasting: tuple[str, ...] = ()
     """What an answer's end carries that holds for the whole turn."""
-    whole_calls: bool = False
-    """The provider delivers a call whole or not at all, but where its arguments are streamed."""
     last: bytes = b""
     """What stands behind the last event of a stream, if anything does."""
     kinds: frozenset[str] = frozenset({TEXT, TOOL_CALL}) | THINKING

@@ -291,7 +291,7 @@ NOT_DROPPED = frozenset(Stop) - {Stop.DROPPED}
 MUST_REPEAT: tuple[When, ...] = (
     {"text": False},
     {"structured": True},
-    {"call": CALLS, "recovering": False},
+    {"call": CUT, "recovering": False},
 )
 """Only text can be gone on from; anything else has to be asked for again."""
 MAY_GO_ON: tuple[When, ...] = ({"structured": False}, {"liftable": True})
@@ -330,6 +330,8 @@ ROWS: tuple[Row, ...] = (
     Row("the context window is full", Action.FINISH, Outcome.TRUNCATED, "context window full",
         when={"stop": Stop.WINDOW}),
     # --- dropped streams; with nothing in hand an error must stay an error --------------------
+    # A call that is whole is there, and paid: it is run, here as at the limit. What was to follow
+    # it the model says when it has the result.
     Row("dropped before the first event", Action.RAISE, Outcome.FAILED, "no answer came",
         when={"stop": Stop.DROPPED, "later": False, "opened": False}),
     Row("dropped, nothing in hand, none left", Action.RAISE, Outcome.FAILED, "stream dropped",
@@ -343,6 +345,9 @@ ROWS: tuple[Row, ...] = (
         when={"spent": True}),
     Row("dropped behind a checkpoint", Action.CHECKPOINT,
         when={"stop": Stop.DROPPED, "drops": True, "token": True}),
+    Row("dropped behind calls that are whole", Action.STOP, Outcome.PARTIAL,
+        "stream dropped after a function call",
+        when={"stop": Stop.DROPPED, "call": WHOLE}),
     Row("dropped, nothing shown, no text to go on from", Action.RESEND,
         when={"stop": Stop.DROPPED, "drops": True, "shown": False}, either=MUST_REPEAT),
     Row("dropped, text shown, then a call", Action.RESEND_BEHIND,
@@ -362,15 +367,14 @@ ROWS: tuple[Row, ...] = (
     # --- at the output limit --------------------
     Row("cut, the provider gave a token", Action.TOKEN,
         when={"stop": Stop.LENGTH, "token": True, "raisable": True}),
-    # The call is there, and paid: it is run, and what was cut behind it is asked for by its result.
-    Row("cut behind a call that was never cut", Action.FINISH, Outcome.TRUNCATED,
+    Row("cut behind calls that are whole", Action.FINISH, Outcome.TRUNCATED,
         "cut after a function call",
-        when={"stop": Stop.LENGTH, "never_cut": True}),
+        when={"stop": Stop.LENGTH, "call": WHOLE}),
     Row("cut below the ceiling, nothing shown", Action.ESCALATE,
         when={"stop": Stop.LENGTH, "below": True, "shown": False, "recovering": False}),
     Row("cut below the ceiling, text shown, then a call", Action.ESCALATE_BEHIND,
         when={"stop": Stop.LENGTH, "below": True, "shown": True},
-        either=({"call": CALLS}, {"text": False})),
+        either=({"call": CUT}, {"text": False})),
     Row("cut below the ceiling, text shown", Action.RECOVER,
         when={"stop": Stop.LENGTH, "below": True, "recoveries": True, "text": True, "call": NONE,
               "not_resumable": False}, either=MAY_GO_ON),
@@ -379,9 +383,6 @@ ROWS: tuple[Row, ...] = (
     Row("cut at the ceiling, a call cut", Action.CUT_CALL, Outcome.TRUNCATED,
         "a function call was cut at the ceiling",
         when={"stop": Stop.LENGTH, "call": CUT}),
-    Row("cut at the ceiling, calls whole", Action.FINISH, Outcome.TRUNCATED,
-        "cut at the ceiling after a function call",
-        when={"stop": Stop.LENGTH, "call": WHOLE}),
     Row("cut at the ceiling, the turn cannot be gone on from", Action.FINISH, Outcome.TRUNCATED,
         "{not_resumable}",
         when={"stop": Stop.LENGTH, "not_resumable": True}),
@@ -466,12 +467,14 @@ class Standing:
 # fmt: off
 ANSWERS: tuple[Standing, ...] = (
     Standing("brought what follows", Stands.NEW,
-        when={"came": True, "replaces": False, "made_progress": True, "stop": NOT_DROPPED}),
+        when={"came": True, "replaces": False, "made_progress": True},
+        either=({"stop": NOT_DROPPED}, {"call": WHOLE})),
     Standing("was shown", Stands.NEW,
         when={"came": True, "replaces": True, "shown": True}),
-    Standing("is whole", Stands.NEW,
-        when={"came": True, "replaces": True, "stop": Stop.END},
-        either=({"text": True}, {"call": CALLS})),
+    Standing("is whole, or its calls are", Stands.NEW,
+        when={"came": True, "replaces": True},
+        either=({"stop": Stop.END, "text": True},
+                {"stop": frozenset(Stop) - {Stop.REFUSED}, "call": WHOLE})),
     Standing("says as little as the one in hand", Stands.NEW,
         when={"came": True, "replaces": True, "stop": ENDED, "held_text": False}),
     Standing("broke off, and is longer all the same", Stands.NEW,
@@ -569,8 +572,8 @@ ENDINGS: tuple[Ending, ...] = (
     Ending("half a call is out, and an exception is wanted", StopWord.RAISED, Held.FIT,
         Outcome.TRUNCATED, HALF_CALL,
         when={"on_failure": "raise", "half_call": True}),
-    Ending("the first answer holds calls that were never cut", None,
-        when={**FIRST_ANSWER, "stop": Stop.LENGTH, "never_cut": True}),
+    Ending("the first answer holds calls that are whole", None,
+        when={**FIRST_ANSWER, "stop": Stop.LENGTH, "call": WHOLE}),
     Ending("a call was cut by a full window", StopWord.OWN, Held.BY_POLICY,
         when={"action": Action.CUT_CALL, "stop": Stop.WINDOW}),
     Ending("a call was cut", StopWord.TRUNCATED, Held.BY_POLICY,

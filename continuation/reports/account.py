@@ -19,6 +19,8 @@ _REMEDIES = {
     "all recoveries used": "raise max_recoveries",
     "context window full": "shorten what is sent",
     "a function call was cut at the ceiling": 'say truncated_tool_call = "retry_smaller"',
+    "cut after a function call": "run it, and go on with its result",
+    "stream dropped after a function call": "run it, and go on with its result",
     "thinking used the whole limit: no visible text": "say less_thinking = true",
 }
 """What helps, by the reason."""

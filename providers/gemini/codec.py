@@ -50,7 +50,6 @@ class GeminiCodec(WireCodec):
     truncated = LENGTH
     stops = _STOPS
     kinds = KNOWN
-    whole_calls = True
 
     def __init__(self) -> None:
         self.limit: int | None = None

@@ -124,10 +124,19 @@ def by_half(scene: Scene) -> list[Scene]:
 
 
 SEVERAL_CALLS = (FOX, WHOLE, replace(WHOLE, id="call_b"))
-IN_A_CALL = {"anthropic-messages": 9, "openai-chat": 7, "openai-responses": 12, "gemini": 4}
-"""Events after which a stream of `SEVERAL_CALLS` is in its calls, by six characters each."""
-ONLY_CALLS = {"anthropic-messages": 4, "openai-chat": 4, "openai-responses": 4, "gemini": 1}
-"""Events after which a stream of two calls is in its first one, or behind it."""
+CALLING = calling(*SEVERAL_CALLS, deltas=6)
+BETWEEN = {"anthropic-messages": 20, "openai-chat": 16, "openai-responses": 22, "gemini": 4}
+"""Events after which the first of those calls is there, and the second one is not."""
+IN_A_CALL = {
+    "anthropic-messages": replace(CALLING, drop=9),
+    "openai-chat": replace(CALLING, drop=7),
+    "openai-responses": replace(CALLING, drop=12),
+    "gemini": calling(FOX, gemini.HALF, drop=2),
+}
+ONLY_CALLS = {
+    **dict.fromkeys(FORMATS[:3], calling(*SEVERAL_CALLS[1:], deltas=6, drop=4)),
+    "gemini": calling(gemini.HALF, drop=1),
+}
 THINKS: Mapping[str, Mapping[str, Any]] = {
     "anthropic-messages": {"thinking": {"type": "adaptive"}},
     "openai-chat": {},
@@ -296,13 +305,21 @@ SCENES: list[Scene] = [
         **HOPS,
     ),
     *by_format(
-        ONLY_CALLS,
+        BETWEEN,
         lambda drop: {
+            "row": "dropped behind calls that are whole",
+            "script": [replace(CALLING, drop=drop)],
+            "ways": STREAMS,
+            "outcome": Outcome.PARTIAL,
+            "text": FOX.text,
+            "calls": CALLED,
+        },
+    ),
+    *by_format(
+        ONLY_CALLS,
+        lambda broken: {
             "row": "dropped, nothing shown, no text to go on from",
-            "script": [
-                calling(WHOLE, replace(WHOLE, id="call_b"), deltas=6, drop=drop),
-                calling(WHOLE),
-            ],
+            "script": [broken, calling(WHOLE)],
             "ways": STREAMS,
             "outcome": Outcome.HEALED,
             "calls": CALLED,
@@ -311,9 +328,9 @@ SCENES: list[Scene] = [
     ),
     *by_format(
         IN_A_CALL,
-        lambda drop: {
+        lambda broken: {
             "row": "dropped, text shown, then a call",
-            "script": [calling(*SEVERAL_CALLS, deltas=6, drop=drop), calling(FOX, WHOLE)],
+            "script": [broken, calling(FOX, WHOLE)],
             "ways": STREAMS,
             "outcome": Outcome.HEALED,
             "text": FOX.text,
@@ -333,14 +350,10 @@ SCENES: list[Scene] = [
         prompts=1,
     ),
     *by_format(
-        {**IN_A_CALL, "gemini": None},
-        lambda drop: {
+        IN_A_CALL,
+        lambda broken: {
             "row": "dropped, a call stays cut",
-            "script": [
-                calling(FOX, replace(HALF, cut=34), WHOLE, deltas=6, drop=drop)
-                if drop
-                else calling(FOX, gemini.HALF, drop=2)
-            ],
+            "script": [broken],
             "policy": replace(FAST, max_drop_recoveries=0),
             "ways": STREAMS,
             "outcome": Outcome.PARTIAL,
@@ -402,13 +415,17 @@ SCENES: list[Scene] = [
         )
         for first, ways in ((EATEN, STREAMS), (Text("Who"), BODIES))
     ),
-    Scene(
-        row="cut behind a call that was never cut",
-        script=[cut(FOX, WHOLE)],
-        formats=["gemini"],
-        outcome=Outcome.TRUNCATED,
-        text=FOX.text,
-        calls=CALLED,
+    *(
+        Scene(
+            row="cut behind calls that are whole",
+            script=[cut(FOX, WHOLE)],
+            formats=formats,
+            ways=ways,
+            outcome=Outcome.TRUNCATED,
+            text=FOX.text,
+            calls=CALLED,
+        )
+        for formats, ways in ((FORMATS[:1], STREAMS), (FORMATS[1:], ANYHOW))
     ),
     *by_half(
         Scene(
@@ -453,22 +470,6 @@ SCENES: list[Scene] = [
             outcome=Outcome.TRUNCATED,
             text=f"{FOX.text}\n\n{NOTE}",
             exactly=False,
-        )
-    ),
-    *(
-        Scene(
-            row="cut at the ceiling, calls whole",
-            script=[cut(*blocks)],
-            at_ceiling=True,
-            formats=formats,
-            ways=ways,
-            outcome=Outcome.TRUNCATED,
-            text=FOX.text,
-            calls=CALLED,
-        )
-        for blocks, formats, ways in (
-            ((FOX, WHOLE), FORMATS[:2], STREAMS),
-            ((WHOLE, FOX), FORMATS[2:3], ANYHOW),  # what stands behind a call proves it whole
         )
     ),
     *by_format(
@@ -561,6 +562,7 @@ REASONS: Mapping[Cell, str] = {
     **_without("a budget is spent, a stream dropped", WHOLE_OR_ERROR, ways=BODIES),
     **_without("dropped behind a checkpoint", ONLY_GEMINI, FORMATS[:3]),
     **_without("dropped behind a checkpoint", WHOLE_OR_ERROR, ["gemini"], BODIES),
+    **_without("dropped behind calls that are whole", WHOLE_OR_ERROR, ways=BODIES),
     **_without("dropped, nothing shown, no text to go on from", WHOLE_OR_ERROR, ways=BODIES),
     **_without("dropped, text shown, then a call", WHOLE_OR_ERROR, ways=BODIES),
     **_without("dropped, visible text, no call", WHOLE_OR_ERROR, ways=BODIES),
@@ -569,8 +571,12 @@ REASONS: Mapping[Cell, str] = {
     **_without("a hop ended with a token", ONLY_GEMINI, FORMATS[:3]),
     **_without("a hop ended without a new token", ONLY_GEMINI, FORMATS[:3]),
     **_without("cut, the provider gave a token", ONLY_GEMINI, FORMATS[:3]),
-    **_without("cut behind a call that was never cut", "these cut calls as well", FORMATS[:3]),
-    **_without("cut at the ceiling, calls whole", NO_HALF_CALLS, ["gemini"]),
+    **_without(
+        "cut behind calls that are whole",
+        "in a body of Messages nothing stands behind the last call: it may be the cut one",
+        FORMATS[:1],
+        BODIES,
+    ),
     **{
         cell: why
         for row in (
@@ -584,12 +590,6 @@ REASONS: Mapping[Cell, str] = {
     **_without("the context window is full, a call was cut", NO_SUCH_STOP, FORMATS[2:]),
     **_without("cut below the ceiling, text shown, then a call", NOTHING_SHOWN, ways=BODIES),
     **_without("cut below the ceiling, text shown", NOTHING_SHOWN, ways=BODIES),
-    **_without(
-        "cut at the ceiling, calls whole",
-        "in a body of these formats nothing stands behind the last call: it may be the cut one",
-        FORMATS[:2],
-        BODIES,
-    ),
     **_without(
         "cut at the ceiling, the turn cannot be gone on from",
         "a message of Chat has no blocks, and so none of an unknown type",

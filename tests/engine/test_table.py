@@ -143,6 +143,12 @@ CASES: list[tuple[str, dict[str, Any], Action, Outcome | None]] = [
         Action.CHECKPOINT,
         None,
     ),
+    (
+        "dropped behind calls that are whole",
+        {"stop": Stop.DROPPED, "call": ToolCallState.WHOLE},
+        Action.STOP,
+        Outcome.PARTIAL,
+    ),
     ("dropped, nothing shown, no text to go on from", {"stop": Stop.DROPPED}, Action.RESEND, None),
     (
         "dropped, text shown, then a call",
@@ -182,8 +188,8 @@ CASES: list[tuple[str, dict[str, Any], Action, Outcome | None]] = [
         None,
     ),
     (
-        "cut behind a call that was never cut",
-        {"stop": Stop.LENGTH, "call": ToolCallState.WHOLE, "never_cut": True, "below": True},
+        "cut behind calls that are whole",
+        {"stop": Stop.LENGTH, "call": ToolCallState.WHOLE, "below": True},
         Action.FINISH,
         Outcome.TRUNCATED,
     ),
@@ -221,12 +227,6 @@ CASES: list[tuple[str, dict[str, Any], Action, Outcome | None]] = [
         "cut at the ceiling, a call cut",
         {"stop": Stop.LENGTH, "call": ToolCallState.CUT, "text": True},
         Action.CUT_CALL,
-        Outcome.TRUNCATED,
-    ),
-    (
-        "cut at the ceiling, calls whole",
-        {"stop": Stop.LENGTH, "call": ToolCallState.WHOLE, "text": True},
-        Action.FINISH,
         Outcome.TRUNCATED,
     ),
     (
@@ -335,7 +335,11 @@ def test_a_condition_on_no_fact_at_all_is_a_mistake_that_shows() -> None:
 ANSWER_CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("brought what follows", {"stop": Stop.LENGTH}, {"replaces": False}),
     ("was shown", {"stop": Stop.LENGTH, "shown": True}, {"shorter": True}),
-    ("is whole", {"stop": Stop.END, "call": ToolCallState.WHOLE}, {"shorter": True}),
+    (
+        "is whole, or its calls are",
+        {"stop": Stop.LENGTH, "call": ToolCallState.WHOLE},
+        {"shorter": True},
+    ),
     ("says as little as the one in hand", {"stop": Stop.REFUSED}, {}),
     ("broke off, and is longer all the same", {"stop": Stop.DROPPED}, {"longer": True}),
     ("is no shorter", {"stop": Stop.LENGTH}, {"held_text": True}),
@@ -476,9 +480,9 @@ ENDING_CASES: list[
         Outcome.TRUNCATED,
     ),
     (
-        "the first answer holds calls that were never cut",
+        "the first answer holds calls that are whole",
         CUT,
-        {"stop": Stop.LENGTH, "call": ToolCallState.WHOLE, "never_cut": True},
+        {"stop": Stop.LENGTH, "call": ToolCallState.WHOLE},
         AS_IT_CAME,
         None,
     ),

@@ -316,8 +316,10 @@ def test_an_error_event_counts_as_a_drop(sim: Simulator, how: How, form: Format)
 
 
 @formats
-def test_a_call_in_a_dropped_recovery_is_forgotten(sim: Simulator, how: How, form: Format) -> None:
-    dropped = end(WHOLE, stop="tool_use", deltas=6, drop=1 if form is FORMATS["gemini"] else 6)
+def test_half_a_call_in_a_dropped_recovery_is_forgotten(
+    sim: Simulator, how: How, form: Format
+) -> None:
+    dropped = end(form.half, stop="tool_use", deltas=6, drop=1 if form is FORMATS["gemini"] else 6)
     sim.script([cut("One fine day "), dropped, end("all was well.")])
     ran = form.ask(sim, how, form.top)
     assert (ran.text, ran.tool_calls) == ("One fine day all was well.", [])

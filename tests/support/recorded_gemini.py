@@ -155,13 +155,6 @@ def _unended(candidate: Json) -> Json:
     return {key: value for key, value in candidate.items() if key != "finishReason"}
 
 
-def stays(events: Events) -> bool:
-    """A call that was cut is not delivered, so one that is there is whole, and stays."""
-    calls = [part.function_call for part in _parts(events) if part.function_call]
-    streamed = calls and (calls[-1].will_continue or not calls[-1].name)
-    return bool(calls and not streamed)
-
-
 def again(events: Events, asked: Json) -> Events:
     """Answer a later request: with all, or with what is behind the content it says was said."""
     said = [p for c in asked["contents"] if c["role"] == "model" for p in c["parts"]]
@@ -200,5 +193,4 @@ WIRE = Wire(
     gist=gist,
     limited=limited,
     again=again,
-    stays=stays,
 )
