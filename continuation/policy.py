@@ -82,7 +82,7 @@ class Policy:
     initial_limit: InitialLimit = "caller"
     """Limit of the first attempt: the caller's own, or the ceiling at once."""
     remember_limit: bool = True
-    """After an escalation, later turns with that model begin at the ceiling where that pays."""
+    """After an escalation, later turns with that model begin at the ceiling, if they may."""
     stream_tool_calls: HoldOrLive = "hold"
     """Hold a function call's events until it is whole, or pass them live."""
     stream_thinking: HoldOrLive = "hold"

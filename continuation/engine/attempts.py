@@ -114,6 +114,12 @@ class Budget:
         """The ceiling that policy or the provider itself has named, if one of them has."""
         return self._policy.model_max_output_tokens or self.learned.get(self.key).ceiling
 
+    @property
+    def _top(self) -> int:
+        """What an escalation goes up to, where the window has room."""
+        most = None if self._request.streams else self._request.unary_ceiling
+        return self.ceiling if most is None else min(self.ceiling, most)
+
     def target(self, *, onward: bool) -> int:
         """Return the limit for the next attempt: the ceiling, as far as the window has room.
 
@@ -122,10 +128,8 @@ class Budget:
         turn = delivered(self._ledger.attempts)
         held = (turn.output or 0) if onward else 0
         prompt = None if turn.prompt is None else turn.prompt + held
-        floor, ceiling, request = self._ledger.limit or 1, self.ceiling, self._request
-        if not request.streams and request.unary_ceiling is not None:
-            ceiling = min(ceiling, request.unary_ceiling)
-        room = clamp(ceiling, self.table.window, prompt, margin=MARGIN, floor=floor)
+        floor = self._ledger.limit or 1
+        room = clamp(self._top, self.table.window, prompt, margin=MARGIN, floor=floor)
         return min(room, max(self._tokens_left, self._least))
 
     @property
@@ -153,20 +157,16 @@ class Budget:
     def raised_first(self) -> int | None:
         """Return the limit to send instead of the caller's, if policy or memory say so.
 
-        An answer that is cut at a limit of ours is paid for in vain, so memory raises it only to
-        the ceiling, or to what has been enough so far where a call may not begin there.
+        An answer that is cut at a limit of ours, and asked for again, is paid for in vain: memory
+        raises it to where no escalation can follow, or, of a call that may not begin there, not.
         """
-        request, needed = self._request, 0
-        if self._policy.initial_limit != "ceiling":
-            needed = self.needed or 0
-            if not (needed and self._policy.remember_limit):
-                return None
-        limit = min(self.ceiling, self._policy.max_turn_output_tokens)
+        request, policy = self._request, self._policy
+        limit = top = min(self._top, policy.max_turn_output_tokens)
         if not request.streamed and request.unary_ceiling is not None:
             limit = min(limit, request.unary_ceiling)
-        if limit < min(needed, self.ceiling):
+        if policy.initial_limit != "ceiling" and (limit < top or not self.needed):
             return None
-        if self._policy.max_attempts < 2:  # if it were refused, there would be no second try
+        if policy.max_attempts < 2:  # if it were refused, there would be no second try
             return None
         return limit if request.limit is not None and limit > request.limit else None
 
@@ -178,7 +178,7 @@ class Budget:
     def remember(self, result: AttemptResult) -> None:
         """Keep what an answer needed that was asked for again at the ceiling."""
         limit, output = self._ledger.limit, result.usage.output if result.usage else None
-        if not self._policy.remember_limit or limit is None or limit < self.ceiling:
+        if not self._policy.remember_limit or limit is None or limit < self._top:
             return
         needed = max(self.needed or 0, limit if output is None else output)
         self.learned.learn(self.key, **{self._kind: needed})

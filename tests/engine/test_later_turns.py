@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import anthropic
 import httpx2
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel
+from support.drive import (
+    STREAM,
+    Answered,
+    body,
+    call_block,
+    closing,
+    drive,
+    opening,
+    sse,
+    text_block,
+)
+from support.examples import examples
 from support.sdks.messages import OLD, ask, limits, run
 from support.sdks.turn import BOTH, FAST, How, body_of
 
 import continuation
 from continuation import Policy
+from continuation.limits import Learned
 from continuation.simulator import Reply, Simulator, Text
 from continuation.types import Outcome
 
@@ -55,47 +74,57 @@ def test_after_an_escalation_later_turns_begin_at_the_raised_limit(
     with wrapped.messages.stream(**ask()) as stream:
         stream.until_done()
     wrapped.messages.create(**ask())
-    # Without streaming never above what the SDK itself calls safe.
-    assert limits(sim) == [1000, 128_000, 128_000, 21_333]
+    # Without streaming it may begin only so high that the same cut could be paid for again.
+    assert limits(sim) == [1000, 128_000, 128_000, 1000]
 
 
-@pytest.mark.parametrize(
-    ("needed", "tools", "then"),
-    [(21_333, [], 21_333), (21_334, [], 1000), (5000, [{"name": "Write"}], 1000)],
+THOUSANDS = st.integers(1, 64)
+TURNS = st.lists(
+    st.tuples(THOUSANDS, st.sampled_from(["text", "call"]), st.booleans()), min_size=2, max_size=5
 )
-def test_a_call_that_may_not_begin_at_the_ceiling_is_raised_only_to_what_is_enough(
-    sim: Simulator, client: Client, needed: int, tools: list[dict[str, Any]], then: int
+"""How long an answer is, what it is, and whether it is streamed."""
+
+
+@given(TURNS, st.integers(1, 30))
+@settings(max_examples=examples(25))
+def test_remembering_never_costs_more_than_forgetting(
+    turns: list[tuple[int, str, bool]], limit: int
 ) -> None:
-    """Else the answer is cut again, at the raised limit, and more is paid for in vain."""
-    wrapped = client()
-    sim.script([CUT, Reply([Text("One, two.")], usage={"output_tokens": needed}), WHOLE, WHOLE])
-    tools = [{**tool, "input_schema": {"type": "object"}} for tool in tools]
-    wrapped.messages.create(**ask(tools=tools))
-    wrapped.messages.create(**ask())
-    with wrapped.messages.stream(**ask(tools=tools)) as stream:
-        stream.until_done()
-    assert limits(sim) == [1000, 128_000, then, 128_000]
-
-
-@pytest.mark.parametrize(("tokens", "streamed"), [(3000, False), (3000, True), (25_000, False)])
-def test_remembering_never_costs_more_than_forgetting(tokens: int, streamed: bool) -> None:
-    text = "".join(f"{n}: what is said here is said once.\n" for n in range(4000))[: 4 * tokens]
-    billed = dict[bool, int]()
+    billed = list[int]()
     for remembers in (True, False):
-        with (
-            Simulator(text) as sim,
-            anthropic.Anthropic(base_url=sim.url, api_key="key") as bare,
-            continuation.watch() as turns,
-        ):
-            wrapped = continuation.wrap(bare, remember_limit=remembers)
-            for _ in range(3):
-                if streamed:
-                    with wrapped.messages.stream(**ask()) as stream:
-                        stream.until_done()
-                else:
-                    wrapped.messages.create(**ask())
-        billed[remembers] = sum(turn.billed.output or 0 for turn in turns)
-    assert billed[True] <= billed[False]
+        learned, policy = Learned(), replace(AT_64, remember_limit=remembers)
+        total = 0
+        for tokens, kind, streamed in turns:
+            tools = [{"name": "Write"}] if kind == "call" else []
+            asked = ask(max_tokens=limit * 1000, stream=streamed, tools=tools)
+            provider = partial(counting, end=tokens)
+            driven = drive(provider, asked, policy, learned=learned)
+            assert driven.report is not None
+            assert driven.report.outcome in {Outcome.COMPLETE, Outcome.HEALED}
+            total += driven.report.billed.output or 0
+        billed.append(total)
+    assert billed[0] <= billed[1]
+
+
+AT_64 = replace(FAST, model_max_output_tokens=64_000)
+
+
+def counting(sent: dict[str, Any], end: int) -> Answered:
+    """Count to `end`, or go on counting; each number is a thousand tokens."""
+    said = " ".join(json.dumps(m["content"]) for m in sent["messages"] if m["role"] == "assistant")
+    begin = max(map(int, re.findall(r"\d+", said)), default=0) + 1
+    last = min(end, begin - 1 + sent["max_tokens"] // 1000)
+    words = "".join(f"{n} " for n in range(begin, last + 1))
+    stop = "max_tokens" if last < end else "tool_use" if sent["tools"] else "end_turn"
+    tokens = 1000 * (last + 1 - begin)
+    if not sent.get("stream"):
+        text = {"type": "text", "text": words}
+        call = {"type": "tool_use", "id": "toolu_1", "name": "Write", "input": {"a": words}}
+        message = {**opening()["message"], "content": [call if sent["tools"] else text]}
+        return body({**message, "stop_reason": stop, "usage": {"output_tokens": tokens}})
+    pieces = [f'{{"a": "{words}', '"}' if last == end else ""]
+    told = call_block(0, pieces) if sent["tools"] else text_block(0, [words])
+    return 200, STREAM, [sse([opening(), *told, *closing(stop, tokens)])], None
 
 
 def test_what_was_learned_is_of_the_credential_that_leaves(sim: Simulator) -> None:
@@ -111,10 +140,10 @@ def test_what_was_learned_is_of_the_credential_that_leaves(sim: Simulator) -> No
         anthropic.Anthropic(base_url=sim.url, api_key="any", http_client=http) as bare,
     ):
         wrapped = continuation.wrap(bare)
-        for who in ("mine", "yours", "mine"):
+        for who, stream in (("mine", False), ("yours", True), ("mine", True)):
             asking["x-api-key"] = who
-            wrapped.messages.create(**ask())
-    assert limits(sim) == [1000, 128_000, 1000, 21_333]
+            list(wrapped.messages.create(**ask(stream=stream)))
+    assert limits(sim) == [1000, 128_000, 1000, 128_000]
     assert [p.headers["x-api-key"] for p in sim.posts] == ["mine", "mine", "yours", "mine"]
 
 
@@ -124,9 +153,9 @@ def test_a_raised_limit_that_is_refused_is_forgotten(
 ) -> None:
     sim.script([CUT, WHOLE, Reply(status=status), WHOLE, WHOLE])
     fresh = client()
-    for _ in range(3):
-        fresh.messages.create(**ask())
-    assert limits(sim) == [1000, 128_000, 21_333, 1000, 1000]
+    for stream in (False, True, True):
+        list(fresh.messages.create(**ask(stream=stream)))
+    assert limits(sim) == [1000, 128_000, 128_000, 1000, 1000]
 
 
 def test_a_first_limit_above_the_ceiling_takes_the_lesson(sim: Simulator, client: Client) -> None:

@@ -29,6 +29,7 @@ from continuation.engine.commands import (
     Wait,
 )
 from continuation.engine.turn import Engine, Turn
+from continuation.limits import Learned
 from continuation.registry import dialects
 from continuation.types import Enough, Head, Request
 
@@ -115,11 +116,13 @@ def drive(
     server: Mapping[str, object] | None = None,
     timeout: float | None = None,
     clock: Clock | None = None,
+    learned: Learned | None = None,
 ) -> Driven:
     """Run a turn to its end; the path says which dialect's, `server` is its configuration."""
     clock = clock or Clock(tick=0.001)
     driven = Driven()
     engine = Engine(dialects(), policy or Policy(), driven.events.append, clock)
+    engine.learned = learned or engine.learned
     dialect = engine.claims("POST", path)
     assert dialect is not None
     asked = Request("host", path, {}, json.dumps(request).encode(), server or {})
