@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -24,9 +24,10 @@ T = TypeVar("T")
 
 _FORMS = """\
 A PATH is a request body (JSON with `messages`, `contents` or `input`), a log with one JSON object a
-line (Claude Code, kimi-code, qwen-code, codex, or bare messages), or opencode's storage folder. The
-form is told from what is in it. A session on disk is taken for dead: a tool call that still waits
-for its result is a fault. What was said in a session is never printed."""
+line (Claude Code, kimi-code, qwen-code, codex, gemini-cli, or bare messages), opencode's database
+or storage folder, or a folder of all such. The form is told from what is in it; other files in a
+folder are passed over. A session on disk is taken for dead: a tool call that still waits for its
+result is a fault. What was said in a session is never printed."""
 _EXITS = """\
 exit status (of several PATHs, the highest):
     0  {good}
@@ -43,7 +44,8 @@ Tell what is wrong with saved sessions and where, the error a provider would ans
 _REPAIR = f"""\
 Write a copy of a saved session that its provider accepts again, as NAME.repaired.EXT beside the
 original. A clean session is left alone. A file is never overwritten, and appears whole or not at
-all. Lines that needed no repair stay as they are, byte for byte.
+all. Lines that needed no repair stay as they are, byte for byte. Of a folder, FOLDER.repaired holds
+the repaired files alone, each where it belongs, so that it can be copied over the folder.
 
 {_FORMS}"""
 
@@ -103,15 +105,16 @@ def add_to(commands: Commands) -> None:
     where.add_argument(
         "--in-place",
         action="store_true",
-        help="repair the original itself; it is kept as NAME.orig.EXT",
+        help="repair the original itself, unless another program has it open; it is kept as "
+        "NAME.orig.EXT, and what is repaired in a FOLDER as FOLDER.orig",
     )
     repair.set_defaults(command=_repair)
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from continuation.sessions import check
+    from continuation.sessions import checked
 
-    return _tell(arguments, check)
+    return _tell(arguments, checked)
 
 
 def _repair(arguments: argparse.Namespace) -> int:
@@ -122,41 +125,57 @@ def _repair(arguments: argparse.Namespace) -> int:
     if out is not None and not out.absolute().parent.is_dir():
         message = f"--out {out}: there is no folder {out.parent}; make it first"
         raise CommandError(message, Exit.USAGE)
-    from continuation.sessions import write_repaired
+    from continuation.sessions import repairing
 
-    return _tell(arguments, partial(write_repaired, target=out, in_place=arguments.in_place))
+    return _tell(arguments, partial(repairing, target=out, in_place=arguments.in_place))
 
 
-def _tell(arguments: argparse.Namespace, how: Callable[[Path], Sequence[SavedSession]]) -> int:
+def _tell(arguments: argparse.Namespace, how: Callable[[Path], Iterable[SavedSession]]) -> int:
     """Write what is found at each path to standard output; return the exit status, the highest."""
     out = screen(sys.stdout)
     entries: list[dict[str, Any]] = []
     worst = 0
-    sessions: Sequence[SavedSession]
     for path in arguments.paths:
         # One that cannot be read or written does not keep us from the others.
-        error, sessions = "", ()
         try:
-            sessions = how(path)
-        except OSError as broken:
-            error = reason(broken)
-        except RecursionError:
-            error = f"{path}: the JSON in it is nested too deeply"
-        if error:
-            entries.append({"path": str(path), "exit_code": _BEYOND, "error": error})
-        entries += map(_entry, sessions)
-        worst = max(worst, _BEYOND if error else 0, *map(_status, sessions))
-        if arguments.json:
-            continue
-        if error:
-            out.line(_safe(error), "red")
-        for session in sessions:
-            out.line(_safe(_headline(session)), _STYLES[_status(session)])
-            for line in _details(session):
-                out.line(_safe(line))
+            status, lines, found = _told(path, how(path))
+        except (OSError, RecursionError) as broken:
+            deep = isinstance(broken, RecursionError)
+            error = f"{path}: the JSON in it is nested too deeply" if deep else reason(broken)
+            status, lines = _BEYOND, [(error, _STYLES[_BEYOND])]
+            found = [{"path": str(path), "exit_code": _BEYOND, "error": error}]
+        worst = max(worst, status)
+        entries += found
+        for line, style in () if arguments.json else lines:
+            out.line(_safe(line), style)
     if arguments.json:
         out.line(json.dumps({"sessions": entries}, indent=2))
     return worst
+
+
+def _told(
+    path: Path, sessions: Iterable[SavedSession]
+) -> tuple[int, list[tuple[str, str]], list[dict[str, Any]]]:
+    """What is to be said of a path: the status, lines with their styles, and the same as JSON.
+
+    Of many sessions those that are clean are only counted.
+    """
+    entries, clean = list[dict[str, Any]](), list[tuple[str, str]]()
+    lines, states, worst = list[tuple[str, str]](), Counter[str](), 0
+    for session in sessions:
+        status, state = _status(session), _state(session)
+        entries.append(_entry(session))
+        states[state] += 1
+        worst = max(worst, status)
+        head = (_headline(session), _STYLES[status])
+        if state == _STATES[0]:
+            clean = [head]
+        else:
+            lines += [head, *((line, "") for line in _details(session))]
+    if (count := states.total()) > 1:
+        parts = ", ".join(f"{states[state]} {state}" for state in _STATES if states[state])
+        clean = [(f"{path}: {count} sessions: {parts}", _STYLES[worst])]
+    return worst, lines + clean, entries
 
 
 def _status(session: SavedSession) -> int:
@@ -166,15 +185,19 @@ def _status(session: SavedSession) -> int:
 # -- in words ------------------------------------------------------------------------------------
 
 _STYLES = ("green", "yellow", "red")
-_STATES = ("clean", "repairable", "not repairable")
+_STATES = ("clean", "repairable", "not repairable", "repaired")
+
+
+def _state(session: SavedSession) -> str:
+    return _STATES[3 if session.written is not None else session.exit_code]
 
 
 def _headline(session: SavedSession) -> str:
-    state = "repaired" if session.written is not None else _STATES[session.exit_code]
     form = [session.format]
     if session.dialect is not None:
         form += [str(session.dialect), plural(_length(session), "message")]
-    return f"{session.path}: {state} ({', '.join(form)})"
+    name = f" {session.name}" if session.name else ""
+    return f"{session.path}{name}: {_state(session)} ({', '.join(form)})"
 
 
 def _length(session: SavedSession) -> int:
@@ -242,6 +265,7 @@ def _entry(session: SavedSession) -> dict[str, Any]:
     repaired = session.repaired
     return {
         "path": str(session.path),
+        "session": session.name or None,
         "exit_code": _status(session),
         "format": session.format,
         "dialect": None if session.dialect is None else str(session.dialect),

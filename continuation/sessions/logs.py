@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 from continuation.history.detect import detect
 from continuation.history.types import HistoryFormat
 from continuation.sessions.lines import Problem, Record
-from continuation.wire.json_values import as_list, as_map, as_text, is_map
+from continuation.wire.json_values import as_list, as_map, as_text
 from continuation.wire.responses_items import OUTPUTS, PAIRED_CALLS
 
 
@@ -136,11 +136,9 @@ class ThreadedLog(Log):
 
     def read(self, records: list[Record]) -> tuple[list[LogEntry], list[Problem]]:
         entries, problems = list[LogEntry](), list[Problem]()
-        spoken = [
-            record
-            for record in records
-            if is_map(record.value.get("message")) and not record.value.get("isSidechain")
-        ]
+        spoken = [record for record in records if self.fits(record.value)]
+        main = [record for record in spoken if not record.value.get("isSidechain")]
+        spoken = main or spoken  # a log of its own is what a subagent did
         if any("uuid" in record.value for record in spoken):
             kept, problems = _thread(records, spoken)
             spoken = self.belonging(spoken, kept)
@@ -150,9 +148,11 @@ class ThreadedLog(Log):
             if last is None or not self.continues(last, record):
                 entries.append(LogEntry(message, [record]))
                 continue
+            if len(last.records) == 1:  # the record keeps its own
+                own = list(as_list(last.message.get(self.content)))
+                last.message = {**last.message, self.content: own}
             last.records.append(record)
-            more = as_list(last.message.get(self.content)) + as_list(message.get(self.content))
-            last.message = {**last.message, self.content: more}
+            last.message[self.content] += as_list(message.get(self.content))
         return entries, problems
 
     def belonging(self, spoken: list[Record], kept: set[str]) -> list[Record]:

@@ -1,7 +1,8 @@
-"""opencode's storage: a folder of messages, each with a folder of parts, one JSON file apiece.
+"""opencode's sessions: messages, each with its parts, one JSON value apiece.
 
-A tool call and its result are one part there, so an open call is a part that is still `pending` or
-`running`, and closing it means giving it the state `error`.
+They are files in a folder, or rows of a SQLite database (`opencode_database`); what is read and
+mended is the same. A tool call and its result are one part there, so an open call is a part that is
+still `pending` or `running`, and closing it means giving it the state `error`.
 """
 
 from __future__ import annotations
@@ -10,140 +11,220 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 from continuation.history.tree import text_of
 from continuation.sessions.lines import Problem, before_the_cut, written
 from continuation.wire.json_values import as_map
 
-_Parts: TypeAlias = list[tuple[Path, Mapping[str, Any]]]
-"""Parts, each with the file that it was read from."""
+
+class Shelf(Protocol):
+    """Where sessions are kept. A place in it is a file below a root, or a table and a row's id."""
+
+    @property
+    def named(self) -> bool:
+        """Whether a value holds its own id and its session's; if not, they are kept beside it."""
+        ...
+
+    def sessions(self) -> list[str]:
+        """The ids of all sessions."""
+        ...
+
+    def messages(self, session: str) -> list[tuple[Path, bytes]]:
+        """The messages of a session in their order; the stem of a place is the message's id."""
+        ...
+
+    def parts(self, message: str) -> list[tuple[Path, bytes]]:
+        """The parts of a message in their order."""
+        ...
 
 
-def find_sessions(path: Path) -> list[tuple[Path, Path]]:
-    """Pairs of a session's message folder and the folder that holds all parts; [] if none is here.
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A storage folder: `message/SESSION/ID.json` and `part/MESSAGE/ID.json`."""
 
-    `path` may be the storage folder, one that holds it, or a session's folder below `message`.
-    """
-    if path.parent.name == "message":
-        return [(path, storage_of(path) / "part")]
-    for root in (path, path / "storage"):
-        if (root / "message").is_dir():
-            folders = sorted(each for each in (root / "message").iterdir() if each.is_dir())
-            return [(folder, root / "part") for folder in folders]
-    return []
+    root: Path
+    only: str = ""
+    """The one session that is asked for."""
+    named: bool = True
+
+    @classmethod
+    def find(cls, path: Path) -> Folder | None:
+        """The storage folder, or one that holds it, or a session's folder below `message`."""
+        if path.parent.name == "message":
+            return cls(path.parent.parent, path.name)
+        roots = [root for root in (path, path / "storage") if (root / "message").is_dir()]
+        return cls(roots[0]) if roots else None
+
+    def sessions(self) -> list[str]:
+        folders = (each for each in (self.root / "message").iterdir() if each.is_dir())
+        return [self.only] if self.only else sorted(each.name for each in folders)
+
+    def messages(self, session: str) -> list[tuple[Path, bytes]]:
+        return self._files(self.root / "message" / session)
+
+    def parts(self, message: str) -> list[tuple[Path, bytes]]:
+        return self._files(self.root / "part" / message)
+
+    def _files(self, folder: Path) -> list[tuple[Path, bytes]]:
+        files = sorted(folder.glob("*.json"))
+        return [(file.relative_to(self.root), file.read_bytes()) for file in files]
 
 
-def storage_of(path: Path) -> Path:
-    """The folder that holds all there is of a session, or the one given."""
-    return path.parent.parent if path.parent.name == "message" else path
+class _Part(NamedTuple):
+    place: Path
+    value: Mapping[str, Any]
+
+    @property
+    def kind(self) -> object:
+        return self.value.get("type")
 
 
-def _beside_text(parts: _Parts) -> list[dict[str, Any]] | None:
-    """What a message says that has no text: an image, a thought. None: nothing."""
-    said = [dict(part) for _, part in parts if part.get("type") in ("file", "reasoning")]
-    return said or None
+class _Message(NamedTuple):
+    place: Path
+    info: Mapping[str, Any]
+    parts: list[_Part]
+
+
+_SENT = {
+    "user": ("text", "file", "compaction", "subtask"),
+    "assistant": ("text", "tool", "reasoning"),
+}
+"""Parts that become something in a request; a message that has none of them is not sent."""
+
+
+def _sent(parts: list[_Part], role: str) -> list[_Part]:
+    kinds = _SENT.get(role, ())
+    said = (part for part in parts if part.kind in kinds and not part.value.get("ignored"))
+    return [part for part in said if part.kind != "text" or part.value.get("text")]
 
 
 @dataclass(slots=True)
 class Storage:
-    """One session of opencode's storage, read as Chat messages."""
+    """One session of opencode's, read as Chat messages."""
 
-    messages: Path
-    parts: Path
+    shelf: Shelf
+    session: str
     problems: list[Problem] = field(default_factory=list[Problem])
     body: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     owners: list[Path] = field(default_factory=list[Path])
-    """For each message of `body` the message file it came from."""
-    calls: dict[tuple[int, str], Path] = field(default_factory=dict[tuple[int, str], Path])
-    """Part files of calls, by place in `body` and call id: some models begin to count anew."""
+    """For each message of `body` the place of the message it came from."""
+    calls: dict[tuple[int, str], _Part] = field(default_factory=dict[tuple[int, str], _Part])
+    """Parts that are calls, by place in `body` and call id: some models begin to count anew."""
     damaged: dict[Path, bytes | None] = field(default_factory=dict[Path, "bytes | None"])
-    """Files that are not JSON, with what a repaired copy has instead; None: nothing."""
+    """What is not JSON, and what a repaired copy has instead; None: nothing."""
 
     def read(self) -> None:
-        """Read all files that are whole; report the others."""
-        for path in sorted(self.messages.glob("*.json")):
-            info = self._load(path)
-            folder = self.parts / str(as_map(info).get("id", path.stem))
-            files = sorted(folder.glob("*.json")) if folder.is_dir() else []
-            parts = [(file, part) for file in files if (part := self._load(file)) is not None]
+        """Read all that is whole; report the rest."""
+        messages = list[_Message]()
+        torn = list[tuple[int, bytes]]()
+        for place, data in self.shelf.messages(self.session):
+            info = self._load(place, data)
+            parts = [
+                _Part(file, part)
+                for file, text in self.shelf.parts(place.stem)
+                if (part := self._load(file, text)) is not None
+            ]
             if info is None and parts:
-                info = self._rebuilt(path, parts)
-            if info is not None and info.get("role") == "user":
-                texts = [str(p.get("text", "")) for _, p in parts if p.get("type") == "text"]
-                content = "\n".join(texts) or _beside_text(parts)
-                self.body.append({"role": "user", "content": content})
-                self.owners.append(path)
-            elif info is not None:
-                steps: list[_Parts] = [[]]
-                for file, part in parts:
-                    if part.get("type") == "step-start" and steps[-1]:
-                        steps.append([])
-                    steps[-1].append((file, part))
-                for step in steps:
-                    self._read_step(path, step, failed="error" in info)
+                torn.append((len(messages), data))
+            if info is not None or parts:
+                messages.append(_Message(place, info or {}, parts))
+        for at, data in torn:
+            messages[at] = self._rebuilt(messages[at], data, messages)
+        for message in _since_summary(messages):
+            self._read_message(message)
 
-    def _load(self, path: Path) -> Mapping[str, Any] | None:
+    def _load(self, place: Path, data: bytes) -> Mapping[str, Any] | None:
         try:
-            value = json.loads(path.read_bytes().replace(b"\0", b""))
-        except ValueError:
+            value = json.loads(data.replace(b"\0", b""))
+        except (ValueError, RecursionError):
             words = (
-                f"{path.name} is not JSON (cut off, or lost by the file system). It is left out."
+                f"{place.name} is not JSON (cut off, or lost by the file system). It is left out."
             )
             self.problems.append(Problem("bad_file", 0, words))
-            self.damaged[path] = None
+            self.damaged[place] = None
             return None
         return as_map(value)
 
-    def _rebuilt(self, path: Path, parts: _Parts) -> Mapping[str, Any]:
-        """A message's own file is lost, its parts are not: they say whose they are."""
-        read = as_map(before_the_cut(path.read_bytes()))
-        kinds = {part.get("type") for _, part in parts}
-        role = "user" if kinds <= {"text", "file"} else "assistant"
-        info = {"role": role, **read, "id": path.stem, "sessionID": self.messages.name}
-        self.damaged[path] = written(info, indent=2)
-        return info
+    def _rebuilt(self, lost: _Message, data: bytes, messages: list[_Message]) -> _Message:
+        """A message itself is lost, its parts are not: they say whose they are.
 
-    def _read_step(self, path: Path, step: _Parts, *, failed: bool) -> None:
-        kinds = {part.get("type") for _, part in step}
-        if failed and kinds <= {"step-start", "step-finish"}:
-            return  # the provider's error is kept beside; the agent sends nothing for it
-        states = [as_map(part.get("state")) for _, part in step if part.get("type") == "tool"]
+        What they do not say (model, folder, …) is as in another message, if there is one.
+        """
+        read = as_map(before_the_cut(data))
+        kinds = {part.kind for part in lost.parts}
+        role = str(read.get("role") or ("user" if kinds <= {"text", "file"} else "assistant"))
+        infos = [message.info for message in messages if message.info]
+        alike = [info for info in infos if info.get("role") == role]
+        above = [message.place.stem for message in messages[: messages.index(lost)]]
+        info = dict(alike[-1]) if alike else _made(role, infos[-1] if infos else {})
+        for other in ("error", "summary", "finish", "structured"):
+            info.pop(other, None)
+        if role == "assistant" and above:
+            info["parentID"] = above[-1]
+        info |= read
+        if self.shelf.named:
+            info |= {"id": lost.place.stem, "sessionID": self.session}
+        self.damaged[lost.place] = written(info, indent=2)
+        return lost._replace(info=info)
+
+    def _read_message(self, message: _Message) -> None:
+        place, info, parts = message
+        role, error = str(info.get("role")), as_map(info.get("error"))
+        sent = _sent(parts, role)
+        if error and (error.get("name") != "MessageAbortedError" or not sent):
+            return  # it is shown, and never sent
+        if role == "user" and sent:
+            texts = [str(part.value["text"]) for part in sent if part.kind == "text"]
+            self.body.append({"role": "user", "content": "\n".join(texts) or _beside_text(sent)})
+            self.owners.append(place)
+        elif role == "assistant":
+            steps: list[list[_Part]] = [[]]
+            for part in parts:
+                if part.kind == "step-start" and steps[-1]:
+                    steps.append([])
+                steps[-1].append(part)
+            for step in steps:
+                self._read_step(place, step)
+
+    def _read_step(self, place: Path, step: list[_Part]) -> None:
+        kinds = {part.kind for part in step}
+        if not _sent(step, "assistant"):
+            return
+        states = [as_map(part.value.get("state")) for part in step if part.kind == "tool"]
         waits = any(state.get("status") in ("pending", "running") for state in states)
         if waits and "step-start" in kinds and "step-finish" not in kinds:
-            words = f"a step of {path.stem} begins and never ends; the program died in it."
+            words = f"a step of {place.stem} begins and never ends; the program died in it."
             self.problems.append(Problem("step_unfinished", 0, words))
-        text = text_of([dict(part) for _, part in step if part.get("type") == "text"])
-        content = text or _beside_text(step)
-        message: dict[str, Any] = {"role": "assistant", "content": content}
+        text = text_of([dict(part.value) for part in step if part.kind == "text"])
+        message: dict[str, Any] = {"role": "assistant", "content": text or _beside_text(step)}
         results: list[dict[str, Any]] = []
-        for file, part in step:
-            if part.get("type") != "tool":
+        for part in step:
+            if part.kind != "tool":
                 continue
-            call, state = part.get("callID", ""), as_map(part.get("state"))
-            self.calls[len(self.body), str(call)] = file
+            call, state = str(part.value.get("callID", "")), as_map(part.value.get("state"))
+            self.calls[len(self.body), call] = part
             arguments = json.dumps(as_map(state.get("input")), ensure_ascii=False)
-            function = {"name": str(part.get("tool", "")), "arguments": arguments}
-            made = {"id": str(call), "type": "function", "function": function}
+            function = {"name": str(part.value.get("tool", "")), "arguments": arguments}
+            made = {"id": call, "type": "function", "function": function}
             message.setdefault("tool_calls", []).append(made)
             if state.get("status") in ("completed", "error"):
                 output = str(state.get("output") or state.get("error") or "")
                 results.append({"role": "tool", "tool_call_id": call, "content": output})
         self.body += [message, *results]
-        self.owners += [path] * (1 + len(results))
+        self.owners += [place] * (1 + len(results))
 
     def rewrite(self, messages: list[Any], origins: tuple[int, ...]) -> dict[Path, bytes | None]:
-        """New contents of the files that a repair changes; None for a file that goes."""
+        """New contents of the places that a repair changes; None for what goes."""
         files, asked = dict(self.damaged), -1
         for message, origin in zip(messages, origins, strict=True):
             if message.get("role") == "assistant":
                 asked = origin
             if origin < 0 and message.get("role") == "tool":
-                file = self.calls.get((asked, message["tool_call_id"]))
-                if file is None:
+                part = self.calls.get((asked, message["tool_call_id"]))
+                if part is None:
                     continue
-                part = json.loads(file.read_bytes())  # its call ended in an error
-                state = as_map(part.get("state"))
+                state = as_map(part.value.get("state"))  # its call ended in an error
                 start = as_map(state.get("time")).get("start", 0)
                 closed = {
                     "status": "error",
@@ -151,6 +232,42 @@ class Storage:
                     "error": message["content"],
                     "time": {"start": start, "end": start},
                 }
-                files[file] = written({**part, "state": closed}, indent=2)
+                files[part.place] = written({**part.value, "state": closed}, indent=2)
         kept = {self.owners[origin] for origin in origins if origin >= 0}
-        return files | {path: None for path in self.owners if path not in kept}
+        return files | {place: None for place in self.owners if place not in kept}
+
+
+def _made(role: str, other: Mapping[str, Any]) -> dict[str, Any]:
+    """The least of a message that the agent reads, beside one of the other role."""
+    agent, model = other.get("agent", "build"), as_map(other.get("model", other))
+    named = {key: model.get(key, "") for key in ("providerID", "modelID")}
+    created = as_map(other.get("time")).get("created", 0)
+    made = {"role": role, "time": {"created": created}, "agent": agent}
+    if role == "user":
+        return {**made, "model": named}
+    spent = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}
+    beside = {"parentID": "", "mode": agent, "path": {"cwd": "", "root": ""}, "cost": 0}
+    return {**made, **named, **beside, "tokens": spent}
+
+
+def _since_summary(messages: list[_Message]) -> list[_Message]:
+    """What is sent: nothing from before a summary, but for the tail that was kept of it."""
+    summed = {
+        info.get("parentID")
+        for _, info, _ in messages
+        if info.get("summary") is True and info.get("finish") and "error" not in info
+    }
+    names = [message.place.stem for message in messages]
+    for at in reversed(range(len(messages))):
+        marks = [part.value for part in messages[at].parts if part.kind == "compaction"]
+        if names[at] in summed and marks:
+            tail = marks[0].get("tail_start_id")
+            return messages[names.index(tail) if tail in names[:at] else at :]
+    return messages
+
+
+def _beside_text(parts: list[_Part]) -> list[dict[str, Any]] | None:
+    """What a message says that has no text: an image, a thought. None: nothing."""
+    kinds = ("file", "reasoning", "compaction", "subtask")
+    said = [dict(part.value) for part in parts if part.kind in kinds]
+    return said or None

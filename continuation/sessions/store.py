@@ -1,13 +1,9 @@
-"""Saved sessions: read one in whatever form, say what is wrong, write a repaired copy beside it."""
+"""Saved sessions: read one in whatever form, and say what is wrong."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import shutil
-import stat
-import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,15 +11,18 @@ from typing import Any
 from continuation.history.api import repair, validate
 from continuation.history.detect import detect
 from continuation.history.types import HistoryFormat, Repaired, RepairPolicy, Violation
+from continuation.sessions.gemini_cli import Checkpoint, SavedChat
 from continuation.sessions.kimi import KimiCode
-from continuation.sessions.lines import Problem, before_the_cut, read_lines, written
+from continuation.sessions.lines import Problem, Record, before_the_cut, read_lines
 from continuation.sessions.logs import ClaudeCode, Codex, Log, Plain, QwenCode
-from continuation.sessions.opencode import Storage, find_sessions, storage_of
+from continuation.sessions.opencode import Folder, Shelf, Storage
+from continuation.sessions.opencode_database import Database, is_database, opened
 from continuation.sessions.rewrite import LogSource
 from continuation.wire.json_values import as_map, is_list, is_map
 
 _LOGS: tuple[Log, ...] = (KimiCode(), Codex(), QwenCode(), ClaudeCode(), Plain())
 _FIELD = {HistoryFormat.GEMINI: "contents", HistoryFormat.OPENAI_RESPONSES: "input"}
+_SUFFIXES = (".jsonl", ".json", ".db")
 
 
 @dataclass(slots=True)
@@ -42,8 +41,10 @@ class SavedSession:
     """What a repair would give; None before `check`."""
     written: Path | None = None
     """Where `write_repaired` put the repaired copy."""
-    source: LogSource | Storage | None = None
+    source: LogSource | Storage | SavedChat | Checkpoint | None = None
     """What it was read from; None for a request body."""
+    name: str = ""
+    """Its id, where a path holds several."""
 
     @property
     def exit_code(self) -> int:
@@ -55,23 +56,11 @@ class SavedSession:
 
 
 def load(path: Path) -> list[SavedSession]:
-    """Read the session at a path; a folder of opencode's may hold several.
+    """Read the sessions at a path: a file, opencode's storage or database, a folder of logs.
 
     Damage is reported in `problems`, never raised. Raises OSError if there is nothing to read.
     """
-    if path.is_dir():
-        found: list[SavedSession] = []
-        for folders in find_sessions(path):
-            storage = Storage(*folders)
-            storage.read()
-            body, dialect = {"messages": storage.body}, HistoryFormat.OPENAI_CHAT
-            found.append(
-                SavedSession(path, "opencode", dialect, body, storage.problems, source=storage)
-            )
-        lost = Problem("no_session", 0, "no session in this folder")
-        return found or [SavedSession(path, "unknown", None, {}, [lost])]
-    data = path.read_bytes()
-    return [_load_json(path, data) or _load_log(path, data)]
+    return list(read(path))
 
 
 def check(path: Path, *, policy: RepairPolicy | None = None) -> list[SavedSession]:
@@ -80,47 +69,112 @@ def check(path: Path, *, policy: RepairPolicy | None = None) -> list[SavedSessio
     A saved session is taken for dead: a trailing open call is a fault, unless the policy says that
     it may be live. Raises what `load` raises.
     """
+    return list(checked(path, policy=policy))
+
+
+def checked(path: Path, *, policy: RepairPolicy | None = None) -> Iterator[SavedSession]:
+    """`check`, one session at a time: a folder may hold more than fits in memory."""
+    return (judged(session, policy) for session in read(path))
+
+
+def judged(session: SavedSession, policy: RepairPolicy | None) -> SavedSession:
+    """Say what is wrong with a session that was read, and what a repair would give."""
     policy = policy if policy is not None else RepairPolicy(live=False)
-    sessions = load(path)
-    for session in sessions:
-        if session.dialect is not None:
-            body, dialect = session.body, session.dialect
-            session.violations = validate(
-                body, dialect, model="", strict=policy.strict, live=policy.live
-            )
-            session.repaired = repair(body, dialect, model="", policy=policy)
-    return sessions
-
-
-def write_repaired(
-    path: Path,
-    *,
-    policy: RepairPolicy | None = None,
-    target: Path | None = None,
-    in_place: bool = False,
-) -> list[SavedSession]:
-    """Write a repaired copy of the sessions at a path; clean ones are left alone.
-
-    The copy goes beside the original as `<name>.repaired<suffix>`, or to `target`; with `in_place`
-    it takes the original's place, which is kept as `<name>.orig<suffix>`. Either way a file appears
-    whole or not at all. Raises what `load` raises, and FileExistsError rather than overwrite.
-    """
-    sessions = check(path, policy=policy)
-    if path.is_dir():
-        if any(session.exit_code == 1 for session in sessions):
-            _repair_storage(path, sessions, target, in_place=in_place)
-        return sessions
-    for session in sessions:
-        if session.exit_code == 1:
-            session.written = _commit(path, _bytes(session), target, in_place=in_place)
-    return sessions
+    if session.dialect is not None:
+        body, dialect = session.body, session.dialect
+        session.violations = validate(
+            body, dialect, model="", strict=policy.strict, live=policy.live
+        )
+        session.repaired = repair(body, dialect, model="", policy=policy)
+    return session
 
 
 # -- reading -------------------------------------------------------------------------------------
 
 
+def read(path: Path) -> Iterator[SavedSession]:
+    """The sessions at a path, one at a time."""
+    if not path.is_dir():
+        yield from read_file(path)
+        return
+    none = True
+    if (folder := storage_in(path)) is not None:
+        for session in read_shelf(folder, path):
+            none = False
+            yield session
+    else:
+        for file in sessions_in(path):
+            for session in each_of(file, read_file(file)):
+                none = False
+                yield session
+    if none:
+        lost = Problem("no_session", 0, "no session in this folder")
+        yield SavedSession(path, "unknown", None, {}, [lost])
+
+
+def storage_in(path: Path) -> Folder | None:
+    """Opencode's storage, if a folder is one, unless a database has taken its place."""
+    return None if any(path.glob("opencode*.db")) else Folder.find(path)
+
+
+def sessions_in(path: Path) -> list[Path]:
+    """Files of a folder that may be sessions; originals that were kept beside are none."""
+    databases = sorted(path.glob("opencode*.db"))
+    files = databases or sorted(each for each in path.rglob("*") if each.suffix in _SUFFIXES)
+    return [file for file in files if ".orig" not in file.suffixes and file.is_file()]
+
+
+def each_of(file: Path, sessions: Iterator[SavedSession]) -> Iterator[SavedSession]:
+    """The sessions of one file of a folder, which may have other files of an agent's, too.
+
+    A log in which not even the lines can be read is a session that was lost. A file that cannot be
+    read or repaired does not keep us from the others.
+    """
+    try:
+        for session in sessions:
+            torn = any(problem.code != "no_session" for problem in session.problems)
+            if session.dialect is not None or (torn and file.suffix == ".jsonl"):
+                yield session
+    except (OSError, RecursionError) as error:
+        failed = Problem("failed", 0, getattr(error, "strerror", None) or str(error))
+        yield SavedSession(file, "unknown", None, {}, [failed])
+
+
+def read_file(path: Path) -> Iterator[SavedSession]:
+    """The session in a file, or all sessions of a database."""
+    if not is_database(path):
+        data = path.read_bytes()
+        yield _load_json(path, data) or _load_log(path, data)
+        return
+    with opened(path) as database:
+        yield from read_database(database, path)
+
+
+def read_database(database: Database, path: Path) -> Iterator[SavedSession]:
+    """All sessions of a database."""
+    if database.is_opencode:
+        yield from read_shelf(database, path)
+        return
+    lost = Problem("no_session", 0, "no agent's sessions were found in this database")
+    yield SavedSession(path, "unknown", None, {}, [lost])
+
+
+def read_shelf(shelf: Shelf, path: Path) -> Iterator[SavedSession]:
+    """The sessions of opencode's, from a folder or a database."""
+    for name in shelf.sessions():
+        storage = Storage(shelf, name)
+        storage.read()
+        body, dialect = {"messages": storage.body}, HistoryFormat.OPENAI_CHAT
+        yield SavedSession(
+            path, "opencode", dialect, body, storage.problems, source=storage, name=name
+        )
+
+
 def _load_json(path: Path, data: bytes) -> SavedSession | None:
-    """A request body, or a bare list of messages; None if the file is something else."""
+    """A JSON document: a request body, a list of messages, a chat that gemini-cli saved.
+
+    None if the file is something else.
+    """
     problems: list[Problem] = []
     try:
         value: Any = json.loads(data)
@@ -131,6 +185,14 @@ def _load_json(path: Path, data: bytes) -> SavedSession | None:
         words = "the file is cut off; what stands before the cut is used."
         problems.append(Problem("torn_body", 0, words))
     body = dict(as_map(value))
+    if SavedChat.fits(body):
+        whole = is_list(body.get("messages"))
+        records = [Record(1, data, body)]
+        return _load_chat(path, records, problems, is_document=True) if whole else None
+    if is_list(history := body.get("history")):
+        contents, source = {"contents": history}, Checkpoint(body)
+        gemini = HistoryFormat.GEMINI
+        return SavedSession(path, "gemini-cli", gemini, contents, problems, source=source)
     if is_list(value):
         dialect = Plain().dialect([message for message in value if is_map(message)])
         body = {_FIELD.get(dialect, "messages"): value}
@@ -142,6 +204,8 @@ def _load_json(path: Path, data: bytes) -> SavedSession | None:
 
 def _load_log(path: Path, data: bytes) -> SavedSession:
     records, problems = read_lines(data)
+    if any(SavedChat.fits(record.value) for record in records):
+        return _load_chat(path, records, problems)
     log = next((log for log in _LOGS if any(log.fits(r.value) for r in records)), None)
     if log is None:
         problems.append(Problem("no_session", 0, "no conversation was found in this file"))
@@ -154,116 +218,9 @@ def _load_log(path: Path, data: bytes) -> SavedSession:
     return SavedSession(path, log.name, dialect, body, problems + more, source=source)
 
 
-# -- writing -------------------------------------------------------------------------------------
-
-
-def _bytes(session: SavedSession) -> bytes:
-    """The repaired file."""
-    repaired = session.repaired if session.repaired is not None else Repaired(session.body)
-    source = session.source
-    if not isinstance(source, LogSource):
-        return written(repaired.body, indent=2) + b"\n"
-    (messages,) = repaired.body.values()  # a log's body holds nothing else
-    origins = repaired.origins or tuple(range(len(messages)))
-    return source.rewritten(messages, origins)
-
-
-def _beside(path: Path, word: str) -> Path:
-    return path.with_name(f"{path.stem}.{word}{path.suffix}")
-
-
-def _commit(path: Path, data: bytes, target: Path | None, *, in_place: bool) -> Path:
-    if in_place:
-        kept = _beside(path, "orig")
-        if kept.exists():
-            msg = f"{kept}: there is a kept original already; move it away first"
-            raise FileExistsError(msg)
-        shutil.copy2(path, kept)
-        goal = path.resolve()  # what a link leads to is repaired, the link stays
-    else:
-        goal = target if target is not None else _beside(path, "repaired")
-        if goal.exists():
-            msg = f"{goal}: exists already; move it away or name another target"
-            raise FileExistsError(msg)
-    if path.read_bytes().partition(b"\n")[0].endswith(b"\r"):
-        data = data.replace(b"\n", b"\r\n")
-    _write_whole(goal, data, like=path)
-    return path if in_place else goal
-
-
-def _write_whole(path: Path, data: bytes, *, like: Path) -> None:
-    """Write a file so that it is there in full or not at all, even if the power fails.
-
-    It gets the mode of `like`, and its owner where that is allowed.
-    """
-    status = like.stat()
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if os.name == "posix":
-            with contextlib.suppress(OSError):
-                os.chown(name, status.st_uid, status.st_gid)
-        Path(name).chmod(stat.S_IMODE(status.st_mode))
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    if os.name == "posix":  # the name must outlive a power failure, too
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def _repair_storage(
-    path: Path, sessions: list[SavedSession], target: Path | None, *, in_place: bool
-) -> None:
-    """Repair opencode's folder: a copy of all of it, or, in place, with the original kept.
-
-    The repaired storage is written beside, under a name of its own, and gets its place at the end.
-    """
-    given = storage_of(path)
-    root = given.resolve()  # what a link leads to is repaired, the link stays
-    kept = _beside(root, "orig") if in_place else None
-    goal = (target or _beside(root, "repaired")).absolute()
-    made = kept if kept is not None else goal
-    if made.exists():
-        msg = f"{made}: exists already; move it away or name another target"
-        raise FileExistsError(msg)
-    if goal.resolve().is_relative_to(root) and kept is None:
-        msg = f"{goal}: lies in {root}, which is to be copied; name a target outside of it"
-        raise OSError(msg)
-    needed = sum(each.stat().st_size for each in root.rglob("*") if each.is_file())
-    free = shutil.disk_usage(made.parent).free
-    if free < needed:
-        msg = f"{made.parent}: a copy takes {needed:,} bytes, and {free:,} are free"
-        raise OSError(msg)
-    with tempfile.TemporaryDirectory(prefix=f".{root.name}.", dir=made.parent) as beside:
-        copy = Path(beside, root.name)
-        shutil.copytree(root, copy, symlinks=True)
-        for session in sessions:
-            storage, repaired = session.source, session.repaired
-            if not isinstance(storage, Storage) or repaired is None or session.exit_code != 1:
-                continue
-            messages = repaired.body["messages"]
-            origins = repaired.origins or tuple(range(len(messages)))
-            for file, data in storage.rewrite(messages, origins).items():
-                place = copy / file.relative_to(given)
-                if data is None:
-                    place.unlink(missing_ok=True)
-                else:
-                    _write_whole(place, data, like=place)
-            session.written = given if in_place else goal
-        if kept is None:
-            copy.rename(goal)
-            return
-        root.rename(kept)
-        try:
-            copy.rename(root)
-        except BaseException:
-            kept.rename(root)
-            raise
+def _load_chat(
+    path: Path, records: list[Record], problems: list[Problem], *, is_document: bool = False
+) -> SavedSession:
+    chat = SavedChat(records, is_document=is_document)
+    body, dialect = {"contents": chat.contents}, HistoryFormat.GEMINI
+    return SavedSession(path, "gemini-cli", dialect, body, problems, source=chat)

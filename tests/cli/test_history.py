@@ -287,7 +287,7 @@ def test_a_crash_of_ours_has_a_status_of_its_own_and_says_nothing_of_what_was_re
     def crash(*_: object, **__: object) -> None:
         raise RuntimeError(SECRETS)
 
-    monkeypatch.setattr("continuation.sessions.check", crash)
+    monkeypatch.setattr("continuation.sessions.checked", crash)
     path = log(tmp_path / "s.jsonl", "jsonl")
     assert main(["check", str(path)]) == 70
     told = capsys.readouterr()

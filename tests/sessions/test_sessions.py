@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -257,52 +259,99 @@ def test_codex_items_before_a_compaction_are_left_alone(tmp_path: Path) -> None:
     assert _said(session) == "U:new A[t:yes]"
 
 
-def test_opencode_storage_is_read_and_an_open_call_closed(tmp_path: Path) -> None:
-    root = opencode(tmp_path / "storage", "U:go A[t:x,c:a,c:b] R:a U:two A[t:y]")
+STORES = pytest.mark.parametrize("store", ["storage", "opencode.db"])
+
+
+def _tear(root: Path, table: str, number: int, data: bytes) -> None:
+    """Write something else for one of a message's parts, or for a message."""
+    if root.suffix != ".db":
+        folder = f"message/ses_1/msg_{number:03}" if table == "message" else f"part/msg_{number:03}"
+        path = root / folder if table == "part" else (root / f"{folder}.json")
+        for file in [path] if table == "message" else sorted(path.glob("*.json"))[1:2]:
+            file.write_bytes(data)
+        return
+    with contextlib.closing(sqlite3.connect(root)) as database:
+        row = f"msg_{number:03}" if table == "message" else f"msg_{number:03}_prt_001"
+        said = data.decode("utf-8", "replace")
+        database.execute(f"UPDATE {table} SET data = ? WHERE id = ?", (said, row))
+        database.commit()
+
+
+@STORES
+def test_opencode_storage_is_read_and_an_open_call_closed(tmp_path: Path, store: str) -> None:
+    root = opencode(tmp_path / store, "U:go A[t:x,c:a,c:b] R:a U:two A[t:y]")
     (session,) = write_repaired(root)
     assert session.format == "opencode"
     assert [v.code for v in session.violations] == ["tool_result_missing"]
     assert [p.code for p in session.problems] == ["step_unfinished"]
-    assert session.written == tmp_path / "storage.repaired"
+    name = {"storage": "storage.repaired", "opencode.db": "opencode.repaired.db"}[store]
+    assert session.written == tmp_path / name
+    assert {path.name for path in tmp_path.iterdir()} == {store, name}
     (again,) = check(session.written)
-    assert again.violations == []
+    assert again.exit_code == 0
     assert _said(again) == "U:go A[t:x,c:a,c:b] R:a R*:b U:two A[t:y]"
     (before,) = check(root)
     assert before.violations != []
 
 
-def test_opencode_torn_files_and_empty_messages_are_reported_and_not_copied(
-    tmp_path: Path,
-) -> None:
-    root = opencode(tmp_path / "storage", "U:go A[t:x] U:two A[] U:three A[t:y]")
-    torn = root / "part" / "msg_001" / "prt_001.json"
-    torn.write_bytes(torn.read_bytes()[:20])
-    (session,) = check(root / "message" / "ses_1")
+@STORES
+def test_opencode_torn_parts_are_reported_and_not_copied(tmp_path: Path, store: str) -> None:
+    root = opencode(tmp_path / store, "U:go A[t:x] U:two A[] U:three A[t:y]")
+    _tear(root, "part", 1, b'{"type": "text", "te')
+    before = root.read_bytes() if root.is_file() else b""
+    (session,) = check(root if root.is_file() else root / "message" / "ses_1")
     assert [p.code for p in session.problems] == ["bad_file"]
     assert session.exit_code == 1
     (session,) = write_repaired(root)
     assert session.written is not None
     (again,) = check(session.written)
-    assert [p.code for p in again.problems] == []
-    assert _said(again) == "U:go U:two U:three A[t:y]"
-    assert len(torn.read_bytes()) == 20, "the original stays"
+    assert (again.exit_code, _said(again)) == (0, "U:go U:two U:three A[t:y]")
+    assert (root.read_bytes() if root.is_file() else b"") == before, "the original stays"
 
 
+@STORES
 @pytest.mark.parametrize("number", [0, 1, 3, 4])
-@pytest.mark.parametrize("kept", [0, 12, 40])
-def test_an_opencode_message_whose_own_file_is_lost_is_rebuilt_from_its_parts(
-    tmp_path: Path, number: int, kept: int
+@pytest.mark.parametrize("kept", [b"", b'{"role": "as', b'{"modelID": "m", "extra": "x'])
+def test_an_opencode_message_that_is_lost_is_rebuilt_from_its_parts(
+    tmp_path: Path, number: int, kept: bytes, store: str
 ) -> None:
     line = "U:go A[t:x,c:a] R:a U:two A[t:y]"
-    root = opencode(tmp_path / "storage", line)
-    torn = root / "message" / "ses_1" / f"msg_{number:03}.json"
-    torn.write_bytes(torn.read_bytes()[:kept])
+    root = opencode(tmp_path / store, line)
+    _tear(root, "message", number, kept)
     (session,) = write_repaired(root)
     assert [p.code for p in session.problems] == ["bad_file"]
     assert _said(session) == line
     assert session.written is not None
     (again,) = check(session.written)
     assert (again.exit_code, _said(again)) == (0, line)
+
+
+@STORES
+def test_what_opencode_does_not_send_is_no_fault(tmp_path: Path, store: str) -> None:
+    """From before a summary, an answer that failed, a command without text."""
+    root = opencode(tmp_path / store, "U:a A[c:k] U:sum A[t:so] U:b A[c:l] U:c A[t:d]")
+    summed = {"role": "assistant", "summary": True, "finish": "stop", "parentID": "msg_002"}
+    failed = {"role": "assistant", "error": {"name": "APIError"}}
+    ids = {"sessionID": "ses_1"} if store == "storage" else {}
+    for number, info in ((3, summed), (5, failed)):
+        named = {**ids, "id": f"msg_{number:03}"} if ids else {}
+        _tear(root, "message", number, json.dumps({**info, **named}).encode())
+    mark = json.dumps({"type": "compaction", "auto": True})
+    if store == "storage":
+        (root / "part" / "msg_002" / "prt_000.json").write_text(mark)
+    else:
+        with contextlib.closing(sqlite3.connect(root)) as database:
+            database.execute("UPDATE part SET data = ? WHERE message_id = 'msg_002'", (mark,))
+            database.commit()
+    (session,) = check(root)
+    assert session.exit_code == 0
+    assert [m["role"] for m in session.body["messages"]] == [
+        "user",
+        "assistant",
+        "user",
+        "user",
+        "assistant",
+    ]
 
 
 def test_an_opencode_message_of_which_nothing_is_left_goes(tmp_path: Path) -> None:

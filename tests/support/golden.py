@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -119,11 +121,37 @@ def kimi_cli(line: str) -> list[Json]:
     return [*records, {"role": "_usage", "token_count": 7}]
 
 
+def gemini_cli(line: str) -> list[Json]:
+    """A message of the model's is written anew, with the same id, when its calls have results."""
+    records: list[Json] = [{"sessionId": "s", "projectHash": "h", "startTime": _stamp(0)}]
+    model: Json = {}
+    for content in write("gemini", line)["contents"]:
+        made: Json = {"id": f"g{len(records)}", "timestamp": _stamp(len(records)), "type": "user"}
+        made["content"] = content["parts"]
+        calls = [part["functionCall"] for part in content["parts"] if "functionCall" in part]
+        if "functionResponse" in content["parts"][0]:
+            results = {part["functionResponse"]["id"]: [part] for part in content["parts"]}
+            told = [
+                {**call, "result": results[call["id"]], "status": "success"}
+                if call["id"] in results
+                else call
+                for call in model["toolCalls"]
+            ]
+            made = {**model, "toolCalls": told}
+        elif content["role"] == "model":
+            made |= {"type": "gemini", "thoughts": [], "model": "gemini-x"}
+            model = {**made, "toolCalls": [{**c, "status": "executing"} for c in calls]}
+            made = model if calls else made
+        records += [made, {"$set": {"lastUpdated": _stamp(len(records))}}]
+    return records
+
+
 LOGS: dict[str, Callable[[str], list[Json]]] = {
     "claude-code": claude_code,
     "qwen-code": qwen_code,
     "codex": codex,
     "kimi-code": kimi_code,
+    "gemini-cli": gemini_cli,
     "jsonl": kimi_cli,
 }
 
@@ -133,18 +161,48 @@ def as_bytes(records: list[Json]) -> bytes:
 
 
 def opencode(root: Path, line: str) -> Path:
-    """opencode's storage folder; a call without result is a part that still runs."""
-    results = {
-        message["tool_call_id"]: message["content"]
-        for message in write("openai-chat", line)["messages"]
-        if message["role"] == "tool"
-    }
-    for n, message in enumerate(write("openai-chat", line)["messages"]):
+    """opencode's storage folder, or, by a name that ends so, its database.
+
+    A call without result is a part that still runs.
+    """
+    messages = list(_opencode(line))
+    if root.suffix != ".db":
+        for info, parts in messages:
+            _put(root / "message" / info["sessionID"] / f"{info['id']}.json", info)
+            for part in parts:
+                _put(root / "part" / info["id"] / f"{part['id']}.json", part)
+        return root
+    with contextlib.closing(sqlite3.connect(root)) as database:
+        database.executescript(_TABLES)
+        database.execute("INSERT INTO session VALUES ('ses_1', 1)")
+        for at, (info, parts) in enumerate(messages):
+            name, session = info.pop("id"), info.pop("sessionID")
+            row = (name, session, at, json.dumps(info))
+            database.execute("INSERT INTO message VALUES (?, ?, ?, ?)", row)
+            for part in parts:
+                row = (f"{name}_{part.pop('id')}", name, session, json.dumps(part))
+                database.execute("INSERT INTO part VALUES (?, ?, ?, ?)", row)
+        database.commit()
+    return root
+
+
+_TABLES = """
+PRAGMA journal_mode = WAL;
+CREATE TABLE session (id text PRIMARY KEY, time_created integer NOT NULL);
+CREATE TABLE message (id text PRIMARY KEY, session_id text NOT NULL, time_created integer NOT NULL,
+  data text NOT NULL);
+CREATE TABLE part (id text PRIMARY KEY,
+  message_id text NOT NULL REFERENCES message(id) ON DELETE CASCADE,
+  session_id text NOT NULL, data text NOT NULL);
+"""
+
+
+def _opencode(line: str) -> Iterator[tuple[Json, list[Json]]]:
+    written = write("openai-chat", line)["messages"]
+    results = {m["tool_call_id"]: m["content"] for m in written if m["role"] == "tool"}
+    for n, message in enumerate(written):
         if message["role"] == "tool":
             continue
-        name = f"msg_{n:03d}"
-        info = {"id": name, "sessionID": "ses_1", "role": message["role"]}
-        _put(root / "message" / "ses_1" / f"{name}.json", info)
         parts: list[Json] = []
         if message["content"]:
             parts.append({"type": "text", "text": message["content"]})
@@ -156,9 +214,8 @@ def opencode(root: Path, line: str) -> Path:
         if message["role"] == "assistant":
             closed = all(call["id"] in results for call in message.get("tool_calls", []))
             parts = [{"type": "step-start"}, *parts, *([{"type": "step-finish"}] if closed else [])]
-        for m, part in enumerate(parts):
-            _put(root / "part" / name / f"prt_{m:03d}.json", {"id": f"prt_{m:03d}", **part})
-    return root
+        named = [{"id": f"prt_{m:03d}", **part} for m, part in enumerate(parts)]
+        yield {"id": f"msg_{n:03d}", "sessionID": "ses_1", "role": message["role"]}, named
 
 
 def _put(path: Path, value: Json) -> None:

@@ -1,0 +1,324 @@
+"""Repaired copies: of a file, a database, or a folder; beside the original or in its place.
+
+Whatever is written appears whole or not at all, and no original is changed before it is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from continuation.history.types import Repaired, RepairPolicy
+from continuation.sessions.lines import written
+from continuation.sessions.opencode import Folder, Storage
+from continuation.sessions.opencode_database import Database, is_database, opened
+from continuation.sessions.store import (
+    SavedSession,
+    checked,
+    each_of,
+    judged,
+    read_database,
+    sessions_in,
+    storage_in,
+)
+
+
+def write_repaired(
+    path: Path,
+    *,
+    policy: RepairPolicy | None = None,
+    target: Path | None = None,
+    in_place: bool = False,
+) -> list[SavedSession]:
+    """Write a repaired copy of the sessions at a path; clean ones are left alone.
+
+    The copy goes beside the original as `<name>.repaired<suffix>`, or to `target`; with `in_place`
+    it takes the original's place, which is kept as `<name>.orig<suffix>`. Of a folder of logs only
+    those that are repaired are in the copy, or are kept; opencode's storage is one thing. Raises
+    what `load` raises, FileExistsError rather than overwrite, and OSError where an original that
+    is to be replaced is in use.
+    """
+    return list(repairing(path, policy=policy, target=target, in_place=in_place))
+
+
+def repairing(
+    path: Path,
+    *,
+    policy: RepairPolicy | None = None,
+    target: Path | None = None,
+    in_place: bool = False,
+) -> Iterator[SavedSession]:
+    """`write_repaired`, one session at a time; all is in its place when there are no more."""
+    made = _beside(path, "orig") if in_place else target or _beside(path, "repaired")
+    if not path.is_dir():
+        return _repair_file(path, path if in_place else made, policy, made if in_place else None)
+    root = (storage_in(path) or Folder(path)).root
+    if target is None:
+        made = _beside(root.resolve(), "orig" if in_place else "repaired")
+    if made.absolute().resolve().is_relative_to(root.resolve()):
+        msg = f"{made}: lies in {root}, which is to be copied; name a target outside of it"
+        raise OSError(msg)
+    repair = _repair_storage if storage_in(path) is not None else _repair_folder
+    return repair(path, made.absolute(), policy, in_place=in_place)
+
+
+def _beside(path: Path, word: str) -> Path:
+    return path.with_name(f"{path.stem}.{word}{path.suffix}")
+
+
+# -- what must hold before anything is written ---------------------------------------------------
+
+
+def _refuse_made(path: Path, remedy: str = "move it away or name another target") -> None:
+    if path.exists():
+        msg = f"{path}: exists already; {remedy}"
+        raise FileExistsError(msg)
+
+
+def _refuse_full(folder: Path, files: Iterable[Path]) -> None:
+    needed = sum(each.stat().st_size for each in files if each.is_file())
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        msg = f"{folder}: a copy takes {needed:,} bytes, and {free:,} are free"
+        raise OSError(msg)
+
+
+class _Still:
+    """That files are as they were when we began to read, and that nobody else has them open.
+
+    Which files are open is known on Linux alone; elsewhere only a change is seen.
+    """
+
+    def __init__(self, files: Iterable[Path]) -> None:
+        self._files = list(files)
+        self._states = self._look()
+
+    def _look(self) -> list[tuple[int, int, int]]:
+        found = [file.stat() for file in self._files]
+        return [(each.st_ino, each.st_size, each.st_mtime_ns) for each in found]
+
+    def refuse_use(self) -> None:
+        """Raise OSError where another program is at work on one of them."""
+        names = {(each.st_dev, each.st_ino): file for file in self._files for each in [file.stat()]}
+        for held in Path("/proc").glob("[0-9]*/fd/*"):
+            with contextlib.suppress(OSError):
+                other = held.parts[2] != str(os.getpid())
+                place = held.stat()
+                file = names.get((place.st_dev, place.st_ino))
+                if other and file is not None:
+                    break
+        else:
+            file = None
+            if self._look() != self._states:
+                file = self._files[0]
+        if file is not None:
+            msg = f"{file}: another program is at work on it; end that first, or repair a copy"
+            raise OSError(msg)
+
+
+# -- a file --------------------------------------------------------------------------------------
+
+
+def _repair_file(
+    path: Path, goal: Path, policy: RepairPolicy | None, kept: Path | None
+) -> Iterator[SavedSession]:
+    """Repair what is in one file, to `goal`; where that is the file itself, it is `kept`."""
+    if is_database(path):
+        yield from _repair_database(path, goal, policy, kept)
+        return
+    still = _Still([path])
+    for session in checked(path, policy=policy):
+        if session.exit_code == 1:
+            data = _bytes(session)
+            if path.read_bytes().partition(b"\n")[0].endswith(b"\r"):
+                data = data.replace(b"\n", b"\r\n")
+            if kept is None:
+                _refuse_made(goal)
+                _write_whole(goal, data, like=path)
+            else:
+                _refuse_made(kept, "it is a kept original; move it away first")
+                still.refuse_use()
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(path, kept)
+                _write_whole(path.resolve(), data, like=path)  # a link stays a link
+            session.written = goal
+        yield session
+
+
+def _bytes(session: SavedSession) -> bytes:
+    """The repaired file."""
+    repaired, source = session.repaired or Repaired(session.body), session.source
+    if source is None or isinstance(source, Storage):
+        return written(repaired.body, indent=2) + b"\n"
+    (messages,) = repaired.body.values()  # what a log is read into holds nothing else
+    return source.rewritten(messages, _origins(repaired, messages))
+
+
+def _origins(repaired: Repaired, messages: list[Any]) -> tuple[int, ...]:
+    return repaired.origins or tuple(range(len(messages)))
+
+
+def _changes(sessions: Iterable[SavedSession]) -> dict[Path, bytes | None]:
+    """What changes in opencode's storage."""
+    changes: dict[Path, bytes | None] = {}
+    for session in sessions:
+        storage, repaired = session.source, session.repaired
+        if isinstance(storage, Storage) and repaired is not None and session.exit_code == 1:
+            messages = repaired.body["messages"]
+            changes |= storage.rewrite(messages, _origins(repaired, messages))
+    return changes
+
+
+def _write_whole(path: Path, data: bytes, *, like: Path) -> None:
+    """Write a file so that it is there in full or not at all, even if the power fails."""
+
+    def write(made: Path) -> None:
+        with made.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    _make(path, write, like=like)
+
+
+def _make(path: Path, write: Callable[[Path], None], *, like: Path) -> None:
+    """Let a file be written under another name; when it is whole it gets its own.
+
+    It gets the mode of `like`, and its owner where that is allowed.
+    """
+    status = like.stat()
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    try:
+        write(Path(name))
+        if os.name == "posix":
+            with contextlib.suppress(OSError):
+                os.chown(name, status.st_uid, status.st_gid)
+        Path(name).chmod(stat.S_IMODE(status.st_mode))
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    if os.name == "posix":  # the name must outlive a power failure, too
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+# -- a database ----------------------------------------------------------------------------------
+
+
+def _repair_database(
+    path: Path, goal: Path, policy: RepairPolicy | None, kept: Path | None
+) -> Iterator[SavedSession]:
+    """Repair opencode's database: a copy of it, or its rows once a copy is kept."""
+    with opened(path, alone=kept is not None) as database:
+        changes: dict[Path, bytes | None] = {}
+        for session in read_database(database, path):
+            judged(session, policy)
+            if own := _changes([session]):
+                session.written = goal
+                changes |= own
+            yield session
+        if not changes:
+            return
+        made = kept or goal
+        _refuse_made(made)
+        made.parent.mkdir(parents=True, exist_ok=True)
+        _refuse_full(made.parent, [path])
+
+        def copy(place: Path) -> None:
+            with contextlib.closing(sqlite3.connect(place, isolation_level=None)) as other:
+                database.connection.backup(other)
+                if kept is None:
+                    Database(other).change(changes)
+
+        _make(made, copy, like=path)
+        if kept is not None:
+            database.change(changes)
+
+
+# -- a folder ------------------------------------------------------------------------------------
+
+
+def _repair_folder(
+    path: Path, made: Path, policy: RepairPolicy | None, *, in_place: bool
+) -> Iterator[SavedSession]:
+    """Repair the logs in a folder; those that need it are in the copy, or are kept, by themselves.
+
+    A copy of it over the folder is thus the repair, and a copy of what is kept undoes it.
+    """
+    beside: AbstractContextManager[str] = contextlib.nullcontext(str(made))
+    if not in_place:
+        _refuse_made(made)
+        beside = tempfile.TemporaryDirectory(prefix=f".{made.name}.", dir=made.parent)
+    with beside as name:
+        other = Path(name, made.name) if not in_place else made
+        for file in sessions_in(path):
+            place = other / file.relative_to(path)
+            if not in_place:
+                place.parent.mkdir(parents=True, exist_ok=True)
+            ways = (file, place) if in_place else (place, None)
+            for session in each_of(file, _repair_file(file, ways[0], policy, ways[1])):
+                if session.written is not None:
+                    session.written = file if in_place else made / file.relative_to(path)
+                yield session
+        if not in_place:
+            _drop_empty(other)
+            if other.exists():
+                other.rename(made)
+
+
+def _drop_empty(folder: Path) -> None:
+    for name, _, _ in os.walk(folder, topdown=False):
+        with contextlib.suppress(OSError):
+            Path(name).rmdir()
+
+
+def _repair_storage(
+    path: Path, made: Path, policy: RepairPolicy | None, *, in_place: bool
+) -> Iterator[SavedSession]:
+    """Repair opencode's folder: a copy of all of it, or, in place, with the original kept.
+
+    The repaired storage is written beside, under a name of its own, and gets its place at the end.
+    """
+    given = (storage_in(path) or Folder(path)).root
+    root = given.resolve()  # what a link leads to is repaired, the link stays
+    still = _Still(each for each in root.rglob("*") if each.is_file())
+    sessions = list(checked(path, policy=policy))
+    changes = _changes(sessions)
+    if changes:
+        _refuse_made(made)
+        _refuse_full(made.parent, root.rglob("*"))
+        with tempfile.TemporaryDirectory(prefix=f".{root.name}.", dir=made.parent) as beside:
+            copy = Path(beside, root.name)
+            shutil.copytree(root, copy, symlinks=True)
+            for file, data in changes.items():
+                if data is None:
+                    (copy / file).unlink(missing_ok=True)
+                else:
+                    _write_whole(copy / file, data, like=copy / file)
+            if not in_place:
+                copy.rename(made)
+            else:
+                still.refuse_use()
+                root.rename(made)
+                try:
+                    copy.rename(root)
+                except BaseException:
+                    made.rename(root)
+                    raise
+    for session in sessions:
+        if changes and session.exit_code == 1:
+            session.written = given if in_place else made
+        yield session

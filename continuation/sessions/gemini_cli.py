@@ -1,0 +1,201 @@
+"""gemini-cli's saved chats: a log that is folded into messages, or, before, one JSON document.
+
+A line is a message (one with an id that was there before takes its place), `$set` with fields of
+the chat, among them `messages` as a whole, or `$rewindTo` with the first message that goes. A
+message of the model's holds its calls with their results, so it becomes two contents of a request.
+A repaired log ends with a line that sets all messages: the agent writes such lines itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from continuation.sessions.lines import Record, written
+from continuation.sessions.logs import steady_uuid
+from continuation.wire.json_values import as_list, as_map, as_text, is_map
+
+_ASIDE: Final = ("/", "?", "<session_context>", "<hook_context>")
+"""What a user says that begins so is for the agent, and is not sent again."""
+
+
+class SavedChat:
+    """A chat, and the contents that the agent makes of it when it is resumed."""
+
+    def __init__(self, records: list[Record], *, is_document: bool = False) -> None:
+        self._records = records
+        self._is_document = is_document
+        self._messages = list(_fold(records).values())
+        self.contents: list[dict[str, Any]] = []
+        self._owners: list[int] = []
+        """For each content the place of its message."""
+        for at, message in enumerate(self._messages):
+            made = _contents(message)
+            self.contents += made
+            self._owners += [at] * len(made)
+
+    @staticmethod
+    def fits(value: Mapping[str, Any]) -> bool:
+        """Whether this is the first line of such a log, or such a document."""
+        return "sessionId" in value and "projectHash" in value
+
+    def rewritten(self, contents: list[Any], origins: tuple[int, ...]) -> bytes:
+        """The file with these contents; `origins` says which content each of them came from."""
+        lines = [record.raw for record in self._records]
+        if [id(content) for content in contents] != [id(content) for content in self.contents]:
+            messages = self._rewritten(contents, origins)
+            if self._is_document:
+                document = {**self._records[0].value, "messages": messages}
+                return written(document, indent=2) + b"\n"
+            lines.append(written({"$set": {"messages": messages}}))
+        elif self._is_document:  # it was cut off
+            return written(self._records[0].value, indent=2) + b"\n"
+        return b"".join(line + b"\n" for line in lines)
+
+    def _rewritten(self, contents: list[Any], origins: tuple[int, ...]) -> list[dict[str, Any]]:
+        made, passed = list[dict[str, Any]](), 0
+        kept = {id(content) for content in contents}
+        changed = {
+            owner
+            for owner, content in zip(self._owners, self.contents, strict=True)
+            if id(content) not in kept and _answers(content)
+        }
+        for number, (content, origin) in enumerate(zip(contents, origins, strict=True)):
+            owner = self._owners[origin] if origin >= 0 else -1
+            if 0 <= owner < passed and content is self.contents[origin]:
+                continue  # results, which stand in the message of their calls
+            if owner < passed and _answer(made, content):
+                continue
+            before: Mapping[str, Any] = {}
+            if owner >= passed:
+                # Notices and the like stay where they were.
+                made += [dict(m) for m in self._messages[passed:owner] if not _contents(m)]
+                passed, before = owner + 1, self._messages[owner]
+            if before and content is self.contents[origin]:
+                made.append(dict(before))
+            else:
+                above = made[-1] if made else self._records[0].value
+                made.append(_message(content, before, above, number))
+            if owner in changed and "toolCalls" in made[-1]:
+                calls = as_list(made[-1]["toolCalls"])
+                made[-1]["toolCalls"] = [{**as_map(call), "result": None} for call in calls]
+        return made + [dict(m) for m in self._messages[passed:] if not _contents(m)]
+
+
+class Checkpoint:
+    """What `/chat save` writes: contents as they are sent, in one JSON document."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._document = document
+
+    def rewritten(self, contents: list[Any], origins: tuple[int, ...]) -> bytes:
+        """The file with these contents."""
+        del origins
+        return written({**self._document, "history": contents}, indent=2) + b"\n"
+
+
+def _fold(records: list[Record]) -> dict[str, Mapping[str, Any]]:
+    """The messages by their ids, in their order."""
+    messages: dict[str, Mapping[str, Any]] = {}
+    for value in (record.value for record in records):
+        if "$rewindTo" in value:
+            names = list(messages)
+            first = names.index(value["$rewindTo"]) if value["$rewindTo"] in messages else 0
+            for name in names[first:]:
+                del messages[name]
+        elif isinstance(value.get("id"), str):
+            messages[value["id"]] = value
+        else:
+            holds = as_map(value.get("$set", value if SavedChat.fits(value) else None))
+            if "messages" in holds:
+                if "$set" in value:
+                    messages.clear()
+                told = [as_map(each) for each in as_list(holds["messages"])]
+                messages |= {each["id"]: each for each in told if isinstance(each.get("id"), str)}
+    return messages
+
+
+def _contents(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What a message is when it is sent: nothing, one content, or one and its calls' results."""
+    parts = _parts(message.get("content"))
+    if message.get("type") == "user":
+        text = "".join(as_text(part.get("text")) if "text" in part else "[…]" for part in parts)
+        aside = not text.strip() or text.lstrip().startswith(_ASIDE)
+        return [] if aside else [{"role": "user", "parts": parts}]
+    if message.get("type") != "gemini":
+        return []
+    calls = [as_map(call) for call in as_list(message.get("toolCalls"))]
+    if not any("functionCall" in part or part.get("thought") for part in parts):
+        thoughts = [as_map(thought) for thought in as_list(message.get("thoughts"))]
+        parts = [_thought(thought) for thought in thoughts] + parts
+        for call in calls:
+            made = {key: call.get(key) for key in ("id", "name", "args")}
+            parts.append({"functionCall": made})
+    if not parts:
+        return []
+    results = [part for call in calls for part in _result(call)]
+    answers = [{"role": "user", "parts": results}] if results else []
+    return [{"role": "model", "parts": parts}, *answers]
+
+
+def _parts(content: object) -> list[dict[str, Any]]:
+    if isinstance(content, str):
+        return [{"text": content}] if content else []
+    given = as_list(content) or ([content] if is_map(content) else [])
+    return [{"text": part} if isinstance(part, str) else dict(as_map(part)) for part in given]
+
+
+def _thought(thought: Mapping[str, Any]) -> dict[str, Any]:
+    subject, said = as_text(thought.get("subject")), as_text(thought.get("description"))
+    return {"text": f"**{subject}** {said}" if subject else said, "thought": True}
+
+
+def _result(call: Mapping[str, Any]) -> list[dict[str, Any]]:
+    result = call.get("result")
+    if isinstance(result, str) and result:
+        named = {"id": call.get("id"), "name": call.get("name")}
+        return [{"functionResponse": {**named, "response": {"output": result}}}]
+    return _parts(result)
+
+
+def _answers(content: Mapping[str, Any]) -> bool:
+    return any("functionResponse" in as_map(part) for part in as_list(content.get("parts")))
+
+
+def _answer(made: list[dict[str, Any]], content: Mapping[str, Any]) -> bool:
+    """Put results into the message of their calls, the one made last; False: it is not theirs."""
+    calls = [as_map(call) for call in as_list(made[-1].get("toolCalls"))] if made else []
+    results = dict[Any, list[Any]]()
+    name: Any = None
+    for part in as_list(content.get("parts")):
+        answer = as_map(as_map(part).get("functionResponse"))
+        name = answer.get("id", name)
+        results.setdefault(name, []).append(part)
+    if not calls or not results.keys() <= {call.get("id") for call in calls}:
+        return False
+    made[-1]["toolCalls"] = [
+        {**call, "status": call.get("status") if call.get("result") else "error"}
+        | {"result": results.get(call.get("id"), call.get("result"))}
+        for call in calls
+    ]
+    return True
+
+
+def _message(
+    content: Mapping[str, Any], before: Mapping[str, Any], above: Mapping[str, Any], number: int
+) -> dict[str, Any]:
+    """A message with this content: the one it was, or a new one below another."""
+    parts = as_list(content.get("parts"))
+    made = dict(before)
+    if not made:
+        name = steady_uuid(above.get("id", above.get("sessionId")), number)
+        stamp = above.get("timestamp", above.get("startTime"))
+        kind = "gemini" if content.get("role") == "model" else "user"
+        made = {"id": name, "timestamp": stamp, "type": kind}
+    made["content"] = parts
+    if made["type"] == "gemini":  # from now on its content says all
+        calls = {as_map(as_map(part).get("functionCall")).get("id") for part in parts}
+        given = as_list(made.get("toolCalls"))
+        made["thoughts"] = []
+        made["toolCalls"] = [call for call in given if as_map(call).get("id") in calls]
+    return made
