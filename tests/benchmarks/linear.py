@@ -20,7 +20,7 @@ PER_DOUBLING = 2.3
 
 def main() -> int:
     quick, dialect = options(str(__doc__), WIRES)
-    rounds, wire = 3 if quick else 7, WIRES[dialect]
+    rounds, wire = 2 if quick else 7, WIRES[dialect]
     figures: list[Figure] = []
     for how, streamed in (("streamed", True), ("not streamed", False)):
         answered = [_attempts(wire, size, streamed=streamed) for size in SIZES]
