@@ -17,7 +17,6 @@ from continuation.engine.table import (
     Again,
     Closing,
     Ending,
-    Held,
     OpeningFacts,
     Row,
     Situation,
@@ -30,243 +29,89 @@ from continuation.types import AttemptResult, Outcome, Stop, StopWord, ToolCallS
 RESULT = frozenset(AttemptResult.__slots__)
 
 
-def situation(**facts: Any) -> Situation:
+def rows(table: str) -> list[list[str]]:
+    """Read a table, a case to a line; an indented line goes on with the one before."""
+    lines = table.strip().replace("\n  ", " ").splitlines()
+    return [[cell.strip() for cell in line.split("|")] for line in lines]
+
+
+def facts(words: str) -> dict[str, Any]:
+    """Read facts: a stop reason, `flag`, `-flag`, `name=value`."""
+    told: dict[str, Any] = {}
+    for word in words.split():
+        name, _, value = word.partition("=")
+        if word in set(Stop):
+            told["stop"] = Stop(word)
+        elif name == "call":
+            told[name] = ToolCallState(value)
+        elif value:
+            told[name] = int(value) if value.isdigit() else value
+        else:
+            told[name.lstrip("-")] = not name.startswith("-")
+    return told
+
+
+def situation(words: str = "", **more: Any) -> Situation:
     """Return a situation, its attempt's result told among the other facts."""
-    result = AttemptResult(**{name: fact for name, fact in facts.items() if name in RESULT})
-    rest = {name: fact for name, fact in facts.items() if name not in RESULT}
-    return Situation(result=result, **rest)
+    told = facts(words) | more
+    result = AttemptResult(**{name: fact for name, fact in told.items() if name in RESULT})
+    return Situation(result=result, **{n: fact for n, fact in told.items() if n not in RESULT})
+
+
+def decided(words: str) -> tuple[Action, Outcome | None]:
+    """Read an action, and the outcome if the turn is over."""
+    action, *over = words.split()
+    return Action(action), Outcome(over[0]) if over else None
 
 
 # --- what happens after an attempt ----------------------------------------------------------------
 
-CASES: list[tuple[str, dict[str, Any], Action, Outcome | None]] = [
-    (
-        "known by its labels only, and they do not settle it",
-        {"stop": Stop.END, "used_up": True, "looked": False},
-        Action.LOOK,
-        None,
-    ),
-    (
-        "a recovery failed, and a budget is spent",
-        {
-            "stop": Stop.LENGTH,
-            "recovering": True,
-            "failed": True,
-            "text": True,
-            "spent": "max_turn_seconds spent",
-        },
-        Action.STOP,
-        Outcome.PARTIAL,
-    ),
-    (
-        "a recovery failed for good",
-        {"stop": Stop.LENGTH, "recovering": True, "failed": True, "text": True},
-        Action.STOP,
-        Outcome.PARTIAL,
-    ),
-    (
-        "a recovery was refused",
-        {"stop": Stop.REFUSED, "recovering": True, "later": True, "text": True},
-        Action.STOP,
-        Outcome.PARTIAL,
-    ),
-    (
-        "a recovery only said the same again",
-        {"stop": Stop.LENGTH, "recovering": True, "stalled": True, "text": True},
-        Action.FINISH,
-        Outcome.STALLED,
-    ),
-    (
-        "a recovery had nothing to add",
-        {"stop": Stop.END, "recovering": True, "made_progress": False, "at_end": True},
-        Action.FINISH,
-        Outcome.HEALED,
-    ),
-    (
-        "a recovery was empty",
-        {"stop": Stop.END, "recovering": True, "later": True, "made_progress": False, "text": True},
-        Action.STOP,
-        Outcome.PARTIAL,
-    ),
-    (
-        "ended normally after a later attempt",
-        {"stop": Stop.END, "later": True, "text": True},
-        Action.FINISH,
-        Outcome.HEALED,
-    ),
-    ("ended normally", {"stop": Stop.END, "text": True}, Action.FINISH, Outcome.COMPLETE),
-    (
-        "the context window is full, a call was cut",
-        {"stop": Stop.WINDOW, "call": ToolCallState.CUT},
-        Action.CUT_CALL,
-        Outcome.TRUNCATED,
-    ),
-    (
-        "the context window is full",
-        {"stop": Stop.WINDOW, "text": True, "below": True},
-        Action.FINISH,
-        Outcome.TRUNCATED,
-    ),
-    (
-        "dropped before the first event",
-        {"stop": Stop.DROPPED, "opened": False},
-        Action.RAISE,
-        Outcome.FAILED,
-    ),
-    (
-        "dropped, nothing in hand, none left",
-        {"stop": Stop.DROPPED, "drops": False},
-        Action.RAISE,
-        Outcome.FAILED,
-    ),
-    (
-        "a budget is spent, a call was cut",
-        {"stop": Stop.LENGTH, "spent": "s", "call": ToolCallState.CUT, "text": True, "below": True},
-        Action.CUT_CALL,
-        Outcome.PARTIAL,
-    ),
-    (
-        "a budget is spent, a stream dropped",
-        {"stop": Stop.DROPPED, "spent": "s", "text": True},
-        Action.STOP,
-        Outcome.PARTIAL,
-    ),
-    (
-        "a budget is spent",
-        {"stop": Stop.LENGTH, "spent": "s", "text": True, "below": True},
-        Action.FINISH,
-        Outcome.PARTIAL,
-    ),
-    (
-        "dropped behind a checkpoint",
-        {"stop": Stop.DROPPED, "token": True, "text": True, "shown": True},
-        Action.CHECKPOINT,
-        None,
-    ),
-    (
-        "dropped behind calls that are whole",
-        {"stop": Stop.DROPPED, "call": ToolCallState.WHOLE},
-        Action.STOP,
-        Outcome.PARTIAL,
-    ),
-    ("dropped, nothing shown, no text to go on from", {"stop": Stop.DROPPED}, Action.RESEND, None),
-    (
-        "dropped, text shown, then a call",
-        {"stop": Stop.DROPPED, "text": True, "shown": True, "call": ToolCallState.CUT},
-        Action.RESEND_BEHIND,
-        None,
-    ),
-    (
-        "dropped, visible text, no call",
-        {"stop": Stop.DROPPED, "text": True, "shown": True},
-        Action.RESUME,
-        None,
-    ),
-    (
-        "dropped, a call stays cut",
-        {"stop": Stop.DROPPED, "text": True, "call": ToolCallState.CUT, "drops": False},
-        Action.CUT_CALL,
-        Outcome.PARTIAL,
-    ),
-    (
-        "dropped for good",
-        {"stop": Stop.DROPPED, "text": True, "drops": False},
-        Action.STOP,
-        Outcome.PARTIAL,
-    ),
-    ("a hop ended with a token", {"stop": Stop.PAUSED, "token": True}, Action.TOKEN, None),
-    (
-        "a hop ended without a new token",
-        {"stop": Stop.PAUSED, "text": True},
-        Action.FINISH,
-        Outcome.PARTIAL,
-    ),
-    (
-        "cut, the provider gave a token",
-        {"stop": Stop.LENGTH, "token": True, "below": True},
-        Action.TOKEN,
-        None,
-    ),
-    (
-        "cut behind calls that are whole",
-        {"stop": Stop.LENGTH, "call": ToolCallState.WHOLE, "below": True},
-        Action.FINISH,
-        Outcome.TRUNCATED,
-    ),
-    (
-        "cut below the ceiling, nothing shown",
-        {"stop": Stop.LENGTH, "below": True, "text": True},
-        Action.ESCALATE,
-        None,
-    ),
-    (
-        "cut below the ceiling, text shown, then a call",
-        {
-            "stop": Stop.LENGTH,
-            "below": True,
-            "shown": True,
-            "text": True,
-            "call": ToolCallState.CUT,
-        },
-        Action.ESCALATE_BEHIND,
-        None,
-    ),
-    (
-        "cut below the ceiling, text shown",
-        {"stop": Stop.LENGTH, "below": True, "shown": True, "text": True},
-        Action.RECOVER,
-        None,
-    ),
-    (
-        "cut at the ceiling, a call cut, guidance asked for",
-        {"stop": Stop.LENGTH, "call": ToolCallState.CUT, "retry_smaller": True},
-        Action.RETRY_SMALLER,
-        None,
-    ),
-    (
-        "cut at the ceiling, a call cut",
-        {"stop": Stop.LENGTH, "call": ToolCallState.CUT, "text": True},
-        Action.CUT_CALL,
-        Outcome.TRUNCATED,
-    ),
-    (
-        "cut at the ceiling, the turn cannot be gone on from",
-        {"stop": Stop.LENGTH, "text": True, "not_resumable": "s"},
-        Action.FINISH,
-        Outcome.TRUNCATED,
-    ),
-    (
-        "cut at the ceiling, no visible text, less thinking asked for",
-        {"stop": Stop.LENGTH, "think_less": True},
-        Action.THINK_LESS,
-        None,
-    ),
-    (
-        "cut at the ceiling, no visible text",
-        {"stop": Stop.LENGTH},
-        Action.FINISH,
-        Outcome.TRUNCATED,
-    ),
-    (
-        "cut at the ceiling, structured output",
-        {"stop": Stop.LENGTH, "text": True, "structured": True, "shown": True, "liftable": True},
-        Action.FINISH,
-        Outcome.TRUNCATED,
-    ),
-    ("cut at the ceiling, visible text", {"stop": Stop.LENGTH, "text": True}, Action.RECOVER, None),
-    (
-        "cut, all recoveries used",
-        {"stop": Stop.LENGTH, "text": True, "recoveries": False},
-        Action.FINISH,
-        Outcome.TRUNCATED,
-    ),
-]
+CASES = rows("""
+known by its labels only, and they do not settle it | end used_up -looked | look
+a recovery failed, and a budget is spent | length recovering failed text spent=s | stop partial
+a recovery failed for good | length recovering failed text | stop partial
+a recovery was refused | refused recovering later text | stop partial
+a recovery only said the same again | length recovering stalled text | finish stalled
+a recovery had nothing to add | end recovering -made_progress at_end | finish healed
+a recovery was empty | end recovering later -made_progress text | stop partial
+ended normally after a later attempt | end later text | finish healed
+ended normally | end text | finish complete
+the context window is full, a call was cut | window call=cut | truncated_tool_call truncated
+the context window is full | window text below | finish truncated
+dropped before the first event | dropped -opened | raise failed
+dropped, nothing in hand, none left | dropped -drops | raise failed
+a budget is spent, a call was cut | length spent=s call=cut text below | truncated_tool_call partial
+a budget is spent, a stream dropped | dropped spent=s text | stop partial
+a budget is spent | length spent=s text below | finish partial
+dropped behind a checkpoint | dropped token text shown | checkpoint
+dropped behind calls that are whole | dropped call=whole | stop partial
+dropped, nothing shown, no text to go on from | dropped | resend
+dropped, text shown, then a call | dropped text shown call=cut | resend_behind
+dropped, visible text, no call | dropped text shown | resume
+dropped, a call stays cut | dropped text call=cut -drops | truncated_tool_call partial
+dropped for good | dropped text -drops | stop partial
+a hop ended with a token | paused token | token
+a hop ended without a new token | paused text | finish partial
+cut, the provider gave a token | length token below | token
+cut behind calls that are whole | length call=whole below | finish truncated
+cut below the ceiling, nothing shown | length below text | escalate
+cut below the ceiling, text shown, then a call | length below shown text call=cut | escalate_behind
+cut below the ceiling, text shown | length below shown text | recover
+cut at the ceiling, a call cut, guidance asked for | length call=cut retry_smaller | retry_smaller
+cut at the ceiling, a call cut | length call=cut text | truncated_tool_call truncated
+cut at the ceiling, the turn cannot be gone on from | length text not_resumable=s | finish truncated
+cut at the ceiling, no visible text, less thinking asked for | length think_less | think_less
+cut at the ceiling, no visible text | length | finish truncated
+cut at the ceiling, structured output | length text structured shown liftable | finish truncated
+cut at the ceiling, visible text | length text | recover
+cut, all recoveries used | length text -recoveries | finish truncated
+""")
 
 
-@pytest.mark.parametrize(("row", "facts", "action", "outcome"), CASES, ids=lambda c: str(c))
-def test_each_row(row: str, facts: dict[str, Any], action: Action, outcome: Outcome | None) -> None:
-    decision = decide(situation(**facts))
-    assert (decision.row, decision.action, decision.outcome) == (row, action, outcome)
+@pytest.mark.parametrize(("row", "told", "then"), CASES, ids=lambda cell: str(cell))
+def test_each_row(row: str, told: str, then: str) -> None:
+    decision = decide(situation(told))
+    assert (decision.row, (decision.action, decision.outcome)) == (row, decided(then))
 
 
 def test_every_row_has_a_case_in_its_order() -> None:
@@ -274,21 +119,11 @@ def test_every_row_has_a_case_in_its_order() -> None:
 
 
 def test_every_situation_has_a_row_and_every_ending_a_reason() -> None:
-    flags = (
-        "text",
-        "shown",
-        "below",
-        "recovering",
-        "made_progress",
-        "recoveries",
-        "drops",
-        "structured",
-    )
+    flags = "text shown below recovering made_progress recoveries drops structured".split()
     for stop, call in itertools.product(Stop, ToolCallState):
         for values in itertools.product((False, True), repeat=len(flags)):
-            decision = decide(
-                situation(stop=stop, call=call, **dict(zip(flags, values, strict=True)))
-            )
+            chosen = dict(zip(flags, values, strict=True))
+            decision = decide(situation(stop=stop, call=call, **chosen))
             whole = decision.outcome in {None, Outcome.COMPLETE, Outcome.HEALED}
             assert whole or decision.reason
 
@@ -332,28 +167,24 @@ def test_a_condition_on_no_fact_at_all_is_a_mistake_that_shows() -> None:
 
 # --- which of two answers stands --------------------------------------------------------------
 
-ANSWER_CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-    ("brought what follows", {"stop": Stop.LENGTH}, {"replaces": False}),
-    ("was shown", {"stop": Stop.LENGTH, "shown": True}, {"shorter": True}),
-    (
-        "is whole, or its calls are",
-        {"stop": Stop.LENGTH, "call": ToolCallState.WHOLE},
-        {"shorter": True},
-    ),
-    ("says as little as the one in hand", {"stop": Stop.REFUSED}, {}),
-    ("broke off, and is longer all the same", {"stop": Stop.DROPPED}, {"longer": True}),
-    ("is no shorter", {"stop": Stop.LENGTH}, {"held_text": True}),
-    ("was cut: there is no room at this limit", {"stop": Stop.LENGTH}, {"shorter": True}),
-    ("broke off, the one in hand did not", {"stop": Stop.DROPPED}, {"resendable": False}),
-    ("broke off", {"stop": Stop.DROPPED}, {}),
-    ("is no better", {"stop": Stop.END}, {"held_text": True}),
-]
+ANSWER_CASES = rows("""
+brought what follows | length | -replaces
+was shown | length shown | shorter
+is whole, or its calls are | length call=whole | shorter
+says as little as the one in hand | refused |
+broke off, and is longer all the same | dropped | longer
+is no shorter | length | held_text
+was cut: there is no room at this limit | length | shorter
+broke off, the one in hand did not | dropped | -resendable
+broke off | dropped |
+is no better | end | held_text
+""")
 
 
 @pytest.mark.parametrize(("row", "result", "known"), ANSWER_CASES)
-def test_each_row_of_what_stands(row: str, result: dict[str, Any], known: dict[str, Any]) -> None:
-    again = Again(**{"replaces": True, **known})
-    found, _ = first_fit(ANSWERS, AttemptResult(**result), again)
+def test_each_row_of_what_stands(row: str, result: str, known: str) -> None:
+    again = Again(**{"replaces": True, **facts(known)})
+    found, _ = first_fit(ANSWERS, AttemptResult(**facts(result)), again)
     assert found.name == row
 
 
@@ -363,75 +194,28 @@ def test_no_row_of_what_stands_is_without_a_case() -> None:
 
 # --- is the turn ours? ----------------------------------------------------------------------------
 
-OPENING_CASES: list[tuple[str, dict[str, Any], Action, Outcome | None, str | None]] = [
-    ("no answer came", {"failed": True}, Action.RAISE, Outcome.FAILED, "the request failed"),
-    (
-        "refused: the limit was spent without a word",
-        {"ok": False, "status": 400, "consumed": True},
-        Action.ESCALATE,
-        None,
-        None,
-    ),
-    (
-        "an error answer to a repaired request",
-        {"ok": False, "status": 400, "repaired": True},
-        Action.PASS_ON,
-        Outcome.FAILED,
-        "status 400 after the history was repaired",
-    ),
-    (
-        "an error answer",
-        {"ok": False, "status": 529, "enabled": False},
-        Action.PASS_ON,
-        Outcome.FAILED,
-        "status 529",
-    ),
-    (
-        "the request cannot be read",
-        {"unreadable": "no JSON"},
-        Action.PASS_ON,
-        Outcome.UNTOUCHED,
-        "no JSON",
-    ),
-    (
-        "the request is of a kind we leave alone",
-        {"reserved": "a forced call", "small": True},
-        Action.PASS_ON,
-        Outcome.UNTOUCHED,
-        "a forced call",
-    ),
-    (
-        "switched off",
-        {"enabled": False, "small": True},
-        Action.PASS_ON,
-        Outcome.UNTOUCHED,
-        "switched off by policy",
-    ),
-    (
-        "the limit is small",
-        {"small": True, "limit": 100, "leave_limits_below": 256},
-        Action.PASS_ON,
-        Outcome.UNTOUCHED,
-        "limit 100 is below leave_limits_below 256",
-    ),
-    (
-        "the answer is of another type",
-        {"known_kind": False, "kind": "text/html"},
-        Action.PASS_ON,
-        Outcome.UNTOUCHED,
-        "the answer is of type 'text/html'",
-    ),
-    ("ours to heal", {}, Action.READ, None, None),
-]
+OPENING_CASES = rows("""
+no answer came | failed | raise failed | the request failed
+refused: the limit was spent without a word | -ok status=400 consumed | escalate |
+an error answer to a repaired request | -ok status=400 repaired | pass_on failed
+  | status 400 after the history was repaired
+an error answer | -ok status=529 -enabled | pass_on failed | status 529
+the request cannot be read | unreadable=garbled | pass_on untouched | garbled
+the request is of a kind we leave alone | reserved=forced small | pass_on untouched | forced
+switched off | -enabled small | pass_on untouched | switched off by policy
+the limit is small | small limit=100 leave_limits_below=256 | pass_on untouched
+  | limit 100 is below leave_limits_below 256
+the answer is of another type | -known_kind kind=text/html | pass_on untouched
+  | the answer is of type 'text/html'
+ours to heal |  | read |
+""")
 
 
-@pytest.mark.parametrize(("row", "facts", "action", "outcome", "reason"), OPENING_CASES)
-def test_each_opening(
-    row: str, facts: dict[str, Any], action: Action, outcome: Outcome | None, reason: str | None
-) -> None:
-    decision = decide(OpeningFacts(**facts))
-    assert (decision.row, decision.action) == (row, action)
-    assert (decision.outcome, decision.reason) == (outcome, reason)
+@pytest.mark.parametrize(("row", "told", "then", "reason"), OPENING_CASES)
+def test_each_opening(row: str, told: str, then: str, reason: str) -> None:
+    decision = decide(OpeningFacts(**facts(told)))
+    assert (decision.row, (decision.action, decision.outcome)) == (row, decided(then))
+    assert decision.reason == (reason or None)
 
 
 def test_every_opening_has_a_case_in_its_order() -> None:
@@ -440,123 +224,42 @@ def test_every_opening_has_a_case_in_its_order() -> None:
 
 # --- how an answer ends ---------------------------------------------------------------------------
 
-HEALED: dict[str, Any] = {"action": Action.FINISH, "outcome": Outcome.HEALED}
-COMPLETE: dict[str, Any] = {"action": Action.FINISH, "outcome": Outcome.COMPLETE}
-CUT: dict[str, Any] = {"action": Action.FINISH, "outcome": Outcome.TRUNCATED}
-STOPPED: dict[str, Any] = {"action": Action.STOP, "outcome": Outcome.PARTIAL}
-CUT_CALL: dict[str, Any] = {"action": Action.CUT_CALL, "outcome": Outcome.TRUNCATED}
-AS_IT_CAME: tuple[StopWord | None, Held] = (None, Held.ALL)
-
-ENDING_CASES: list[
-    tuple[str, dict[str, Any], dict[str, Any], tuple[StopWord | None, Held], Outcome | None]
-] = [
-    (
-        "the first answer could not be read",
-        COMPLETE,
-        {"stop": Stop.END, "opened": False},
-        AS_IT_CAME,
-        Outcome.UNTOUCHED,
-    ),
-    ("the first answer is whole", COMPLETE, {"stop": Stop.END}, AS_IT_CAME, None),
-    (
-        "not whole, and an exception is wanted",
-        {**STOPPED, "on_failure": "raise"},
-        {"stop": Stop.DROPPED},
-        (StopWord.RAISED, Held.FIT),
-        None,
-    ),
-    (
-        "the joined text is not whole JSON, and an exception is wanted",
-        {**HEALED, "on_failure": "raise", "half_document": True},
-        {"stop": Stop.END, "later": True},
-        (StopWord.RAISED, Held.FIT),
-        Outcome.TRUNCATED,
-    ),
-    (
-        "half a call is out, and an exception is wanted",
-        {**HEALED, "on_failure": "raise", "half_call": True},
-        {"stop": Stop.END, "later": True},
-        (StopWord.RAISED, Held.FIT),
-        Outcome.TRUNCATED,
-    ),
-    (
-        "the first answer holds calls that are whole",
-        CUT,
-        {"stop": Stop.LENGTH, "call": ToolCallState.WHOLE},
-        AS_IT_CAME,
-        None,
-    ),
-    (
-        "a call was cut by a full window",
-        CUT_CALL,
-        {"stop": Stop.WINDOW, "call": ToolCallState.CUT},
-        (StopWord.OWN, Held.BY_POLICY),
-        None,
-    ),
-    (
-        "a call was cut",
-        CUT_CALL,
-        {"stop": Stop.LENGTH, "call": ToolCallState.CUT},
-        (StopWord.TRUNCATED, Held.BY_POLICY),
-        None,
-    ),
-    (
-        "stopped, and a synthetic end would be wrong or unwanted",
-        {**STOPPED, "half_call": True},
-        {"stop": Stop.DROPPED},
-        (StopWord.TRUNCATED, Held.FIT),
-        None,
-    ),
-    ("stopped", STOPPED, {"stop": Stop.DROPPED}, (StopWord.ENDED, Held.ALL), None),
-    (
-        "the joined text is not whole JSON",
-        {**HEALED, "half_document": True},
-        {"stop": Stop.END, "later": True, "structured": True},
-        (StopWord.TRUNCATED, Held.FIT),
-        Outcome.TRUNCATED,
-    ),
-    (
-        "half a call is out",
-        {**HEALED, "half_call": True},
-        {"stop": Stop.END, "later": True},
-        (StopWord.TRUNCATED, Held.ALL),
-        Outcome.TRUNCATED,
-    ),
-    (
-        "half a call is out, refused",
-        {**HEALED, "half_call": True},
-        {"stop": Stop.REFUSED, "later": True},
-        (StopWord.OWN, Held.ALL),
-        Outcome.TRUNCATED,
-    ),
-    ("cut", CUT, {"stop": Stop.LENGTH}, (StopWord.TRUNCATED, Held.FIT), None),
-    (
-        "no reason ever came",
-        {**CUT, "outcome": Outcome.PARTIAL},
-        {"stop": Stop.PAUSED, "raw": None, "closed": False},
-        (StopWord.TRUNCATED, Held.FIT),
-        None,
-    ),
-    (
-        "ended",
-        HEALED,
-        {"stop": Stop.END, "raw": "end_turn", "later": True},
-        (StopWord.OWN, Held.ALL),
-        None,
-    ),
-]
+# What was decided; the attempt; the reason the caller gets, what is told of what is held, and the
+# outcome where it is another one.
+ENDING_CASES = rows("""
+the first answer could not be read | finish complete | end -opened | own_bytes all untouched
+the first answer is whole | finish complete | end | own_bytes all
+not whole, and an exception is wanted | stop partial on_failure=raise | dropped | raised fit
+the joined text is not whole JSON, and an exception is wanted
+  | finish healed on_failure=raise half_document | end later | raised fit truncated
+half a call is out, and an exception is wanted | finish healed on_failure=raise half_call
+  | end later | raised fit truncated
+the first answer holds calls that are whole | finish truncated | length call=whole | own_bytes all
+a call was cut by a full window | truncated_tool_call truncated | window call=cut | own by policy
+a call was cut | truncated_tool_call truncated | length call=cut | truncated by policy
+stopped, and a synthetic end would be wrong or unwanted | stop partial half_call | dropped
+  | truncated fit
+stopped | stop partial | dropped | ended all
+the joined text is not whole JSON | finish healed half_document | end later structured
+  | truncated fit truncated
+half a call is out | finish healed half_call | end later | truncated all truncated
+half a call is out, refused | finish healed half_call | refused later | own all truncated
+cut | finish truncated | length | truncated fit
+no reason ever came | finish partial | paused -closed | truncated fit
+ended | finish healed | end raw=end_turn later | own all
+""")
 
 
-@pytest.mark.parametrize(("row", "closing", "facts", "end", "outcome"), ENDING_CASES)
-def test_each_ending(
-    row: str,
-    closing: dict[str, Any],
-    facts: dict[str, Any],
-    end: tuple[StopWord | None, Held],
-    outcome: Outcome | None,
-) -> None:
-    found = ending(Closing(**closing), situation(**facts))
-    assert (found.name, (found.stop, found.held), found.outcome) == (row, end, outcome)
+def closing(words: str) -> Closing:
+    action, outcome, *more = words.split()
+    return Closing(action=Action(action), outcome=Outcome(outcome), **facts(" ".join(more)))
+
+
+@pytest.mark.parametrize(("row", "over", "told", "end"), ENDING_CASES)
+def test_each_ending(row: str, over: str, told: str, end: str) -> None:
+    found = ending(closing(over), situation(told))
+    said = (found.stop or "own_bytes", found.held, *([found.outcome] if found.outcome else []))
+    assert (found.name, " ".join(said)) == (row, end)
 
 
 def test_every_ending_has_a_case_in_its_order() -> None:
@@ -565,19 +268,16 @@ def test_every_ending_has_a_case_in_its_order() -> None:
 
 @pytest.mark.parametrize("reason", ["structured", "half_call", "on_failure"])
 def test_a_synthetic_end_never_stands_behind_half_a_document_or_half_a_call(reason: str) -> None:
-    more: dict[str, Any] = {
-        "half_call": {"half_call": True},
-        "on_failure": {"on_failure": "truncated"},
-    }
-    closing = Closing(**STOPPED, **more.get(reason, {}))
-    found = ending(closing, situation(stop=Stop.DROPPED, structured=reason == "structured"))
+    more = {"half_call": "half_call", "on_failure": "on_failure=truncated"}.get(reason, "")
+    over = closing(f"stop partial {more}")
+    found = ending(over, situation("dropped", structured=reason == "structured"))
     assert found.stop is StopWord.TRUNCATED
 
 
 @pytest.mark.parametrize("policy", ["explain", "drop", "keep", "retry_smaller"])
 def test_half_a_call_that_a_filter_cut_is_kept_only_by_policy(policy: str) -> None:
-    refused = situation(stop=Stop.REFUSED, call=ToolCallState.CUT, raw="refusal")
-    found = ending(Closing(**COMPLETE, truncated_tool_call=policy), refused)
+    over = closing(f"finish complete truncated_tool_call={policy}")
+    found = ending(over, situation("refused call=cut raw=refusal"))
     assert (found.stop is None) is (policy == "keep")
 
 
