@@ -150,82 +150,118 @@ UNKNOWN: Mapping[str, Mapping[str, Any]] = {
 }
 HOPS: dict[str, Any] = {"formats": ["gemini"], "more": {"model": gemini.LONG}}
 
+BLOCKS: Mapping[str, Block] = {
+    "whole": WHOLE, "half": HALF, "thought": SIGNED, "eaten": EATEN, "fox": FOX,
+    "rest": Text("x jumps."), "again": Text(f"{FOX.text}x."), "who": Text("Who"),
+    "once": Text("One fine day, "), "was": Text("all was"), "pieces": Text("In pieces."),
+    "same": Text("The same line again.\n" * 30), "jumps": Text("The fox jumps."),
+}  # fmt: skip
+TEXTS: Mapping[str, str] = {
+    **{name: block.text for name, block in BLOCKS.items() if isinstance(block, Text)},
+    "healed": f"{FOX.text}x jumps.", "noted": f"{FOX.text}\n\n{NOTE}", "begun": LINES[:40],
+    "same twice": "The same line again.\n" * 60, "once was": "One fine day, all was",
+    "in pieces": f"{FOX.text}In pieces.", "lines": LINES, "longer": LONGER,
+}  # fmt: skip
+ASKED: Mapping[str, dict[str, Any]] = {
+    "streams": {"ways": STREAMS}, "bodies": {"ways": BODIES}, "top": {"at_ceiling": True},
+    "hops": HOPS,
+}  # fmt: skip
+
+
+def reply(said: str) -> Reply:
+    """Read a reply: a status, or how it ends, its blocks, and more."""
+    how, *words = said.split()
+    if how.isdigit():
+        return Reply(status=int(how))
+    blocks = [BLOCKS[word] for word in words if "=" not in word]
+    more: Any = {name: int(n) for name, _, n in (w.partition("=") for w in words) if n}
+    stop = {"cut": "max_tokens", "end": "end_turn", "calling": "tool_use"}.get(how, how)
+    return Reply(blocks, stop=stop, **more)
+
+
+def how_asked(words: str) -> dict[str, Any]:
+    """Read how a scene is asked, of what provider, under what policy."""
+    told, policy, provider = dict[str, Any](), dict[str, Any](), dict[str, Any]()
+    for word in words.split():
+        name, _, value = word.partition("=")
+        number = int(value) if value.isdigit() else value
+        if name in {"drop", "deltas", "checkpoint", "hop"}:
+            provider[name] = {1: number} if name == "drop" else number
+        elif value:
+            policy[name] = number
+        else:
+            told |= ASKED[word]
+    return told | {"policy": replace(FAST, **policy), "provider": Scenario(**provider)}
+
+
+def scenes(table: str) -> list[Scene]:
+    """Read scenes: row; replies, or what is recited; how it is asked; what comes of it; why.
+
+    A text behind `~` only begins so. An indented line goes on with the one before.
+    """
+    found: list[Scene] = []
+    for line in table.strip().replace("\n  ", " ").splitlines():
+        row, script, asked, got, *why = (cell.strip() for cell in line.split("|"))
+        outcome, text, *more = (word.strip() for word in got.split(","))
+        told: dict[str, Any] = {"row": row, "reason": "".join(why), **how_asked(asked)}
+        told |= {"outcome": Outcome(outcome), "exactly": not text.startswith("~")}
+        told["text"] = TEXTS[text.lstrip("~")] if text else ""
+        if script in TEXTS:
+            told["answer"] = TEXTS[script]
+        else:
+            told["script"] = [reply(each) for each in script.split(";")]
+        for word in more:
+            name, _, value = word.partition("=")
+            told[name] = CALLED if name == "calls" else int(value) if value else True
+        found += by_half(Scene(**told)) if " half" in script else [Scene(**told)]
+    return found
+
+
 SCENES: list[Scene] = [
-    Scene(
-        row="a recovery failed, and a budget is spent",
-        script=[cut(SIGNED, FOX), Reply(status=400)],
-        policy=replace(FAST, max_attempts=2),
-        at_ceiling=True,
-        outcome=Outcome.PARTIAL,
-        text=FOX.text,
-        posts=2,
-        reason="max_attempts spent",
-        prompts=1,
-    ),
-    Scene(
-        row="a recovery failed for good",
-        script=[cut(SIGNED, FOX), *[Reply(status=400)] * 3],
-        at_ceiling=True,
-        outcome=Outcome.PARTIAL,
-        text=FOX.text,
-        posts=2,
-        reason="recovery failed",
-        prompts=1,
-    ),
-    Scene(
-        row="a recovery was refused",
-        script=[cut(SIGNED, FOX), end(stop="refusal")],
-        at_ceiling=True,
-        outcome=Outcome.PARTIAL,
-        text=FOX.text,
-        posts=2,
-        reason="recovery refused",
-        prompts=1,
-    ),
-    Scene(
-        row="a recovery only said the same again",
-        script=[cut(Text("The same line again.\n" * 30)), cut(Text("The same line again.\n" * 30))],
-        at_ceiling=True,
-        outcome=Outcome.STALLED,
-        text="The same line again.\n" * 60,
-        cut=True,
-        posts=2,
-        prompts=1,
-    ),
-    Scene(
-        row="a recovery had nothing to add",
-        script=[cut(Text("The fox jumps.")), end()],
-        at_ceiling=True,
-        outcome=Outcome.HEALED,
-        text="The fox jumps.",
-        posts=2,
-        prompts=1,
-    ),
-    Scene(
-        row="a recovery was empty",
-        script=[cut(FOX), end()],
-        at_ceiling=True,
-        outcome=Outcome.PARTIAL,
-        text=FOX.text,
-        posts=2,
-        prompts=1,
-    ),
-    Scene(
-        row="ended normally after a later attempt",
-        script=[cut(SIGNED, FOX), end(Text("x jumps."))],
-        at_ceiling=True,
-        outcome=Outcome.HEALED,
-        text="The quick brown fox jumps.",
-        posts=2,
-        prompts=1,
-    ),
-    Scene(
-        row="ended normally",
-        script=[calling(SIGNED, FOX, WHOLE)],
-        outcome=Outcome.COMPLETE,
-        text=FOX.text,
-        calls=CALLED,
-    ),
+    *scenes("""
+a recovery failed, and a budget is spent | cut thought fox; 400 | top max_attempts=2
+  | partial, fox, posts=2, prompts=1 | max_attempts spent
+a recovery failed for good | cut thought fox; 400; 400; 400 | top
+  | partial, fox, posts=2, prompts=1 | recovery failed
+a recovery was refused | cut thought fox; refusal | top
+  | partial, fox, posts=2, prompts=1 | recovery refused
+a recovery only said the same again | cut same; cut same | top
+  | stalled, same twice, cut, posts=2, prompts=1
+a recovery had nothing to add | cut jumps; end | top | healed, jumps, posts=2, prompts=1
+a recovery was empty | cut fox; end | top | partial, fox, posts=2, prompts=1
+ended normally after a later attempt | cut thought fox; end rest | top
+  | healed, healed, posts=2, prompts=1
+ended normally | calling thought fox whole | | complete, fox, calls
+dropped before the first event | end fox drop=0 | | failed, , fails
+a budget is spent, a call was cut | cut fox half | max_turn_output_tokens=1 | partial, ~noted, cut
+a budget is spent, a stream dropped | lines | streams drop=8 max_turn_output_tokens=1
+  | partial, ~begun
+a budget is spent | cut thought fox | max_turn_output_tokens=1 | partial, fox, cut
+dropped behind a checkpoint | lines | hops streams deltas=40 checkpoint=3 drop=6
+  | healed, lines, posts=2
+dropped, visible text, no call | lines | streams drop=8 | healed, lines, posts=2, raises, prompts=1
+dropped for good | lines | streams drop=8 max_drop_recoveries=0 | partial, ~begun
+a hop ended with a token | longer | hops hop=400 | healed, longer, posts=5
+a hop ended without a new token | cut once; CONTINUATION was; 400 | hops
+  | partial, once was, cut, posts=3
+cut, the provider gave a token | longer | hops | healed, longer, posts=2
+cut below the ceiling, nothing shown | cut eaten; calling thought fox whole | streams
+  | healed, fox, calls, posts=2, raises
+cut below the ceiling, nothing shown | cut who; calling thought fox whole | bodies
+  | healed, fox, calls, posts=2, raises
+cut below the ceiling, text shown, then a call
+  | cut thought fox half; calling thought again whole | streams
+  | healed, again, calls, posts=2, raises
+cut below the ceiling, text shown | cut thought fox; calling rest whole | streams
+  | healed, healed, calls, posts=2, raises, prompts=1
+cut at the ceiling, a call cut, guidance asked for | cut fox half; calling pieces whole
+  | top truncated_tool_call=retry_smaller | healed, in pieces, calls, posts=2
+cut at the ceiling, a call cut | cut thought fox half | top | truncated, ~noted
+cut at the ceiling, no visible text | cut eaten | top | truncated, | thinking
+cut at the ceiling, visible text | cut thought fox; calling rest whole | top
+  | healed, healed, calls, posts=2, prompts=1
+cut, all recoveries used | cut thought fox | top max_recoveries=0 | truncated, fox
+"""),
     *(
         Scene(
             row="the context window is full" + (", a call was cut" if call else ""),
@@ -247,12 +283,6 @@ SCENES: list[Scene] = [
             ),
         )
     ),
-    Scene(
-        row="dropped before the first event",
-        script=[end(FOX, drop=0)],
-        outcome=Outcome.FAILED,
-        fails=True,
-    ),
     *by_format(
         THINKS,
         lambda more: {
@@ -264,45 +294,6 @@ SCENES: list[Scene] = [
             "posts": 4,
             "fails": True,
         },
-    ),
-    *by_half(
-        Scene(
-            row="a budget is spent, a call was cut",
-            script=[cut(FOX, HALF)],
-            policy=replace(FAST, max_turn_output_tokens=1),
-            outcome=Outcome.PARTIAL,
-            cut=True,
-            text=f"{FOX.text}\n\n{NOTE}",
-            exactly=False,
-        )
-    ),
-    Scene(
-        row="a budget is spent, a stream dropped",
-        answer=LINES,
-        provider=Scenario(drop={1: 8}),
-        policy=replace(FAST, max_turn_output_tokens=1),
-        ways=STREAMS,
-        outcome=Outcome.PARTIAL,
-        text=LINES[:40],
-        exactly=False,
-    ),
-    Scene(
-        row="a budget is spent",
-        script=[cut(SIGNED, FOX)],
-        policy=replace(FAST, max_turn_output_tokens=1),
-        outcome=Outcome.PARTIAL,
-        cut=True,
-        text=FOX.text,
-    ),
-    Scene(
-        row="dropped behind a checkpoint",
-        answer=LINES,
-        provider=Scenario(deltas=40, checkpoint=3, drop={1: 6}),
-        ways=STREAMS,
-        outcome=Outcome.HEALED,
-        text=LINES,
-        posts=2,
-        **HOPS,
     ),
     *by_format(
         BETWEEN,
@@ -338,17 +329,6 @@ SCENES: list[Scene] = [
             "posts": 2,
         },
     ),
-    Scene(
-        row="dropped, visible text, no call",
-        answer=LINES,
-        provider=Scenario(drop={1: 8}),
-        ways=STREAMS,
-        outcome=Outcome.HEALED,
-        text=LINES,
-        posts=2,
-        raises=True,
-        prompts=1,
-    ),
     *by_format(
         IN_A_CALL,
         lambda broken: {
@@ -362,59 +342,6 @@ SCENES: list[Scene] = [
             "exactly": False,
         },
     ),
-    Scene(
-        row="dropped for good",
-        answer=LINES,
-        provider=Scenario(drop={1: 8}),
-        policy=replace(FAST, max_drop_recoveries=0),
-        ways=STREAMS,
-        outcome=Outcome.PARTIAL,
-        text=LINES[:40],
-        exactly=False,
-    ),
-    Scene(
-        row="a hop ended with a token",
-        answer=LONGER,
-        provider=Scenario(hop=400),
-        outcome=Outcome.HEALED,
-        text=LONGER,
-        posts=5,
-        **HOPS,
-    ),
-    Scene(
-        row="a hop ended without a new token",
-        script=[
-            cut(Text("One fine day, ")),
-            Reply([Text("all was")], stop="CONTINUATION"),
-            Reply(status=400),
-        ],
-        outcome=Outcome.PARTIAL,
-        cut=True,
-        text="One fine day, all was",
-        posts=3,
-        **HOPS,
-    ),
-    Scene(
-        row="cut, the provider gave a token",
-        answer=LONGER,
-        outcome=Outcome.HEALED,
-        text=LONGER,
-        posts=2,
-        **HOPS,
-    ),
-    *(
-        Scene(
-            row="cut below the ceiling, nothing shown",
-            script=[cut(first), calling(SIGNED, FOX, WHOLE)],
-            ways=ways,
-            outcome=Outcome.HEALED,
-            text=FOX.text,
-            calls=CALLED,
-            posts=2,
-            raises=True,
-        )
-        for first, ways in ((EATEN, STREAMS), (Text("Who"), BODIES))
-    ),
     *(
         Scene(
             row="cut behind calls that are whole",
@@ -426,51 +353,6 @@ SCENES: list[Scene] = [
             calls=CALLED,
         )
         for formats, ways in ((FORMATS[:1], STREAMS), (FORMATS[1:], ANYHOW))
-    ),
-    *by_half(
-        Scene(
-            row="cut below the ceiling, text shown, then a call",
-            script=[cut(SIGNED, FOX, HALF), calling(SIGNED, Text(f"{FOX.text}x."), WHOLE)],
-            ways=STREAMS,
-            outcome=Outcome.HEALED,
-            text=f"{FOX.text}x.",
-            calls=CALLED,
-            posts=2,
-            raises=True,
-        )
-    ),
-    Scene(
-        row="cut below the ceiling, text shown",
-        script=[cut(SIGNED, FOX), calling(Text("x jumps."), WHOLE)],
-        ways=STREAMS,
-        outcome=Outcome.HEALED,
-        text="The quick brown fox jumps.",
-        calls=CALLED,
-        posts=2,
-        raises=True,
-        prompts=1,
-    ),
-    *by_half(
-        Scene(
-            row="cut at the ceiling, a call cut, guidance asked for",
-            script=[cut(FOX, HALF), calling(Text("In pieces."), WHOLE)],
-            policy=replace(FAST, truncated_tool_call="retry_smaller"),
-            at_ceiling=True,
-            outcome=Outcome.HEALED,
-            text=f"{FOX.text}In pieces.",
-            calls=CALLED,
-            posts=2,
-        )
-    ),
-    *by_half(
-        Scene(
-            row="cut at the ceiling, a call cut",
-            script=[cut(SIGNED, FOX, HALF)],
-            at_ceiling=True,
-            outcome=Outcome.TRUNCATED,
-            text=f"{FOX.text}\n\n{NOTE}",
-            exactly=False,
-        )
     ),
     *by_format(
         UNKNOWN,
@@ -495,13 +377,6 @@ SCENES: list[Scene] = [
             "posts": 2,
         },
     ),
-    Scene(
-        row="cut at the ceiling, no visible text",
-        script=[cut(EATEN)],
-        at_ceiling=True,
-        outcome=Outcome.TRUNCATED,
-        reason="thinking",
-    ),
     *(
         Scene(
             row="cut at the ceiling, structured output",
@@ -520,24 +395,6 @@ SCENES: list[Scene] = [
             # Of a body nothing was shown: only what cannot be lifted stands in the way.
             ({"tool_choice": FORCED.get(dialect)}, BODIES if dialect in FORCED else frozenset()),
         )
-    ),
-    Scene(
-        row="cut at the ceiling, visible text",
-        script=[cut(SIGNED, FOX), calling(Text("x jumps."), WHOLE)],
-        at_ceiling=True,
-        outcome=Outcome.HEALED,
-        text="The quick brown fox jumps.",
-        calls=CALLED,
-        posts=2,
-        prompts=1,
-    ),
-    Scene(
-        row="cut, all recoveries used",
-        script=[cut(SIGNED, FOX)],
-        policy=replace(FAST, max_recoveries=0),
-        at_ceiling=True,
-        outcome=Outcome.TRUNCATED,
-        text=FOX.text,
     ),
 ]
 

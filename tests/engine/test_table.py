@@ -119,11 +119,11 @@ def test_every_row_has_a_case_in_its_order() -> None:
 
 
 def test_every_situation_has_a_row_and_every_ending_a_reason() -> None:
-    flags = "text shown below recovering made_progress recoveries drops structured".split()
+    flags = ("text", "shown", "below", "recovering", "made_progress", "recoveries", "drops")
     for stop, call in itertools.product(Stop, ToolCallState):
-        for values in itertools.product((False, True), repeat=len(flags)):
+        for *values, structured in itertools.product((False, True), repeat=len(flags) + 1):
             chosen = dict(zip(flags, values, strict=True))
-            decision = decide(situation(stop=stop, call=call, **chosen))
+            decision = decide(situation(stop=stop, call=call, structured=structured, **chosen))
             whole = decision.outcome in {None, Outcome.COMPLETE, Outcome.HEALED}
             assert whole or decision.reason
 
