@@ -51,7 +51,7 @@ def facts(words: str) -> dict[str, Any]:
     return told
 
 
-def situation(words: str = "", **more: Any) -> Situation:
+def situation(words: str = "", /, **more: Any) -> Situation:
     """Return a situation, its attempt's result told among the other facts."""
     told = facts(words) | more
     result = AttemptResult(**{name: fact for name, fact in told.items() if name in RESULT})
