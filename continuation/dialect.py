@@ -131,3 +131,11 @@ class Dialect(Protocol):
     def call(self, request: Request) -> ProviderRequest:
         """Read a request. Raises `Untouched` when it is not one we can read."""
         ...
+
+    def keep_alive(self, opening: bytes) -> bytes:
+        """Return an event that says nothing, for a stream in which nothing happens.
+
+        `opening`: the first event that the caller has had; empty: it has had none. Every client
+        has to take it at every place between two events (design/decisions/0081-keep-alive.md).
+        """
+        ...

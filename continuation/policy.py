@@ -81,6 +81,8 @@ class Policy:
     """The model's largest output limit; 0: look it up."""
     initial_limit: InitialLimit = "caller"
     """Limit of the first attempt: the caller's own, or the ceiling at once."""
+    clamp: bool = False
+    """Lower a limit that is above the model's known ceiling, rather than have it refused."""
     remember_limit: bool = True
     """After an escalation, later turns with that model begin at the ceiling, if they may."""
     stream_tool_calls: HoldOrLive = "hold"
@@ -164,6 +166,7 @@ class CallKeys(TypedDict, total=False):
     leave_limits_below: int
     model_max_output_tokens: int
     initial_limit: InitialLimit
+    clamp: bool
     remember_limit: bool
     stream_tool_calls: HoldOrLive
     stream_thinking: HoldOrLive

@@ -167,6 +167,12 @@ CASES: dict[str, tuple[Look, object, object, object]] = {
     "leave_limits_below": (turn([cut(), end()], sent, max_tokens=300), [300, 128_000], 301, [300]),
     "model_max_output_tokens": (turn([cut(), end()], sent), [1000, 128_000], 5000, [1000, 5000]),
     "initial_limit": (turn([end()], sent, "sync-stream"), [1000], "ceiling", [128_000]),
+    "clamp": (
+        turn([end()], sent, "sync-stream", max_tokens=200_000),
+        [200_000],
+        True,
+        [128_000],
+    ),
     "remember_limit": (twice, [1000, 128_000, 128_000], False, [1000, 128_000, 1000]),
     "stream_tool_calls": (held(b"input_json_delta", CALLS), "held", "live", "live"),
     "stream_thinking": (held(b"thinking_delta", THINKS), "held", "live", "live"),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from continuation import __version__
-from continuation.cli import config, demo, doctor, limits, run, sessions, simulate
+from continuation.cli import config, demo, doctor, limits, run, serve, sessions, simulate
 from continuation.cli.exits import CommandError, Exit
 from continuation.cli.screen import silence, soften
 
@@ -17,7 +17,7 @@ __all__ = ["Exit", "main"]
 
 _EPILOG = """\
 exit status:
-    0  the answer is whole (demo: proven equal; simulate: ended by Ctrl-C)
+    0  the answer is whole (demo: proven equal; serve, simulate: ended by Ctrl-C)
     1  the answer is not whole, or could not be written (demo: not equal)
     2  wrong usage: an argument, a file, a configuration
     3  something is missing: an extra to install, a key to set
@@ -64,6 +64,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"continuation {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, run, simulate, sessions, config, limits, doctor):
+    for module in (demo, run, serve, simulate, sessions, config, limits, doctor):
         module.add_to(commands)
     return parser

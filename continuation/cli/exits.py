@@ -41,6 +41,14 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def port(text: str) -> int:
+    """Read a port, for argparse."""
+    if not text.isascii() or not text.isdecimal() or int(text) > 65535:
+        message = f"{text!r} is not a port from 0 to 65535"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
+
+
 def reason(error: Exception) -> str:
     """Say what an exception says, an `OSError` with its file and without its number."""
     if isinstance(error, OSError) and error.strerror:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from continuation.cli.demo import default_file
-from continuation.cli.exits import CommandError, Commands, Exit, reason
+from continuation.cli.exits import CommandError, Commands, Exit, port, reason
 from continuation.cli.formats import FORMATS, SDKS
 from continuation.cli.screen import Screen, screen
 from continuation.simulator import Recorded, Reply, Scenario, Simulator
@@ -31,7 +31,7 @@ def add_to(commands: Commands) -> None:
         "simulate", help="serve a simulated provider", description=_DESCRIPTION
     )
     parser.add_argument(
-        "--port", type=_port, required=True, metavar="N", help="0 takes any that is free"
+        "--port", type=port, required=True, metavar="N", help="0 takes any that is free"
     )
     parser.add_argument("--host", default="127.0.0.1", help="default: %(default)s")
     parser.add_argument(
@@ -84,13 +84,6 @@ def run(arguments: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             out.line("stopped")
     return Exit.WHOLE
-
-
-def _port(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) > 65535:
-        message = f"{text!r} is not a port from 0 to 65535"
-        raise argparse.ArgumentTypeError(message)
-    return int(text)
 
 
 class _Logged(Simulator):

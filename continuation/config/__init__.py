@@ -1,9 +1,10 @@
 """What holds for which model, and who said so: policies in layers, and the file they come from.
 
 A file `continuation.toml` has a table `[defaults]`, any number of `[models."glob"]` and of
-`[vendors.NAME]`. A layer sets some keys; the later one wins: the defaults we ship, `[defaults]`,
-the globs that match the model (the most specific one last), then what is said of a single call: by
-`override` for a block of code, by a header for one request. That is fixed when the request is sent.
+`[vendors.NAME]`, and what the gateway alone reads (`gateway.py`). A layer sets some keys; the later
+one wins: the defaults we ship, `[defaults]`, the globs that match the model (the most specific one
+last), then what is said of a single call: by `override` for a block of code, by a header for one
+request. That is fixed when the request is sent.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import json
 import os
 import re
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
+from continuation.config.gateway import GatewayTable, read_gateway, read_upstream
 from continuation.limits import spellings
 from continuation.policy import (
     CLIENT_KEYS,
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 ENVIRONMENT = "CONTINUATION_CONFIG"
 """The environment variable that may name the file."""
 FILE_NAME = "continuation.toml"
-TABLES = ("defaults", "models", "vendors")
+TABLES = ("defaults", "models", "vendors", "gateway", "upstreams")
 BUILT_IN = "built-in default"
 HEADER = "x-continuation"
 """`off`, `on`, or `key=value, key=value`; a text with a comma in it is written "in quotes"."""
@@ -127,12 +129,17 @@ class Config:
     """Policies by model. `policy_for` is cheap: what was found is kept."""
 
     def __init__(
-        self, layers: tuple[Layer, ...] = (), vendors: tuple[VendorTable, ...] = ()
+        self,
+        layers: tuple[Layer, ...] = (),
+        vendors: tuple[VendorTable, ...] = (),
+        gateway: GatewayTable | None = None,
     ) -> None:
         self.layers = tuple(sorted(layers, key=lambda layer: layer.rank))
         """What was said, in the order in which it holds: the later one wins."""
         self.vendors = vendors
         """The tables of servers, as they stand in the file."""
+        self.gateway = gateway or GatewayTable()
+        """What the gateway alone reads."""
         self._found: dict[str, Policy] = {}
         self._one_for_all = all(layer.glob is None for layer in self.layers)
 
@@ -161,7 +168,15 @@ class Config:
 
     def but(self, source: str, **values: Any) -> Config:
         """Return this configuration with `values` above all of it; raises what `check` raises."""
-        return Config((*self.layers, Layer(source, check(values), last=True)), self.vendors)
+        layer = Layer(source, check(values), last=True)
+        return Config((*self.layers, layer), self.vendors, self.gateway)
+
+    def vendor_settings(self, name: str) -> Mapping[str, Any] | None:
+        """Return how a vendor speaks: one of these tables, or else one we know."""
+        for vendor in self.vendors:
+            if vendor.name == name:
+                return vendor.settings
+        return None if [*server_mistakes({"like": name})] else {"like": name}
 
     def vendor(self, url: str) -> VendorTable | None:
         """Return the vendor a URL belongs to, by the longest glob, if there is one."""
@@ -257,11 +272,19 @@ def examine(path: Path) -> tuple[Config, list[Exception]]:
     for name, values in _table(document.get("vendors")).items():
         with noting(f"[vendors.{name}] "):
             vendor = _vendor(name, values)
-            if wrong := [*server_mistakes(vendor.settings)]:
-                mistakes += (ConfigError(f"{path}: [vendors.{name}] {error}") for error in wrong)
-            else:
-                vendors.append(vendor)
-    return Config(tuple(layers), tuple(vendors)), mistakes
+            wrong = [*server_mistakes(vendor.settings)]
+            mistakes += (ConfigError(f"{path}: [vendors.{name}] {error}") for error in wrong)
+            vendors += [] if wrong else [vendor]
+    gateway = GatewayTable()
+    with noting("[gateway] "):
+        gateway = read_gateway(document.get("gateway", {}))
+    config = Config(tuple(layers), tuple(vendors))
+    for name, values in _table(document.get("upstreams")).items():
+        with noting(f"[upstreams.{name}] "):
+            upstream = read_upstream(name, values, config.vendor_settings)
+            gateway = replace(gateway, upstreams={**gateway.upstreams, name: upstream})
+    config.gateway = gateway
+    return config, mistakes
 
 
 def _quoted(glob: str) -> str:

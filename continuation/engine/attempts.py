@@ -91,8 +91,10 @@ class Budget:
         self.may_retry_smaller = policy.truncated_tool_call == "retry_smaller"
         self.may_think_less = policy.less_thinking
         self.learned, self.key = attempts.learned, attempts.key
-        self.table = find(request.model) or ModelLimits(attempts.dialect.default_ceiling)
+        known = find(request.model)
+        self.table = known or ModelLimits(attempts.dialect.default_ceiling)
         """What the table says of the model."""
+        self._in_table = known is not None
         # The answers of an agent that calls and of one that writes are not equally long.
         self._kind = "needed_with_tools" if request.body.get("tools") else "needed"
         self._policy, self._request = policy, request
@@ -169,6 +171,15 @@ class Budget:
         if policy.max_attempts < 2:  # if it were refused, there would be no second try
             return None
         return limit if request.limit is not None and limit > request.limit else None
+
+    def lowered_first(self) -> int | None:
+        """Return the ceiling, where policy wants it sent instead of a larger limit."""
+        known = self.known_ceiling or self._request.ceiling
+        if known is None and self._in_table:
+            known = self.table.ceiling
+        limit = self._request.limit
+        wanted = self._policy.clamp and known is not None and limit is not None and limit > known
+        return known if wanted else None
 
     @property
     def needed(self) -> int | None:
@@ -316,14 +327,17 @@ class Attempts:
 
     def first(self, *, ours: bool) -> Generator[Command, Reply, Reply]:
         """Send the first attempt until it is answered; `ours`: its answer will be healed."""
-        policy, raised = self.policy, None
+        policy, raised, lowered = self.policy, None, None
         repaired = self._repaired()
         if ours and repaired is None:
+            lowered = self.budget.lowered_first() if policy.clamp else None
             remembered = policy.remember_limit and self.learned.knows(self.key)
             if remembered or policy.initial_limit == "ceiling":
                 raised = self.budget.raised_first()
         if repaired is not None:
             reply = yield from self._send(self._adopt(repaired))
+        elif lowered is not None:
+            reply = yield from self._lowered(lowered)
         elif raised is not None:
             reply = yield from self._raised(raised)
         else:
@@ -370,8 +384,16 @@ class Attempts:
             return (yield from self._raised(named))
         return (yield from self._send(None))
 
+    def _lowered(self, limit: int) -> Generator[Command, Reply, Reply]:
+        """Send it with a smaller limit than the caller's."""
+        outgoing, seconds = self.request.first(limit), self.budget.seconds_left
+        return send(self.recorder.ledger, outgoing, Mode.FIRST, limit, seconds)
+
     def _refused(self, head: Head, *, ours: bool) -> Generator[Command, Reply, Reply]:
-        """A history the provider rejects is repaired and sent again, once."""
+        """A history the provider rejects is repaired and sent again, once.
+
+        So is, where policy wants it, a limit above the ceiling that the answer names.
+        """
         body = yield Read()
         if not isinstance(body, bytes):
             return body  # it broke off: that is the caller's error, and the head has no more to say
@@ -380,7 +402,12 @@ class Attempts:
             self.recorder.ledger.record(error=f"{head.status} {repaired.code}")
             return (yield from self._send(self._adopt(repaired)))
         # An error that means "the limit was used up by thinking" is a cut answer.
-        error = self.request.refused(head, body) if ours and self.budget.below else None
+        looked = ours and (self.policy.clamp or self.budget.below)
+        error = self.request.refused(head, body) if looked else None
+        named = error.maximum if error is not None and error.kind is ErrorKind.CEILING else None
+        if self.policy.clamp and error and named and self.budget.learn(error, self.request.limit):
+            self.recorder.ledger.record(error=error.error)
+            return (yield from self._lowered(named))
         consumed = error is not None and error.kind is ErrorKind.LIMIT_CONSUMED
         refused = decide(OpeningFacts(ok=False, status=head.status, consumed=consumed))
         if error is None or refused.action is not Action.ESCALATE:

@@ -501,20 +501,23 @@ class Engine:
         request: Request,
         timeout: float | None,
         asked: Mapping[str, Any] | None = None,
+        on_event: OnEvent | None = None,
     ) -> Turn:
         """Begin a turn. `timeout` is the caller's read timeout in seconds, if any.
 
-        `asked`: policies for this call only; `None`: what `override` says here.
+        `asked`: policies for this call only; `None`: what `override` says here. `on_event`: who
+        listens to this turn, in place of who listens to all.
         """
         overrides = current() if asked is None else asked
-        if vendor := self.config.vendor(request.host + request.path):
+        vendor = None if request.server else self.config.vendor(request.host + request.path)
+        if vendor:
             request = replace(request, server=vendor.settings)
 
         def policies(model: str) -> Policy:
             policy = self.config.policy_for(model)
             return replace(policy, **overrides) if overrides else policy
 
-        recorder = Recorder(dialect.name, self._on_event, Ledger(self._now))
+        recorder = Recorder(dialect.name, on_event or self._on_event, Ledger(self._now))
         turn = Turn(dialect, request, timeout, policies, self.learned, recorder, self._wall)
         recorder.trace(turn.policy.tracing, request.headers)
         return turn

@@ -6,7 +6,8 @@ import codecs
 import re
 from typing import NamedTuple
 
-from continuation.wire.json_values import parsed
+from continuation.types import Json
+from continuation.wire.json_values import as_json, parsed
 
 # A blank line ends an event; lines end in LF, CRLF or CR (WHATWG, "Server-sent events", parsing).
 _BLANK = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
@@ -146,3 +147,13 @@ class NamedPath:
             return False
         known = sum(raw.count(name, start, end) for name in names)
         return known == raw.count(b"\n\n", start, end) and raw.find(b"\r", start, end) < 0
+
+
+COMMENT = b": \n"
+"""Says nothing; without a blank line of its own it is part of the event that follows."""
+
+
+def first_json(raw: bytes) -> Json:
+    """Return the JSON object that the first event with data holds; `{}`: there is none."""
+    data = next((frame.data for frame in frames(raw) if frame.data), b"")
+    return as_json(parsed(data.decode("utf-8", "replace")))

@@ -197,5 +197,8 @@ class AnthropicMessages:
     def call(self, request: Request) -> MessagesRequest:
         return MessagesRequest(request, read_body(request))
 
+    def keep_alive(self, opening: bytes) -> bytes:
+        return b'event: ping\ndata: {"type": "ping"}\n\n'
+
 
 DIALECT = AnthropicMessages()

@@ -17,6 +17,7 @@ from continuation.providers.gemini.codec import GeminiCodec
 from continuation.providers.gemini.message_builder import GeminiMessageBuilder
 from continuation.providers.gemini.parts import joined, spoken
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
+from continuation.wire import sse
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps
 from continuation.wire.request import (
     BaseRequest,
@@ -224,6 +225,14 @@ class Gemini:
 
     def call(self, request: Request) -> GenerateRequest:
         return GenerateRequest(request, read_body(request))
+
+    def keep_alive(self, opening: bytes) -> bytes:
+        """Add an empty text; a comment would be JSON to some readers, and break others."""
+        first = sse.first_json(opening)
+        content: Json = {"parts": [{"text": ""}], "role": "model"}
+        chunk: Json = {"candidates": [{"content": content, "index": 0}]}
+        chunk |= {key: first[key] for key in ("modelVersion", "responseId") if key in first}
+        return b"data: %b\r\n\r\n" % dumps(chunk)
 
     def joined(self, parts: Iterable[Json]) -> list[Json]:
         """Return the parts of an answer that came in pieces: plain texts joined, all else as is."""

@@ -18,6 +18,7 @@ from continuation.providers.openai_common import errors
 from continuation.providers.openai_common.request import OpenAIRequest
 from continuation.providers.openai_common.vendors import UNKNOWN
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request, Way
+from continuation.wire import sse
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps
 from continuation.wire.request import exchange, read_body
 
@@ -235,6 +236,9 @@ _FIRST_ONLY = {
 """What holds for the first answer only."""
 
 
+_OF_EACH_CHUNK = ("id", "object", "created", "model", "service_tier", "system_fingerprint")
+
+
 class OpenAIChat:
     """The dialect object."""
 
@@ -248,6 +252,15 @@ class OpenAIChat:
 
     def call(self, request: Request) -> ChatRequest:
         return ChatRequest(request, read_body(request))
+
+    def keep_alive(self, opening: bytes) -> bytes:
+        """Repeat what the first chunk says of the answer, with an empty delta."""
+        chunk = sse.first_json(opening)
+        if not chunk:
+            return sse.COMMENT
+        told = {key: chunk[key] for key in _OF_EACH_CHUNK if key in chunk}
+        told["choices"] = [{"index": 0, "delta": {}, "finish_reason": None}]
+        return b"data: %b\n\n" % dumps(told)
 
 
 DIALECT = OpenAIChat()

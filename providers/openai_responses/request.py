@@ -20,7 +20,8 @@ from continuation.providers.openai_common.request import OpenAIRequest
 from continuation.providers.openai_responses.chain import Chain
 from continuation.providers.openai_responses.codec import ResponsesCodec
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
-from continuation.wire.json_values import as_json, as_list, as_text
+from continuation.wire import sse
+from continuation.wire.json_values import as_json, as_list, as_text, dumps
 from continuation.wire.request import BaseRequest, read_body
 
 _PATH = re.compile(r"/responses(/compact)?/?$")
@@ -187,6 +188,14 @@ class OpenAIResponses:
     def call(self, request: Request) -> ResponsesRequest:
         body = read_body(request)
         return ResponsesRequest(request, body, Chain(request, body))
+
+    def keep_alive(self, opening: bytes) -> bytes:
+        """Say once more that the response is in progress; nothing may stand before its opening."""
+        created = sse.first_json(opening)
+        if created.get("type") != "response.created":
+            return sse.COMMENT
+        event = {**created, "type": "response.in_progress"}
+        return b"event: response.in_progress\ndata: %b\n\n" % dumps(event)
 
 
 DIALECT = OpenAIResponses()

@@ -43,7 +43,7 @@ CLASSES = {
     "Finished": "report",
     "Policy": "enabled escalate max_recoveries max_drop_recoveries max_attempts max_retries "
     "max_turn_seconds max_turn_output_tokens leave_limits_below model_max_output_tokens "
-    "initial_limit remember_limit stream_tool_calls stream_thinking truncated_tool_call "
+    "initial_limit clamp remember_limit stream_tool_calls stream_thinking truncated_tool_call "
     "less_thinking forced_tool_choice on_failure usage prefill verify_stop_reason models_endpoint "
     "recovery_prompt seam_buffer_chars backoff_seconds max_wait_seconds learned_file tracing "
     "repair unanswered_tool_calls auto_resume resume_text chain_store log_repairs",

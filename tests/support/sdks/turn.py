@@ -103,12 +103,21 @@ class Turn(ABC):
 
 
 def play(
-    ran: T, how: How, sim: Simulator | str, request: dict[str, Any], config: Policy | Config = FAST
+    ran: T,
+    how: How,
+    sim: Simulator | str,
+    request: dict[str, Any],
+    config: Policy | Config | None = FAST,
 ) -> T:
-    """Run one turn through a wrapped client; `ran` says of which SDK, and takes it in."""
+    """Run one turn through a wrapped client; `ran` says of which SDK, and takes it in.
+
+    `config=None`: through the bare client.
+    """
     url = sim if isinstance(sim, str) else sim.url
     bare = ran.connect(url, asynchronous=how.startswith("async"))
-    client = continuation.wrap(bare, config=config, on_event=ran.events.append)
+    client: Any = bare
+    if config is not None:
+        client = continuation.wrap(bare, config=config, on_event=ran.events.append)
     with quietly():
         if how.startswith("async"):
             asyncio.run(_async(ran, bare, client, request, streamed=how.endswith("stream")))

@@ -1,0 +1,144 @@
+"""A transport of httpx2's over aiohttp: for many streams at once.
+
+What passes through httpx2's own costs two to three times as much for an event that comes alone, and
+its pool looks at every open connection for each request
+(design/decisions/0080-gateway-transport.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Generator
+from typing import Any
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import httpx2
+import yarl
+from multidict import CIMultiDict
+
+_AUTO = ("accept", "accept-encoding", "content-type", "user-agent")
+"""Headers that aiohttp adds where a request has none."""
+_LARGE = 1 << 20
+"""Bytes; a larger body is written piece by piece."""
+_LONGEST = 1 << 16
+"""Bytes of a response's header line."""
+_ERRORS: tuple[tuple[type[Exception], type[httpx2.TransportError]], ...] = (
+    (aiohttp.ConnectionTimeoutError, httpx2.ConnectTimeout),
+    (TimeoutError, httpx2.ReadTimeout),
+    (aiohttp.ClientProxyConnectionError, httpx2.ProxyError),
+    (aiohttp.ClientHttpProxyError, httpx2.ProxyError),
+    (aiohttp.ClientConnectorError, httpx2.ConnectError),
+    (aiohttp.ClientResponseError, httpx2.RemoteProtocolError),
+    (aiohttp.ClientError, httpx2.ReadError),
+    (OSError, httpx2.ReadError),
+)
+
+
+@contextlib.contextmanager
+def _as_httpx2() -> Generator[None]:
+    try:
+        yield
+    except (aiohttp.ClientError, OSError) as error:
+        kind = next(ours for theirs, ours in _ERRORS if isinstance(error, theirs))
+        raise kind(str(error) or type(error).__name__) from error
+
+
+def environment_proxy(url: httpx2.URL) -> str | None:
+    """Return the proxy that the environment names for a URL (`HTTPS_PROXY`, `NO_PROXY`...)."""
+    if proxy_bypass(url.netloc.decode("ascii")):
+        return None
+    proxies = getproxies()
+    proxy = proxies.get(url.scheme) or proxies.get("all")
+    return proxy if not proxy or "://" in proxy else f"http://{proxy}"
+
+
+class AiohttpTransport(httpx2.AsyncBaseTransport):
+    """Sends requests as they are: no header added, nothing decoded, no redirect followed.
+
+    Certificates are checked as httpx2 checks them, `SSL_CERT_FILE` included. The extension `target`
+    of a request is the path and query to send, byte for byte. Its connections belong to the event
+    loop in which the first request was sent.
+    """
+
+    def __init__(self, proxy: str | None = None) -> None:
+        """Begin. `proxy`: URL of an HTTP proxy, for all requests."""
+        self._proxy = proxy
+        self._session: aiohttp.ClientSession | None = None
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None or self._session.closed:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, ssl=httpx2.create_ssl_context()),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                skip_auto_headers=_AUTO,
+                max_line_size=_LONGEST,
+                max_field_size=_LONGEST,
+            )
+        return self._session
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        url, body = request.url, request.stream
+        target: bytes = request.extensions.get("target", url.raw_path)
+        where = f"{url.scheme}://{url.netloc.decode('ascii')}{target.decode('ascii')}"
+        headers = CIMultiDict[str]()
+        for name, value in request.headers.raw:
+            headers.add(name.decode("ascii"), value.decode("utf-8", "surrogateescape"))
+        data: Any = None
+        if isinstance(body, httpx2.ByteStream):
+            data = request.content if len(request.content) <= _LARGE else _pieces(request.content)
+        elif "content-length" in headers or "transfer-encoding" in headers:
+            data = body
+            headers.popall("transfer-encoding", None)  # it says so itself
+        limits = request.extensions.get("timeout", {})
+        with _as_httpx2():
+            response = await self._opened().request(
+                request.method,
+                yarl.URL(where, encoded=True),
+                headers=headers,
+                data=data or None,
+                allow_redirects=False,
+                proxy=self._proxy,
+                timeout=aiohttp.ClientTimeout(
+                    sock_connect=limits.get("connect"), sock_read=limits.get("read")
+                ),
+            )
+        return httpx2.Response(
+            response.status,
+            headers=[*response.raw_headers],
+            stream=_Body(response),
+            request=request,
+            extensions={"http_version": b"HTTP/1.1", "reason_phrase": _phrase(response)},
+        )
+
+    async def aclose(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+
+def _phrase(response: aiohttp.ClientResponse) -> bytes:
+    return (response.reason or "").encode("ascii", "ignore")
+
+
+async def _pieces(data: bytes) -> AsyncIterator[bytes]:
+    view = memoryview(data)
+    for at in range(0, len(data), _LARGE):
+        yield bytes(view[at : at + _LARGE])
+
+
+class _Body(httpx2.AsyncByteStream):
+    """A response's bytes as they come: all that there are at each look."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        with _as_httpx2():
+            read = self._response.content.readany
+            while chunk := await read():
+                yield chunk
+
+    async def aclose(self) -> None:
+        # Of an answer that was read to its end the connection is in the pool again already.
+        self._response.close()

@@ -1,0 +1,83 @@
+"""`continuation serve`: the gateway under uvicorn, until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import socket
+import sys
+from pathlib import Path
+
+from continuation.cli.config import in_force
+from continuation.cli.exits import CommandError, Commands, Exit, port, reason
+from continuation.cli.screen import screen
+from continuation.config import ConfigError
+
+_DESCRIPTION = """\
+Serve a gateway on this machine: any agent that can be given a base URL gets whole answers from it.
+What goes to /anthropic, /openai or /gemini is passed on to that provider, with the caller's key."""
+
+
+def add_to(commands: Commands) -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "serve",
+        help="serve a gateway that heals the answers of any agent",
+        description=_DESCRIPTION,
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="default: %(default)s")
+    parser.add_argument(
+        "--port", type=port, default=8787, metavar="N", help="default: %(default)s; 0: any free one"
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="a continuation.toml")
+    parser.add_argument(
+        "--insecure", action="store_true", help="serve other machines without an access token"
+    )
+    parser.set_defaults(command=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until Ctrl-C, which is the way to end it and so no error."""
+    try:
+        import uvicorn
+
+        from continuation.gateway import app
+        from continuation.gateway.access import is_loopback
+        from continuation.gateway.server import settings
+    except ImportError as error:
+        message = f"{error}; the gateway needs: pip install 'continuation-engine[gateway]'"
+        raise CommandError(message, Exit.MISSING) from error
+    try:
+        gateway = app(in_force(arguments.config), insecure=arguments.insecure)
+    except ConfigError as error:
+        raise CommandError(str(error), Exit.USAGE) from error
+    host: str = arguments.host
+    if not (is_loopback(host) or gateway.has_token or arguments.insecure):
+        message = (
+            f"--host {host}: other machines need an access token; set "
+            f"{gateway.table.token_env}, or say --insecure"
+        )
+        raise CommandError(message, Exit.USAGE)
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, arguments.port), family=family, backlog=2048)
+    except OSError as error:
+        message = f"--host {host} --port {arguments.port}: {reason(error)}; choose another port"
+        raise CommandError(message, Exit.USAGE) from error
+    logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # the gateway says no to WebSockets
+    turns = logging.getLogger("continuation.turns")
+    turns.setLevel(logging.INFO)
+    turns.propagate = False
+    turns.addHandler(logging.StreamHandler(sys.stdout))
+    out = screen(sys.stderr)
+    shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{listening.getsockname()[1]}"
+    out.line(f"serving at {url}; Ctrl-C stops it", "bold")
+    for name, upstream in gateway.table.upstreams.items():
+        out.line(f"  {url}/{name}  {upstream.base_url}")
+    with listening, contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(settings(gateway)).run(sockets=[listening])
+    out.line("stopped")
+    return Exit.WHOLE

@@ -1,0 +1,142 @@
+"""The tables of the file that only the gateway reads: `[gateway]` and `[upstreams.NAME]`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from continuation.policy import Between, known_key, shown
+
+DIALECTS = ("anthropic", "openai", "gemini")
+"""In whose words an upstream is told what goes wrong, and under which header its key is sent."""
+_PINGS, _IDLE = Between(0.01, 300), Between(1, 86_400)
+_OWN_PATHS = frozenset({"t", "continuation", "livez", "readyz"})
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A server that requests under `/NAME/` go to."""
+
+    name: str
+    base_url: str
+    """What stands before the rest of the path; without a slash at its end."""
+    dialect: str
+    vendor: str = ""
+    """The `[vendors.NAME]` table, or the vendor we know, that it speaks like; empty: by its URL."""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Headers to set on each request."""
+    key_env: str = ""
+    """The environment variable with the key to send instead of the caller's own."""
+
+
+BUILT_IN = {
+    "anthropic": Upstream("anthropic", "https://api.anthropic.com", "anthropic"),
+    "openai": Upstream("openai", "https://api.openai.com", "openai"),
+    "gemini": Upstream("gemini", "https://generativelanguage.googleapis.com", "gemini"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayTable:
+    """What holds for the gateway as a whole."""
+
+    ping_seconds: float = 10.0
+    """Where nothing was sent for so long, a stream is kept alive by an event that says nothing."""
+    idle_seconds: float = 600.0
+    """An upstream that sends nothing for so long has broken off."""
+    token_env: str = "CONTINUATION_TOKEN"
+    """The environment variable with the access token; where it is set, nobody comes in without."""
+    hosts: tuple[str, ...] = ()
+    """Names, besides localhost, by which the gateway may be called."""
+    origins: tuple[str, ...] = ()
+    """Web pages that may use it, as in `http://localhost:3000`."""
+    upstreams: Mapping[str, Upstream] = field(default_factory=lambda: dict(BUILT_IN))
+
+
+def read_gateway(values: object) -> GatewayTable:
+    """Read `[gateway]`; raises `ValueError` or `TypeError` naming key, value and remedy."""
+    table = _as_table("[gateway]", values)
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        known_key(key, value, [item.name for item in fields(GatewayTable)][:-1])
+        if key in {"hosts", "origins"}:
+            items = cast("list[object]", value) if isinstance(value, list) else [value]
+            found[key] = tuple(_text(key, item).lower().rstrip("/") for item in items)
+        elif key == "token_env":
+            found[key] = _text(key, value)
+        else:
+            between = _PINGS if key == "ping_seconds" else _IDLE
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not number or not between.low <= float(cast("float", value)) <= between.high:
+                message = f"{key} = {shown(key, value)}: must be a number {between}"
+                raise ValueError(message)
+            found[key] = float(cast("float", value))
+    return GatewayTable(**found)
+
+
+def read_upstream(name: str, values: object, vendor: Callable[[str], object]) -> Upstream:
+    """Read `[upstreams.NAME]`; `vendor` says how one speaks, if it is known."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name) or name in _OWN_PATHS:
+        message = (
+            "the name is a path: small letters, digits, '_', '-', and none of the gateway's own"
+        )
+        raise ValueError(message)
+    table = _as_table(f"[upstreams.{name}]", values)
+    names = [item.name for item in fields(Upstream)][1:]
+    upstream = BUILT_IN.get(name)
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        known_key(key, value, names)
+        if key == "headers":
+            found[key] = _headers(value)
+        else:
+            found[key] = _text(key, value)
+    url = urlsplit(str(found.get("base_url", "")))
+    if "base_url" in found and (
+        url.scheme not in {"http", "https"} or not url.netloc or url.query or "@" in url.netloc
+    ):
+        message = f'base_url = {found["base_url"]!r}: must be such as "https://llm.example.com/v1"'
+        raise ValueError(message)
+    found["base_url"] = found.get("base_url", upstream.base_url if upstream else "").rstrip("/")
+    found.setdefault("dialect", upstream.dialect if upstream else None)
+    if not found["base_url"]:
+        message = 'base_url is missing: say where, as in "https://llm.example.com"'
+        raise ValueError(message)
+    if found["dialect"] not in DIALECTS:
+        told = "is missing" if found["dialect"] is None else f"= {found['dialect']!r}"
+        message = f"dialect {told}: choose one of {', '.join(map(repr, DIALECTS))}"
+        raise ValueError(message)
+    if found.get("vendor") and vendor(found["vendor"]) is None:
+        message = f"vendor = {found['vendor']!r}: there is no [vendors.{found['vendor']}] table"
+        raise ValueError(message)
+    return Upstream(name, **found)
+
+
+def _as_table(place: str, values: object) -> Mapping[str, object]:
+    if not isinstance(values, dict):
+        message = f"= {shown('', values)}: must be a table, {place}"
+        raise TypeError(message)
+    return cast("Mapping[str, object]", values)
+
+
+def _text(key: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        message = f"{key} = {shown(key, value)}: must be a text"
+        raise TypeError(message)
+    return value
+
+
+def _headers(value: object) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, said in _as_table("headers", value).items():
+        text = _text(name, said)
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or not re.fullmatch(
+            r"[\t\x20-\x7e\x80-\xff]*", text
+        ):
+            message = f"headers: {name} = {shown(name, text)}: is no header"
+            raise ValueError(message)
+        found[name.lower()] = text
+    return found

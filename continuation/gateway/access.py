@@ -1,0 +1,84 @@
+"""Who may come in. Asked of every request, before anything else is looked at."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import os
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from continuation.config.gateway import GatewayTable
+from continuation.gateway.errors import GatewayError
+
+TOKEN_HEADER = b"x-continuation-token"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, by its address or by the names it always has."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class Access:
+    """The rules of one gateway.
+
+    A web page can send requests to this machine, and can give it a name of its own; it can neither
+    hide where it comes from (`Origin`) nor have an address for its name in `Host`. So an address is
+    let in and a name only if it is known.
+    """
+
+    def __init__(self, table: GatewayTable, *, insecure: bool) -> None:
+        """Begin; `insecure`: callers on other machines may come without a token."""
+        self.token = os.environ.get(table.token_env, "").encode()
+        """What everybody has to bring; empty: there is none."""
+        self._token_env = table.token_env
+        self._insecure = insecure
+        self._hosts = frozenset(table.hosts)
+        self._origins = frozenset(table.origins)
+
+    def check(self, client: str | None, headers: Mapping[bytes, bytes], token: bytes) -> None:
+        """Raise a `GatewayError` for who may not come in. `token`: the one in the path, if any."""
+        self.check_page(headers)
+        if self.token:
+            given = headers.get(TOKEN_HEADER, token)
+            if not hmac.compare_digest(given, self.token):
+                told = "is not the right one" if given else "is missing"
+                message = (
+                    f"the access token {told}: send it as the header x-continuation-token, "
+                    "or put /t/TOKEN before the path"
+                )
+                raise GatewayError(401, message)
+        elif not (self._insecure or client is None or is_loopback(client)):
+            message = (
+                f"callers on other machines need an access token: set {self._token_env} "
+                "for the gateway"
+            )
+            raise GatewayError(403, message)
+
+    def check_page(self, headers: Mapping[bytes, bytes]) -> None:
+        """Raise for what a web page sends, and for a name that is not known."""
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        name = urlsplit(f"//{host}").hostname or "" if host else ""
+        if not (is_loopback(name) or _is_address(name) or {host, name} & self._hosts):
+            message = f"Host {host!r} is not known: add it to hosts under [gateway]"
+            raise GatewayError(403, message)
+        origin = headers.get(b"origin", b"").decode("latin-1").lower()
+        crossed = headers.get(b"sec-fetch-site", b"none") not in {b"none", b"same-origin"}
+        same = origin in {f"http://{host}", f"https://{host}"}
+        if ((origin and not same) or crossed) and origin not in self._origins:
+            who = f"pages of {origin}" if origin else "other sites"
+            message = f"{who} may not use this: add the origin to origins under [gateway]"
+            raise GatewayError(403, message)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

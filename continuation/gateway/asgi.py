@@ -1,0 +1,237 @@
+"""The ASGI application: who may come in, and where a request goes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from time import monotonic, time
+from urllib.parse import unquote
+
+import httpx2
+
+from continuation.attach.aiohttp_transport import AiohttpTransport, environment_proxy
+from continuation.config import HEADER, Config, ConfigError, Layer, Source, load
+from continuation.config.gateway import Upstream
+from continuation.engine.turn import Engine
+from continuation.gateway.access import TOKEN_HEADER, Access
+from continuation.gateway.caller import Caller, GoneError, Headers, Receive, Scope, Send, end_to_end
+from continuation.gateway.errors import GatewayError, body
+from continuation.gateway.relay import relay
+from continuation.gateway.turn import GatewayTurn
+from continuation.gateway.turns import Turns
+from continuation.registry import dialects
+
+logger = logging.getLogger("continuation")
+
+_MOST_HEADERS = 1 << 16
+"""Bytes of all headers of a request."""
+_CONNECT_SECONDS = 30.0
+_LAST_WORDS = frozenset({413, 426, 431})
+"""Statuses behind which more of the request may come, that nobody reads."""
+_OURS = frozenset({b"host", b"expect", TOKEN_HEADER, HEADER.encode()})
+"""Headers that are for the gateway, not for who is behind it."""
+_KEYS = {"anthropic": b"x-api-key", "openai": b"authorization", "gemini": b"x-goog-api-key"}
+_CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
+_DOTS = re.compile(r"(?:^|[/\\])\.\.?(?:[/\\]|$)")
+
+
+def app(config: Source = None, *, insecure: bool = False) -> Gateway:
+    """Return the gateway as a raw ASGI application, for a server or for a mount in another one.
+
+    `config`: as for `wrap`; the tables `[gateway]` and `[upstreams.NAME]` of the file are read too.
+    `insecure`: callers on other machines may come without an access token.
+
+    Raises what `wrap` raises for a bad `config`.
+    """
+    return Gateway(load(config), insecure=insecure)
+
+
+class Gateway:
+    """Relays what comes to `/NAME/...` to that upstream, and heals what a dialect knows."""
+
+    def __init__(self, config: Config, *, insecure: bool = False) -> None:
+        for layer in config.layers:
+            if layer.values.get("on_failure") == "raise":
+                message = (
+                    f'{layer.source} on_failure = "raise": nobody behind a gateway can catch an '
+                    'exception; choose "stop" or "truncated"'
+                )
+                raise ConfigError(message)
+        default = Layer("the gateway's default", {"clamp": True})
+        self.config = Config((default, *config.layers), config.vendors, config.gateway)
+        self.table = config.gateway
+        self.engine = Engine(dialects(), self.config, None, monotonic, time)
+        self.turns = Turns()
+        self.timeouts = {"connect": _CONNECT_SECONDS, "read": self.table.idle_seconds}
+        """Seconds that an upstream has to answer in, as httpx2 has them."""
+        self.ready = True
+        """Whether new requests are welcome."""
+        self._access = Access(self.table, insecure=insecure)
+        self._keys: dict[str, bytes] = {}
+        for upstream in self.table.upstreams.values():
+            if upstream.key_env:
+                self._keys[upstream.name] = self._key(upstream)
+        self._transports: dict[str | None, httpx2.AsyncBaseTransport] = {}
+
+    @property
+    def has_token(self) -> bool:
+        """Whether callers have to bring an access token."""
+        return bool(self._access.token)
+
+    def _key(self, upstream: Upstream) -> bytes:
+        place = f"[upstreams.{upstream.name}] key_env = {upstream.key_env!r}"
+        if not self.has_token:
+            message = f"{place}: needs an access token; set {self.table.token_env}"
+            raise ConfigError(message)
+        key = os.environ.get(upstream.key_env, "").encode()
+        if not key:
+            message = f"{place}: there is no such environment variable, or it is empty"
+            raise ConfigError(message)
+        return b"Bearer " + key if upstream.dialect == "openai" else key
+
+    # --- ASGI ----------------------------------------------------------------------------------
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "websocket":  # denied before it is one
+            await receive()
+            if "websocket.http.response" in scope.get("extensions", {}):
+                await send({"type": "websocket.http.response.start", "status": 426, "headers": []})
+                await send({"type": "websocket.http.response.body", "body": b""})
+            else:
+                await send({"type": "websocket.close", "code": 1002})
+        elif scope["type"] == "http":
+            await self._exchange(scope, Caller(scope, receive, send))
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.shutdown":
+                self.ready = False
+                await self.aclose()
+            await send({"type": f"{message['type']}.complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+
+    async def aclose(self) -> None:
+        """Close all connections to upstreams."""
+        for transport in self._transports.values():
+            await transport.aclose()
+        self._transports.clear()
+
+    async def _exchange(self, scope: Scope, caller: Caller) -> None:
+        """Answer one request, whatever happens."""
+        dialect = ""
+        try:
+            token, name, rest = _route(scope)
+            upstream = self.table.upstreams.get(name)
+            dialect = upstream.dialect if upstream else ""
+            if name in {"livez", "readyz"} and rest == "/":
+                self._access.check_page(caller.named)
+                well = name == "livez" or self.ready
+                await caller.answer(200 if well else 503, b'{"ok":%s}' % str(well).lower().encode())
+                return
+            client = scope.get("client")
+            self._access.check(client[0] if client else None, caller.named, token)
+            if name == "continuation":
+                await self._tell(caller, rest)
+            elif upstream is None:
+                known = ", ".join(f"/{known}/" for known in self.table.upstreams)
+                message = f"/{name}/ is no upstream: use one of {known}, or add [upstreams.{name}]"
+                raise GatewayError(404, message)
+            else:
+                await self._pass(caller, scope, upstream, rest)
+        except GoneError:
+            return
+        except Exception as error:
+            told = error
+            if not isinstance(told, GatewayError):
+                logger.exception("internal error of the gateway")
+                told = GatewayError(500, "an error of the gateway's own; its log says more")
+            if not caller.started:
+                more = [(b"connection", b"close")] if told.status in _LAST_WORDS else []
+                await caller.answer(told.status, body(dialect, told), *more)
+
+    async def _tell(self, caller: Caller, path: str) -> None:
+        """Answer `GET /continuation/turns/ID`."""
+        kind, _, name = path[1:].partition("/")
+        found = self.turns.find(name) if kind == "turns" else None
+        if found is None:
+            message = "no such turn is known: GET /continuation/turns/ID, of the last 10,000"
+            raise GatewayError(404, message)
+        await caller.answer(200, json.dumps(found).encode())
+
+    # --- to an upstream ------------------------------------------------------------------------
+
+    async def _pass(self, caller: Caller, scope: Scope, upstream: Upstream, rest: str) -> None:
+        """Relay a request, or heal its answer."""
+        if caller.named.get(b"upgrade", b"").lower() == b"websocket":
+            message = "WebSockets do not pass: use HTTP"
+            raise GatewayError(426, message)
+        if sum(len(name) + len(value) for name, value in caller.headers) > _MOST_HEADERS:
+            message = f"the headers are larger than {_MOST_HEADERS:,} bytes: send fewer"
+            raise GatewayError(431, message)
+        method = str(scope["method"])
+        query: bytes = scope.get("query_string", b"")
+        if upstream.key_env and b"key=" in query:
+            query = b"&".join(p for p in query.split(b"&") if not p.startswith(b"key="))
+        url = httpx2.URL(upstream.base_url)
+        base = url.raw_path.decode("ascii").rstrip("/")
+        target = f"{base}{rest}" + (f"?{query.decode('ascii')}" if query else "")
+        headers = self._headers(caller, upstream)
+        transport = self._transport(url)
+        extensions = {"target": target.encode("ascii"), "timeout": self.timeouts}
+        path = unquote(base + rest)
+        dialect = self.engine.claims(method, path)
+        if dialect is None or b"content-encoding" in caller.named:
+            if b"transfer-encoding" in caller.named:
+                headers.append((b"transfer-encoding", b"chunked"))
+            await relay(caller, transport, method, url, headers, extensions)
+            return
+        settings = self.config.vendor_settings(upstream.vendor) if upstream.vendor else None
+        url = httpx2.URL(f"{url.scheme}://{url.netloc.decode('ascii')}{target}")
+        turn = GatewayTurn(self, caller, dialect, transport)
+        await turn.run(upstream.name, url, path, headers, settings or {})
+
+    def _headers(self, caller: Caller, upstream: Upstream) -> Headers:
+        headers = [item for item in end_to_end(caller.headers) if item[0] not in _OURS]
+        put = {name.encode(): value.encode("latin-1") for name, value in upstream.headers.items()}
+        dropped = set(put)
+        if key := self._keys.get(upstream.name):
+            dropped |= _CREDENTIALS
+            put[_KEYS[upstream.dialect]] = key
+        if put:
+            headers = [item for item in headers if item[0] not in dropped]
+        return [*headers, *put.items()]
+
+    def _transport(self, url: httpx2.URL) -> httpx2.AsyncBaseTransport:
+        proxy = environment_proxy(url)
+        transport = self._transports.get(proxy)
+        if transport is None:
+            if proxy is None or proxy.startswith("http"):
+                transport = AiohttpTransport(proxy)
+            else:  # SOCKS
+                transport = httpx2.AsyncHTTPTransport(proxy=proxy)
+            self._transports[proxy] = transport
+        return transport
+
+
+def _route(scope: Scope) -> tuple[bytes, str, str]:
+    """Return the token in the path, the first segment behind it, and the rest as it came.
+
+    Raises `GatewayError` for a path that another server might read otherwise.
+    """
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    path = raw.decode("latin-1").removeprefix(scope.get("root_path", ""))
+    if not re.fullmatch(r"/[!-~]*", path) or "#" in path or _DOTS.search(unquote(path)):
+        message = "the path has dot segments or characters that no path has: write it plainly"
+        raise GatewayError(400, message)
+    token = b""
+    if path.startswith("/t/"):
+        given, _, path = path[3:].partition("/")
+        token, path = unquote(given).encode(), f"/{path}"
+    name, _, rest = path[1:].partition("/")
+    return token, name, f"/{rest}"

@@ -1,0 +1,47 @@
+"""What the gateway says itself, in the shape of the caller's wire format."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+_ANTHROPIC = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    504: "timeout_error",
+}
+_GEMINI = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    502: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+
+
+class GatewayError(Exception):
+    """Answered in place of the upstream; the text names what is wrong, and the remedy."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def body(dialect: str, error: GatewayError) -> bytes:
+    """Return the JSON that the SDKs of a dialect read an error from."""
+    status, message = error.status, f"continuation gateway: {error}"
+    told: dict[str, Any]
+    if dialect == "anthropic":
+        kind = _ANTHROPIC.get(status, "api_error")
+        told = {"type": "error", "error": {"type": kind, "message": message}}
+    elif dialect == "gemini":
+        word = _GEMINI.get(status, "INTERNAL" if status >= 500 else "FAILED_PRECONDITION")
+        told = {"error": {"code": status, "message": message, "status": word}}
+    else:
+        kind = "server_error" if status >= 500 else "invalid_request_error"
+        told = {"error": {"message": message, "type": kind, "param": None, "code": None}}
+    return json.dumps(told).encode()

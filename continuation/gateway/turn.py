@@ -1,0 +1,198 @@
+"""A request that a dialect knows: its answer goes through the engine, and is kept alive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from continuation.attach.http import AsyncHealedStream
+from continuation.config import HEADER, parse
+from continuation.dialect import Dialect
+from continuation.engine.turn import Turn
+from continuation.gateway.alive import Pulse
+from continuation.gateway.caller import Caller, Headers, end_to_end
+from continuation.gateway.errors import GatewayError, body
+from continuation.gateway.relay import failed, hand_over
+from continuation.gateway.verbatim import kept
+from continuation.types import Outcome, Request
+
+if TYPE_CHECKING:
+    from continuation.gateway.asgi import Gateway
+
+TURN_HEADER = b"x-continuation-turn"
+_ENCODING = (b"accept-encoding", b"identity")
+_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+
+
+class GatewayTurn:
+    """One turn: the caller on one side, the upstream's attempts on the other."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        caller: Caller,
+        dialect: Dialect,
+        transport: httpx2.AsyncBaseTransport,
+    ) -> None:
+        self._gateway = gateway
+        self._caller = caller
+        self._dialect = dialect
+        self._transport = transport
+        self._turn: Turn
+        self._request: httpx2.Request
+        self._length: bytes | None = None
+        """What the last answer said that its body's length is."""
+        self._head: tuple[int, Headers] | None = None
+        """Status and headers of the answer, while they wait for the first byte of a JSON body."""
+        self._streamed = False
+        self._opening = b""
+        """The first event that the caller has had."""
+        self._tail = b""
+        """The last bytes that the caller has had of the body."""
+
+    async def run(
+        self,
+        upstream: str,
+        url: httpx2.URL,
+        path: str,
+        headers: Headers,
+        settings: Mapping[str, object],
+    ) -> None:
+        """Take the caller's request, and answer it. `settings`: how the upstream speaks."""
+        raw = await self._caller.body()
+        name, note = self._gateway.turns.begin(upstream)
+        turn_header = (TURN_HEADER, name.encode())
+        try:
+            # What is healed must be read: no encoding that we might not know.
+            headers = [h for h in headers if h[0] != _ENCODING[0]]
+            headers.append(_ENCODING)
+            self._request = httpx2.Request(
+                "POST",
+                url,
+                headers=headers,
+                content=raw,
+                extensions={"timeout": self._gateway.timeouts},
+            )
+            host = url.netloc.decode("ascii")
+            asked = Request(host, path, dict(self._request.headers.items()), raw, settings)
+            override = self._override()
+            self._turn = self._gateway.engine.begin(self._dialect, asked, None, override, note)
+            await self._caller.attend(self._heal(turn_header))
+        except GatewayError as error:
+            if not self._caller.started:
+                await self._caller.answer(
+                    error.status, body(self._dialect.name, error), turn_header
+                )
+
+    def _override(self) -> Mapping[str, Any]:
+        """Read what the request's own header says of policies."""
+        said = self._caller.named.get(HEADER.encode())
+        if said is None:
+            return {}
+        try:
+            override = parse(said.decode("latin-1"))
+        except ValueError as error:
+            raise GatewayError(400, str(error)) from error
+        if override.get("on_failure") == "raise":
+            message = f'{HEADER}: on_failure = "raise": choose "stop" or "truncated"'
+            raise GatewayError(400, message)
+        return override
+
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        """Send an attempt; one of ours keeps the caller's bytes where it says the same."""
+        if request is not self._request and request.method == "POST":
+            content = kept(self._request.content, request.content)
+            headers = [item for item in request.headers.raw if item[0].lower() != b"content-length"]
+            request = httpx2.Request(
+                request.method,
+                request.url,
+                headers=headers,
+                content=content,
+                extensions=request.extensions,
+            )
+        response = await self._transport.handle_async_request(request)
+        self._length = None
+        if response.headers.get("content-encoding", "identity") == "identity":
+            self._length = response.headers.get("content-length", "").encode() or None
+        return response
+
+    async def _heal(self, turn_header: tuple[bytes, bytes]) -> None:
+        stream = AsyncHealedStream(self._turn, self._request, httpx2.Cookies(), self._send)
+        try:
+            try:
+                response = await stream.open()
+            except Exception as error:
+                raise failed(error) from error
+            if response.stream is not stream:
+                await hand_over(self._caller, response, [turn_header])
+                return
+            kind = response.headers.get("content-type", "").lower()
+            self._streamed = "text/event-stream" in kind
+            self._head = response.status_code, [*end_to_end(response.headers.raw), turn_header]
+            if self._streamed:
+                await self._start([])
+            pulse = Pulse(self._gateway.table.ping_seconds, self._beat)
+            try:
+                await self._answer(stream, pulse)
+            finally:
+                pulse.stop()
+        finally:
+            await stream.aclose()
+
+    async def _answer(self, stream: AsyncHealedStream, pulse: Pulse) -> None:
+        """Send what the engine shows, as it comes."""
+        caller = self._caller
+        try:
+            async for chunk in stream:
+                await pulse.settled()
+                pulse.busy = True
+                if self._head is not None:
+                    await self._start(self._whole_length())
+                elif not self._opening:
+                    self._opening = _first_event(chunk)
+                self._tail = chunk[-4:]
+                await caller.write(chunk)
+                pulse.sent()
+        except Exception as error:
+            # It broke off, and for the caller it does so, too: an end would pass for a whole one.
+            if caller.started:
+                return
+            raise failed(error) from error
+        await pulse.settled()
+        if self._head is not None:
+            await self._start([])
+        await caller.end()
+
+    async def _beat(self) -> None:
+        """Say nothing, in the words of the format, where an event or a JSON value may begin."""
+        if self._turn.recorder.finished is not None:
+            return
+        if not self._streamed:
+            if not self._tail:
+                if self._head is not None:
+                    await self._start([])
+                await self._caller.write(b" ")
+        elif not self._tail or self._tail.endswith(_ENDS):
+            await self._caller.write(self._dialect.keep_alive(self._opening))
+
+    async def _start(self, more: Headers) -> None:
+        assert self._head is not None
+        (status, headers), self._head = self._head, None
+        await self._caller.start(status, [*headers, *more])
+
+    def _whole_length(self) -> Headers:
+        """Return the length of an answer that goes out as it came."""
+        report = self._turn.recorder.finished
+        whole = report is not None and report.outcome is Outcome.COMPLETE
+        return [(b"content-length", self._length)] if whole and self._length else []
+
+
+def _first_event(chunk: bytes) -> bytes:
+    """Return the first event that holds data; a chunk of the engine's ends where events end."""
+    data = chunk.find(b"data:")
+    if data < 0:
+        return b""
+    ends = [at for end in _ENDS if (at := chunk.find(end, data)) >= 0]
+    return chunk[: min(ends) + 4] if ends else b""

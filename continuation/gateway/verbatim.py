@@ -1,0 +1,110 @@
+"""JSON that is changed in one place and keeps all other bytes: key order, spacing, escapes.
+
+Some providers refuse a body that was written anew, and caches of prompts are by the byte.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+_BLANK = re.compile(r"[ \t\n\r]*")
+_DECODER = json.JSONDecoder()
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+def kept(raw: bytes, new: bytes) -> bytes:
+    """Write the JSON `new` in the bytes of `raw`, as far as the two say the same."""
+    try:
+        text = raw.decode()
+        before, after = json.loads(text), json.loads(new)
+        data = "".join(_written(text, _past(text, 0), before, after)).encode()
+        return data if json.loads(data) == after else new
+    except (ValueError, RecursionError):  # no UTF-8, half an emoji, nested beyond all sense
+        return new
+
+
+def _written(text: str, at: int, before: Any, after: Any) -> Iterator[str]:
+    """Yield `after` in the words of the value `before`, which begins at `at`."""
+    kinds: set[Any] = {type(before), type(after)}
+    if kinds == {dict}:
+        yield from _object(text, at, before, after)
+    elif kinds == {list}:
+        yield from _list(text, at, before, after)
+    else:
+        yield _ENCODER.encode(after)
+
+
+def _items(text: str, at: int) -> Iterator[tuple[int, int, int, int, Any]]:
+    """Yield of each item of an object or a list: where it, its value and it end, and the value.
+
+    The first place is that behind the comma before it; the key of a list's item is empty.
+    """
+    keyed = text[at] == "{"
+    at += 1
+    while True:
+        start = at
+        at = _past(text, at)
+        if text[at] in "]}":
+            return
+        key_end = at
+        if keyed:
+            _, key_end = _DECODER.raw_decode(text, at)
+            at = _past(text, _past(text, key_end) + 1)
+        value, end = _DECODER.raw_decode(text, at)
+        yield start, key_end, at, end, value
+        at = _past(text, end)
+        if text[at] != ",":
+            return
+        at += 1
+
+
+def _past(text: str, at: int) -> int:
+    found = _BLANK.match(text, at)
+    return found.end() if found else at
+
+
+def _object(text: str, at: int, before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+    yield "{"
+    end, comma = at + 1, ""
+    for start, key_end, value_at, value_end, value in _items(text, at):
+        gap, end = text[end:start], value_end
+        key = json.loads(text[start:key_end])
+        if key not in after:
+            continue
+        yield comma and gap
+        yield text[start:value_at]
+        if after[key] == value:
+            yield text[value_at:value_end]
+        else:
+            yield from _written(text, value_at, value, after[key])
+        comma = ","
+    for key, value in after.items():
+        if key not in before:
+            yield f"{comma}{_ENCODER.encode(key)}:{_ENCODER.encode(value)}"
+            comma = ","
+    yield text[end : text.index("}", end) + 1]
+
+
+def _list(text: str, at: int, before: list[Any], after: list[Any]) -> Iterator[str]:
+    """Keep the items that both begin with, and those that both end with, each in one slice."""
+    items = [*_items(text, at)]
+    most = min(len(before), len(after))
+    head = next((n for n in range(most) if before[n] != after[n]), most)
+    most -= head
+    tail = next((n for n in range(most) if before[-1 - n] != after[-1 - n]), most)
+    told = [text[at + 1 : items[head - 1][3]]] if head else []
+    for number in range(head, len(after) - tail):
+        if number < len(before) - tail:  # the same item, changed
+            start, _, value_at, _, was = items[number]
+            told.append(
+                text[start:value_at] + "".join(_written(text, value_at, was, after[number]))
+            )
+        else:
+            told.append(_ENCODER.encode(after[number]))
+    if tail:
+        told.append(text[items[-tail][0] : items[-1][3]])
+    end = items[-1][3] if items else at + 1
+    yield f"[{','.join(told)}{text[end : text.index(']', end) + 1]}"

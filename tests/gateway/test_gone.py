@@ -1,0 +1,87 @@
+"""A caller that leaves ends its turn, wherever that stands; one that reads slowly is waited for."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import pytest
+from support.gateways import CALL, KEYS, MESSAGES, URLS, Served, request, told
+from support.sdks.turn import cut, end
+from support.shells import PATIENCE, gone
+
+from continuation.simulator import Reply, Simulator
+
+LEAVE = [
+    # where the turn stands; what the provider says; how many requests it has had by then
+    ("before the first byte", [end("One.", delay=PATIENCE)], 1),
+    ("in the stream", [end("One, two.", stall=4)], 1),
+    ("while a call is held", [end("One.", CALL, stall=9)], 1),
+    ("between attempts", [cut("One, "), end("two.", delay=PATIENCE)], 2),
+    ("in a later attempt", [cut("One, "), end("two.", stall=3)], 2),
+]
+
+
+def until(true: Callable[[], Any]) -> None:
+    """Wait for what is going to happen."""
+    end = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def begin(served: Served, body: dict[str, Any]) -> socket.socket:
+    """Send a request; whoever closes the socket has left."""
+    raw = json.dumps(body).encode()
+    host, _, port = served.url.removeprefix("http://").partition(":")
+    line = socket.create_connection((host, int(port)))
+    head = (f"content-length: {len(raw)}", "content-type: application/json", "x-api-key: k")
+    line.sendall(request("POST /anthropic/v1/messages HTTP/1.1", *head, body=raw))
+    return line
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["stream", "body"])
+@pytest.mark.parametrize(("where", "replies", "count"), LEAVE, ids=[row[0] for row in LEAVE])
+def test_a_caller_that_leaves_closes_the_upstream(
+    served: Served, sim: Simulator, where: str, replies: list[Reply], count: int, streamed: bool
+) -> None:
+    sim.script(replies)
+    with begin(served, {**MESSAGES, "stream": streamed}):
+        until(lambda: len(sim.posts) == count)
+        if replies[-1].stall is not None and streamed:
+            until(lambda: sim.posts[-1].sent == replies[-1].stall)
+    assert gone(sim.posts[-1])
+    assert len(sim.posts) == count
+
+
+def test_a_caller_that_leaves_in_a_wait_ends_the_turn(served: Served, sim: Simulator) -> None:
+    busy = Reply(status=529, headers={"retry-after": "30"})
+    sim.script([cut("One, "), busy, end("two.")])
+    before = set(served.gateway.turns.known)
+    with begin(served, {**MESSAGES, "stream": True}):
+        until(lambda: len(sim.posts) == 2 and sim.posts[-1].done.is_set())
+    (name,) = set(served.gateway.turns.known) - before
+    until(lambda: (served.gateway.turns.find(name) or {})["outcome"] == "partial")
+    assert len(sim.posts) == 2
+
+
+@pytest.mark.parametrize("event", range(9))
+def test_an_upstream_that_dies_leaves_an_answer_that_ends_or_breaks_off(
+    served: Served, sim: Simulator, event: int
+) -> None:
+    """Where nothing more can be done there is no end that could pass for that of a whole one."""
+    sim.script([end("One, two.", CALL, drop=event)] + [Reply(drop=-1)] * 12)
+    url = served.of("anthropic-messages") + URLS["anthropic-messages"]
+    raw, broke = b"", False
+    with httpx2.stream("POST", url, json={**MESSAGES, "stream": True}, headers=KEYS) as answer:
+        try:
+            for piece in answer.iter_raw():
+                raw += piece
+        except httpx2.RemoteProtocolError:
+            broke = True
+    assert raw.count(b"event: message_stop") == (not broke)
+    assert told(served, answer.headers)["outcome"] in {"failed", "partial"}

@@ -1,0 +1,210 @@
+"""A gateway on a real socket, and an upstream that keeps every byte it is sent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import uvicorn
+
+from continuation.gateway import Gateway, app
+from continuation.gateway.server import settings
+from continuation.simulator import ToolCall
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+def toml(url: str, more: str = "", *, vendor: str = "openai") -> str:
+    """Return a file in which all three upstreams are `url`."""
+    tables = [
+        f'[upstreams.{name}]\nbase_url = "{url}"\n' for name in ("anthropic", "openai", "gemini")
+    ]
+    tables[1] += f'vendor = "{vendor}"\n'
+    return "".join([*tables, more])
+
+
+@dataclass
+class Served:
+    """A gateway that is being served."""
+
+    url: str
+    gateway: Gateway
+
+    def of(self, dialect: str) -> str:
+        """Return the base URL for the SDK of a wire format."""
+        return f"{self.url}/{_UPSTREAMS[dialect]}"
+
+
+_UPSTREAMS = {
+    "anthropic-messages": "anthropic",
+    "openai-chat": "openai",
+    "openai-responses": "openai",
+    "gemini": "gemini",
+}
+
+
+@contextlib.contextmanager
+def serving(folder: Path, upstream: str, more: str = "", **options: bool) -> Iterator[Served]:
+    """Serve in a thread of this process, in front of one upstream for all."""
+    path = folder / "gateway.toml"
+    path.write_text(toml(upstream, more))
+    gateway = app(path, **options)
+    listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
+    server = uvicorn.Server(settings(gateway))
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+    thread.start()
+    try:
+        yield Served(f"http://127.0.0.1:{listening.getsockname()[1]}", gateway)
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        listening.close()
+        assert not thread.is_alive()
+
+
+@contextlib.contextmanager
+def process(
+    folder: Path, text: str, *options: str, **environment: str
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Run `continuation serve` on a free port; yields the URL and the process."""
+    path = folder / "gateway.toml"
+    path.write_text(text)
+    command = [sys.executable, "-m", "continuation", "serve", "--port", "0", "--config", str(path)]
+    running = subprocess.Popen(
+        [*command, *options],
+        stdout=(folder / "turns.log").open("w"),
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    assert running.stderr is not None
+    try:
+        told = running.stderr.readline()
+        found = re.search(r"http://\S+?(?=;)", told)
+        assert found, told + running.stderr.read()
+        yield found[0], running
+    finally:
+        running.send_signal(signal.SIGINT)
+        running.wait(30)
+        running.stderr.close()
+
+
+class Raw:
+    """An upstream on a socket: answers are bytes, in turn, and what it was sent is kept."""
+
+    def __init__(self, *answers: bytes | Callable[[socket.socket], None]) -> None:
+        self._answers = [*answers] or [OK]
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self.seen: list[bytes] = []
+        """Of each request, all its bytes."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+
+    def __enter__(self) -> Raw:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                line, _ = self._socket.accept()
+                threading.Thread(target=self._serve, args=(line,), daemon=True).start()
+
+    def _serve(self, line: socket.socket) -> None:
+        with line, contextlib.suppress(OSError):
+            while data := whole(line):
+                self.seen.append(data)
+                answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+                if callable(answer):
+                    answer(line)
+                    return
+                line.sendall(answer)
+
+
+def whole(line: socket.socket) -> bytes:
+    """Read one message from a socket; what came before it ended."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        piece = line.recv(1 << 16)
+        if not piece:
+            return data
+        data += piece
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+    parts = [data]
+    left = int(length[1]) - len(body) if length else 0
+    while left > 0 and (piece := line.recv(1 << 20)):
+        parts.append(piece)
+        left -= len(piece)
+    if re.search(rb"(?i)\r\ntransfer-encoding: *chunked", head):
+        while not parts[-1].endswith(b"0\r\n\r\n") and (piece := line.recv(1 << 20)):
+            parts[-1] += piece
+    return b"".join(parts)
+
+
+def ask(url: str, request: bytes | Sequence[bytes]) -> bytes:
+    """Send bytes to a server, and return its answer's."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as line:
+        for piece in [request] if isinstance(request, bytes) else request:
+            line.sendall(piece)
+        return whole(line)
+
+
+def request(line: str, *headers: str, body: bytes = b"") -> bytes:
+    """Return a request as it goes over the wire."""
+    return "\r\n".join([line, "host: 127.0.0.1", *headers, "", ""]).encode() + body
+
+
+# --- what is asked of a gateway, and what it tells ------------------------------------------
+
+URLS = {
+    "anthropic-messages": "/v1/messages",
+    "openai-chat": "/v1/chat/completions",
+    "openai-responses": "/v1/responses",
+    "gemini": "/v1beta/models/gemini-3.8-flash:generateContent",
+}
+KEYS = {"x-api-key": "k", "authorization": "Bearer k", "x-goog-api-key": "k"}
+CALL = ToolCall("Write", {"path": "a.txt", "content": "line\n" * 30})
+MESSAGES: dict[str, Any] = {
+    "model": "claude-opus-5",
+    "max_tokens": 300,
+    "messages": [{"role": "user", "content": "go"}],
+}
+
+
+def request_body(dialect: str) -> dict[str, Any]:
+    if dialect == "gemini":
+        return {"contents": [{"role": "user", "parts": [{"text": "go"}]}]}
+    if dialect == "openai-responses":
+        return {"model": "gpt-5.4", "input": "go"}
+    if dialect == "openai-chat":
+        return {"model": "gpt-5.4", "messages": MESSAGES["messages"]}
+    return MESSAGES
+
+
+def told(served: Served, headers: httpx2.Headers) -> dict[str, Any]:
+    """Return the report of the turn that an answer names."""
+    url = f"{served.url}/continuation/turns/{headers['x-continuation-turn']}"
+    found: dict[str, Any] = httpx2.get(url).raise_for_status().json()
+    return found
