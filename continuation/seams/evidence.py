@@ -59,11 +59,10 @@ def foregone(before: str, head: str, size: int) -> float | None:
     """The odds where they need no weights, as a guard or a plain sign decides; otherwise None."""
     if size == len(before) == len(head) and size < 200:
         return NEVER
-    goes_on = re.match(r"\n[^\n]*[a-zA-Z_]\Z", head[:size]) and re.match("[a-zA-Z_]", head[size:])
-    if is_run(head[:size]):
+    if is_run(head[:size]) or (
+        _is_next_line(before, head, size) and novelty(before, head[:size]) < 64
+    ):
         return NEVER
-    if goes_on and novelty(before, head[:size]) < 64:
-        return NEVER  # the next line may well begin as this one does, and go on in the word
     if _begins_again(before, head, size) or _counts_again(before, size):
         return 2 * THRESHOLD
     if _misindents(before, head, size) or _says_words_again(before, head[:size]):
@@ -124,6 +123,17 @@ def features(before: str, head: str, size: int) -> dict[str, float]:
 
 
 # Signs that need no weights -------------------------------------------------------------------
+
+
+def _is_next_line(before: str, head: str, size: int) -> bool:
+    """Whether the echo may end the line and begin the next, which goes on in the word.
+
+    That is how a list goes from "LAUNCH" to "LAUNCH_ERROR"; the text has such line ends.
+    """
+    found = re.match(r"([^\w\n]*\n)[^\n]*[a-zA-Z_]\Z", head[:size])
+    if found is None or not re.match("[a-zA-Z_]", head[size:]):
+        return False
+    return found[1] == "\n" or re.search(rf"\w{re.escape(found[1])}", before) is not None
 
 
 def _begins_again(before: str, head: str, size: int) -> bool:

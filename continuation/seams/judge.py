@@ -21,15 +21,17 @@ What counts as evidence, strongest first, which is also the order of the questio
 1. The whole attempt says nothing new: that it is complete, the text from its top, or part of the
    anchor (when it has ended). Where an answer may close, only words that point back at it count.
 2. The head begins with the anchor. That was asked for and carries bits enough, so it needs no
-   other evidence, however often the same words follow. White space and typography may differ. An
-   anchor that is itself a run is never asked for.
+   other evidence, however often the same words follow. White space and typography may differ; the
+   white space at its end counts as left out where the text has such a gap only with it. An anchor
+   that is itself a run is never asked for.
 3. The text ends in a run (rows of equal cells, a ladder of braces) and the head stays in it. Then
    nothing can be told, and the head is kept.
 4. The head begins with some other end of the text: an echo. `evidence.odds` says how much more
    likely that is than a document that repeats itself; the threshold is in log odds. A plain sign
    decides alone: a number said again where the text counts, an indentation that it has nowhere,
    new words twice in a row. Behind words to the reader less is asked for.
-5. Syntax leaves one reading: a row would get a cell too many, a mapping the same key twice.
+5. Structure leaves one reading: a row would get a cell too many, a mapping the same key twice,
+   indented JSON a step it cannot take, a text of equal lines one that is like none of them.
 6. The same as 2 and 4 in disguise: without the white space at the end, in quotes, behind an
    ellipsis or white space. A disguise must be paid for with novelty (`_BARE_BITS`).
 7. Something stands before the continuation: a fence line, the head of the open table, a preamble.
@@ -65,8 +67,9 @@ from continuation.seams.preamble import (
     preamble_evidence,
 )
 from continuation.seams.syntax import (
+    fits_only_without,
+    lacks,
     line_again,
-    overfills,
     reopens,
     repeated_header,
     skips_ahead,
@@ -243,6 +246,13 @@ class Judge:
                 return at, place
         return None
 
+    def opening(self, head: str, size: int) -> Finding | None:
+        """The finding that the first `size` characters are words to the reader, by themselves."""
+        points = preamble_evidence(self._cut, head[:size], head[size:])
+        if points < ENOUGH:
+            return None
+        return Finding(SeamKind.PREAMBLE, size, points - ENOUGH + THRESHOLD)
+
     def restarted(self, head: str) -> bool:
         """Whether a whole attempt only says again how the answer began."""
         return any(
@@ -290,7 +300,12 @@ class Judge:
         if not anchor:
             return None
         if head.startswith(anchor):
-            return Finding(SeamKind.ANCHOR, len(anchor))
+            end, rest = anchor[len(anchor.rstrip()) :], head[len(anchor) :]
+            # Either its white space was said again, or it was left out and this is more of it.
+            left_out = end and lacks(self._cut, end, rest)
+            if left_out and not final and not rest.strip():
+                raise _MoreNeededError
+            return Finding(SeamKind.ANCHOR, len(anchor) - (len(end) if left_out else 0))
         return self._loosely(head, final=final)
 
     def _loosely(self, head: str, *, final: bool) -> Finding | None:
@@ -310,7 +325,8 @@ class Judge:
         if not final and len(head) < end + 8:
             raise _MoreNeededError
         goes_on = anchor[-1] == "\n" and _INSIDE_WORD.match(head, end - 1)
-        if goes_on and "\n" + head[end] not in self._tail:
+        whole_line = self.text[: -len(anchor)][-1:] in ("", "\n")
+        if goes_on and whole_line and "\n" + head[end] not in self._tail:
             return None  # no line begins so: its last word goes on, and is another one
         return Finding(SeamKind.ANCHOR, end + self._same_space(head[end:]), 8.0)
 
@@ -328,7 +344,7 @@ class Judge:
                     score += 6.0 if size >= self._asked else 1.0
                 score += _SPOKEN if spoken else 0.0
                 if score < THRESHOLD and size >= _PROBE and best is None:
-                    proven = overfills(self._cut, head, size)
+                    proven = fits_only_without(self._cut, head, size)
                     if proven is None and not final:
                         raise _MoreNeededError
                     score = _SURE / 2 if proven else score
@@ -394,10 +410,10 @@ class Judge:
         drop = found.drop
         if not final and len(rest) < drop + 12:
             raise _MoreNeededError
-        if novelty(self.text, rest[:drop]) < _BARE_BITS:
-            return None
+        if novelty(self.text, rest[:drop]) < _BARE_BITS or self.text.endswith(head[: at + drop]):
+            return None  # the latter: the mark is of the text itself
         closing = _CLOSING.get(mark, mark.replace("<", "</"))
-        if closing and not self.text.endswith(head[: at + drop]):  # else it is of the text itself
+        if closing:
             if rest.startswith(closing, drop):
                 drop += len(closing)
                 after = rest[drop:].lstrip("\n")
@@ -437,12 +453,18 @@ class Judge:
             return None
         size, own = opened
         rest = head[size:]
+        if own is not None and self.text[-_PROBE:] + head[:size] in self._tail:
+            return None  # such a fence follows such a line elsewhere
         if own is None:
             undecided = self._cut.inside_line and rest.startswith("\n") and "\n```" not in rest
             if undecided and not final:
                 raise _MoreNeededError  # what the next fence line is may tell
-            # A closing fence, unless what follows it was said before it.
-            found = self._repeats(rest, final=final) if self._cut.fence and rest else None
+            # A closing fence, unless what follows it goes on with a run, or was said before it.
+            if not self._cut.fence or not rest:
+                return None
+            if self._stays_in_run(rest, final=final):
+                return Finding(SeamKind.FENCE, size)
+            found = self._repeats(rest, final=final)
             return found and found.after(size, SeamKind.FENCE)
         inner = self._within(rest, final=final, depth=depth)
         return replace(inner.after(size, SeamKind.FENCE), own_fence=own)
@@ -480,6 +502,8 @@ class Judge:
         if best is None:
             return None
         points, at, inner = best
+        if not inner.drop and head[:at].endswith("\n\n") and lacks(self._cut, "\n", head[at:]):
+            at -= 1  # the blank line is of the text
         return replace(inner.after(at, SeamKind.PREAMBLE), odds=points - ENOUGH + THRESHOLD)
 
     def _within(self, rest: str, *, final: bool, depth: int) -> Finding:

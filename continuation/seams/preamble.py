@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from itertools import pairwise
 from typing import Final
 
-from continuation.seams.text import Cut, Form, is_indentation, seen_with
+from continuation.seams.text import Cut, Form, is_indentation, seen_with, shape
 
 #: Points from which a paragraph counts as a preamble; no single piece of evidence reaches it.
 ENOUGH: Final = 5.5
@@ -191,6 +192,8 @@ def _goes_on(cut: Cut, rest: str) -> float:
         goes_on = cut.inside_line or _broken_sentence(cut)
     elif cut.inside_line:
         goes_on = seen_with(cut.near, rest[:2]) >= 2
+    elif not cut.line and _steps_as_before(cut, rest):
+        goes_on = True
     elif cut.line:
         space = rest[: len(rest) - len(rest.lstrip(" \t"))]
         goes_on = is_indentation(cut.near, cut.line + space) or is_indentation(cut.near, space)
@@ -199,6 +202,12 @@ def _goes_on(cut: Cut, rest: str) -> float:
         same = marker is not None and cut.last_line.lstrip()[:1] == rest[0]
         goes_on = same or (_is_certainly_no_prose(cut) and not re.match(r"[A-Z]\w* \w+ \w+", rest))
     return 1.5 if goes_on else 0.0
+
+
+def _steps_as_before(cut: Cut, rest: str) -> bool:
+    """Whether a line like the first of `rest` follows one like the last elsewhere, twice."""
+    step = (shape(cut.last_line), shape(rest.partition("\n")[0]))
+    return not cut.near.endswith("\n\n") and [*pairwise(cut.shapes)].count(step) >= 2
 
 
 def ends_of_openings(head: str) -> list[int]:

@@ -160,14 +160,15 @@ class Seam:
         return self._decide(Finding(SeamKind.RESTART, taken)) + self.feed(rest)
 
     def _leave(self, replay: Replay, *, ended: bool = False) -> str:
-        """The replay stopped short of the text's end: all of it is shown, unless it was all."""
+        """The replay stopped short of the text's end: it is shown, unless it was all."""
         self._replay = None
         self._head = self._opening + replay.source[replay.start : replay.at]
         if ended and not replay.source[: replay.start].strip():
             self.restarted = True
             kind = SeamKind.RESTART if self._prefilled is None else SeamKind.PREFILL
             return self._decide(Finding(kind, len(self._head), 6.0))
-        return self._decide(Finding(SeamKind.EXACT, 0, 0.0))
+        found = self._judge.opening(self._head, len(self._opening)) if self._opening else None
+        return self._decide(found or Finding(SeamKind.EXACT, 0, 0.0))
 
     # Once it is decided ------------------------------------------------------------------
 

@@ -8,9 +8,20 @@ of the text leaves one reading there too.
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Final
 
-from continuation.seams.text import Cut, Fence, Form, cells, fence_line, is_indentation, novelty
+from continuation.seams.text import (
+    Cut,
+    Fence,
+    Form,
+    cells,
+    fence_line,
+    is_indentation,
+    is_run,
+    novelty,
+    shape,
+)
 
 _OPENER: Final = re.compile(r"\s*((?:`{3,}|~{3,})[^\n`]*)\n")
 _BLOCK: Final = re.compile(r"[^\S\n]*(?:\|.*\||#{1,6} .*|>.*|[-*+] .*|(?:`{3}|~{3}).*)$")
@@ -54,10 +65,13 @@ def reopens(cut: Cut, head: str) -> tuple[int, bool | None] | None:
         return size, True if _wraps_document(cut, fence) else None
     if fence.info:
         ours, theirs = _language(cut.fence), _language(fence)
-        same = ours == theirs or (
-            ours not in ("markdown", "mdx", "rst")  # in these other fences are content
-            and (not ours or ours.startswith(theirs) or theirs.startswith(ours))
-        )
+        if not ours:  # behind a blank line it is a block of its own, in a fence that is plain
+            same = cut.inside_line or head[0] != "\n"
+        else:
+            same = ours == theirs or (
+                ours not in ("markdown", "mdx", "rst")  # in these other fences are content
+                and (ours.startswith(theirs) or theirs.startswith(ours))
+            )
         return size, False if same else None
     if head.lstrip("\r\n")[:1].isspace():
         return size, None  # indented with the text around it: it closes
@@ -89,8 +103,8 @@ def _goes_on_as_code(cut: Cut, rest: str) -> bool:
         return False  # a block that holds nothing was not opened again
     if rest.startswith("\n"):
         return _looks_fenced(cut, rest.lstrip("\n")) and _next_fence_closes(rest)
-    if cut.inside_line:
-        return True
+    if cut.inside_line or fence_line(cut.last_line) is not None:
+        return True  # in a line, or before the first one
     return _looks_fenced(cut, rest) or (_next_fence_closes(rest) and not _is_sentence(rest))
 
 
@@ -134,25 +148,50 @@ def line_again(cut: Cut, head: str) -> int | None:
     above = cut.near.rpartition("\n")[0].rpartition("\n")[2]
     if line.strip() == "|":
         return _row_again(above, head, len(line))
-    proven = overfills(cut, head, len(line))
+    proven = fits_only_without(cut, head, len(line))
     return None if proven is None else len(line) * proven
 
 
-def overfills(cut: Cut, head: str, size: int) -> bool | None:
-    """Whether the unfinished row or record has its cells without the first `size` characters.
+def fits_only_without(cut: Cut, head: str, size: int) -> bool | None:
+    """Whether only without its first `size` characters `head` is how such a text goes on.
 
-    And not with them. None when more of `head` is needed to tell.
+    With them a row or record has too many cells, a line is like no other of the text, or JSON is
+    indented as it cannot be. None when more of `head` is needed to tell.
     """
-    if not cut.inside_line or cut.form not in (Form.TABLE, Form.CSV):
+    if cut.form is Form.JSON and not _is_indented_json(cut, head[:size]):
+        return _is_indented_json(cut, "") and _is_indented_json(cut, head[size:])
+    if is_run(head[:size]) and cut.form not in (Form.TABLE, Form.CSV):
         return False
     if "\n" not in head[size:]:
         return None
-    above = cut.near.rpartition("\n")[0].rpartition("\n")[2]
-    rows = (above, *(cut.line + part.partition("\n")[0] for part in (head[size:], head)))
-    before, without, doubled = (
-        row.count("|") if cut.form is Form.TABLE else cells(row, cut.separator) for row in rows
-    )
-    return before == without != doubled
+    without, doubled = (cut.line + part.partition("\n")[0] for part in (head[size:], head))
+    if cut.inside_line and cut.form in (Form.TABLE, Form.CSV):
+        above = cut.near.rpartition("\n")[0].rpartition("\n")[2]
+        rows = (
+            row.count("|") if cut.form is Form.TABLE else cells(row, cut.separator)
+            for row in (above, without, doubled)
+        )
+        before, fewer, more = rows
+        return before == fewer != more
+    new = "\n" in head[:size] or (size >= 24 and novelty(cut.text, head[:size], enough=24) >= 24)
+    return new and cut.shapes.count(shape(without)) >= 3 and shape(doubled) not in cut.shapes
+
+
+def _is_indented_json(cut: Cut, more: str) -> bool:
+    """Whether the last lines of the text, with `more`, are indented as JSON is, each key once."""
+    lines = [line for line in (cut.near[-1024:] + more).split("\n")[1:] if line.strip()]
+    return len(lines) > 4 and all(_may_follow(*pair) for pair in pairwise(lines))
+
+
+def _may_follow(above: str, below: str) -> bool:
+    deeper = len(below) - len(below.lstrip()) - len(above) + len(above.lstrip())
+    last = above.rstrip()[-1]
+    if last in "[{":
+        return deeper > 0
+    if last != ",":
+        return deeper < 0 and below.lstrip()[0] in "]}"
+    key = re.match(r'\s*"[^"]*":', above)
+    return deeper == 0 and not (key and below.startswith(key[0]))
 
 
 def _row_again(above: str, head: str, size: int) -> int | None:
@@ -279,6 +318,27 @@ def _never_doubles_spaces(cut: Cut) -> bool:
     if near[-1:] != " " or near[-2:-1].isspace() or not cut.inside_line:
         return False
     return cut.form in (Form.PROSE, Form.LIST) and near.count(" ") >= 40 and "  " not in near
+
+
+def lacks(cut: Cut, space: str, rest: str) -> bool:
+    """Whether `space` must stand before `rest`, to go on as the text does elsewhere.
+
+    Without it the text would go on as it does nowhere. With nothing in `rest`: whether it may.
+    """
+    end, begun = cut.near.rstrip(), rest.lstrip()
+    if not end:
+        return False
+    gap, lead = cut.near[len(end) :], rest[: len(rest) - len(begun)]
+
+    def seen(between: str) -> int:
+        following = _like(begun[0]) if begun else r"\S"
+        return len(re.findall(f"{_like(end[-1])}{re.escape(between)}(?={following})", cut.near))
+
+    return not (begun and seen(gap + lead)) and seen(gap + space + lead) >= 3
+
+
+def _like(char: str) -> str:
+    return r"[^\W\d_]" if char.isalpha() else r"\d" if char.isdigit() else re.escape(char)
 
 
 def wanted(cut: Cut, head: str) -> str:

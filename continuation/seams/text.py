@@ -71,6 +71,11 @@ def cells(line: str, separator: str = ",") -> int:
     return unquoted.count(separator) + 1
 
 
+def shape(line: str) -> str:
+    """`line` with one letter for each word or number, and without its indentation."""
+    return re.sub(r"\w+", "w", line.strip())
+
+
 def is_indentation(text: str, space: str) -> bool:
     """Whether a line of `text` is indented by exactly `space`."""
     return re.search(rf"\n{space}\S", text) is not None
@@ -90,6 +95,11 @@ class Cut:
         """Whether the last line has something on it that is not white space."""
         self.inside_word = text[-1:].isalnum()
         """Whether the last character is a letter or digit."""
+
+    @cached_property
+    def shapes(self) -> list[str]:
+        """The shapes of the finished lines."""
+        return [shape(line) for line in self.near.split("\n")[1:-1]]
 
     @cached_property
     def fence(self) -> Fence | None:
@@ -249,8 +259,15 @@ def seen_with(known: str, right: str, left: str = "") -> int:
 
 def is_run(text: str) -> bool:
     """Whether `text` itself repeats one unit: then more of it may well follow."""
-    unit = text.find(text[: len(text) // 3], 1)
-    return 0 < unit <= len(text) * 2 // 3 and text.startswith(text[unit:])
+    third = len(text) // 3
+    unit = text.find(text[:third], 1)
+    while 0 < unit <= len(text) * 2 // 3:
+        same = common_prefix(text[unit:], text)
+        if same == len(text) - unit:
+            return True
+        # No unit that is a multiple of this one reaches over the place where it breaks.
+        unit = text.find(text[:third], max(unit, unit + same - third) + 1)
+    return False
 
 
 def common_suffix(left: str, right: str, most: int = 1024) -> int:

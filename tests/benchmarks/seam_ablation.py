@@ -52,8 +52,10 @@ def _rules() -> list[Rule]:
         ("stays in a run", "judge:Judge", "_stays_in_run", False),
         ("anchor", "judge:Judge", "_anchored", None),
         ("- in other typography", "judge:Judge", "_loosely", None),
+        ("- its white space was left out", "judge", "lacks", False),
         ("echo", "judge:Judge", "_echo", None),
-        ("- a record overfills", "judge", "overfills", False),
+        ("- a line fits only without it", "judge", "fits_only_without", False),
+        ("- JSON is indented", "syntax", "_is_indented_json", True),
         ("echo: head goes round", "judge", "_goes_round_early", False),
         ("echo without the last space", "judge:Judge", "_echo_without_space", None),
         ("echo in quotes, after an ellipsis", "judge:Judge", "_decorated", None),
@@ -74,6 +76,7 @@ def _rules() -> list[Rule]:
         ("line again behind an opening", "judge:Judge", "_line_again", None),
         ("preamble", "judge:Judge", "_prefaced", None),
         ("long replay", "judge:Judge", "replays", None),
+        ("- that was none, behind an opening", "judge:Judge", "opening", None),
         # the preamble's points
         ("preamble: like the text", "preamble", "_is_like_the_text", False),
         ("preamble: unknown wording", "preamble", "_may_be_unknown", False),
@@ -87,6 +90,7 @@ def _rules() -> list[Rule]:
         ("- agreeing", "preamble", "_AGREEING", _NEVER),
         ("- of itself", "preamble", "_OF_ITSELF", _NEVER),
         ("preamble: rest goes on", "preamble", "_goes_on", 0.0),
+        ("- as such lines do", "preamble", "_steps_as_before", False),
         ("preamble: rest repeats", "judge", "_bonus", 0.0),
         # white space
         ("white space: superfluous", "judge", "superfluous", 0),
@@ -100,6 +104,7 @@ def _rules() -> list[Rule]:
         ("- before a record", "syntax", "_starts_next_record", False),
         # the evidence
         ("evidence: begins again", "evidence", "_begins_again", False),
+        ("evidence: the next line", "evidence", "_is_next_line", False),
         ("evidence: trite", "evidence", "_is_trite", False),
         ("evidence: counts again", "evidence", "_counts_again", False),
         ("evidence: words again", "evidence", "_says_words_again", False),

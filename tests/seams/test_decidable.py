@@ -5,6 +5,7 @@ Each row is a text, where it is cut, and what a model says before it goes on.
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from collections.abc import Callable
 
@@ -42,11 +43,29 @@ SHAPES = "<svg>\n" + "".join(
 BITS = "P1\n61 30\n" + "\n".join(
     " ".join("01"[20 + y * 7 % 17 <= x < 30 + y * y % 13] for x in range(61)) for y in range(30)
 )
+DARK = "P1\n51 51\n" + (" ".join("0" * 51) + "\n") * 20
 MINIFIED = '{"name":"grid","rows":[{"x":[' + "0," * 60 + '0],"y":[' + "0," * 60 + "0]}]}"
 CODE = "Use it so:\n\n```python\n" + "".join(
     f"def f{n}(x):\n    if x > {n}:\n        return x + {n}\n\n" for n in range(12)
 )
 VALUES = CODE + '"spindle of the old mill by the river": None, "loom": 1\n'
+LOG = "".join(
+    f"2025-03-01T10:0{n % 6}:{n * 7 % 60:02} {one_of('INFO WARN', n)} "
+    f"[{one_of(NAMES, n)}] seq={n * n}\n"
+    for n in range(40)
+)
+NESTED = json.dumps(
+    [{"sky": one_of(SKIES, n), "by": {"name": one_of(NAMES, n), "wood": n}} for n in range(20)],
+    indent=4,
+)
+LISTED = '{\n  "events": [\n' + "".join(
+    f'    "{one_of("spot:HALT spot:GAIN spot:LOSS", n)}_{n}",\n    "scale:EC2_{name}",\n'
+    f'    "scale:EC2_{name}_ERROR",\n'
+    for n, name in enumerate(["LAUNCH", "TERMINATE", "REFRESH", "TEST", "MOVE"] * 4)
+)
+DUMP = "".join(f"{16 * n:08x}  {n * 7919 % 256:02x} 4a 00 7f  |a.{n:c}.|\n" for n in range(40, 90))
+DONE = "```\n" + "  - ok: false\n    by: Ada\n" * 20
+PAGES = "\n\n".join(f"{one_of(NAMES, n)} saw storm {n * 37} coming in." for n in range(9))
 TAGGED = (
     "Write the prompt with its tags and nothing else:\n\n<anchor>words of the answer</anchor>\n"
 )
@@ -79,6 +98,11 @@ ANCHORS: dict[str, tuple[tuple[str, str], Callable[[str], str]]] = {
         lambda x: f"<anchor-2>{x}</anchor-2>",
     ),
     "a bitmap": ((BITS[:411], BITS[411:]), str),
+    "its newline left out before a blank line": (cut(PAGES, "storm 185 coming in.\n"), str.rstrip),
+    "its newline left out, mid-line": (
+        cut(FABLE + "wn\nin a hand that nobody\nknew", "hand that nobody\n"),
+        str.rstrip,
+    ),
     "minified JSON": (cut(MINIFIED, '"y":[0,0,0,0,0,0,0,0,0,'), str),
 }
 
@@ -116,6 +140,16 @@ ECHOES = {
         cut(SHAPES, 'x="160"'),
         '0" width="8" height="8"/>\n  <rect x="160"',
     ),
+    "a line that would be like no other": (
+        cut(LOG, "seq=361\n2025-03-01T10:02:20"),
+        "=361\n2025-03-01T10:02:20",
+    ),
+    "a member of JSON, by its indentation": (
+        cut(NESTED, '"wood": 9\n        }\n    },\n    {'),
+        "9\n        }\n    },\n    {",
+    ),
+    "a member of JSON, by its key": (cut(NESTED, '"wood": 13'), ',\n            "wood": 13'),
+    "a text that ends in a run, from its top": ((DARK[:583], DARK[583:]), DARK[:583]),
 }
 
 
@@ -130,8 +164,30 @@ def test_an_echo_that_begins_anywhere_is_known_by_what_the_text_counts(name: str
 BLOCK = "Save this:\n\n```python\nimport os\nprint(os.getcwd())\n```\n"
 CHAT = "".join(f"[9:{n}] {one_of(NAMES, n)}: Sorry, I was away.\n" for n in range(10, 24))
 
+OPENED = {
+    "words before rows of a dump": (cut(DUMP, "|a.A.|\n"), "Thanks, resuming below.\n\n"),
+    "a fence again, within a run": ((DONE[:185], DONE[185:]), "```\n"),
+    "a fence again, before its first line": (cut(BLOCK, "```python\n"), "```\n"),
+    "words before a blank line": (
+        cut(PAGES, "storm 185 coming in.\n"),
+        "Okay, continuing right after the last token:\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPENED)
+def test_what_stands_before_the_text_goes(name: str) -> None:
+    (before, rest), opening = OPENED[name]
+    assert join(before, opening + rest)[0] == before + rest
+
+
 ROWS = "| quiet | harbour |\n"
 KEPT = {
+    "a longer name on the next line of JSON": cut(LISTED, '"scale:EC2_TERMINATE'),
+    "a block, in a text that begins within one": (
+        "    Ada,\n)\n```\n\n## Sky\n\nWords on it.\n\nTypes:\n",
+        "\n```python\nfrom sky import Dmitri\n```\n",
+    ),
     "a closing fence before an adjacent fence": cut(BLOCK + "```sh\nls\n```\n", "getcwd())\n"),
     "the same, bare": cut(BLOCK + "```\nls -l\n```\n", "getcwd())\n"),
     "a closing sentence": (BLOCK + "\n", "That's all the code you need for this project."),
