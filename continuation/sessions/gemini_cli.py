@@ -58,19 +58,21 @@ class SavedChat:
         changed = {
             owner
             for owner, content in zip(self._owners, self.contents, strict=True)
-            if id(content) not in kept and _answers(content)
+            if id(content) not in kept and not _is_from(self._messages[owner], content)
         }
         for number, (content, origin) in enumerate(zip(contents, origins, strict=True)):
             owner = self._owners[origin] if origin >= 0 else -1
             if 0 <= owner < passed and content is self.contents[origin]:
                 continue  # results, which stand in the message of their calls
-            if owner < passed and _answer(made, content):
-                continue
             before: Mapping[str, Any] = {}
             if owner >= passed:
                 # Notices and the like stay where they were.
                 made += [dict(m) for m in self._messages[passed:owner] if not _contents(m)]
                 passed, before = owner + 1, self._messages[owner]
+            if not _is_from(before, content):
+                if _answer(made, content):
+                    continue
+                before = {}
             if before and content is self.contents[origin]:
                 made.append(dict(before))
             else:
@@ -100,7 +102,7 @@ def _fold(records: list[Record]) -> dict[str, Mapping[str, Any]]:
     for value in (record.value for record in records):
         if "$rewindTo" in value:
             names = list(messages)
-            first = names.index(value["$rewindTo"]) if value["$rewindTo"] in messages else 0
+            first = names.index(value["$rewindTo"]) if value["$rewindTo"] in names else 0
             for name in names[first:]:
                 del messages[name]
         elif isinstance(value.get("id"), str):
@@ -158,24 +160,36 @@ def _result(call: Mapping[str, Any]) -> list[dict[str, Any]]:
     return _parts(result)
 
 
-def _answers(content: Mapping[str, Any]) -> bool:
-    return any("functionResponse" in as_map(part) for part in as_list(content.get("parts")))
+def _is_from(message: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
+    """Whether a content is what this message says, and not the results that are in it."""
+    return message.get("type") == ("gemini" if content.get("role") == "model" else "user")
 
 
 def _answer(made: list[dict[str, Any]], content: Mapping[str, Any]) -> bool:
     """Put results into the message of their calls, the one made last; False: it is not theirs."""
     calls = [as_map(call) for call in as_list(made[-1].get("toolCalls"))] if made else []
-    results = dict[Any, list[Any]]()
-    name: Any = None
-    for part in as_list(content.get("parts")):
-        answer = as_map(as_map(part).get("functionResponse"))
-        name = answer.get("id", name)
-        results.setdefault(name, []).append(part)
-    if not calls or not results.keys() <= {call.get("id") for call in calls}:
+    parts = [as_map(part) for part in as_list(content.get("parts"))]
+    answers = [as_map(part.get("functionResponse")) for part in parts]
+    given = {as_text(answer.get("id")) for answer in answers}
+    names = {as_text(call.get("id")): as_text(call.get("name")) for call in calls}
+    waiting = dict[str, list[str]]()
+    for each in reversed([name for name in names if name not in given]):
+        waiting.setdefault(names[each], []).append(each)
+    results, name = dict[str, list[Any]](), ""
+    for part, answer in zip(parts, answers, strict=True):
+        if answer:
+            # One that a repair made has no id: the next call of its name is without a result.
+            alike = waiting.get(as_text(answer.get("name")))
+            name = as_text(answer.get("id")) or (alike.pop() if alike else "")
+        said = {**part, "functionResponse": {**answer, "id": name}} if answer else part
+        results.setdefault(name, []).append(said)
+    if "" in results or not results.keys() <= names.keys():
         return False
+    places = {name: place for place, name in enumerate(results)}
+    calls.sort(key=lambda call: places.get(as_text(call.get("id")), -1))
     made[-1]["toolCalls"] = [
         {**call, "status": call.get("status") if call.get("result") else "error"}
-        | {"result": results.get(call.get("id"), call.get("result"))}
+        | {"result": results.get(as_text(call.get("id")), call.get("result"))}
         for call in calls
     ]
     return True
@@ -194,8 +208,8 @@ def _message(
         made = {"id": name, "timestamp": stamp, "type": kind}
     made["content"] = parts
     if made["type"] == "gemini":  # from now on its content says all
-        calls = {as_map(as_map(part).get("functionCall")).get("id") for part in parts}
+        calls = {as_text(as_map(as_map(part).get("functionCall")).get("id")) for part in parts}
         given = as_list(made.get("toolCalls"))
         made["thoughts"] = []
-        made["toolCalls"] = [call for call in given if as_map(call).get("id") in calls]
+        made["toolCalls"] = [call for call in given if as_text(as_map(call).get("id")) in calls]
     return made

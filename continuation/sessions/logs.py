@@ -157,7 +157,7 @@ class ThreadedLog(Log):
 
     def belonging(self, spoken: list[Record], kept: set[str]) -> list[Record]:
         """The records that are part of the conversation, given the thread's ids."""
-        return [record for record in spoken if record.value.get("uuid") in kept]
+        return [record for record in spoken if as_text(record.value.get("uuid")) in kept]
 
     @abstractmethod
     def continues(self, entry: LogEntry, record: Record) -> bool:
@@ -189,7 +189,9 @@ def _thread(records: list[Record], spoken: list[Record]) -> tuple[set[str], list
         if at is None:
             words = "the record before this one is lost; what stands above it in the file is used."
             problems.append(Problem("lost_parent", line, words))
-            above = [r for r in spoken if r.line < line and r.value.get("uuid") not in kept]
+            above = [
+                r for r in spoken if r.line < line and as_text(r.value.get("uuid")) not in kept
+            ]
             at = above[-1] if above else None
     return kept, problems
 
@@ -210,19 +212,19 @@ class ClaudeCode(ThreadedLog):
         return spoken and "content" in as_map(value.get("message"))
 
     def belonging(self, spoken: list[Record], kept: set[str]) -> list[Record]:
-        inside = super().belonging(spoken, kept)
-        replies = {record.value["message"].get("id") for record in inside} - {None}
-        calls, found = set[Any](), list[Record]()
+        replies = {_reply(record) for record in super().belonging(spoken, kept)} - {""}
+        calls, found = set[str](), list[Record]()
         for record in spoken:
-            if record.value["message"].get("id") in replies:
-                calls |= {block.get("id") for block in _blocks(record)}
+            if _reply(record) in replies:
+                calls |= {as_text(block.get("id")) for block in _blocks(record)}
         for record in spoken:
             message = record.value["message"]
             # Error notices are logged as if they were the model's words; they are never sent.
             if record.value.get("isApiErrorMessage") or message.get("model") == "<synthetic>":
                 continue
-            answers = any(block.get("tool_use_id") in calls for block in _results(record))
-            if record.value.get("uuid") in kept or message.get("id") in replies or answers:
+            answers = any(as_text(block.get("tool_use_id")) in calls for block in _results(record))
+            inside = as_text(record.value.get("uuid")) in kept or _reply(record) in replies
+            if inside or answers:
                 found.append(record)
         return found
 
@@ -236,6 +238,10 @@ class ClaudeCode(ThreadedLog):
 
     def kind(self, message: Mapping[str, Any]) -> str:
         return "assistant" if message.get("role") == "assistant" else "user"
+
+
+def _reply(record: Record) -> str:
+    return as_text(record.value["message"].get("id"))
 
 
 def _blocks(record: Record) -> list[Mapping[str, Any]]:

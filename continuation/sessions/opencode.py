@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from continuation.history.tree import text_of
 from continuation.sessions.lines import Problem, before_the_cut, written
-from continuation.wire.json_values import as_map
+from continuation.wire.json_values import as_list, as_map, as_text
 
 
 class Shelf(Protocol):
@@ -76,8 +76,8 @@ class _Part(NamedTuple):
     value: Mapping[str, Any]
 
     @property
-    def kind(self) -> object:
-        return self.value.get("type")
+    def kind(self) -> str:
+        return as_text(self.value.get("type"))
 
 
 class _Message(NamedTuple):
@@ -109,8 +109,8 @@ class Storage:
     body: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     owners: list[Path] = field(default_factory=list[Path])
     """For each message of `body` the place of the message it came from."""
-    calls: dict[tuple[int, str], _Part] = field(default_factory=dict[tuple[int, str], _Part])
-    """Parts that are calls, by place in `body` and call id: some models begin to count anew."""
+    calls: dict[int, list[_Part]] = field(default_factory=dict[int, list[_Part]])
+    """Parts that are calls, by place in `body`: some models begin anew to count their ids."""
     damaged: dict[Path, bytes | None] = field(default_factory=dict[Path, "bytes | None"])
     """What is not JSON, and what a repaired copy has instead; None: nothing."""
 
@@ -202,8 +202,8 @@ class Storage:
         for part in step:
             if part.kind != "tool":
                 continue
-            call, state = str(part.value.get("callID", "")), as_map(part.value.get("state"))
-            self.calls[len(self.body), call] = part
+            call, state = as_text(part.value.get("callID")), as_map(part.value.get("state"))
+            self.calls.setdefault(len(self.body), []).append(part)
             arguments = json.dumps(as_map(state.get("input")), ensure_ascii=False)
             function = {"name": str(part.value.get("tool", "")), "arguments": arguments}
             made = {"id": call, "type": "function", "function": function}
@@ -216,14 +216,21 @@ class Storage:
 
     def rewrite(self, messages: list[Any], origins: tuple[int, ...]) -> dict[Path, bytes | None]:
         """New contents of the places that a repair changes; None for what goes."""
-        files, asked = dict(self.damaged), -1
+        files, values = dict(self.damaged), dict[Path, dict[str, Any]]()
+        waiting: dict[str, _Part] = {}
         for message, origin in zip(messages, origins, strict=True):
             if message.get("role") == "assistant":
-                asked = origin
-            if origin < 0 and message.get("role") == "tool":
-                part = self.calls.get((asked, message["tool_call_id"]))
-                if part is None:
-                    continue
+                parts, calls = self.calls.get(origin, []), as_list(message.get("tool_calls"))
+                if len(calls) < len(parts):  # some were dropped
+                    names = {call["id"] for call in calls}
+                    gone = [part for part in parts if part.value.get("callID") not in names]
+                    files |= {part.place: None for part in gone}
+                    parts = [part for part in parts if part not in gone]
+                waiting = {call["id"]: part for call, part in zip(calls, parts, strict=False)}
+                for name, own in waiting.items():
+                    if own.value.get("callID") != name:
+                        values[own.place] = {**own.value, "callID": name}
+            elif origin < 0 and (part := waiting.get(message.get("tool_call_id"))):
                 state = as_map(part.value.get("state"))  # its call ended in an error
                 start = as_map(state.get("time")).get("start", 0)
                 closed = {
@@ -232,7 +239,8 @@ class Storage:
                     "error": message["content"],
                     "time": {"start": start, "end": start},
                 }
-                files[part.place] = written({**part.value, "state": closed}, indent=2)
+                values[part.place] = {**values.get(part.place, part.value), "state": closed}
+        files |= {place: written(value, indent=2) for place, value in values.items()}
         kept = {self.owners[origin] for origin in origins if origin >= 0}
         return files | {place: None for place in self.owners if place not in kept}
 
@@ -253,7 +261,7 @@ def _made(role: str, other: Mapping[str, Any]) -> dict[str, Any]:
 def _since_summary(messages: list[_Message]) -> list[_Message]:
     """What is sent: nothing from before a summary, but for the tail that was kept of it."""
     summed = {
-        info.get("parentID")
+        as_text(info.get("parentID"))
         for _, info, _ in messages
         if info.get("summary") is True and info.get("finish") and "error" not in info
     }

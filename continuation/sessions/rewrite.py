@@ -9,6 +9,7 @@ from typing import Any
 
 from continuation.sessions.lines import Record, written
 from continuation.sessions.logs import Log, LogEntry
+from continuation.wire.json_values import as_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +43,14 @@ class LogSource:
 
         It names what that one named, or else the last thing said above it in the file.
         """
-        names = {line.value.get("uuid") for line in lines}
+        names = {as_text(line.value.get("uuid")) for line in lines}
         parents = {
-            record.value.get("uuid"): record.value.get("parentUuid") for record in self.records
+            as_text(record.value.get("uuid")): as_text(record.value.get("parentUuid")) or None
+            for record in self.records
         }
-        above: Any = None
+        above: str | None = None
         for at, line in enumerate(lines):
-            parent = line.value.get("parentUuid")
+            parent = as_text(line.value.get("parentUuid")) or None
             passed = {parent}
             while parent is not None and parent not in names:
                 parent = parents.get(parent, above)
@@ -57,7 +59,7 @@ class LogSource:
             if parent != line.value.get("parentUuid"):
                 lines[at] = _Line({**line.value, "parentUuid": parent}, None)
             if "message" in line.value and not line.value.get("isSidechain"):
-                above = line.value.get("uuid", above)
+                above = as_text(line.value.get("uuid")) or above
 
 
 def _unmoved(entries: list[LogEntry], origins: tuple[int, ...]) -> set[int]:
@@ -93,6 +95,10 @@ class _Line:
         if self.raw is not None:
             return self.raw
         return written(self.value)
+
+
+_NONE = -2
+"""A message that was made here has no origin, and the first of all is not the one behind it."""
 
 
 @dataclass(slots=True)
@@ -147,7 +153,11 @@ class _LogWriter:
         """Name the record before, where that is another one than it was."""
         first, last = lines[0].value, lines[-1].value
         as_it_was = origin >= 0 and origin == self.previous + 1 and lines[0].raw is not None
-        if not as_it_was and first.get("parentUuid") != self.uuid and self.uuid is not None:
-            lines[0] = _Line({**first, "parentUuid": self.uuid}, None)
+        above = self.uuid
+        if above is None and origin < 0 and self.entries:  # made here, and nothing is before it
+            above = self.entries[0].records[0].value.get("parentUuid")
+            lines[0] = _Line({**first, "parentUuid": above}, None)
+        if not as_it_was and first.get("parentUuid") != above and above is not None:
+            lines[0] = _Line({**first, "parentUuid": above}, None)
         self.uuid = last.get("uuid")
-        self.previous = origin
+        self.previous = origin if origin >= 0 else _NONE

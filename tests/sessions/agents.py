@@ -224,7 +224,8 @@ def faults(agent: Agent, binary: Path, model: Model, home: Path) -> list[str]:
     words = [broken.path.stem if word == "ID" else word for word in agent.resume]
     told = run(agent, binary, home, [*words, SECOND], home / "never")
     asked = [request for request in model.posts if SECOND in request.raw.decode()]
-    sent = asked[0].raw.decode() if asked else ""
+    # Agents ask for titles and the like, too; the conversation is the longest.
+    sent = max((request.raw.decode() for request in asked), key=len, default="")
     return [
         *([f"found, and found again: {statuses}"] if statuses != [1, 0] else []),
         *([] if asked else [f"it did not take the session up: {told}"]),

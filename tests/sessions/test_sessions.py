@@ -223,7 +223,10 @@ def test_claude_code_side_branches_error_notices_and_sidechains_are_understood(
     notice = {**records[-1], "uuid": "n1", "parentUuid": records[-1]["uuid"]}
     notice["message"] = {"role": "assistant", "model": "<synthetic>", "content": []}
     aside = {**records[1], "uuid": "n2", "isSidechain": True, "message": {"role": "user"}}
-    session = _only(check(_save(tmp_path / "s.jsonl", as_bytes([*records, notice, aside]))))
+    # A request as it was sent, of which no answer came.
+    blob = {"type": "api-request-blob", "message": {"role": "user", "content": "all of it"}}
+    data = as_bytes([*records, notice, aside, blob])
+    session = _only(check(_save(tmp_path / "s.jsonl", data)))
     assert session.exit_code == 0
     assert _said(session) == "U:go A[t:x,c:a,c:b] R:a R:b A[t:y]"
 
@@ -563,6 +566,7 @@ THREADS = {
     ),
     "a line twice": [*CALLED[:2], *CALLED[1:]],
     "the first is lost": LONG[1:],
+    "what is first is no message": [{"type": "hook", "uuid": "u0", "parentUuid": None}, *LONG[1:]],
     "one is lost": [*LONG[:2], *LONG[3:]],
 }
 

@@ -52,6 +52,19 @@ def test_a_database_that_is_open_elsewhere_is_read_and_copied_and_never_changed(
         assert (found.exit_code, found.body["messages"][0]["content"]) == (status, "log")
 
 
+def test_calls_without_an_id_get_one_and_are_closed(tmp_path: Path) -> None:
+    root = opencode(tmp_path / "opencode.db", "U:go A[c:a,c:b] U:on")
+    with contextlib.closing(sqlite3.connect(root)) as database:
+        database.execute("UPDATE part SET data = replace(data, '\"callID\"', '\"was\"')")
+        database.commit()
+    (session,) = write_repaired(root)
+    assert session.written is not None
+    (again,) = check(session.written)
+    assert again.exit_code == 0
+    roles = [message["role"] for message in again.body["messages"]]
+    assert roles == ["user", "assistant", "tool", "tool", "user"]
+
+
 def test_a_database_that_is_damaged_or_not_an_agent_s_is_told_of(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
