@@ -190,12 +190,16 @@ class OpenAIResponses:
         return ResponsesRequest(request, body, Chain(request, body))
 
     def keep_alive(self, opening: bytes) -> bytes:
-        """Say once more that the response is in progress; nothing may stand before its opening."""
+        """Say it with the event that OpenAI has for this; nothing may stand before the opening.
+
+        `response.in_progress` would do in most clients, but some take its empty output for all.
+        """
         created = sse.first_json(opening)
         if created.get("type") != "response.created":
             return sse.COMMENT
-        event = {**created, "type": "response.in_progress"}
-        return b"event: response.in_progress\ndata: %b\n\n" % dumps(event)
+        event = {"type": "keepalive", "sequence_number": created.get("sequence_number", 0)}
+        return b"event: keepalive\ndata: %b\n\n" % dumps(event)
+
 
 
 DIALECT = OpenAIResponses()

@@ -15,7 +15,7 @@ from continuation.simulator import Simulator
 PULSES = {
     "anthropic-messages": b"event: ping\n",
     "openai-chat": b'"delta":{},"finish_reason":null',
-    "openai-responses": b"event: response.in_progress\n",
+    "openai-responses": b"event: keepalive\n",
     "gemini": b'"parts":[{"text":""}]',
 }
 GAP = 0.05
