@@ -18,31 +18,27 @@ class Pulse:
         self._loop = asyncio.get_running_loop()
         self._last = self._loop.time()
         self._timer = self._loop.call_later(seconds, self._look)
-        self._beating: asyncio.Task[None] | None = None
+        self.beating: asyncio.Task[None] | None = None
+        """A beat that is under way; nothing else is to be sent until it is over."""
 
     def sent(self) -> None:
         """Something was sent just now."""
         self.busy, self._last = False, self._loop.time()
 
-    async def settled(self) -> None:
-        """Wait until no beat is under way."""
-        if self._beating is not None:
-            await self._beating
-
     def stop(self) -> None:
         """Beat no more."""
         self._timer.cancel()
-        if self._beating is not None:
-            self._beating.cancel()
+        if self.beating is not None:
+            self.beating.cancel()
 
     def _look(self) -> None:
         left = self._seconds if self.busy else self._last + self._seconds - self._loop.time()
         if left <= 0:
-            self._beating, left = self._loop.create_task(self._send()), self._seconds
+            self.beating, left = self._loop.create_task(self._send()), self._seconds
         self._timer = self._loop.call_later(left, self._look)
 
     async def _send(self) -> None:
         try:
             await self._beat()
         finally:
-            self._beating, self._last = None, self._loop.time()
+            self.beating, self._last = None, self._loop.time()

@@ -73,7 +73,7 @@ class Gateway:
         for upstream in self.table.upstreams.values():
             if upstream.key_env:
                 self._keys[upstream.name] = self._key(upstream)
-        self._transports: dict[str | None, httpx2.AsyncBaseTransport] = {}
+        self._transports: dict[str, httpx2.AsyncBaseTransport] = {}
 
     @property
     def has_token(self) -> bool:
@@ -182,7 +182,7 @@ class Gateway:
         base = url.raw_path.decode("ascii").rstrip("/")
         target = f"{base}{rest}" + (f"?{query.decode('ascii')}" if query else "")
         headers = self._headers(caller, upstream)
-        transport = self._transport(url)
+        transport = self._transport(upstream)
         extensions = {"target": target.encode("ascii"), "timeout": self.timeouts}
         path = unquote(base + rest)
         dialect = self.engine.claims(method, path)
@@ -207,15 +207,15 @@ class Gateway:
             headers = [item for item in headers if item[0] not in dropped]
         return [*headers, *put.items()]
 
-    def _transport(self, url: httpx2.URL) -> httpx2.AsyncBaseTransport:
-        proxy = environment_proxy(url)
-        transport = self._transports.get(proxy)
+    def _transport(self, upstream: Upstream) -> httpx2.AsyncBaseTransport:
+        transport = self._transports.get(upstream.name)
         if transport is None:
+            proxy = environment_proxy(httpx2.URL(upstream.base_url))
             if proxy is None or proxy.startswith("http"):
                 transport = AiohttpTransport(proxy)
             else:  # SOCKS
                 transport = httpx2.AsyncHTTPTransport(proxy=proxy)
-            self._transports[proxy] = transport
+            self._transports[upstream.name] = transport
         return transport
 
 

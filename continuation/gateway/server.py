@@ -23,6 +23,7 @@ def settings(gateway: Gateway) -> uvicorn.Config:
         loop="asyncio" if sys.platform == "win32" else "uvloop",
         ws="none",
         lifespan="on",
+        proxy_headers=False,  # who may come in is asked of the connection, not of a header
         access_log=False,
         log_config=None,
         server_header=False,

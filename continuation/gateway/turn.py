@@ -146,7 +146,8 @@ class GatewayTurn:
         caller = self._caller
         try:
             async for chunk in stream:
-                await pulse.settled()
+                if pulse.beating is not None:
+                    await pulse.beating
                 pulse.busy = True
                 if self._head is not None:
                     await self._start(self._whole_length())
@@ -160,7 +161,8 @@ class GatewayTurn:
             if caller.started:
                 return
             raise failed(error) from error
-        await pulse.settled()
+        if pulse.beating is not None:
+            await pulse.beating
         if self._head is not None:
             await self._start([])
         await caller.end()

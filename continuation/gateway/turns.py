@@ -18,6 +18,11 @@ MOST = 10_000
 """So many turns are known; the oldest goes first."""
 
 
+def _plain(value: Any) -> dict[str, Any]:
+    """Return the fields of a report, or of what stands in one, without a copy of all below."""
+    return {item: getattr(value, item) for item in value.__slots__}
+
+
 class Turns:
     """What is known of the last turns, packed: never text, never keys."""
 
@@ -40,8 +45,10 @@ class Turns:
     def _note(self, name: str, upstream: str, event: Event) -> None:
         if not isinstance(event, Finished):
             return
-        told = {"turn_id": name, "upstream": upstream, **event.report.as_dict()}
-        line = json.dumps(told, separators=(",", ":"), default=str)
+        report = event.report
+        usages = {"turn": report.turn, "billed": report.billed, "discarded": report.discarded}
+        told = {"turn_id": name, "upstream": upstream, **_plain(report), **usages}
+        line = json.dumps(told, separators=(",", ":"), default=_plain)
         if name in self._kept:
             self._kept[name] = zlib.compress(line.encode(), 1)
         logger.info(line)

@@ -52,7 +52,7 @@ def main(folder: str) -> int:
             well = isinstance(got, dict) and {k: got[k] for k in WANTED} == WANTED
             failed += not well
             told = {k: v for k, v in got.items() if k not in WANTED} if well else got
-            print(f"{'ok    ' if well else 'FAILED'} {name:<24} {told or ''}", flush=True)
+            print(f"{'ok    ' if well else 'FAILED'} {name:<24} {told or ''}", flush=True)  # noqa: T201
     return failed
 
 

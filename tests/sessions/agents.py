@@ -111,20 +111,20 @@ class Agent:
     damage: Callable[[Path], None] = _torn
 
 
-def agents(url: str) -> list[Agent]:
-    """All of them, told to talk to a server at `url`."""
-    claude = ("--allowedTools", "Bash", "--model", "claude-sonnet-4-5")
+def agents(anthropic: str, openai: str, gemini_url: str) -> list[Agent]:
+    """All of them, told to talk to servers at these URLs, by the format they speak."""
+    claude = ("--allowedTools", "Bash,Write", "--model", "claude-sonnet-4-5")
     codex = ("exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
     gemini = ("-m", "gemini-2.5-flash", "--approval-mode", "yolo", "-p")
     qwen = ("--auth-type", "openai", "-m", "gpt-4o", "--approval-mode", "yolo", "-p")
     toml = (
         'model = "gpt-5.5"\nmodel_provider = "here"\n[model_providers.here]\nname = "here"\n'
-        f'base_url = "{url}/v1"\nenv_key = "KEY"\nwire_api = "responses"\n'
+        f'base_url = "{openai}/v1"\nenv_key = "KEY"\nwire_api = "responses"\n'
     )
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "name": "here",
-        "options": {"baseURL": f"{url}/v1", "apiKey": "any"},
+        "options": {"baseURL": f"{openai}/v1", "apiKey": "any"},
         "models": {"m": {"limit": {"context": 200_000, "output": 32_000}}},
     }
     opencode = {"provider": {"here": provider}, "permission": "allow"}
@@ -135,7 +135,7 @@ def agents(url: str) -> list[Agent]:
             ("-p", *claude),
             ("-p", "--resume", "ID", *claude),
             ".claude/projects",
-            {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "any"},
+            {"ANTHROPIC_BASE_URL": anthropic, "ANTHROPIC_API_KEY": "any"},
         ),
         Agent(
             "codex",
@@ -150,7 +150,7 @@ def agents(url: str) -> list[Agent]:
             gemini,
             ("--resume", "latest", *gemini),
             ".gemini/tmp",
-            {"GOOGLE_GEMINI_BASE_URL": url, "GEMINI_API_KEY": "any"}
+            {"GOOGLE_GEMINI_BASE_URL": gemini_url, "GEMINI_API_KEY": "any"}
             | {"GEMINI_CLI_TRUST_WORKSPACE": "true"},
             {".gemini/settings.json": {"security": {"auth": {"selectedType": "gemini-api-key"}}}},
             _unanswered,
@@ -160,7 +160,7 @@ def agents(url: str) -> list[Agent]:
             qwen,
             ("--continue", *qwen),
             ".qwen/projects",
-            {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "any", "OPENAI_MODEL": "gpt-4o"},
+            {"OPENAI_BASE_URL": f"{openai}/v1", "OPENAI_API_KEY": "any", "OPENAI_MODEL": "gpt-4o"},
         ),
         Agent(
             "opencode",
@@ -177,8 +177,19 @@ def agents(url: str) -> list[Agent]:
 # -- one agent -----------------------------------------------------------------------------------
 
 
-def run(agent: Agent, binary: Path, home: Path, words: Sequence[str], until: Path) -> str:
-    """Let it run until it ends or a file appears; then it is killed. Return what it wrote."""
+def run(
+    agent: Agent,
+    binary: Path,
+    home: Path,
+    words: Sequence[str],
+    until: Path,
+    *,
+    errors: bool = True,
+) -> str:
+    """Let it run until it ends or a file appears; then it is killed. Return what it wrote.
+
+    `errors`: on standard error, too.
+    """
     env = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "dumb", **agent.settings}
     with (home / "told").open("w+b") as told:
         process = subprocess.Popen(
@@ -187,7 +198,7 @@ def run(agent: Agent, binary: Path, home: Path, words: Sequence[str], until: Pat
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=told,
-            stderr=told,
+            stderr=told if errors else subprocess.DEVNULL,
             start_new_session=True,
         )
         ends = time.monotonic() + PATIENCE
@@ -238,7 +249,7 @@ def main(folder: Path, names: Sequence[str]) -> int:
     """Try the agents named, or all."""
     worst = 0
     with Model() as model, tempfile.TemporaryDirectory() as homes:
-        for agent in agents(model.url):
+        for agent in agents(*[model.url] * 3):
             if names and agent.name not in names:
                 continue
             began = time.monotonic()

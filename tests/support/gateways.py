@@ -81,13 +81,14 @@ def process(
     path = folder / "gateway.toml"
     path.write_text(text)
     command = [sys.executable, "-m", "continuation", "serve", "--port", "0", "--config", str(path)]
-    running = subprocess.Popen(
-        [*command, *options],
-        stdout=(folder / "turns.log").open("w"),
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-    )
+    with (folder / "turns.log").open("w") as log:
+        running = subprocess.Popen(
+            [*command, *options],
+            stdout=log,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
+        )
     assert running.stderr is not None
     try:
         told = running.stderr.readline()

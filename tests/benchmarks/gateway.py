@@ -1,0 +1,325 @@
+"""What the gateway costs: CPU of its process, against a bare relay of uvicorn and aiohttp.
+
+    python tests/benchmarks/gateway.py [--quick] [--rounds N]
+
+Upstream, relay and gateway are processes of their own. Rounds are interleaved, figures are medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import aiohttp
+import uvicorn
+
+TICK = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+BODY = {
+    "model": "claude-opus-5",
+    "max_tokens": 1000,
+    "messages": [{"role": "user", "content": "a" * 900}],
+}
+
+
+def event(kind: str, **more: Any) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **more})}\n\n".encode()
+
+
+USAGE = {"input_tokens": 9, "output_tokens": 9}
+MESSAGE = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-opus-5"}
+HEAD = event("message_start", message={**MESSAGE, "content": [], "usage": USAGE}) + event(
+    "content_block_start", index=0, content_block={"type": "text", "text": ""}
+)
+DELTA = event("content_block_delta", index=0, delta={"type": "text_delta", "text": "and so on, "})
+TAIL = (
+    event("content_block_stop", index=0)
+    + event("message_delta", delta={"stop_reason": "end_turn"}, usage=USAGE)
+    + event("message_stop")
+)
+WHOLE = json.dumps(
+    {
+        **MESSAGE,
+        "content": [{"type": "text", "text": "b" * 700}],
+        "stop_reason": "end_turn",
+        "usage": USAGE,
+    }
+).encode()
+
+
+# --- the processes ------------------------------------------------------------------------------
+
+
+async def upstream(scope: Any, receive: Any, send: Any) -> None:
+    """Answer as the query says: so many events, so many seconds between them; 0 events: JSON."""
+    if scope["type"] != "http":
+        return
+    while (await receive()).get("more_body"):
+        pass
+    asked = {k: float(v[0]) for k, v in parse_qs(scope["query_string"].decode()).items()}
+    events, gap = int(asked.get("events", 0)), asked.get("gap", 0)
+    if asked.get("delay"):
+        await asyncio.wait_for(receive(), asked["delay"])  # the caller leaves
+        gone.write_text(repr(time.monotonic()))
+        return
+    kind = b"text/event-stream" if events else b"application/json"
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
+    if not events:
+        await send({"type": "http.response.body", "body": WHOLE})
+        return
+    await send({"type": "http.response.body", "body": HEAD, "more_body": True})
+    watcher = asyncio.create_task(receive())
+    for _ in range(events):
+        if gap:
+            done, _ = await asyncio.wait({watcher}, timeout=gap)
+            if done:
+                gone.write_text(repr(time.monotonic()))
+                return
+        await send({"type": "http.response.body", "body": DELTA, "more_body": True})
+    watcher.cancel()
+    await send({"type": "http.response.body", "body": TAIL})
+
+
+gone = Path(os.environ.get("GONE", "/dev/null"))
+
+
+class Relay:
+    """The peer: no more than is needed to pass bytes on, and to notice that a caller has left."""
+
+    def __init__(self, base: str) -> None:
+        self._base = base
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        self._session = self._session or aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0), auto_decompress=False
+        )
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message.get("body", b""), message.get("more_body", False)
+        task = asyncio.current_task()
+        assert task is not None
+
+        async def watch() -> None:
+            await receive()
+            task.cancel()
+
+        watcher = asyncio.create_task(watch())
+        url = f"{self._base}{scope['path']}?{scope['query_string'].decode()}"
+        headers = [(k.decode(), v.decode()) for k, v in scope["headers"] if k != b"host"]
+        with contextlib.suppress(asyncio.CancelledError):
+            async with self._session.request(
+                scope["method"], url, data=body, headers=headers
+            ) as got:
+                kept = [
+                    (k.lower(), v) for k, v in got.raw_headers if k.lower() != b"transfer-encoding"
+                ]
+                await send({"type": "http.response.start", "status": got.status, "headers": kept})
+                async for chunk in got.content.iter_any():
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                watcher.cancel()
+                await send({"type": "http.response.body", "body": b""})
+
+
+def serve(what: str, base: str, port: int) -> None:
+    app: Any = upstream if what == "upstream" else Relay(base)
+    uvicorn.run(
+        app, port=port, http="httptools", loop="uvloop", ws="none", lifespan="off",
+        access_log=False, log_level="error", server_header=False, date_header=False,
+    )  # fmt: skip
+
+
+class Process:
+    """One of them; what it has used so far is read from the kernel."""
+
+    def __init__(self, *command: str, **environment: str) -> None:
+        began = time.monotonic()
+        self.process = subprocess.Popen(
+            [sys.executable, *command], env={**os.environ, **environment},
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self.began = began
+
+    @property
+    def cpu(self) -> float:
+        """Seconds, of all its threads."""
+        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+    @property
+    def rss(self) -> float:
+        """Kilobytes."""
+        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * PAGE / 1000
+
+
+@contextlib.contextmanager
+def running(*processes: Process) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for each in processes:
+            each.process.send_signal(signal.SIGKILL)
+            each.process.wait()
+
+
+# --- what is measured -----------------------------------------------------------------------------
+
+
+class Bench:
+    """One of the two, and how it is asked."""
+
+    def __init__(
+        self, name: str, url: str, process: Process, session: aiohttp.ClientSession
+    ) -> None:
+        self.name, self.url, self.process, self.session = name, url, process, session
+
+    async def ask(self, query: str = "", *, stream: bool = False) -> int:
+        """Ask once; return how many bytes came."""
+        body = {**BODY, "stream": stream}
+        async with self.session.post(f"{self.url}/v1/messages?{query}", json=body) as got:
+            assert got.status == 200, await got.text()
+            return sum([len(chunk) async for chunk in got.content.iter_any()])
+
+    async def paced(self, streams: int, seconds: float) -> float:
+        """CPU per event, in microseconds, of streams in which an event comes every 40 ms."""
+        events, before = int(seconds * 25), self.process.cpu
+        asked = [self.ask(f"events={events}&gap=0.04", stream=True) for _ in range(streams)]
+        await asyncio.gather(*asked)
+        return (self.process.cpu - before) / (streams * events) * 1e6
+
+    async def flood(self, events: int) -> float:
+        """Events a second of one stream."""
+        began = time.perf_counter()
+        assert await self.ask(f"events={events}", stream=True) > events * len(DELTA)
+        return events / (time.perf_counter() - began)
+
+    async def requests(self, count: int) -> float:
+        """CPU of a request of 1 kB, in microseconds."""
+        before = self.process.cpu
+        for _ in range(count):
+            await self.ask()
+        return (self.process.cpu - before) / count * 1e6
+
+    @contextlib.asynccontextmanager
+    async def open(self, streams: int) -> AsyncIterator[None]:
+        """Have streams open in which nothing happens for long."""
+        asked = self.ask
+        tasks = [
+            asyncio.create_task(asked("events=9&gap=900", stream=True)) for _ in range(streams)
+        ]
+        await asyncio.sleep(2 + streams / 200)
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.sleep(1)
+
+    async def leave(self, query: str) -> float:
+        """Milliseconds until the upstream notices that the caller has left."""
+        gone.write_text("")
+        task = asyncio.create_task(self.ask(query, stream=True))
+        await asyncio.sleep(0.5)
+        task.cancel()
+        left = time.monotonic()
+        await asyncio.gather(task, return_exceptions=True)
+        while not (told := gone.read_text()):
+            await asyncio.sleep(0.005)
+            assert time.monotonic() < left + 10, "never"
+        return (float(told) - left) * 1000
+
+
+async def compare(
+    title: str, rounds: int, both: list[Bench], measure: Callable[[Bench], Awaitable[float]]
+) -> None:
+    found: dict[str, list[float]] = {bench.name: [] for bench in both}
+    for _ in range(rounds):
+        for bench in both:
+            found[bench.name].append(await measure(bench))
+    relay, ours = (statistics.median(found[bench.name]) for bench in both)
+    print(
+        f"{title:<48} relay {relay:>10,.1f}   gateway {ours:>10,.1f}   x {ours / relay:.2f}",
+        flush=True,
+    )
+
+
+async def main(
+    base: str, processes: list[Process], urls: list[str], *, quick: bool, rounds: int
+) -> None:
+    timeout = aiohttp.ClientTimeout(total=None)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+        names = ("relay", "gateway")
+        both = [Bench(n, u, p, session) for n, u, p in zip(names, urls, processes, strict=True)]
+        for bench in both:
+            while True:
+                with contextlib.suppress(aiohttp.ClientConnectionError, AssertionError):
+                    await bench.ask()
+                    break
+                await asyncio.sleep(0.02)
+            told = time.monotonic() - bench.process.began
+            print(f"start to first answer, {bench.name}: {told:.2f} s")
+            await bench.requests(50)
+        seconds, count = (2, 100) if quick else (8, 400)
+        await compare("40 streams, an event each 40 ms: CPU µs an event", rounds, both,
+                      lambda bench: bench.paced(40, seconds))  # fmt: skip
+        await compare("one stream of 20,000 events: events a second", rounds, both,
+                      lambda bench: bench.flood(20_000))  # fmt: skip
+        await compare("request of 1 kB: CPU µs", rounds, both, lambda bench: bench.requests(count))
+        await compare("left before the first byte: ms", rounds, both,
+                      lambda bench: bench.leave("delay=30"))  # fmt: skip
+        await compare("left in the stream: ms", rounds, both,
+                      lambda bench: bench.leave("events=99&gap=5"))  # fmt: skip
+
+        async def crowded(bench: Bench) -> float:
+            async with bench.open(500):
+                return await bench.requests(count)
+
+        async def memory(bench: Bench) -> float:
+            before = bench.process.rss
+            async with bench.open(200 if quick else 1000):
+                return (bench.process.rss - before) / (200 if quick else 1000)
+
+        await compare("open streams: kB each", 1, both, memory)
+        await compare("request with 500 streams open: CPU µs", 1 if quick else 3, both, crowded)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--serve", nargs=3, metavar=("WHAT", "BASE", "PORT"))
+    given = parser.parse_args()
+    if given.serve:
+        serve(given.serve[0], given.serve[1], int(given.serve[2]))
+        sys.exit()
+    with tempfile.TemporaryDirectory() as here:
+        gone = Path(here, "gone")
+        base, ports = "http://127.0.0.1:18801", (18801, 18802, 18803)
+        table = Path(here, "c.toml")
+        table.write_text(f'[upstreams.anthropic]\nbase_url = "{base}"\n')
+        first = Process(__file__, "--serve", "upstream", "", str(ports[0]), GONE=str(gone))
+        relay = Process(__file__, "--serve", "relay", base, str(ports[1]))
+        command = ("-m", "continuation", "serve", "--port", str(ports[2]), "--config", str(table))
+        ours = Process(*command)
+        urls = [f"http://127.0.0.1:{ports[1]}", f"http://127.0.0.1:{ports[2]}/anthropic"]
+        with running(first, relay, ours):
+            rounds = 1 if given.quick else given.rounds
+            asyncio.run(main(base, [relay, ours], urls, quick=given.quick, rounds=rounds))
