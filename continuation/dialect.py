@@ -87,6 +87,7 @@ class ProviderRequest(Protocol):
     streamed: bool
     structured: bool
     liftable: bool
+    doubt: Outgoing | None
 
     @property
     def body(self) -> Json: ...

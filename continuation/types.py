@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -60,7 +61,11 @@ class ToolCallState(StrEnum):
     """The last call's arguments are not proven whole."""
 
 
-_CREDENTIALS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
+_WHO = re.compile(
+    r"auth|(?<!idempotency-)key|token|secret|credential"
+    r"|organi[sz]ation|project|tenant|account|customer|workspace|user(?!-agent)"
+)
+"""Names of headers that may say who asks: gateways have their own. Cookies change on the way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +81,15 @@ class Request:
     """What the configuration says of this server, in the dialect's own keys."""
     identity: Mapping[str, str] = field(default_factory=dict[str, str])
     """Headers that the client's own `auth` puts in or changes when the request leaves."""
+    client: str = ""
+    """The name of a client that may put in a credential which nobody sees before it leaves."""
 
     @property
     def credential(self) -> str | None:
         """The header values that say who asks, as they leave: a key may be a placeholder only."""
-        names = dict.fromkeys((*_CREDENTIALS, *self.identity))
-        told = map({**self.headers, **self.identity}.get, names)
-        return "\n".join(filter(None, told)) or None
+        sent = {**self.headers, **self.identity}
+        names = sorted({*filter(_WHO.search, sent), *self.identity})
+        return "\n".join(filter(None, map(sent.get, names))) or None
 
 
 class Mode(StrEnum):

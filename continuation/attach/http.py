@@ -20,6 +20,7 @@ import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from functools import partial
 from typing import Any, cast
+from uuid import uuid4
 
 import anyio
 import httpx2
@@ -35,6 +36,10 @@ from continuation.types import Head, Request
 
 logger = logging.getLogger("continuation")
 
+_PLAIN = frozenset({httpx2.HTTPTransport, httpx2.AsyncHTTPTransport, type(None)})
+"""Transports that send a request as it is; `None` stands for another one in a mount."""
+_WAY = ("send", "_send_handling_auth", "_send_handling_redirects", "_send_single_request")
+"""What a request goes through in its client."""
 _NO_AUTH = "the client's auth did not say who asks"
 _REOPENED = "Cannot reopen a client instance, once it has been closed."
 
@@ -295,7 +300,7 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
 class _StandIn:
     """What the healing clients share: they stand for `origin`, and close only what is theirs."""
 
-    __slots__ = ("_closed", "_open", "_owned", "engine", "origin")
+    __slots__ = ("_closed", "_name", "_open", "_owned", "_plain", "engine", "origin")
 
     def __init__(self, origin: Any, engine: Engine, *, owned: bool = False) -> None:
         # Not super().__init__: it would open a second pool of connections.
@@ -305,6 +310,11 @@ class _StandIn:
         self._owned = owned
         self._closed = False
         self._open: set[weakref.ref[Any]] = set()
+        self._name = uuid4().hex
+        kind = httpx2.Client if isinstance(origin, httpx2.Client) else httpx2.AsyncClient
+        ways = [(getattr(origin, name), getattr(kind, name)) for name in _WAY]
+        self._plain = all(getattr(way, "__func__", None) is known for way, known in ways)
+        """Nothing but `auth`, hooks and transports can change a request on its way out."""
         self.engine = engine
 
     @property
@@ -328,6 +338,7 @@ class _StandIn:
         """Return a copy of a request that is ours, for an `auth` to put its headers in.
 
         Who asks decides what is known of limits and chains, and the key may be a placeholder only.
+        The caller's hooks and transports are not asked: they may count, log or wait.
         """
         if type(auth) is httpx2.Auth or not isinstance(request.stream, httpx2.ByteStream):
             return None  # that one does nothing
@@ -351,7 +362,11 @@ class _StandIn:
             host, path = request.url.netloc.decode("ascii"), request.url.path
             sent = dict(headers if leaving is None else leaving.headers)
             identity = dict(sorted(sent.items() - headers.items()))
-            asking = Request(host, path, headers, request.content, identity=identity)
+            kinds = map(type, (self._transport, *self._mounts.values()))
+            seen = leaving is not None and self._plain and not self._event_hooks["request"]
+            client = "" if seen and _PLAIN.issuperset(kinds) else self._name
+            content = request.content
+            asking = Request(host, path, headers, content, identity=identity, client=client)
             timeout = request.extensions.get("timeout", {}).get("read")
             return self.engine.begin(dialect, asking, timeout, asked)
         except Exception:
@@ -403,7 +418,7 @@ class HealingClient(_StandIn, httpx2.Client):
         try:
             auth = self._build_request_auth(request, options.get("auth", httpx2.USE_CLIENT_DEFAULT))
             if (probe := self._probe(request, auth)) is None:
-                return None
+                return request
             with contextlib.closing(auth.sync_auth_flow(probe)) as flow:
                 leaving = next(flow)
                 while leaving is not probe and leaving.url != probe.url:  # it gets a token first
@@ -461,7 +476,7 @@ class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
         try:
             auth = self._build_request_auth(request, options.get("auth", httpx2.USE_CLIENT_DEFAULT))
             if (probe := self._probe(request, auth)) is None:
-                return None
+                return request
             async with contextlib.aclosing(auth.async_auth_flow(probe)) as flow:
                 leaving = await anext(flow)
                 while leaving is not probe and leaving.url != probe.url:

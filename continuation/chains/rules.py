@@ -197,20 +197,25 @@ class Chains:
     limits: ReplayLimits = field(default_factory=ReplayLimits)
     """How much is kept of a turn, and sent again."""
 
-    def of(self, upstream: str, credential: str | None) -> Tenant:
-        """Return the part of the registry that belongs to one credential at one upstream."""
-        return Tenant(self, upstream, credential or "")
+    def of(self, upstream: str, credential: str | None, beside: str | None = None) -> Tenant:
+        """Return the part of the registry that belongs to one credential at one upstream.
+
+        `beside`: another credential whose entries are read there as well.
+        """
+        return Tenant(self, upstream, credential or "", beside)
 
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """The chains of one credential at one upstream; no other's entries can be reached from here."""
+    """The chains of one credential at one upstream; no other's but `beside` are reached here."""
 
     chains: Chains
     upstream: str
     """The server that knows these chains."""
     credential: str = field(repr=False)
     """Whose chains they are."""
+    beside: str | None = field(default=None, repr=False)
+    """Whose are read as well; who asks for them is to be trusted with them."""
 
     def rewrite(self, body: Body) -> Rewritten | None:
         """Return what `rewrite` says."""
@@ -238,7 +243,14 @@ class Tenant:
 
     def find(self, name: str) -> Entry | None:
         """Return what is known of a response, None if nothing is."""
-        return self.chains.store.get(self._key(name))
+        found = self.chains.store.get(self._key(name))
+        if found is None and self.beside is not None:
+            found = self.chains.store.get(Key(self.upstream, self.beside, name))
+        return found
+
+    def owns(self, name: str) -> bool:
+        """Whether a response is known under this very credential."""
+        return self.chains.store.get(self._key(name)) is not None
 
     def _key(self, name: str) -> Key:
         return Key(self.upstream, self.credential, name)

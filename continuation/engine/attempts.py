@@ -329,6 +329,8 @@ class Attempts:
         """Send the first attempt until it is answered; `ours`: its answer will be healed."""
         policy, raised, lowered = self.policy, None, None
         repaired = self._repaired()
+        if self.request.doubt is not None and (yield from self._look_up(self.request.doubt)):
+            repaired = self._repaired()
         if ours and repaired is None:
             lowered = self.budget.lowered_first() if policy.clamp else None
             remembered = policy.remember_limit and self.learned.knows(self.key)
@@ -482,12 +484,15 @@ class Attempts:
         outgoing = request.lookup() if wanted and not budget.known_ceiling else None
         if outgoing is None or budget.spent or not budget.learned.learn(budget.key, asked=True):
             return
-        reply = yield Send(outgoing, min(_LOOKUP_SECONDS, budget.patience), bounded=True)
-        if isinstance(reply, Head):
-            body = yield Read()
-            ceiling = request.looked_up(body) if reply.ok and isinstance(body, bytes) else None
-            if ceiling is not None:
-                budget.learn_ceiling(ceiling, "models endpoint")
+        body = yield from self._look_up(outgoing)
+        if body is not None and (ceiling := request.looked_up(body)) is not None:
+            budget.learn_ceiling(ceiling, "models endpoint")
+
+    def _look_up(self, outgoing: Outgoing) -> Generator[Command, Reply, bytes | None]:
+        """Ask the server for something that costs no tokens; `None`: it did not tell."""
+        reply = yield Send(outgoing, min(_LOOKUP_SECONDS, self.budget.patience), bounded=True)
+        body = (yield Read()) if isinstance(reply, Head) else None
+        return body if isinstance(reply, Head) and reply.ok and isinstance(body, bytes) else None
 
     def rest(self) -> Script:
         """Wait before a request is sent again whose answer ended in an error of the server's."""

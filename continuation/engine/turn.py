@@ -148,7 +148,7 @@ class Turn:
             leave_limits_below=smallest,
             small=request.limit is not None and request.limit < smallest,
         )
-        key = (asked.host, learned.digest(asked.credential), request.model)
+        key = (asked.host + asked.client, learned.digest(asked.credential), request.model)
         self._attempts = Attempts(
             dialect, request, self.policy, recorder, learned, key, timeout, wall
         )

@@ -66,6 +66,8 @@ class BaseRequest(ABC):
     """Largest limit that is safe on a call that is not streamed; `None`: no such bound."""
     hop_ceiling: int | None = None
     """Largest output of one request, whatever its limit; `None`: its limit is the bound."""
+    doubt: Outgoing | None = None
+    """To be answered before the request is rewritten: may who asks see what it goes on from?"""
     _stream_path: Callable[[str], str] | None = None
     """Maps the caller's URL path to that of a streamed answer, where that is another."""
 

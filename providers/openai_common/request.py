@@ -34,7 +34,7 @@ _MOST: Final = 1024
 
 
 def _manners(request: Request, model: str) -> Manners:
-    asked = request.host, hash(request.credential), model
+    asked = request.host + request.client, hash(request.credential), model
     manners = _KNOWN.setdefault(asked, Manners())
     _KNOWN.move_to_end(asked)
     while len(_KNOWN) > _MOST:

@@ -50,7 +50,14 @@ class Chain:
 
     def __init__(self, request: Request, body: Json) -> None:
         self._upstream = request.host
-        self._credential = request.credential
+        own = request.credential or ""
+        unseen = f"{own}\nunseen"
+        # Where the credential that leaves is not known, what is kept is nobody's, and the server
+        # says who may go on from it.
+        self._seen = not request.client
+        self._credentials = (own, unseen) if self._seen else (unseen, own)
+        self.proven = False
+        """The server has shown the response that the request goes on from to who asks."""
         self.where = "memory"
         """What the policy `chain_store` says."""
         self.sent: Mapping[str, object] = body
@@ -60,7 +67,15 @@ class Chain:
         """What became of it, if it did not go as it was."""
 
     def _tenant(self) -> Tenant:
-        return registry(self.where).of(self._upstream, self._credential)
+        return registry(self.where).of(self._upstream, *self._credentials)
+
+    @property
+    def doubtful(self) -> str:
+        """The id of a response that is known, if perhaps not to who asks; `""`: there is none."""
+        name = self._asked.get(_ANCHOR)
+        if not isinstance(name, str) or (self._seen and self._tenant().owns(name)):
+            return ""
+        return name if self._tenant().find(name) is not None else ""
 
     def rewritten(self) -> Json | bytes | None:
         """Return the body to send so that the model sees the merged turn.

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 from continuation.answer.message_builder import MessageBuilder
 from continuation.dialect import MessageBuilder as Turn
@@ -76,6 +77,14 @@ class ResponsesRequest(OpenAIRequest):
         if self._error is not None:
             return None
         chain.where = policy.chain_store
+        if not chain.proven and (ident := chain.doubtful):
+            if head is not None:
+                return None  # the server's own answer, for it knows who asked
+            if self.doubt is None:
+                tail = "/" + quote(ident, safe="")
+                self.doubt = Outgoing(b"", path=lambda path: path + tail, method="GET")
+                return None
+            chain.proven = True  # asked again, so the server has shown it
         made = chain.rewritten() if head is None else chain.recovered(body)
         if made is None:
             return None

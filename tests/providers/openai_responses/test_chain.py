@@ -368,9 +368,48 @@ class Token(httpx2.Auth):
         yield request
 
 
+class Doorman(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
+    """Says who asks behind everything that an HTTP client does."""
+
+    def __init__(self, auth: Token) -> None:
+        self.auth, self.inner = auth, httpx2.HTTPTransport()
+        self.inner_async = httpx2.AsyncHTTPTransport()
+
+    def named(self, request: httpx2.Request) -> httpx2.Request:
+        headers = {**request.headers, "authorization": f"Bearer {self.auth.who}"}
+        return httpx2.Request(request.method, request.url, headers=headers, content=request.content)
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        return self.inner.handle_request(self.named(request))
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        return await self.inner_async.handle_async_request(self.named(request))
+
+    def close(self) -> None:
+        self.inner.close()
+
+    async def aclose(self) -> None:
+        await self.inner_async.aclose()
+
+
+def door(way: str, auth: Token, *, asynchronous: bool) -> dict[str, Any]:
+    """Return what makes an HTTP client say who asks, in one of the ways there are."""
+
+    def hook(request: httpx2.Request) -> None:
+        request.headers["Authorization"] = f"Bearer {auth.who}"
+
+    async def later(request: httpx2.Request) -> None:
+        hook(request)
+
+    hooks = {"request": [later if asynchronous else hook]}
+    ways = {"auth": auth, "event_hooks": hooks, "transport": Doorman(auth)}
+    return {way: ways[way]}
+
+
+@pytest.mark.parametrize("way", ["auth", "event_hooks", "transport"])
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_another_tenant_behind_the_same_placeholder_gets_the_servers_answer(
-    sim: Simulator, asynchronous: bool
+    sim: Simulator, way: str, asynchronous: bool
 ) -> None:
     sim.script([*RECOVERED, END])
     auth = Token(sim.url)
@@ -381,7 +420,7 @@ def test_another_tenant_behind_the_same_placeholder_gets_the_servers_answer(
         kinds: Any = (openai.OpenAI, httpx2.Client)
         if asynchronous:
             kinds = (openai.AsyncOpenAI, httpx2.AsyncClient)
-        http = kinds[1](auth=auth)
+        http = kinds[1](**door(way, auth, asynchronous=asynchronous))
         bare = kinds[0](base_url=f"{sim.url}/v1", api_key="any", max_retries=0, http_client=http)
         client = continuation.wrap(bare, config=FAST, escalate=False)
 
