@@ -168,6 +168,8 @@ class HealedStream(Session, httpx2.SyncByteStream):
                 live, replay = cast("httpx2.Response", self._live), self._turn.replay
                 take, stream = self._taker(command), _bare_stream(live)
                 self._chunks = chunks = live.iter_bytes() if stream is None else iter(stream)
+                if self._until is not None and not live.http_version.startswith("HTTP/1"):
+                    self._chunks = chunks = self._hurried(chunks, live.request)
                 try:
                     with self._bound(live):
                         for chunk in chunks:
@@ -187,6 +189,19 @@ class HealedStream(Session, httpx2.SyncByteStream):
             else:
                 self._reply = self._perform(command)
         self._drop()
+
+    def _hurried(self, chunks: Iterator[bytes], sent: httpx2.Request) -> Generator[bytes]:
+        """Let no read take longer than is left: HTTP/2 looks that up each time.
+
+        Its socket is shared with other requests, and so cannot be shut to wake who reads.
+        """
+        timeouts = sent.extensions["timeout"]
+        while True:
+            timeouts["read"] = min(timeouts["read"], self._left or 0.0)
+            try:
+                yield next(chunks)
+            except StopIteration:
+                return
 
     @contextlib.contextmanager
     def _bound(self, live: httpx2.Response) -> Generator[None]:

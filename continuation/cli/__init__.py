@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import traceback
 from collections.abc import Sequence
@@ -36,6 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     soften(sys.stdout, sys.stderr)
     arguments = _parser().parse_args(argv)
+    logger = logging.getLogger("continuation")
+    logger.addFilter(_is_news)
     try:
         return int(arguments.command(arguments))
     except (CommandError, KeyboardInterrupt) as error:
@@ -52,7 +55,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stderr.write(f"continuation: this is an error of ours: {where}\n")
         return int(Exit.CRASH)
     finally:
+        logger.removeFilter(_is_news)
         silence(sys.stdout, sys.stderr)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a record is no account of a turn: the commands give that themselves."""
+    return not hasattr(record, "report")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -19,7 +19,7 @@ from continuation.cli.refusals import explain
 from continuation.cli.screen import is_terminal, screen
 from continuation.cli.words import describe
 from continuation.config import Config
-from continuation.reports.account import costs, plural, summary
+from continuation.reports.account import costs, plural, remedy, summary
 from continuation.reports.report import Event, Finished, Report, Retrying
 
 _DESCRIPTION = """\
@@ -235,7 +235,10 @@ class _Turn:
         report = self._report
         outcome = str(report.outcome) if report else "untouched"
         whole = outcome in _WHOLE_OUTCOMES and self._stop in self._format.ends
-        self._note(summary(report) if report else outcome, "green" if whole else "yellow")
+        told = summary(report) if report else outcome
+        if report is not None and (helps := remedy(report)):
+            told += f": {helps}"
+        self._note(told, "green" if whole else "yellow")
         if report is not None and report.billed.output is not None:
             turn, billed = costs(report)
             self._note(f"as one turn: {turn}; billed: {billed}; {report.seconds:.1f} s")

@@ -79,17 +79,22 @@ def account(report: Report) -> str:
     return "\n".join(lines)
 
 
+def remedy(report: Report) -> str:
+    """Say what helps where a turn did not become whole."""
+    return _REMEDIES.get(report.reason or "") or _OTHERWISE.get(report.outcome, "")
+
+
 def log(report: Report) -> None:
     """Log a turn that was cut: a warning with what helps, or that it was healed. Never its text."""
     count = report.characters
     held = "" if count is None else f", {plural(count, 'character')} in hand"
     if report.outcome is Outcome.HEALED:
-        logger.info("%s: %s%s", report.model, summary(report), held)
+        logger.info("%s: %s%s", report.model, summary(report), held, extra={"report": report})
         return
     # Who leaves an answer half-way knows that it is not whole.
     level = logging.INFO if report.reason == "closed by the caller" else logging.WARNING
-    remedy = _REMEDIES.get(report.reason or "", _OTHERWISE[report.outcome])
-    logger.log(level, "%s: %s%s: %s", report.model, summary(report), held, remedy)
+    told = (report.model, summary(report), held, remedy(report))
+    logger.log(level, "%s: %s%s: %s", *told, extra={"report": report})
 
 
 def cost(report: Report) -> float | None:

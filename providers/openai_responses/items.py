@@ -29,6 +29,9 @@ SERVER_ITEMS: Final = frozenset(
         "tool_search_call",
         "tool_search_output",
         "shell_call_output",
+        "program",
+        "program_output",
+        "compaction",
     }
 )
 """What the provider runs itself; it is kept, and an answer with it can be gone on from."""
@@ -44,7 +47,9 @@ LIVE: Final = frozenset(
 """Those of them that tell how they go on, and in the end how they went: they have a status."""
 _PREFIXES: Final = {"message": "msg", "function_call": "fc", "custom_tool_call": "ctc"}
 """Kinds of items that are known by what they hold, so that they may have any id."""
-RESENT: Final = PARTS | THINKING | {"web_search_call"}
+ALONE: Final = frozenset({"web_search_call", "compaction"})
+"""Items of the provider's that any server can read, under no id. A program needs its own."""
+RESENT: Final = PARTS | THINKING | ALONE
 
 
 def kind_of(item: Json) -> str:
@@ -96,7 +101,7 @@ def replayed(block: Block) -> Json:
     if block.kind == REASONING:
         kept = ("type", "summary", "encrypted_content")
         return {"summary": [], **{key: item[key] for key in kept if key in item}}
-    return {key: value for key, value in item.items() if key not in {"id", "status"}}
+    return {key: value for key, value in item.items() if key not in {"id", "status", "created_by"}}
 
 
 # --- as the caller gets them --------------------------------------------------------------------

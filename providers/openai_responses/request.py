@@ -20,6 +20,7 @@ from continuation.providers.openai_common import errors
 from continuation.providers.openai_common.request import OpenAIRequest
 from continuation.providers.openai_responses.chain import Chain
 from continuation.providers.openai_responses.codec import ResponsesCodec
+from continuation.providers.openai_responses.items import ALONE
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
 from continuation.wire import sse
 from continuation.wire.json_values import as_json, as_list, as_text, dumps
@@ -149,7 +150,7 @@ class ResponsesRequest(OpenAIRequest):
             elif kind == "message":
                 carried = bool(said.strip() if isinstance(said, str) else said)
             else:
-                carried = kind == "web_search_call"
+                carried = kind in ALONE
             if carried:
                 kept.append(item)
         while kept and kept[-1].get("type") == "reasoning":

@@ -199,6 +199,15 @@ def test_a_cut_answer_ends_with_1_and_the_formats_own_word(
     assert f"not whole: {one.stop_name} {CUT[one.name]}" in capsys.readouterr().err
 
 
+def test_what_became_of_an_answer_is_told_once(
+    sim: Simulator, capsys: Capture, caplog: pytest.LogCaptureFixture
+) -> None:
+    sim.script([Reply([Text("One, two, ")], stop="max_tokens"), *[Reply(status=400)] * 3])
+    assert go(FORMATS[0], sim, "--max-tokens", "1000") == Exit.NOT_WHOLE
+    assert capsys.readouterr().err.count("partial (recovery failed; error ") == 1
+    assert caplog.messages == []
+
+
 REMEDIES = {
     400: "change the request",
     401: "check {key}",

@@ -73,6 +73,13 @@ RESPONSES = {
         "mcp_list_tools:in_progress|completed "
         "mcp_call:in_progress|arguments.delta={}|completed m:It_|is."
     ),
+    "compacted": responses.stream(
+        'compaction~{"encrypted_content":"ZW5j"} m:The_|quick_|fox.',
+    ),
+    "program": responses.stream(
+        'program~{"code":"1","fingerprint":"f"} '
+        'program_output~{"result":"1","status":"completed"} m:It_|is_|one.',
+    ),
     "phases": responses.stream(
         'm~{"phase":"commentary"}:I_|look. m~{"phase":"final_answer"}:There_|it_is.'
     ),
