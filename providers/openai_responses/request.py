@@ -211,5 +211,4 @@ class OpenAIResponses:
         return b"event: keepalive\ndata: %b\n\n" % dumps(event)
 
 
-
 DIALECT = OpenAIResponses()
