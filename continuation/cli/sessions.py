@@ -50,6 +50,7 @@ the repaired files alone, each where it belongs, so that it can be copied over t
 {_FORMS}"""
 
 REPAIRS: Final = {
+    "add_assistant": "let the assistant speak between results and the user",
     "add_first_user": "put a short user message before it",
     "add_last_user": "put a short user message after it",
     "close_loop": "close the tool loop with a short assistant message",
@@ -63,6 +64,7 @@ REPAIRS: Final = {
     "drop_thinking": "drop the thinking block",
     "fill_reasoning": "put a stand-in for the lost reasoning",
     "fix_arguments": "make the arguments whole JSON, or empty",
+    "fix_result_type": "give the result the type that its call asks for",
     "join_recovery": "join the answer that an old recovery prompt had split",
     "let_server_drop_thinking": "ask the server to drop the thinking",
     "merge_messages": "make one message of it and the one before",
@@ -70,6 +72,7 @@ REPAIRS: Final = {
     "move_text": "move the text away from behind the call",
     "rename_call": "give the call and its result a new id",
     "rename_result": "give the result the id of its call",
+    "replace_halves": "put another character for each half of one",
     "sign_call": "put the stand-in signature that the provider accepts",
     "split_message": "give each side of the conversation its own part",
     "strip_id": "take the id away",

@@ -103,7 +103,11 @@ def repair_refused(
     helps: then sending again is pointless. So it does when all that could be changed is what only
     some servers mind, and the error speaks of something else. Raises what `repair` raises.
     """
-    rules = _grammar(body, dialect).rules
+    grammar = _grammar(body, dialect)
+    rules = grammar.rules
+    if error.code == "reasoning_missing" and grammar.dialect is HistoryFormat.ANTHROPIC:
+        # Vendors behind this API that demand thinking back, which cannot be made up here.
+        error = replace(error, code="thinking_missing")
     shown = repair(body, dialect, policy=error.policy(policy), model=model, facts=facts)
     for code in (change.why for change in shown.changes):
         # Several rules may share an error text, so the one that was broken may have another name.
@@ -156,7 +160,9 @@ def plan(
         body, grammar, model, facts, strict=policy.strict, live=policy.live, vendor=policy.vendor
     )
     prefill = policy.prefill if policy.prefill is not None else context.prefill
-    context = replace(context, reasoning=policy.reasoning, prefill=prefill)
+    context = replace(
+        context, reasoning=policy.reasoning, prefill=prefill, alternate=policy.alternate
+    )
     # What the quick look takes for a recovery prompt is what we know to be one, not a caller's own.
     usual = policy.is_recovery is looks_like_recovery or not policy.coalesce
     if policy.thinking == "keep" and usual and grammar.fast_validate(body, context):
@@ -211,6 +217,10 @@ def _repair(
 def _check(history: History) -> Iterator[Violation]:
     """All that is wrong with a history, by the rules of all dialects and those of its own."""
     grammar, messages = history.grammar, history.messages
+    if not messages and not history.context.live and not grammar.calls_on_server(history):
+        yield history.violation("history_empty", grammar.field)
+    torn = history.torn() if history.context.strict else ()
+    yield from (history.violation("text_surrogate", part) for part in torn)
     for message in messages:
         places: tuple[Message | Part, ...] = (message, *message.parts)
         yield from (history.violation(fault, at) for at in places for fault in at.faults)

@@ -55,6 +55,10 @@ class HistoryError:
             return replace(policy, thinking="strip")
         if self.code in ("prefill_unsupported", "last_not_user"):
             return replace(policy, prefill=False)
+        if self.code == "roles_not_alternating":
+            return replace(policy, alternate=True)
+        if self.code in ("user_after_tool", "tool_use_id_invalid") and policy.vendor is None:
+            return replace(policy, vendor="mistral")  # whose rules other servers keep as well
         return policy
 
 
@@ -136,12 +140,22 @@ _TABLE: Final[tuple[tuple[Family, str, tuple[tuple[str, str], ...]], ...]] = (
         "pairing",
         "tool|result|ids must be|call_id|function",
         (
+            ("user_after_tool", "unexpected role user after role tool"),
+            ("tool_result_orphan", "unexpected role tool after"),
+            ("tool_use_in_user", "tool_use blocks can only be in assistant"),
+            ("tool_result_in_assistant", "tool_result blocks can only be in user"),
+            ("tool_use_id_too_long", "id: string too long|id: string should have at most"),
+            ("tool_use_id_invalid", "tool call id…must be a-z|tool call id has to be defined"),
+            ("tool_use_id_invalid", "tool call ids should be alphanumeric"),
             ("tool_result_duplicate", "single result|multiple tool_result"),
             ("tool_result_duplicate", "duplicate value for tool_call_id"),
             ("tool_use_duplicate_id", "ids must be unique|duplicate call_id"),
             ("tool_result_orphan", "unexpected tool_use_id|role tool must be a response"),
             ("tool_result_orphan", "tool_call_id… is not found|exceeds the number of tooluse"),
-            ("tool_result_orphan", "function response turn comes"),
+            ("tool_result_orphan", "tool_result block…previous message does not contain"),
+            ("tool_result_orphan", "not found in tool_calls of previous message"),
+            ("tool_result_orphan", "function response turn comes|function response turns come"),
+            ("tool_result_missing", "did not find…tool_result block"),
             ("tool_result_missing", "without tool_result blocks|must be followed by tool messages"),
             ("tool_result_missing", "did not have response messages|insufficient tool messages"),
             ("tool_result_missing", "expected toolresult blocks|number of function response parts"),
@@ -158,17 +172,26 @@ _TABLE: Final[tuple[tuple[Family, str, tuple[tuple[str, str], ...]], ...]] = (
             ("roles_not_alternating", "roles must alternate|roles in a row|role in a row"),
             ("roles_not_alternating", "alternate between user and"),
             ("roles_not_alternating", "does not support successive user or assistant"),
+            ("roles_not_alternating", "unexpected role user after|unexpected role assistant after"),
             ("first_not_user", "function call turn comes immediately|first message must use"),
+            ("first_not_user", "function call turns come immediately"),
             ("first_not_user", "must start with a user message"),
-            ("role_invalid", "valid role…user, model|valid role:user"),
+            ("role_invalid", "valid role…user, model|valid role:user|unexpected role"),
+            ("role_invalid", "role: input should be user or assistant|roles are supported"),
+            ("last_not_user", "ends with a user role|end with a user role"),
             ("prefill_unsupported", "assistant message prefill|prefilling assistant messages"),
             ("last_not_user", "expected last role|prefix mode on"),
         ),
     ),
     (
         "content",
-        "empty|blank|must|parts|short|whitespace|valid|pattern|supported",
+        "empty|blank|must|parts|short|whitespace|valid|pattern|supported|surrogate|null|required"
+        "|not specified",
         (
+            ("text_surrogate", "surrogate"),
+            ("tool_calls_empty", "tool_calls: empty array"),
+            ("history_empty", "at least one message is required|messages: empty array"),
+            ("history_empty", "input: empty array|contents is not specified"),
             ("message_empty", "must have non-empty content"),
             ("text_empty", "must be non-empty"),
             ("text_blank", "must contain non-whitespace"),
@@ -177,10 +200,17 @@ _TABLE: Final[tuple[tuple[Family, str, tuple[tuple[str, str], ...]], ...]] = (
             ("message_empty", "assistant…must not be empty|contents.parts must not be empty"),
             ("message_empty", "at least one parts field|content or tool_calls must be set"),
             ("content_empty_with_calls", "content must not be an empty string"),
+            ("message_empty", "content field in the message object…is empty"),
+            ("message_empty", "must have either content or tool_calls"),
             ("tool_calls_empty", "too short…tool_calls"),
+            ("history_empty", "too short - messages"),
             ("trailing_whitespace", "trailing whitespace"),
             ("tool_use_id_invalid", "should match pattern ^[a-za-z0-9_-]"),
             ("tool_input_invalid", "input should be a valid dictionary|valid json object string"),
+            ("tool_input_invalid", "tool_use.input: field required"),
+            ("block_invalid", "required oneof field data"),
+            ("content_invalid", "content: input should be a valid|content: field required"),
+            ("content_invalid", "got null"),
             ("content_type_invalid", "supported values are: output_text and refusal"),
             ("input_type_invalid", "supported values are: input_text, input_image"),
         ),

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, TypeAlias
 
-from continuation.history.tree import MADE_HERE, Fault, Kind, Message, Part, text_of
+from continuation.history.tree import MADE_HERE, Fault, Kind, Message, Part, text_of, unbroken
 from continuation.history.types import Body, Change, HistoryFormat, RepairPolicy, Violation
 from continuation.wire.json_values import as_list, as_map
 
@@ -28,18 +28,22 @@ _CODES: Final = {
     "rename_result": "tool_result_id_missing",
     "rename_call": "tool_use_duplicate_id tool_use_id_invalid tool_use_id_too_long",
     "fix_arguments": "tool_input_invalid",
+    "fix_result_type": "output_type_invalid",
     "split_message": "tool_use_in_user tool_result_in_assistant",
     "drop_call": "server_result_missing server_result_orphan call_incomplete",
     "declare_tools": "tools_undeclared",
-    "convert_message": "message_invalid role_invalid tool_calls_empty message_foreign",
+    "convert_message": "message_invalid role_invalid tool_calls_empty message_foreign"
+    " content_invalid",
     "convert_block": "block_invalid content_type_invalid input_type_invalid",
-    "add_first_user": "first_not_user",
+    "add_first_user": "first_not_user history_empty",
     "add_last_user": "prefill_unsupported last_not_user",
     "merge_messages": "roles_not_alternating",
     "drop_message": "message_empty item_duplicate",
     "drop_text": "text_empty text_blank result_text_empty system_text_empty"
     " content_empty_with_calls",
     "trim_text": "trailing_whitespace",
+    "replace_halves": "text_surrogate",
+    "add_assistant": "user_after_tool",
     "thinking_off": "thinking_missing thinking_mode_unsupported",
     "drop_thinking": "thinking_not_first thinking_modified thinking_unsigned thinking_foreign"
     " thinking_redacted_invalid thinking_blank thinking_last thinking_bound thinking_in_user"
@@ -71,6 +75,8 @@ class HistoryContext:
     """Whether a trailing call without result may still be running."""
     vendor: str = ""
     """Whose server of a dialect it is, where that makes a difference."""
+    alternate: bool = False
+    """Whether no two messages of one role may follow each other; the policy's word, for Chat."""
     reasoning: str = "auto"
     """The policy's word on `reasoning_content`, as in `RepairPolicy`."""
 
@@ -90,6 +96,15 @@ class History:
     def parts(self, *kinds: Kind) -> list[Part]:
         """All parts of these kinds, in order."""
         return [part for message in self.messages for part in message.of(*kinds)]
+
+    def torn(self) -> dict[Part, Part]:
+        """Parts with halves of characters, which strict readers of JSON refuse, and them whole."""
+        return {
+            part: replace(part, native=native, text=unbroken(part.text))
+            for message in self.messages
+            for part in message.parts
+            if (native := unbroken(part.native)) is not part.native
+        }
 
     def violation(self, broken: Fault | str, at: Message | Part | str) -> Violation:
         """The violation of a rule, given as code or fault, at a message, a part or a path."""
@@ -166,9 +181,11 @@ class Work(History):
             if parts != message.parts:
                 message.keep(parts)
 
-    def begin_with_user(self) -> None:
+    def begin_with_user(self, why: str = "first_not_user") -> None:
         """Put a message of the user before the first one."""
-        if self.may("add_first_user", self.messages[0], "first_not_user"):
+        if self.may(
+            "add_first_user", self.messages[0] if self.messages else self.grammar.field, why
+        ):
             self.messages.insert(0, self.grammar.text_message("user", self.policy.head_text))
 
     def end_with_user(self, why: str) -> None:
@@ -279,11 +296,11 @@ class Grammar(ABC):
         """Whether two neighbouring messages must become one."""
         return False
 
-    def merged(self, first: Message, second: Message) -> Message:
-        """Two messages of one speaker as one."""
-        keeper = first if first.native is not None else second
-        parts = first.parts + second.parts
-        return Message(first.role, parts, keeper.native, keeper.index, touched=True)
+    def merged(self, run: list[Message]) -> Message:
+        """Messages of one speaker as one."""
+        keeper = next((message for message in run if message.native is not None), run[-1])
+        parts = [part for message in run for part in message.parts]
+        return Message(run[0].role, parts, keeper.native, keeper.index, touched=True)
 
     def id_fault(self, call: str, context: HistoryContext) -> str | None:
         """The code of the rule that this call id breaks by itself."""

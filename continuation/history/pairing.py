@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from continuation.history.tree import Fault, Kind, Message, Part
@@ -54,11 +54,13 @@ class Pairing:
         self.exchanges: list[Exchange] = []
         self.orphans: list[tuple[int, Part]] = []
         # Ids that some result names: such a call is not for a result without id to take.
-        results = (part.id for message in messages for part in message.of(Kind.RESULT))
+        results = [part.id for message in messages for part in message.of(Kind.RESULT)]
         self._answered = set(results) - {""}
-        # The latest calls of each id (several only within one message), with their position.
-        self._by_id: dict[str, tuple[int, list[Pair]]] = {}
-        # Where to look for a call by name: each message's, by (has an id, name), with its position.
+        # The latest calls of each id (several only within one message), and how many are answered.
+        self._by_id: dict[str, tuple[int, list[Pair], list[int]]] = {}
+        # Where to look for a call by name, if a result may ask: each message's, by (has an id,
+        # name), with its position.
+        self._nameless = "" in results
         self._by_name: dict[tuple[bool, str], list[tuple[int, deque[Pair]]]] = {}
         for at, message in enumerate(messages):
             for part in message.parts:
@@ -78,13 +80,14 @@ class Pairing:
         pair, exchange = Pair(part), self.exchanges[-1]
         exchange.pairs.append(pair)
         if part.id:
-            earlier_at, earlier = self._by_id.get(part.id, (at, []))
-            if earlier_at != at:
-                for old in earlier:
+            known = self._by_id.get(part.id)
+            if known is None or known[0] != at:
+                for old in known[1] if known else ():
                     old.call.superseded = not old.results
-                earlier = []
-            self._by_id[part.id] = (at, [*earlier, pair])
-        if part.id not in self._answered:
+                self._by_id[part.id] = (at, [pair], [0])
+            else:
+                known[1].append(pair)
+        if self._nameless and part.id not in self._answered:
             for name in {part.name, ""}:
                 stack = self._by_name.setdefault((bool(part.id), name), [])
                 if not stack or stack[-1][0] != at:
@@ -92,18 +95,23 @@ class Pairing:
                 stack[-1][1].append(pair)
 
     def _result(self, at: int, part: Part) -> None:
-        _, pairs = self._by_id.get(part.id, (0, []))
-        waiting = (pair for pair in pairs if not pair.results)
-        pair = next(waiting, pairs[0] if pairs else None) or self._nearest(part)
+        if not part.id:
+            pair = self._nearest(part.name)
+        elif (known := self._by_id.get(part.id)) is not None:
+            _, same, answered = known
+            pair = same[answered[0]] if answered[0] < len(same) else same[0]
+            answered[0] += 1
+        else:
+            pair = None
         if pair is None:
             self.orphans.append((at, part))
         else:
             pair.results.append((at, part))
 
-    def _nearest(self, result: Part) -> Pair | None:
-        """Where one side has no id: the nearest message's first open call of the name."""
-        for has_id in (False,) if result.id else (False, True):
-            stack = self._by_name.get((has_id, result.name), [])
+    def _nearest(self, name: str) -> Pair | None:
+        """For a result without id: the nearest message's first open call of the name."""
+        for has_id in (False, True):
+            stack = self._by_name.get((has_id, name), [])
             while stack:
                 _, waiting = stack[-1]
                 while waiting and waiting[0].results:
@@ -180,19 +188,20 @@ def _trailing(history: History, exchange: Exchange) -> bool:
 
 def _trails(history: History, exchange: Exchange) -> bool:
     own = {part for pair in exchange.pairs for _, part in pair.results}
-    behind = islice(history.messages, exchange.at + 1, None)
+    behind = range(exchange.at + 1, len(history.messages))
     calls = history.messages[exchange.at].parts
     last = max(n for n, part in enumerate(calls) if part.kind is Kind.CALL)
     spoke = any(part.kind is not Kind.THINKING and not part.blank for part in calls[last + 1 :])
     if spoke and history.grammar.calls_last:
         return False
-    return all(part in own for message in behind for part in message.parts)
+    return all(part in own for n in behind for part in history.messages[n].parts)
 
 
 def misplaced(history: History, exchange: Exchange) -> Iterator[tuple[str, Part, str]]:
     """Results that do not stand where the provider looks for them: code, place and detail."""
     grammar, messages = history.grammar, history.messages
-    if not grammar.adjacent:
+    best = [(pair, *pair.best) for pair in exchange.pairs if pair.results]
+    if not (best and grammar.adjacent):
         return
     first = end = exchange.at + 1  # bounds of the messages that may hold the results
     if grammar.one_message:
@@ -203,13 +212,10 @@ def misplaced(history: History, exchange: Exchange) -> Iterator[tuple[str, Part,
     # Results of one message's calls may be spread over the user's messages that follow it.
     split, ahead = first, set[Part]()
     if grammar.one_message:
-        behind = islice(messages, first, None)
-        split += sum(
-            1 for _ in takewhile(lambda m: m.role == "user" and m.has(Kind.RESULT), behind)
-        )
+        while split < len(messages) and _brings_results(messages[split]):
+            split += 1
         parts = messages[first].parts if first < end else ()
         ahead = set(takewhile(lambda part: part.kind is Kind.RESULT, parts))
-    best = [(pair, *pair.best) for pair in exchange.pairs if pair.results]
     for pair, at, part in best:
         if not first <= at < end:
             near = grammar.one_message and first <= at <= split
@@ -221,6 +227,10 @@ def misplaced(history: History, exchange: Exchange) -> Iterator[tuple[str, Part,
         if places != sorted(places):
             wrong = next(n for n, place in enumerate(sorted(places)) if place != places[n])
             yield ("tool_results_out_of_order", best[wrong][2], "")
+
+
+def _brings_results(message: Message) -> bool:
+    return message.role == "user" and message.has(Kind.RESULT)
 
 
 def open_call(history: History, exchange: Exchange, pair: Pair) -> OpenCall:

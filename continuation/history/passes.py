@@ -51,8 +51,11 @@ derived from the old ones, never drawn. What the policy refuses stays wrong; it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, get_args
 
 from continuation.history.pairing import (
@@ -75,11 +78,14 @@ if TYPE_CHECKING:
 def run(work: Work) -> None:
     """Run all passes once; what one of them breaks for another shows in the next check."""
     grammar = work.grammar
+    asked = bool(work.messages) and work.messages[-1].role != "assistant"
     converted: list[Message] = []
     for message in work.messages:
         fault = work.may_mend(message)
         converted += grammar.convert(message, fault) if fault else [message]
     work.messages = converted
+    if work.context.strict:
+        work.replace("replace_halves", "text_surrogate", work.torn())
     _join_recoveries(work)
     for message in [m for m in work.messages if any(part.faults for part in m.parts)]:
         parts: list[Part] = []
@@ -92,29 +98,45 @@ def run(work: Work) -> None:
     if grammar.id_keys is not None:
         _identify(work, grammar.id_keys)
     _arrange(work)
+    _drop_silent(work, asked=asked)
+    grammar.finish(work)
+
+
+def _drop_silent(work: Work, *, asked: bool) -> None:
+    """Drop messages that say nothing, and see to it that what is left can be sent.
+
+    `asked`: it did not end with the assistant. What asked for an answer may be gone now; then,
+    without a word of the user's, the last answer would be taken for the beginning of the next one.
+    """
     saying: list[Message] = []
     for n, message in enumerate(work.messages):
-        code = grammar.empty_fault(message, last=n == len(work.messages) - 1)
+        code = work.grammar.empty_fault(message, last=n == len(work.messages) - 1)
         if code is None or not work.may("drop_message", message, code):
             saying.append(message)
     work.messages = saying
     merge_neighbours(work)
-    grammar.finish(work)
+    if not work.messages:
+        work.begin_with_user("history_empty")
+    elif asked and work.policy.prefill is not True and work.messages[-1].role == "assistant":
+        gone = [c.why for c in work.changes if c.what in ("drop_result", "drop_message")]
+        if gone and not work.messages[-1].has(Kind.CALL):
+            work.end_with_user(gone[-1])
 
 
 def merge_neighbours(work: Work) -> None:
     """Make one message of neighbours that must not stand side by side."""
-    after: list[Message] = []
+    runs: list[list[Message]] = []
     for message in work.messages:
         if (
-            after
-            and work.grammar.must_merge(after[-1], message, work.context)
+            runs
+            and work.grammar.must_merge(runs[-1][-1], message, work.context)
             and work.may("merge_messages", message, "roles_not_alternating")
         ):
-            after[-1] = work.grammar.merged(after[-1], message)
+            message.touched = True
+            runs[-1].append(message)
         else:
-            after.append(message)
-    work.messages = after
+            runs.append([message])
+    work.messages = [run[0] if len(run) == 1 else work.grammar.merged(run) for run in runs]
 
 
 # -- recovery pairs ------------------------------------------------------------------------------
@@ -235,35 +257,43 @@ def _identify(work: Work, keys: tuple[str, str]) -> None:
         work.drop("drop_call", reused)
     pairing = Pairing(work.messages)
     used = {pair.call.id for exchange in pairing.exchanges for pair in exchange.pairs}
-    seen = dict[str, Part]()
+    seen, twice = dict[str, Part](), dict[Part, str]()
+    numbers: dict[str, Iterator[int]] = defaultdict(partial(itertools.count, 2))
     for exchange in pairing.exchanges:
         seen = seen if unique else {}
         for pair in exchange.pairs:
-            _name(work, exchange.at, pair, keys, used, seen)
+            call = pair.call
+            first = seen.setdefault(call.id, call)
+            if first is not call and not pair.results and work.grammar.same_call(first, call):
+                twice[call] = "tool_use_duplicate_id"
+            else:
+                _name(work, exchange.at, pair, keys, used, numbers, again=first is not call)
+                seen.setdefault(call.id, call)
+    work.drop("drop_call", twice)
 
 
 def _name(
-    work: Work, at: int, pair: Pair, keys: tuple[str, str], used: set[str], seen: dict[str, Part]
+    work: Work,
+    at: int,
+    pair: Pair,
+    keys: tuple[str, str],
+    used: set[str],
+    numbers: Mapping[str, Iterator[int]],
+    *,
+    again: bool,
 ) -> None:
+    """Give a call a new id if its own will not do, and its results the same."""
     grammar, call = work.grammar, pair.call
     code = grammar.id_fault(call.id, work.context)
-    if code is None and call.id in seen:
+    if code is None and again:
         code = "tool_use_duplicate_id"
-        if not pair.results and grammar.same_call(seen[call.id], call):
-            if work.may("drop_call", call, code):
-                message = work.messages[at]
-                message.keep([part for part in message.parts if part is not call])
-            return
     if code is not None and work.may("rename_call", call, code):
         new = base = grammar.new_id(call.id, work.context)
-        number = 2
         while (code == "tool_use_duplicate_id" and new == call.id) or new in used:
-            new = grammar.new_id(f"{base}_{number}", work.context)
-            number += 1
+            new = grammar.new_id(f"{base}_{next(numbers[base])}", work.context)
         used.add(new)
         call.native, call.id = {**call.native, keys[0]: new}, new
         work.messages[at].touched = True
-    seen.setdefault(call.id, call)
     for where, result in pair.results:
         if result.id != call.id and work.may("rename_result", result, "tool_result_id_missing"):
             result.native, result.id = {**result.native, keys[1]: call.id}, call.id

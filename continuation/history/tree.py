@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Literal, TypeAlias
 
-from continuation.wire.json_values import as_list, as_map
+from continuation.wire.json_values import as_list, as_map, is_list, is_map
 
 MADE_HERE: Final = -1
 """Index of what a repair made."""
@@ -110,6 +110,22 @@ class Message:
 def blank(text: str) -> bool:
     """Whether a text is empty or white space only."""
     return not text or text.isspace()
+
+
+def unbroken(value: Any) -> Any:
+    """JSON with another character for each half of one; the same object if there is none."""
+    if isinstance(value, str):
+        if value.isascii():
+            return value
+        whole = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return value if whole == value else whole
+    if is_list(value):
+        made = [unbroken(each) for each in value]
+        return made if any(a is not b for a, b in zip(made, value, strict=True)) else value
+    if is_map(value):
+        new = {key: unbroken(each) for key, each in value.items()}
+        return new if any(new[key] is not each for key, each in value.items()) else value
+    return value
 
 
 def text_of(content: object) -> str:

@@ -150,8 +150,11 @@ class RepairPolicy:
     """Bound thinking behind a change: strip it, ask the server to drop it, or leave it."""
     reasoning: Literal["auto", "fill", "strip"] = "auto"
     """`reasoning_content` in Chat: as the vendor's rules say, always on calls, or never."""
+    alternate: bool = False
+    """Chat: the server takes no two messages of one role in a row, as chat templates may not."""
     prefill: bool | None = None
-    """False: the history must end with the user, whatever is known of the model."""
+    """False: the history must end with the user, whatever is known of the model. True: nobody is
+    about to ask, so that one which ends with the assistant is complete."""
     vendor: str | None = None
     """Chat: whose server it is ("deepseek", "moonshot", …) where the model's name does not say."""
     head_text: str = HEAD

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,13 +79,13 @@ def checked(path: Path, *, policy: RepairPolicy | None = None) -> Iterator[Saved
 
 def judged(session: SavedSession, policy: RepairPolicy | None) -> SavedSession:
     """Say what is wrong with a session that was read, and what a repair would give."""
-    policy = policy if policy is not None else RepairPolicy(live=False)
+    # It is at rest: nobody is about to ask, so it may end with the assistant.
+    policy = policy if policy is not None else RepairPolicy(live=False, prefill=True)
     if session.dialect is not None:
         body, dialect = session.body, session.dialect
-        session.violations = validate(
-            body, dialect, model="", strict=policy.strict, live=policy.live
-        )
-        session.repaired = repair(body, dialect, model="", policy=policy)
+        live = policy.live or not any(body.values())  # an empty one has only just begun
+        session.violations = validate(body, dialect, model="", strict=policy.strict, live=live)
+        session.repaired = repair(body, dialect, model="", policy=replace(policy, live=live))
     return session
 
 

@@ -10,66 +10,71 @@ from continuation.history import classify
 from continuation.history.anthropic.rules import RULES
 from continuation.history.classify import message_of
 from continuation.history.gemini.rules import RULES as GEMINI
+from continuation.history.grammar import REPAIRS
+from continuation.history.openai.responses import ResponsesGrammar
 from continuation.history.openai.rules import CHAT_RULES, RESPONSES_RULES
 
 TEXTS = """
-thinking_bound
+thinking_bound drop_thinking
     messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a
         different conversation. Remove the block, or set
         `thinking.block_binding.prefix_mismatch_behavior` to "drop_block".
-thinking_modified
+thinking_modified drop_thinking
     messages.5.content.1: `thinking` or `redacted_thinking` blocks in the latest assistant
         message cannot be modified. These blocks must remain as they were
-thinking_foreign
+thinking_foreign drop_thinking
     messages.1.content.0: Invalid `signature` in `thinking` block
     messages.1.content.0.thinking.signature: Field required
     Invalid `data` in `redacted_thinking` block
-thinking_last
+thinking_last drop_thinking
     The final block in an assistant message cannot be `thinking`.
-thinking_missing
+thinking_missing thinking_off
     messages.3.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`.
         When `thinking` is enabled, a final `assistant` message must start with a thinking block
         (preceeding the lastmost set of `tool_use` and `tool_result` blocks). To avoid this
         requirement, disable `thinking`.
     messages.3.content.0.type: Expected `thinking` or `redacted_thinking`, but found `text`
     Expected thinking but found tool_use
-thinking_not_first
+thinking_not_first drop_thinking
     If an assistant message contains any thinking blocks, the first block must be `thinking` or
         `redacted_thinking`. Found `text`.
-thinking_when_off
+thinking_when_off drop_thinking
     When thinking is disabled, an `assistant` message in the final position cannot contain
         `thinking`. To use thinking blocks, enable `thinking` in your request.
-thought_signature_missing
+thought_signature_missing sign_call
     Unable to submit request because function call `edit_image` in the 2. content block is
         missing a `thought_signature`.
     Function call is missing a thought_signature in functionCall parts. This is required
-thought_signature_invalid
+thought_signature_invalid strip_signature
     Unable to submit request because Thought signature is not valid
     Corrupted thought signature.
     Invalid value at 'contents[1].parts[0].thought_signature' (TYPE_BYTES), Base64 decoding
         failed
-reasoning_missing
+    Invalid thought signature.
+reasoning_missing fill_reasoning
     The `reasoning_content` in the thinking mode must be passed back to the API.
     thinking is enabled but reasoning_content is missing in assistant tool call message at index
         3
     The content[].thinking in the thinking mode must be passed back to the API.
+reasoning_missing strip_id
     Item 'fc_1' of type 'function_call' was provided without its required 'reasoning' item:
         'rs_1'.
-reasoning_refused
+reasoning_refused drop_thinking
     property 'messages.2.assistant.reasoning_content' is unsupported
-reasoning_dangling
+reasoning_dangling drop_thinking
     Item 'rs_1' of type 'reasoning' was provided without its required following item.
-item_not_stored
+item_not_stored drop_thinking
     Item with id 'rs_1' not found. Items are not persisted when `store` is set to false.
-item_duplicate
+item_duplicate drop_message
     Duplicate item found with id msg_1. Remove duplicate items
-item_id_invalid
+item_id_invalid strip_id
     Invalid 'input[3].id': 'x'. Expected an ID that begins with 'fc'.
-encrypted_content_invalid
+encrypted_content_invalid drop_thinking
     The encrypted content gAAA could not be verified.
-anchor_lost
+    invalid_encrypted_content: The encrypted content could not be decrypted
+anchor_lost -
     Previous response with id 'resp_1' not found.
-tool_result_orphan
+tool_result_orphan drop_result
     No tool call found for function call output with call_id call_1.
     messages.2.content.0: unexpected `tool_use_id` found in `tool_result` blocks: toolu_1. Each
         `tool_result` block must have a corresponding `tool_use` block in the previous message.
@@ -80,7 +85,13 @@ tool_result_orphan
     The number of toolResult blocks at messages.2.content exceeds the number of toolUse blocks
         of previous turn.
     Please ensure that function response turn comes immediately after a function call turn.
-tool_result_missing
+    messages.2.content.0: `tool_result` block(s) provided when previous message does not contain any
+        `tool_use` blocks
+    Invalid parameter: 'tool_call_id' of 'call_1' not found in 'tool_calls' of previous message.
+    Please ensure that function response turns come immediately after a function call turn.
+    Unexpected role 'tool' after role 'user'
+    No tool call found for custom tool call output with call_id call_1.
+tool_result_missing synthesize_result
     No tool output found for function call call_1.
     messages.1: `tool_use` ids were found without `tool_result` blocks immediately after:
         toolu_1. Each `tool_use` block must have a corresponding `tool_result` block
@@ -91,61 +102,123 @@ tool_result_missing
     Please ensure that the number of function response parts is equal to the number of function
         call parts of the function call turn.
     Not the same number of function calls and responses
-tool_result_duplicate
+    messages.6: Did not find 1 `tool_result` block(s) at the beginning of this message. Messages
+        following `tool_use` blocks must begin with a matching number of `tool_result` blocks.
+    messages.9: Did not find 2 `tool_result` block(s) at the beginning of this message.
+tool_result_duplicate drop_result
     messages.2: each tool_use must have a single result. Found multiple `tool_result` blocks
         with id: toolu_1
     Duplicate value for 'tool_call_id' of call_1 in message[2]
-tool_use_duplicate_id
+tool_use_duplicate_id rename_call
     messages: `tool_use` ids must be unique
-server_result_missing
+    Duplicate 'call_id': call_1
+server_result_missing drop_call
     `web_search` tool use with id `srvtoolu_1` was found without a corresponding
         `web_search_tool_result` block
-tools_undeclared
+tools_undeclared declare_tools
     Requests which include `tool_use` or `tool_result` blocks must define tools.
     The toolConfig field must be defined when using toolUse
-roles_not_alternating
+roles_not_alternating merge_messages
     messages: roles must alternate between "user" and "assistant", but found multiple "user"
         roles in a row
     A conversation must alternate between user and assistant roles. Make sure
-first_not_user
+    Conversation roles must alternate user/assistant/user/assistant/...
+    After the optional system message, conversation roles must alternate user/assistant
+    deepseek-reasoner does not support successive user or assistant messages
+    Please ensure that multiturn requests alternate between user and model
+first_not_user add_first_user
     A conversation must start with a user message. Try again
     Please ensure that function call turn comes immediately after a user turn or after a
         function response turn.
     messages: first message must use the "user" role
-role_invalid
+    Please ensure that function call turns come immediately after a user turn or after a function
+        response turn
+role_invalid convert_message
     Please use a valid role: user, model.
-text_empty
+    messages: Unexpected role "system". The Messages API accepts a top-level `system` parameter
+    messages.5.role: Input should be 'user' or 'assistant'
+text_empty drop_text
     messages: text content blocks must be non-empty
-text_blank
+text_blank drop_text
     messages: text content blocks must contain non-whitespace text
     The text field in the ContentBlock object at messages.1.content.0 is blank. Add text
-message_empty
+message_empty drop_message
     messages.2: all messages must have non-empty content except for the optional final assistant
         message
     the message at position 3 with role 'assistant' must not be empty
     GenerateContentRequest.contents[23].parts: contents.parts must not be empty.
     Unable to submit request because it must include at least one parts field
     Invalid assistant message: content or tool_calls must be set
-trailing_whitespace
+    Assistant message must have either content or tool_calls, but not none.
+    The content field in the Message object at messages.1 is empty.
+    messages.0: user messages must have non-empty content
+trailing_whitespace trim_text
     messages: final assistant content cannot end with trailing whitespace
-prefill_unsupported
+prefill_unsupported add_last_user
     This model does not support assistant message prefill. The conversation must end with a user
         message.
     Requests ending with a model turn are not supported unless the last part is a function
         response.
-last_not_user
+last_not_user add_last_user
     Expected last role User or Tool (or Assistant with prefix True) for serving but got
         assistant
-tool_use_id_invalid
+    Please ensure that multiturn requests ends with a user role or a function response
+    The last message of deepseek-reasoner must be a user message, or an assistant message with
+        prefix mode on
+tool_use_id_invalid rename_call
     messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+'
-tool_input_invalid
+    Tool call id was call_abc but must be a-z, A-Z, 0-9, with a length of 9.
+    Tool call IDs should be alphanumeric strings with length 9!
+tool_input_invalid fix_arguments
     messages.1.content.0.tool_use.input: Input should be a valid dictionary
     messages.70.tool_calls.0.function.arguments: arguments must be a valid JSON object string
+    messages.3.content.1.tool_use.input: Field required
+text_surrogate replace_halves
+    The request body is not valid JSON: no low surrogate in string: line 1 column 158059 (char
+        158058)
+    invalid request body: lone leading surrogate in hex escape at line 1 column 90
+user_after_tool add_assistant
+    Unexpected role 'user' after role 'tool'
+history_empty add_first_user
+    messages: at least one message is required
+    * GenerateContentRequest.contents: contents is not specified
+    Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty
+        array instead.
+    [] is too short - 'messages'
+tool_calls_empty convert_message
+    [] is too short - 'messages.1.tool_calls'
+    Invalid 'messages[1].tool_calls': empty array. Expected an array with minimum length 1
+content_invalid convert_message
+    Invalid value for 'content': expected a string, got null.
+    messages.1.content: Input should be a valid list
+    messages.3.content: Field required
+tool_use_id_too_long rename_call
+    Invalid 'messages[3].tool_calls[0].id': string too long. Expected a string with maximum length
+        40, but got a string with length 46 instead.
+    messages.1.content.0.tool_use.id: String should have at most 64 characters
+block_invalid convert_block
+    contents[2].parts[0].data: required oneof field 'data' must have one initialized field
+content_type_invalid convert_block
+    Invalid value: 'input_text'. Supported values are: 'output_text' and 'refusal'.
+input_type_invalid convert_block
+    Invalid value: 'output_text'. Supported values are: 'input_text', 'input_image', and
+        'input_file'.
+content_empty_with_calls drop_text
+    Invalid assistant message: content must not be an empty string
+thinking_blank drop_thinking
+    messages.1.content.0.thinking: each thinking block must contain thinking
+thinking_mode_unsupported thinking_off
+    "thinking.type.enabled" is not supported for this model.
+    adaptive thinking is not supported on this model
+tool_use_in_user split_message
+    messages.4: `tool_use` blocks can only be in `assistant` messages
+tool_result_in_assistant split_message
+    messages.4: `tool_result` blocks can only be in `user` messages
 """
-"""A code, and below it what providers say; a line that goes on is indented further."""
+"""A code and its repair, and below them what providers say; what goes on is indented further."""
 FIXTURES = [
-    (re.sub(r"\n +", " ", text), code)
-    for code, *texts in (
+    (re.sub(r"\n +", " ", text), *head.split())
+    for head, *texts in (
         re.split(r"\n    (?! )", block) for block in re.split(r"\n(?! )", TEXTS)[1:-1]
     )
     for text in texts
@@ -168,10 +241,10 @@ STRANGERS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "code"), FIXTURES, ids=range(len(FIXTURES)))
+@pytest.mark.parametrize(("text", "code", "mend"), FIXTURES, ids=range(len(FIXTURES)))
 @pytest.mark.parametrize("how", ["text", "body", "bytes", "data", "escaped"])
 def test_a_providers_text_is_classified_wherever_a_gateway_puts_it(
-    text: str, code: str, how: str
+    text: str, code: str, mend: str, how: str
 ) -> None:
     body: dict[str, Any] = {"type": "error", "error": {"type": "x", "message": text}}
     given: Any = {
@@ -184,6 +257,7 @@ def test_a_providers_text_is_classified_wherever_a_gateway_puts_it(
     error = classify(400 if how == "text" else 422, given)
     assert error is not None
     assert error.code == code
+    assert mend in {REPAIRS.get(code, "-"), ResponsesGrammar.repairs.get(code)}
 
 
 @pytest.mark.parametrize("text", STRANGERS)

@@ -36,6 +36,7 @@ _LONGEST_ID: Final = 64
 _FOREIGN_BLOCKS: Final = {"input_text", "output_text", "refusal", "image_url", "reasoning", "text"}
 """Blocks of other dialects, for certain, and a text without text; what we merely do not know may be
 new, and stays."""
+_UNSIGNED: Final = frozenset({"thinking_unsigned", "thinking_blank", "thinking_foreign"})
 _CHAT_ONLY: Final = {"tool_calls", "reasoning_content", "refusal", "annotations", "audio"}
 
 
@@ -77,6 +78,10 @@ class AnthropicGrammar(Grammar):
         last = found[-1] if found else None
         if last and last.role == "assistant" and as_map(last.native).get("content") == "":
             last.parts = []  # a message without content, which the last one may be
+        if context.model and "claude" not in context.model.lower():
+            # Other models behind this API do not sign, and some demand their thinking back.
+            for part in (part for message in found for part in message.of(Kind.THINKING)):
+                part.faults = tuple(f for f in part.faults if f.code not in _UNSIGNED)
         return found
 
     def read_message(self, index: int, native: Any) -> Message:
@@ -87,6 +92,8 @@ class AnthropicGrammar(Grammar):
             message.faults = (Fault("message_invalid"),)
         elif role not in _ROLES or "tool_calls" in given:
             message.faults = (Fault("role_invalid"),)
+        elif is_map(content):
+            message.faults = (Fault("content_invalid"),)
         if isinstance(content, str):
             whole = Part(Kind.TEXT, content, index, ".content", text=content, blank=blank(content))
             if whole.blank:
@@ -147,7 +154,8 @@ class AnthropicGrammar(Grammar):
         if message.parts or message.faults or message.role == "system":
             return None
         prefill = last and message.role == "assistant" and not message.touched
-        return None if prefill else "message_empty"
+        given = as_map(message.native).get("content")
+        return None if prefill and isinstance(given, (str, list)) else "message_empty"
 
     def must_merge(self, first: Message, second: Message, context: HistoryContext) -> bool:
         """The API joins neighbours itself; others do not, and those a repair made are ours."""
@@ -156,8 +164,8 @@ class AnthropicGrammar(Grammar):
         ours = first.touched or second.touched or second.index - first.index != 1
         return context.strict or (ours and not second.has(Kind.THINKING))
 
-    def merged(self, first: Message, second: Message) -> Message:
-        one = super().merged(first, second)
+    def merged(self, run: list[Message]) -> Message:
+        one = super().merged(run)
         if one.role == "user":
             one.parts = one.of(Kind.RESULT) + [p for p in one.parts if p.kind is not Kind.RESULT]
         return one
@@ -188,6 +196,8 @@ class AnthropicGrammar(Grammar):
         blocks: list[Any] = [*as_list(content)]
         if isinstance(content, str) and content:
             blocks = [{"type": "text", "text": content}]
+        elif is_map(content):
+            blocks = [content]
         for call in map(as_map, as_list(given.get("tool_calls"))):
             function = as_map(call.get("function"))
             arguments = function.get("arguments")
@@ -399,7 +409,7 @@ def _refuses_prefill(history: History) -> bool:
 
 
 def _messages(messages: list[Any], seen: set[str]) -> bool:
-    waiting: list[str] = []
+    waiting: set[str] = set()
     before = "assistant"
     for message in messages:
         role, content = message["role"], message["content"]
@@ -419,7 +429,7 @@ def _messages(messages: list[Any], seen: set[str]) -> bool:
     return not waiting
 
 
-def _assistant(content: Iterable[Any], waiting: list[str], seen: set[str]) -> bool:
+def _assistant(content: Iterable[Any], waiting: set[str], seen: set[str]) -> bool:
     kind = ""
     for block in content:
         before, kind = kind, block["type"]
@@ -432,7 +442,7 @@ def _assistant(content: Iterable[Any], waiting: list[str], seen: set[str]) -> bo
             if call in seen or not _ID.match(call) or type(block["input"]) is not dict:
                 return False
             seen.add(call)
-            waiting.append(call)
+            waiting.add(call)
         else:
             if kind != "thinking" or before:
                 return False
@@ -442,7 +452,7 @@ def _assistant(content: Iterable[Any], waiting: list[str], seen: set[str]) -> bo
     return kind == "tool_use" or kind == "text"
 
 
-def _user(content: Iterable[Any], waiting: list[str]) -> bool:
+def _user(content: Iterable[Any], waiting: set[str]) -> bool:
     kind = ""
     says = False
     for block in content:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from continuation.history.wordings import HALVES
+
 _AT: Final = "messages.{n}.content.{m}"
 _NO_RESULT: Final = (
     "messages.{call}: `tool_use` ids were found without `tool_result` blocks immediately after: "
@@ -45,7 +47,10 @@ RULES: Final[Mapping[str, str]] = {
         "Requests which include `tool_use` or `tool_result` blocks must define tools."
     ),
     # shape, roles and texts
+    "text_surrogate": HALVES,
+    "history_empty": "messages: at least one message is required",
     "message_invalid": "messages.{n}: Input should be a valid dictionary",
+    "content_invalid": "messages.{n}.content: Input should be a valid list",
     "role_invalid": "messages.{n}.role: Input should be 'user' or 'assistant'",
     "block_invalid": "messages.{n}.content.{m}: Input tag does not match any of the expected tags",
     "first_not_user": 'messages: first message must use the "user" role',

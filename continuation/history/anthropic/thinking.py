@@ -48,7 +48,8 @@ def prepare(work: Work) -> None:
     if work.policy.thinking != "keep":
         codes = dict.fromkeys(work.parts(Kind.THINKING), "thinking_foreign")
     work.drop("drop_thinking", codes)
-    if work.policy.thinking == "off" and _mode(work) in ("enabled", "adaptive"):
+    strange = work.context.model and "claude" not in work.context.model.lower()  # thinks unasked
+    if work.policy.thinking == "off" and (strange or _mode(work) in ("enabled", "adaptive")):
         _turn_off(work, "thinking_foreign")
 
 

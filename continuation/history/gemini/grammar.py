@@ -208,8 +208,7 @@ def _without_signature(native: Mapping[str, Any]) -> dict[str, Any]:
 def _begins_wrong(history: History) -> bool:
     if not history.messages:
         return False
-    first = history.messages[0]
-    return first.role == "assistant" and (history.context.strict or first.has(Kind.CALL))
+    return history.messages[0].role == "assistant"
 
 
 def _ends_wrong(history: History) -> bool:

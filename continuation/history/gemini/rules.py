@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from continuation.history.wordings import HALVES
+
 _COUNTS: Final = (
     "Please ensure that the number of function response parts is equal to the number of function"
     " call parts of the function call turn."
@@ -42,6 +44,8 @@ RULES: Final[Mapping[str, str]] = {
         " parameter and try again."
     ),
     "block_invalid": "Invalid value at 'contents[{n}].parts[{m}]': a part must have data",
+    "text_surrogate": HALVES,
+    "history_empty": "* GenerateContentRequest.contents: contents is not specified",
     "message_invalid": "Invalid value at 'contents[{n}]'",
     "role_invalid": "Please use a valid role: user, model.",
     "thought_signature_missing": (

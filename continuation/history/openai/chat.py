@@ -7,6 +7,7 @@ them. The vendor is known by the model's name, or from the policy.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,6 +32,8 @@ _ROLES: Final[Mapping[str, Role]] = {
     "function": "system",  # results without ids, which nothing can pair
 }
 _PLAIN_ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
+_LONGEST_ID: Final = 40
+"""OpenAI's own bound; others take longer ids, and make them."""
 _MISTRAL_ID: Final = re.compile(r"[a-zA-Z0-9]{9}\Z")
 #: Models of DeepSeek and Moonshot that reason whether asked or not.
 _THINKING_MODEL: Final = re.compile(r"reasoner|thinking|-r1\b", re.IGNORECASE)
@@ -51,12 +54,12 @@ class ChatGrammar(Grammar):
     def plainly_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:
         if context.reasoning != "auto" or context.prefill is False:
             return False
-        waiting: list[str] = []
+        waiting: set[str] = set()
         before = ""
         for message in messages:
             role, content = message["role"], message["content"]
             if role == "tool":
-                waiting.remove(message["tool_call_id"])
+                waiting.remove(message["tool_call_id"] if content is not None else "")
             elif waiting or role not in _PLAIN_ROLES:
                 return False
             elif role == "assistant":
@@ -87,6 +90,7 @@ class ChatGrammar(Grammar):
             part = Part(Kind.RESULT, given, index, id=as_text(given.get("tool_call_id")))
             part.name = as_text(given.get("name"))
             part.synthetic = looks_synthetic(text_of(given.get("content")))
+            part.faults = () if given.get("content") is not None else (Fault("content_invalid"),)
             message.parts = [part]
         elif role == "function":
             message.parts = [Part(Kind.OTHER, native, index)]
@@ -135,8 +139,22 @@ class ChatGrammar(Grammar):
         return as_map(call.native.get("function")).get("arguments")
 
     def check(self, history: History) -> Iterator[Violation]:
+        for message in _users_after_tools(history):
+            yield history.violation("user_after_tool", message)
         if _must_end_with_user(history):
             yield history.violation("last_not_user", history.messages[-1])
+
+    def must_merge(self, first: Message, second: Message, context: HistoryContext) -> bool:
+        """OpenAI takes neighbours of one role; the chat templates of others do not."""
+        if not context.alternate or first.role != second.role or first.has(Kind.CALL):
+            return False
+        return first.role in ("user", "assistant")
+
+    def merged(self, run: list[Message]) -> Message:
+        for message in run[1:]:
+            if message.parts and isinstance(text := message.parts[0].native, str):
+                message.parts[0] = replace(message.parts[0], native=f"\n\n{text}")
+        return super().merged(run)
 
     def empty_fault(self, message: Message, *, last: bool) -> str | None:
         if message.faults or message.role in ("tool", "system"):
@@ -148,6 +166,8 @@ class ChatGrammar(Grammar):
         return None if says or prefill else "message_empty"
 
     def id_fault(self, call: str, context: HistoryContext) -> str | None:
+        if context.strict and len(call) > _LONGEST_ID:
+            return "tool_use_id_too_long"
         bad = not call or (context.vendor == "mistral" and not _MISTRAL_ID.match(call))
         return "tool_use_id_invalid" if bad else None
 
@@ -155,7 +175,7 @@ class ChatGrammar(Grammar):
         digest = hashlib.sha256(old.encode()).hexdigest()
         if context.vendor == "mistral":
             return old if _MISTRAL_ID.match(old) else digest[:9]
-        return old or f"call_{digest[:16]}"
+        return old if 0 < len(old) <= _LONGEST_ID else f"call_{digest[:16]}"
 
     def convert(self, message: Message, fault: Fault) -> Iterable[Message]:
         if fault.code == "tool_calls_empty":
@@ -196,6 +216,8 @@ class ChatGrammar(Grammar):
         if fault.code == "reasoning_missing":
             message.lacks_reasoning = True
             return [replace(part, faults=part.faults[1:])]
+        if fault.code == "content_invalid":
+            return [replace(part, native={**part.native, "content": ""}, faults=())]
         if fault.code != "tool_input_invalid":
             return []
         function = {**as_map(part.native.get("function")), "arguments": "{}"}
@@ -212,6 +234,13 @@ class ChatGrammar(Grammar):
                 kept = [p for p in message.parts if p.kind is not Kind.THINKING or p.signed]
                 text, place = work.policy.reasoning_text, ".reasoning_content"
                 message.keep([Part(Kind.THINKING, text, place=place, signed=True), *kept])
+        late = set(_users_after_tools(work))
+        after: list[Message] = []
+        for message in work.messages:
+            if message in late and work.may("add_assistant", message, "user_after_tool"):
+                after.append(self.text_message("assistant", work.policy.loop_text))
+            after.append(message)
+        work.messages = after
         if _must_end_with_user(work):
             work.end_with_user("last_not_user")
 
@@ -279,6 +308,14 @@ def _reasoning_needed(body: Body, context: HistoryContext, assistants: list[Mess
     return mode == "enabled" or shown or bool(_THINKING_MODEL.search(context.model))
 
 
+def _users_after_tools(history: History) -> list[Message]:
+    """Messages of the user right behind results, where the assistant must have spoken first."""
+    if history.context.vendor != "mistral":
+        return []
+    pairs = itertools.pairwise(history.messages)
+    return [second for first, second in pairs if (first.role, second.role) == ("tool", "user")]
+
+
 def _must_end_with_user(history: History) -> bool:
     context, messages = history.context, history.messages
     asked = context.prefill is False or context.vendor == "mistral"
@@ -292,14 +329,14 @@ def _must_end_with_user(history: History) -> bool:
 # -- the quick look ------------------------------------------------------------------------------
 
 
-def _plain_assistant(content: Any, calls: list[Any] | None, waiting: list[str]) -> bool:
+def _plain_assistant(content: Any, calls: list[Any] | None, waiting: set[str]) -> bool:
     if calls is None:
         return type(content) is str and content != "" and not content.isspace()
     for call in calls:
         arguments = call["function"]["arguments"].encode()
         if not call["id"] or call["id"] in waiting or type(from_json(arguments)) is not dict:
             return False
-        waiting.append(call["id"])
+        waiting.add(call["id"])
     return bool(calls) and (content is None or type(content) is str)
 
 
@@ -320,6 +357,9 @@ def _vendor(messages: list[Any], body: Body, context: HistoryContext) -> bool:
     if messages[-1]["role"] == "assistant":
         return False
     if context.vendor == "mistral":
+        roles = [message["role"] for message in messages]
+        if ("tool", "user") in itertools.pairwise(roles):
+            return False
         return all(_MISTRAL_ID.match(c["id"]) for message in calls for c in message["tool_calls"])
     thinks = as_map(body.get("thinking")).get("type") == "enabled"
     if context.vendor not in ("deepseek", "moonshot") or thinks:

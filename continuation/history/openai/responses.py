@@ -8,6 +8,7 @@ Sources: OpenAI's error texts as public issues quote them; codex for the kinds o
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -37,12 +38,17 @@ _PREFIXES: Final = {
 }
 """How the id of an item begins, where the server minds."""
 _ITEM_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+_LONGEST_ID: Final = 64
 _ITEM_TEXTS: Final = {
     "assistant": frozenset({"output_text"}),
     "user": frozenset({"input_text", "input_image", "input_file"}),
     "system": frozenset({"input_text"}),
     "developer": frozenset({"input_text"}),
 }
+
+
+_ALIKE: Final = frozenset({"function_call_output", "custom_tool_call_output"})
+"""Outputs that differ in nothing but their type."""
 
 
 class ResponsesGrammar(Grammar):
@@ -100,6 +106,7 @@ class ResponsesGrammar(Grammar):
             else:
                 messages.append(message)
         _note_ids(body, messages)
+        _note_outputs(messages)
         return messages
 
     def read_message(self, index: int, native: Any) -> Message:
@@ -120,10 +127,11 @@ class ResponsesGrammar(Grammar):
         kind = kind_of(call.native)
         made: dict[str, Any] = {"type": PAIRED_CALLS[kind], "call_id": call.id}
         if kind == "tool_search_call":
-            return {**made, "execution": "client", "status": "completed", "tools": []}
+            return {**made, "execution": "client", "status": "incomplete", "tools": []}
         if kind == "shell_call":
             failed = {"type": "exit", "exit_code": 1}
-            return {**made, "output": [{"stdout": "", "stderr": text, "outcome": failed}]}
+            output = [{"stdout": "", "stderr": text, "outcome": failed}]
+            return {**made, "status": "incomplete", "output": output}
         if kind == "apply_patch_call":
             return {**made, "status": "failed", "output": text}
         if kind == "local_shell_call":  # its own output has no call_id; codex answers it this way
@@ -147,9 +155,13 @@ class ResponsesGrammar(Grammar):
         return any(history.body.get(key) for key in ("previous_response_id", "conversation"))
 
     def id_fault(self, call: str, context: HistoryContext) -> str | None:
+        if context.strict and len(call) > _LONGEST_ID:
+            return "tool_use_id_too_long"
         return None if call else "tool_use_id_invalid"
 
     def new_id(self, old: str, context: HistoryContext) -> str:
+        if len(old) > _LONGEST_ID:
+            return f"call_{hashlib.sha256(old.encode()).hexdigest()[:16]}"
         return old or "call_unnamed"
 
     def can_answer(self, call: Part) -> bool:
@@ -183,6 +195,10 @@ class ResponsesGrammar(Grammar):
         rest = part.faults[1:]
         if fault.code == "tool_input_invalid":
             return [replace(part, native={**part.native, "arguments": "{}"}, faults=rest)]
+        if fault.code == "output_type_invalid":
+            if not {kind_of(part.native), part.name} <= _ALIKE:
+                return []
+            return [replace(part, native={**part.native, "type": part.name}, name="", faults=rest)]
         if fault.code in ("content_type_invalid", "input_type_invalid"):
             return [replace(part, native=_retyped(part.native), faults=rest)]
         if fault.code in ("item_id_invalid", "item_id_reused"):
@@ -311,6 +327,20 @@ def _note_ids(body: Body, messages: list[Message]) -> None:
             if prefix and not (name.startswith(prefix) and _ITEM_ID.match(name)):
                 part.faults += (Fault("item_id_invalid", prefix, name),)
         first.setdefault(name, part.native)
+
+
+def _note_outputs(messages: list[Message]) -> None:
+    """Note outputs that name a call of another kind than theirs, which they do not answer."""
+    wanted: dict[str, list[str]] = {}
+    for part in (part for message in messages for part in message.parts):
+        kind = kind_of(part.native)
+        if part.kind is Kind.CALL:
+            local = ["function_call_output"] if kind == "local_shell_call" else []
+            wanted.setdefault(part.id, []).extend([*local, PAIRED_CALLS[kind]])
+        elif part.kind is Kind.RESULT and kind not in wanted.get(part.id, kind):
+            part.name = wanted[part.id][-1]  # what it is to become
+            words = kind.removesuffix("_output").replace("_", " ")
+            part.faults += (Fault("output_type_invalid", words),)
 
 
 def _has_known_id(part: Part) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from continuation.history.wordings import HALVES
+
 _CHAT_NO_RESULT: Final = (
     "An assistant message with 'tool_calls' must be followed by tool messages responding to each"
     " 'tool_call_id'. The following tool_call_ids did not have response messages: {detail}"
@@ -24,11 +26,25 @@ CHAT_RULES: Final[Mapping[str, str]] = {
     # Moonshot refuses empty ids, Mistral all but nine letters
     "tool_use_id_invalid": "Invalid request: tool_call_id {id} is not found",
     "tool_use_duplicate_id": "Duplicate value for 'tool_call_id' of {id} in message[{n}]",
+    "tool_use_id_too_long": (
+        "Invalid 'messages[{n}].tool_calls[{m}].id': string too long. Expected a string with"
+        " maximum length 40."
+    ),
+    "content_invalid": "Invalid value for 'content': expected a string, got null.",
+    "user_after_tool": "Unexpected role 'user' after role 'tool'",  # Mistral
+    "roles_not_alternating": (  # chat templates, deepseek-reasoner
+        "Conversation roles must alternate user/assistant/user/assistant/..."
+    ),
     "tool_input_invalid": (
         "messages.{n}.tool_calls.{m}.function.arguments: arguments must be a valid JSON object"
         " string"
     ),
     "tool_calls_empty": "[] is too short - 'messages.{n}.tool_calls'",
+    "text_surrogate": HALVES,
+    "history_empty": (
+        "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty"
+        " array instead."
+    ),
     "message_invalid": "Invalid type for 'messages[{n}]': expected an object",
     "message_foreign": "Invalid value for 'messages[{n}].content': a block of another dialect",
     "role_invalid": (
@@ -54,12 +70,21 @@ _RESPONSES_REASONING: Final = "Item '{id}' was provided without its required 're
 RESPONSES_RULES: Final[Mapping[str, str]] = {
     "tool_result_missing": "No tool output found for function call {detail}.",
     "tool_result_orphan": "No tool call found for function call output with call_id {id}.",
+    "output_type_invalid": "No tool call found for {detail} output with call_id {id}.",
     "tool_result_duplicate": "Duplicate 'call_id': {id}",
     "tool_result_id_missing": "No tool call found for function call output with call_id {id}.",
     "tool_use_id_invalid": "Missing required parameter: 'input[{n}].call_id'.",
     "tool_use_duplicate_id": "Duplicate 'call_id': {id}",
+    "tool_use_id_too_long": (
+        "Invalid 'input[{n}].call_id': string too long. Expected a string with maximum length 64."
+    ),
     "tool_input_invalid": "Invalid 'input[{n}].arguments': expected a JSON object string",
     "call_incomplete": "Invalid 'input[{n}].arguments': expected a JSON object string",
+    "text_surrogate": HALVES,
+    "history_empty": (
+        "Invalid 'input': empty array. Expected an array with minimum length 1, but got an empty"
+        " array instead."
+    ),
     "message_invalid": "Invalid type for 'input[{n}]': expected an object",
     "message_empty": "Invalid 'input[{n}].content': empty",
     "role_invalid": (
