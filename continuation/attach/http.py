@@ -29,7 +29,7 @@ from continuation.attach.session import CLOSED, Session
 from continuation.attach.total_timeout import until
 from continuation.config import HEADER, parse
 from continuation.config import take as take_override
-from continuation.engine.commands import Command, Emit, Read, Reply, Send, StreamBody, Wait
+from continuation.engine.commands import Command, Emit, Read, Reply, Send, StreamBody, Wait, Work
 from continuation.engine.turn import Engine, Turn
 from continuation.reports.report import TruncatedAnswerError
 from continuation.types import Head, Request
@@ -40,6 +40,8 @@ _PLAIN = frozenset({httpx2.HTTPTransport, httpx2.AsyncHTTPTransport, type(None)}
 """Transports that send a request as it is; `None` stands for another one in a mount."""
 _WAY = ("send", "_send_handling_auth", "_send_handling_redirects", "_send_single_request")
 """What a request goes through in its client."""
+_AT_ONCE = 32_768
+"""Bytes of a request that are looked at within milliseconds, so that no thread is worth it."""
 _NO_AUTH = "the client's auth did not say who asks"
 _REOPENED = "Cannot reopen a client instance, once it has been closed."
 
@@ -136,7 +138,7 @@ class HealedStream(Session, httpx2.SyncByteStream):
 
     def open(self) -> httpx2.Response:
         """Send the caller's request; return its response, with this stream in it if it is ours."""
-        while isinstance(command := self._next(), (Send, Read, Wait)):
+        while isinstance(command := self._next(), (Send, Read, Wait, Work)):
             self._reply = self._perform(command)
         if (response := self._opened(command)) is not None:
             return response
@@ -157,6 +159,8 @@ class HealedStream(Session, httpx2.SyncByteStream):
                     return self._live.read()
             if isinstance(command, Wait):
                 self._wake.wait(command.seconds)
+            if isinstance(command, Work):
+                command.do()
         except Exception as error:
             self._error = error
         return self._error
@@ -244,7 +248,7 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
 
     async def open(self) -> httpx2.Response:
         """Send the caller's request; return its response, with this stream in it if it is ours."""
-        while isinstance(command := self._next(), (Send, Read, Wait)):
+        while isinstance(command := self._next(), (Send, Read, Wait, Work)):
             self._reply = await self._perform(command)
         if (response := self._opened(command)) is not None:
             return response
@@ -267,6 +271,11 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
                         return await self._live.aread()
                 if isinstance(command, Wait):
                     await anyio.sleep(command.seconds)
+                if isinstance(command, Work):
+                    if command.size < _AT_ONCE:
+                        command.do()
+                    else:
+                        await anyio.to_thread.run_sync(command.do, abandon_on_cancel=True)
             except Exception as error:
                 self._error = error
         return self._error

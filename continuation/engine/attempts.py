@@ -18,19 +18,16 @@ import random
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from continuation.dialect import Dialect, ProviderRequest
-from continuation.engine.commands import Command, Read, Reply, Script, Send, Wait
+from continuation.engine.commands import Command, Read, Reply, Script, Send, Wait, Work
 from continuation.engine.table import Action, OpeningFacts, decide
 from continuation.ledger import Ledger, Lesson, delivered
 from continuation.limits import Learned, ModelLimits, clamp, find
 from continuation.policy import Policy
 from continuation.reports.report import Recorder, Repair, Repairing, Retrying
 from continuation.types import AttemptResult, ClassifiedError, ErrorKind, Head, Mode, Outgoing, Way
-
-if TYPE_CHECKING:
-    from continuation.history import Change
 
 LESSONS = 2
 """How often one attempt may be repeated because its limit or its form was refused."""
@@ -56,7 +53,7 @@ class RepairedRequest:
 
     request: ProviderRequest
     outgoing: Outgoing
-    changes: Sequence[Change]
+    changes: Sequence[Repair]
     code: str
     """What was wrong, as `continuation.history.validate` names it."""
 
@@ -317,6 +314,8 @@ class Attempts:
     """The caller's own."""
     wall: Callable[[], float] | None
     """Says what time it is, for a `retry-after` that names a date."""
+    size: int = 0
+    """Bytes of the caller's request."""
 
     @cached_property
     def budget(self) -> Budget:
@@ -328,9 +327,9 @@ class Attempts:
     def first(self, *, ours: bool) -> Generator[Command, Reply, Reply]:
         """Send the first attempt until it is answered; `ours`: its answer will be healed."""
         policy, raised, lowered = self.policy, None, None
-        repaired = self._repaired()
+        repaired = yield from self._repaired()
         if self.request.doubt is not None and (yield from self._look_up(self.request.doubt)):
-            repaired = self._repaired()
+            repaired = yield from self._repaired()
         if ours and repaired is None:
             lowered = self.budget.lowered_first() if policy.clamp else None
             remembered = policy.remember_limit and self.learned.knows(self.key)
@@ -353,7 +352,9 @@ class Attempts:
         seconds = self.budget.seconds_left if outgoing is not None else None
         return send(self.recorder.ledger, outgoing, Mode.FIRST, self.request.limit, seconds)
 
-    def _repaired(self, refusal: tuple[Head, bytes] | None = None) -> RepairedRequest | None:
+    def _repaired(
+        self, refusal: tuple[Head, bytes] | None = None
+    ) -> Generator[Command, Reply, RepairedRequest | None]:
         """Repair the request before it is sent, or after this refusal; `None`: no need, or no way.
 
         What its format rewrites for the server is no repair: no message changes.
@@ -363,12 +364,22 @@ class Attempts:
         changed = self.request.rewritten(policy, head, body)
         if changed is not None:
             return RepairedRequest(changed, changed.outgoing({}), (), "rewritten")
-        wanted = policy.repair == "before_send" if refusal is None else policy.repair != "off"
-        if not wanted or history is None:
+        # One that was refused once is not sent to be refused again.
+        asked = refusal is not None or policy.repair == "before_send" or self.learned.histories
+        if not asked or policy.repair == "off" or history is None:
             return None
         from continuation.engine import history_repair  # not needed until something is broken
 
-        return history_repair.repaired(history, self.request, policy, refusal)
+        memory = history_repair.Memory(self.learned.histories, self.key)
+        work = Work(
+            lambda: history_repair.repaired(history, self.request, policy, refusal, memory),
+            self.size,
+        )
+        yield work
+        if work.error is not None:
+            raise work.error
+        done: RepairedRequest | None = work.result
+        return done
 
     def _raised(self, limit: int) -> Generator[Command, Reply, Reply]:
         """Send it with a limit of ours; if that is refused, with the caller's own."""
@@ -399,10 +410,10 @@ class Attempts:
         body = yield Read()
         if not isinstance(body, bytes):
             return body  # it broke off: that is the caller's error, and the head has no more to say
-        repaired = self._repaired((head, body))
+        repaired = yield from self._repaired((head, body))
         if repaired is not None:
             self.recorder.ledger.record(error=f"{head.status} {repaired.code}")
-            return (yield from self._send(self._adopt(repaired)))
+            return (yield from self._patiently(self._adopt(repaired)))
         # An error that means "the limit was used up by thinking" is a cut answer.
         looked = ours and (self.policy.clamp or self.budget.below)
         error = self.request.refused(head, body) if looked else None
@@ -419,12 +430,43 @@ class Attempts:
         limit = self.budget.spend(refused.action)
         return (yield from self._raised(limit)) if limit is not None else head
 
+    def _patiently(self, outgoing: Outgoing) -> Generator[Command, Reply, Reply]:
+        """Send a repaired request, again after errors that pass: a repair is not for nothing."""
+        tries = 0
+        while True:
+            reply = yield from self._send(outgoing)
+            if isinstance(reply, Head) and reply.ok:
+                return reply
+            error = ClassifiedError(ErrorKind.RETRYABLE, type(reply).__name__)
+            if isinstance(reply, Head):
+                body = yield Read()
+                error = self.request.refused(reply, body if isinstance(body, bytes) else b"")
+            transient = error.kind is ErrorKind.RETRYABLE and tries < self.policy.max_retries
+            if not transient or self.budget.spent:
+                return reply
+            if not (yield from self._waited(reply, error, tries)):
+                return reply
+            self.recorder.ledger.record(error=error.error)
+            tries += 1
+
+    def _waited(
+        self, reply: Reply, error: ClassifiedError, tries: int
+    ) -> Generator[Command, Reply, bool]:
+        """Wait until an attempt is worth another try; `False`: it is not."""
+        seconds = self._pause(reply, tries, error.wait)
+        if seconds is None or seconds >= self.budget.patience:
+            return False
+        self.recorder.tell(Retrying(self.recorder.ledger.sent, error.error, seconds))
+        yield Wait(seconds)
+        return True
+
     def _adopt(self, repaired: RepairedRequest) -> Outgoing:
         """From here on the caller's request is the one with the valid history."""
         self.request = repaired.request
-        changes = [Repair(c.what, c.where, c.why) for c in repaired.changes]
-        self.recorder.repairs += changes
-        self.recorder.tell(Repairing(self.recorder.ledger.sent + 1, repaired.code, len(changes)))
+        self.recorder.repairs += repaired.changes
+        self.recorder.tell(
+            Repairing(self.recorder.ledger.sent + 1, repaired.code, len(repaired.changes))
+        )
         return repaired.outgoing
 
     # --- later attempts --------------------------------------------------------------------------
@@ -456,12 +498,9 @@ class Attempts:
                 lessons -= 1  # no wait would make room for more
                 limit = quota
             elif error.kind is ErrorKind.RETRYABLE and tries < self.policy.max_retries:
-                seconds = self._pause(reply, tries, error.wait)
-                if seconds is None or seconds >= budget.patience:
+                if not (yield from self._waited(reply, error, tries)):
                     return None
                 tries += 1
-                self.recorder.tell(Retrying(self.recorder.ledger.sent, error.error, seconds))
-                yield Wait(seconds)
             # A rate limit that met an escalation: the raised limit may be its cause.
             elif (
                 anew

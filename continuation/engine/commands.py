@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from continuation.dialect import Feed
 from continuation.types import AttemptResult, Head, Outgoing, ReplayBuffer
@@ -64,6 +64,24 @@ class Wait:
     seconds: float
 
 
+@dataclass(slots=True)
+class Work:
+    """Do what is no I/O but may take long, where it holds up nobody else. Reply: of no matter."""
+
+    job: Callable[[], Any]
+    size: int
+    """Bytes of what it is about."""
+    result: Any = None
+    error: Exception | None = None
+
+    def do(self) -> None:
+        """Run the job, in whatever thread; what comes of it is noted here."""
+        try:
+            self.result = self.job()
+        except Exception as error:
+            self.error = error
+
+
 @dataclass(frozen=True, slots=True)
 class Attach:
     """The live response is the caller's: hand it over with our stream in it."""
@@ -82,7 +100,7 @@ class Raise:
 
 
 Command: TypeAlias = (
-    Send | Read | StreamBody | PassRest | Emit | Wait | Attach | PassThrough | Raise
+    Send | Read | StreamBody | PassRest | Emit | Wait | Work | Attach | PassThrough | Raise
 )
 Reply: TypeAlias = "Head | bytes | AttemptResult | BaseException | None"
 Script: TypeAlias = Generator[Command, Reply, None]

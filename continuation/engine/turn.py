@@ -150,7 +150,7 @@ class Turn:
         )
         key = (asked.host + asked.client, learned.digest(asked.credential), request.model)
         self._attempts = Attempts(
-            dialect, request, self.policy, recorder, learned, key, timeout, wall
+            dialect, request, self.policy, recorder, learned, key, timeout, wall, len(asked.body)
         )
         recorder.model = request.model
         self._ledger.limit = request.limit

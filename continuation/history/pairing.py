@@ -199,23 +199,12 @@ def _trails(history: History, exchange: Exchange) -> bool:
 
 def misplaced(history: History, exchange: Exchange) -> Iterator[tuple[str, Part, str]]:
     """Results that do not stand where the provider looks for them: code, place and detail."""
-    grammar, messages = history.grammar, history.messages
+    grammar = history.grammar
     best = [(pair, *pair.best) for pair in exchange.pairs if pair.results]
     if not (best and grammar.adjacent):
         return
-    first = end = exchange.at + 1  # bounds of the messages that may hold the results
-    if grammar.one_message:
-        end += first < len(messages) and messages[first].role == "user"
-    else:
-        while end < len(messages) and messages[end].role == "tool":
-            end += 1
-    # Results of one message's calls may be spread over the user's messages that follow it.
-    split, ahead = first, set[Part]()
-    if grammar.one_message:
-        while split < len(messages) and _brings_results(messages[split]):
-            split += 1
-        parts = messages[first].parts if first < end else ()
-        ahead = set(takewhile(lambda part: part.kind is Kind.RESULT, parts))
+    first = exchange.at + 1
+    end, split, ahead = _bounds(history, first)
     for pair, at, part in best:
         if not first <= at < end:
             near = grammar.one_message and first <= at <= split
@@ -229,8 +218,26 @@ def misplaced(history: History, exchange: Exchange) -> Iterator[tuple[str, Part,
             yield ("tool_results_out_of_order", best[wrong][2], "")
 
 
-def _brings_results(message: Message) -> bool:
-    return message.role == "user" and message.has(Kind.RESULT)
+def _bounds(history: History, first: int) -> tuple[int, int, set[Part]]:
+    """Where the results of a message's calls may stand, which begin with the message at `first`.
+
+    Returns the end of the messages that may hold them, the end of those over which they may be
+    spread by mistake, and the parts that stand at the head where they must.
+    """
+    grammar, messages = history.grammar, history.messages
+    end, split, ahead = first, first, set[Part]()
+    if not grammar.one_message:
+        while end < len(messages) and messages[end].role == "tool":
+            end += 1
+        return end, split, ahead
+    if first < len(messages) and messages[first].role == "user":
+        end += 1
+        ahead.update(takewhile(lambda part: part.kind is Kind.RESULT, messages[first].parts))
+    while split < len(messages) and messages[split].role == "user":
+        if not messages[split].has(Kind.RESULT):
+            break
+        split += 1
+    return end, split, ahead
 
 
 def open_call(history: History, exchange: Exchange, pair: Pair) -> OpenCall:

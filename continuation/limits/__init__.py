@@ -207,6 +207,8 @@ class Learned:
         self._lock = threading.Lock()
         self._known: OrderedDict[Hashable, Facts] = OrderedDict()
         self.salt = os.urandom(16)
+        self.histories: OrderedDict[tuple[Hashable, int, bytes], Any] = OrderedDict()
+        """Those that were refused and mended; what is kept of them is the engine's affair."""
         self.on_news: Callable[[], None] | None = None
         """Called, outside the lock, when a fact worth keeping has changed."""
 

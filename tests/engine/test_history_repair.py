@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 from support.notation import read
-from support.sdks.histories import DIALECTS, MODELS, Ran, history, send
+from support.sdks.histories import DIALECTS, MODELS, Ran, converse, history, send
 from support.sdks.turn import BOTH, How
 
 from continuation import Policy
@@ -28,6 +28,8 @@ BROKEN = {
     "a result that arrived twice": "U:go A[c:a] R:a R:a U:and?",
     "a result at the head": "R:q U:go A[t:yes] U:and?",
 }
+CACHED = {"cache_control": {"type": "ephemeral"}}
+REFUSED = "messages: `tool_use` ids were found without `tool_result` blocks immediately after: a"
 UNSIGNED = {"thinking": "Hm", "signature": ""}
 DISPLACED = "U:go A[c:a] U:wait R:a U:and?"
 
@@ -114,13 +116,12 @@ def test_the_conversation_goes_on_after_it_was_healed(dialect: str) -> None:
 def test_vector_101_the_same_error_again_is_raised_unchanged_with_a_note_of_what_was_tried(
     dialect: str,
 ) -> None:
-    text = "messages: `tool_use` ids were found without `tool_result` blocks immediately after: a"
-    refusal = Reply(status=400, error=("invalid_request_error", text))
+    refusal = Reply(status=400, error=("invalid_request_error", REFUSED))
     with Simulator() as sim:
         sim.script([refusal, refusal, Reply([])])
         ran = send(sim, dialect, history(dialect, KILLED))
         assert ran.statuses == [400, 400]
-        assert text in str(ran.error)
+        assert REFUSED in str(ran.error)
         assert ran.told.outcome is Outcome.FAILED
         assert ran.told.reason == "status 400 after the history was repaired"
         assert [attempt.error for attempt in ran.told.attempts] == [
@@ -132,8 +133,7 @@ def test_vector_101_the_same_error_again_is_raised_unchanged_with_a_note_of_what
 
 @EVERY
 def test_a_valid_request_is_never_repaired(dialect: str) -> None:
-    text = "messages: `tool_use` ids were found without `tool_result` blocks immediately after: a"
-    refusal = Reply(status=400, error=("invalid_request_error", text))
+    refusal = Reply(status=400, error=("invalid_request_error", REFUSED))
     with Simulator() as sim:
         sim.script([refusal])
         ran = send(sim, dialect, history(dialect, "U:run A[c:a] R:a U:there?"))
@@ -209,6 +209,52 @@ def test_each_vendor_s_own_words_are_understood(name: str, vendor: str, model: s
     with Simulator(answer="All is well.", scenario=Scenario(vendor=vendor)) as sim:
         ran = send(sim, "openai-chat", history("openai-chat", BROKEN[name]), model=model)
         assert (ran.text, ran.statuses) == ("All is well.", [400, 200])
+
+
+# --- once is enough -------------------------------------------------------------------------------
+
+
+@EVERY
+def test_the_same_history_is_mended_before_it_is_refused_again_and_told_once(
+    dialect: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One client; each later turn brings the broken history along and costs one request."""
+    later = [f"{KILLED} A[t:yes] U:more", f"{KILLED} A[t:yes] U:more A[t:yes] U:on"]
+    bodies = [history(dialect, line) for line in (KILLED, *later)]
+    if dialect == "anthropic":  # where a cache is to begin moves from turn to turn
+        for body, more in zip(bodies, (CACHED, {}, {}), strict=True):
+            body["messages"][2]["content"] = [{"type": "text", "text": "there?", **more}]
+    with Simulator(answer="All is well.") as sim, caplog.at_level("WARNING", "continuation"):
+        ran = converse(sim, dialect, bodies)
+    assert [turn.statuses for turn in ran] == [[400, 200], [200], [200]]
+    assert [turn.text for turn in ran] == ["All is well."] * 3
+    assert all(turn.told.repairs for turn in ran)
+    assert len(caplog.records) == 1
+
+
+def test_thinking_that_was_refused_is_left_out_of_later_turns_before_they_are_sent() -> None:
+    """Only the provider saw the fault; and another key is another memory."""
+    refusal = Reply(
+        status=400, error=("invalid_request_error", "Invalid `signature` in `thinking` block")
+    )
+    line = "U:x A[th+,t:y] U:z"
+    bodies = [history("anthropic", each) for each in (line, f"{line} A[t:w] U:v")]
+    with Simulator(answer="Yes.") as sim:
+        sim.script([refusal, Reply([Text("Yes.")]), Reply([Text("Yes.")])])
+        ran = converse(sim, "anthropic", bodies)
+        assert [turn.statuses for turn in ran] == [[400, 200], [200]]
+        assert "thinking" not in str(ran[1].sent[0]["messages"])
+
+
+@EVERY
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_repair_that_meets_a_busy_server_is_tried_again(dialect: str, status: int) -> None:
+    busy = Reply(status=status, error=("overloaded_error", "Overloaded"))
+    with Simulator() as sim:
+        sim.script([busy, Reply([Text("All is well.")])])
+        ran = send(sim, dialect, history(dialect, KILLED))
+        assert (ran.text, ran.statuses) == ("All is well.", [400, status, 200])
+        assert ran.told.repairs
 
 
 # --- open calls: who decides -------------------------------------------------------------------

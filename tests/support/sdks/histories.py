@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import continuation
 from continuation import Event, Policy, Report
 from continuation.simulator import Simulator
 from support.notation import write
@@ -65,11 +66,34 @@ def send(
 ) -> Ran:
     """Send a history and tell what came back."""
     before = len(sim.posts)
+    turn = play(_TURNS[dialect](), how, sim, _asked(dialect, body, limit, model), policy)
+    return _ran(turn, sim, before)
+
+
+def converse(
+    sim: Simulator, dialect: str, bodies: list[dict[str, Any]], policy: Policy = FAST
+) -> list[Ran]:
+    """Send one history after the other by one client, which may remember."""
+    told: list[Ran] = []
+    with _TURNS[dialect]().connect(sim.url, asynchronous=False) as bare:
+        client = continuation.wrap(bare, config=policy)
+        for body in bodies:
+            turn, before = _TURNS[dialect](), len(sim.posts)
+            turn.answer = turn.create(client, _asked(dialect, body, 1000, ""))
+            turn.report = continuation.last_report()
+            told.append(_ran(turn, sim, before))
+    return told
+
+
+def _asked(dialect: str, body: dict[str, Any], limit: int, model: str) -> dict[str, Any]:
     asked: dict[str, Any] = {"model": model or MODELS[dialect], **body}
     if dialect == "gemini":
         asked["config"] = {"max_output_tokens": limit}
     else:
         asked["max_output_tokens" if dialect == "openai-responses" else "max_tokens"] = limit
-    turn = play(_TURNS[dialect](), how, sim, asked, policy)
+    return asked
+
+
+def _ran(turn: Turn, sim: Simulator, before: int) -> Ran:
     posts = sim.posts[before:]
     return Ran(turn, [post.status for post in posts], [body_of(post) for post in posts])

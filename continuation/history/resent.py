@@ -1,0 +1,42 @@
+"""How a history is known again that was sent before: by the messages it begins with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from continuation.history.types import Body, Repaired
+from continuation.wire.json_values import as_list, is_list, is_map
+
+
+def mended_until(body: Body, done: Repaired) -> int:
+    """How many of its first messages show what a repair was the first to mend."""
+    messages, made = _messages(body), _messages(done.body)
+    origins = done.origins or range(len(messages))
+    mended = (n for n, at in enumerate(origins) if at != n or made[n] is not messages[n])
+    return min(next(mended, len(messages)) + 1, len(messages))
+
+
+def beginnings(body: Body, lengths: Collection[int]) -> Iterator[tuple[int, bytes]]:
+    """The digests of its first so many messages; where a cache is to begin makes no difference."""
+    messages, digest, done = _messages(body), hashlib.blake2b(digest_size=16), 0
+    for length in sorted(length for length in lengths if length <= len(messages)):
+        for message in messages[done:length]:
+            digest.update(json.dumps(_bare(message), sort_keys=True, default=str).encode())
+        done = length
+        yield length, digest.digest()
+
+
+def _messages(body: Body) -> list[Any]:
+    lists = (as_list(body.get(key)) for key in ("messages", "contents", "input"))
+    return next(filter(None, lists), [])
+
+
+def _bare(value: Any) -> Any:
+    if is_list(value):
+        return [_bare(each) for each in value]
+    if is_map(value):
+        return {key: _bare(each) for key, each in value.items() if key != "cache_control"}
+    return value
