@@ -30,8 +30,8 @@ def beginnings(body: Body, lengths: Collection[int]) -> Iterator[tuple[int, byte
 
 
 def _messages(body: Body) -> list[Any]:
-    lists = (as_list(body.get(key)) for key in ("messages", "contents", "input"))
-    return next(filter(None, lists), [])
+    found = next(filter(body.get, ("messages", "contents", "input")), "")
+    return as_list(body.get(found))
 
 
 def _bare(value: Any) -> Any:

@@ -26,6 +26,7 @@ _SIGNS_CALLS: Final = re.compile(r"gemini-(?:[3-9]|\d\d)")
 _SIGNATURE: Final = re.compile(r"[A-Za-z0-9+/=_-]+\Z")
 _CALL_KEYS: Final = ("functionCall", "function_call")
 _RESPONSE_KEYS: Final = ("functionResponse", "function_response")
+_MEDIA: Final = frozenset({"inlineData", "fileData", "inline_data", "file_data"})
 _SIGNATURE_KEYS: Final = ("thoughtSignature", "thought_signature")
 
 
@@ -271,6 +272,8 @@ def _user(parts: Iterable[Any], waiting: list[str]) -> bool:
             text = part[kind]
             if at != len(waiting) or not text or text[:LEAD] in LEADS:
                 return False
+        elif kind not in _MEDIA:
+            return False
     if at != len(waiting):
         return False
     waiting.clear()
