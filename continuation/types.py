@@ -66,6 +66,8 @@ _WHO = re.compile(
     r"|organi[sz]ation|project|tenant|account|customer|workspace|user(?!-agent)"
 )
 """Names of headers that may say who asks: gateways have their own. Cookies change on the way."""
+_PER_REQUEST = {"x-amz-date", "x-amz-security-token", "x-amz-content-sha256"}
+_SIGNATURE = re.compile(r"(?<=\bAWS4-HMAC-SHA256 Credential=)([^/\n]*)/[^\n]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +82,19 @@ class Request:
     server: Mapping[str, object] = field(default_factory=dict[str, object])
     """What the configuration says of this server, in the dialect's own keys."""
     identity: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Headers that the client's own `auth` puts in or changes when the request leaves."""
+    """Headers that the client's own `auth`, or its SDK's hook, puts in or changes as it leaves."""
     client: str = ""
     """The name of a client that may put in a credential which nobody sees before it leaves."""
 
     @property
     def credential(self) -> str | None:
-        """The header values that say who asks, as they leave: a key may be a placeholder only."""
+        """The header values that say who asks, as they leave: a key may be a placeholder only.
+
+        Of a signature (SigV4) it is the id of the key: all else differs from request to request.
+        """
         sent = {**self.headers, **self.identity}
-        names = sorted({*filter(_WHO.search, sent), *self.identity})
-        return "\n".join(filter(None, map(sent.get, names))) or None
+        names = sorted({*filter(_WHO.search, sent), *self.identity} - _PER_REQUEST)
+        return _SIGNATURE.sub(r"\1", "\n".join(filter(None, map(sent.get, names)))) or None
 
 
 class Mode(StrEnum):
@@ -280,7 +285,8 @@ class Head:
         self.ok = 200 <= status < 300
         self.kind = headers.get("content-type", "").lower()
         """The content type, in lower case."""
-        self.streamed = "text/event-stream" in self.kind
+        self.framed = "application/vnd.amazon.eventstream" in self.kind
+        self.streamed = self.framed or "text/event-stream" in self.kind
 
 
 class ErrorKind(StrEnum):

@@ -70,6 +70,7 @@ from continuation.answer.wire_codec import Writer
 from continuation.prompts import cut_call_note
 from continuation.seams.seam import Replay, Seam
 from continuation.types import Json, Mode, ReplayBuffer, Resume
+from continuation.wire.eventstream import reframed
 from continuation.wire.json_values import as_text
 
 
@@ -137,10 +138,12 @@ class ClientStream:
         *,
         streamed: bool,
         muted: bool = False,
+        framed: bool = False,
         served: frozenset[str] = frozenset(),
     ) -> None:
         """Begin; `muted`: the caller has had what is told now, as the provider's own bytes.
 
+        `framed`: it is an AWS event stream, and what is written becomes one on its way out.
         `served`: types of items that the provider runs itself, and are told once.
         """
         self.streamed = streamed
@@ -153,6 +156,7 @@ class ClientStream:
         """The attempt under way, and the one before."""
         self._replay = replay
         self._writes = streamed and not muted
+        self._framed = framed
         self._ended = False
         self._closing_delta: Json = {}
         self._writer = writer
@@ -163,7 +167,7 @@ class ClientStream:
     def take(self) -> bytes:
         """Return the bytes written since the last call."""
         out, self._out = b"".join(self._out), []
-        return out
+        return reframed(out) if self._framed else out
 
     def begin(self, message: Json) -> None:
         """Open the message; only the first opening is the caller's."""
@@ -221,7 +225,8 @@ class ClientStream:
     def _note_closing(self) -> None:
         """Tell the shell how the answer would be closed here, should our own code fail."""
         if self._writes:
-            self._replay.closing = self._writer.closing(self.blocks, self._closing_delta)
+            closing = self._writer.closing(self.blocks, self._closing_delta)
+            self._replay.closing = reframed(closing) if self._framed else closing
 
     def unmute(self, delta: Json, events: int) -> None:
         """From here on events are written, behind the `events` of the provider's that went out.
@@ -238,8 +243,13 @@ class ClientStream:
         The two share the writer, which counts what the caller has had: only one goes on to write
         blocks.
         """
-        writer, served = self._writer, self._served
-        other = ClientStream(writer, self._replay, streamed=self.streamed, served=served)
+        other = ClientStream(
+            self._writer,
+            self._replay,
+            streamed=self.streamed,
+            framed=self._framed,
+            served=self._served,
+        )
         other.message, other._closing_delta = self.message, self._closing_delta
         return other
 

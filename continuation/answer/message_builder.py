@@ -10,8 +10,9 @@ one small `Gate` in both. How bytes become events and events bytes is the codec'
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from continuation.answer.blocks import (
     NATIVE,
@@ -39,9 +40,10 @@ from continuation.types import (
     Stop,
     StopWord,
     StreamError,
+    ToolCallState,
     Usage,
 )
-from continuation.wire import sse
+from continuation.wire import eventstream, sse
 from continuation.wire.json_values import as_json, as_text, loads
 from continuation.wire.request import word
 
@@ -114,6 +116,9 @@ _ALIVE = 5.0
 class FirstStream:
     """The caller's own attempt as server-sent events."""
 
+    frames: Callable[..., list[sse.Frame]] = staticmethod(sse.frames)
+    """Finds the whole events in bytes."""
+
     def __init__(self, codec: WireCodec, replay: ReplayBuffer, gate: Gate) -> None:
         self._codec = codec
         self._reader = codec.reader()
@@ -158,7 +163,7 @@ class FirstStream:
         ):
             if not (raw.endswith(blank) or sse.may_end(raw, self._seen, len(chunk))):
                 return b""
-            return self._read(sse.frames(raw, self._seen))
+            return self._read(self.frames(raw, self._seen))
         self._seen = end
         if not gate.flowing:
             return b""
@@ -194,7 +199,7 @@ class FirstStream:
                 alive = bytes(self._replay.raw[start : frame.end])
                 del self._replay.raw[start : frame.end]  # it goes out once
                 self._seen = start
-                return shown + alive + self._read(sse.frames(self._replay.raw, start))
+                return shown + alive + self._read(self.frames(self._replay.raw, start))
             if "message_stop" in kinds:
                 raise Enough(shown, self._result())
             if "error" in kinds:
@@ -231,6 +236,34 @@ class FirstStream:
             call=codec.quick_calls(self._replay.raw, sketch),
             text=True,
         )
+
+
+class FirstFramed(FirstStream):
+    """The caller's own attempt as an AWS event stream."""
+
+    frames = staticmethod(eventstream.frames)
+
+    def __init__(self, codec: WireCodec, replay: ReplayBuffer, gate: Gate) -> None:
+        super().__init__(codec, replay, gate)
+        self._deltas = eventstream.Alike(codec.delta)
+
+    def _feed(self, chunk: bytes) -> bytes:
+        raw, gate, shown = self._replay.raw, self._gate, b""
+        if gate.blind:
+            self._seen = self._deltas.end(raw, self._seen)
+            shown = self._show(self._seen) if gate.flowing else b""
+        try:
+            shown += self._read(self.frames(raw, self._seen))
+        except Enough as enough:
+            raise Enough(shown + enough.show, enough.result) from None
+        if gate.flowing and len(raw) == self._replay.sent:
+            self._replay.flows = self._deltas.flows
+        return shown
+
+    def _result(self) -> AttemptResult:
+        """Ask for a full look at calls: what the bytes end in is not to be read off them."""
+        result = super()._result()
+        return replace(result, call=ToolCallState.CUT) if self._sketch.calls else result
 
 
 class AttemptReader:
@@ -357,7 +390,9 @@ class MessageBuilder:
         self._policy = policy
         self._replay = ReplayBuffer()
         self._streamed = True
-        """The caller reads a stream."""
+        """The caller reads a stream..."""
+        self._framed = False
+        """...of AWS's framing."""
         self._first: FirstStream | None = None
         self._resume = Resume(Mode.FIRST)
         self._client: ClientStream
@@ -386,7 +421,9 @@ class MessageBuilder:
         if not head.streamed:
             return lambda chunk: b""  # a JSON body is held until it is whole
         replay.last = self._codec.last
-        self._first = FirstStream(self._codec, replay, Gate(self._policy, self._codec.live))
+        self._framed = head.framed
+        kind = FirstFramed if head.framed else FirstStream
+        self._first = kind(self._codec, replay, Gate(self._policy, self._codec.live))
         return self._first.feed
 
     def begin(self, resume: Resume, head: Head) -> Feed:
@@ -398,6 +435,9 @@ class MessageBuilder:
             self._client.leave()
         self._join(unary=not head.streamed)
         self._length_before = len(self._client.text)
+        if head.framed:
+            feed, unframed = self._attempt.feed, eventstream.Unframed()
+            return lambda chunk: feed(unframed(chunk))
         return self._attempt.feed if head.streamed else self._attempt.collect
 
     def _pass_on_held(self) -> None:
@@ -455,6 +495,7 @@ class MessageBuilder:
                 self._replay,
                 streamed=self._streamed,
                 muted=muted,
+                framed=self._framed,
                 served=codec.served,
             )
             self._join(unary=not self._streamed)
@@ -492,7 +533,7 @@ class MessageBuilder:
         Return what was held with the rest of it and is only passed on.
         """
         replay, segment = self._replay, self._segment
-        frames = sse.frames(replay.raw, final=True)
+        frames = first.frames(replay.raw, final=True)
         events, passed_on = self._attempt.read_again(frames, replay.sent, ended=error is None)
         if not (events or segment.blocks or segment.reason):
             self._client.message.clear()  # its opening broke off: a later one is the caller's

@@ -117,6 +117,8 @@ class WireCodec(ABC):
     """The provider's stop reasons that are no ordinary end."""
     lasting: tuple[str, ...] = ()
     """What an answer's end carries that holds for the whole turn."""
+    delta: bytes = b""
+    """How the JSON of a delta begins, in a format that comes as AWS event streams too."""
     last: bytes = b""
     """What stands behind the last event of a stream, if anything does."""
     kinds: frozenset[str] = frozenset({TEXT, TOOL_CALL}) | THINKING

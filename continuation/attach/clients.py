@@ -6,7 +6,6 @@ in `google.py`.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, TypeVar, cast
@@ -24,13 +23,14 @@ from continuation.attach.common import (
     owner_of,
     within,
 )
+from continuation.attach.preparing import carry, follow
 
 HttpT = TypeVar("HttpT", httpx2.Client, httpx2.AsyncClient)
 
 SUPPORTED = (
-    "anthropic.Anthropic, AsyncAnthropic, AnthropicVertex, AsyncAnthropicVertex, "
-    "AnthropicFoundry, AsyncAnthropicFoundry (anthropic >= 2); "
-    "openai.OpenAI, AsyncOpenAI, AzureOpenAI, AsyncAzureOpenAI (openai >= 3); "
+    "anthropic.Anthropic, AnthropicVertex, AnthropicGoogleCloud, AnthropicBedrock, "
+    "AnthropicBedrockMantle, AnthropicAWS, AnthropicFoundry (anthropic >= 2); "
+    "openai.OpenAI, AzureOpenAI, BedrockOpenAI (openai >= 3); their async twins; "
     "google.genai.Client (google-genai >= 3)"
 )
 # What the SDKs give the HTTP clients they make themselves.
@@ -39,7 +39,6 @@ _DEFAULTS: dict[str, Any] = {
     "limits": httpx2.Limits(max_connections=1000, max_keepalive_connections=100),
     "follow_redirects": True,
 }
-_SIGNED = "its requests may be signed over their bodies"
 
 
 def wrapped(client: ClientT, healing: Healing) -> ClientT:
@@ -53,6 +52,11 @@ def wrapped(client: ClientT, healing: Healing) -> ClientT:
         why = "it is not yet a client; make one and wrap that"
     elif isinstance(client, (httpx2.Client, httpx2.AsyncClient)):
         why = "for an HTTP client there are continuation.http_client and async_http_client"
+    elif name_of(client).startswith("botocore."):
+        why = (
+            "a client of botocore sends through urllib3, past any HTTP client of ours; "
+            "for Claude there is anthropic.AnthropicBedrock, for others openai.BedrockOpenAI"
+        )
     try:
         for package, attach in _ATTACH.items():
             if classes(client, package):
@@ -98,27 +102,19 @@ def _copied(client: Any, healing: Healing) -> Any:
 
 # --- anthropic ----------------------------------------------------------------------------------
 
-# These sign or rewrite each request after the SDK has built it, over its body or for one attempt
-# only; a later attempt of ours would go out unsigned or wrongly signed.
-_ANTHROPIC_REFUSED = {
-    "AnthropicBedrock": "its answers are AWS event streams and its requests are signed",
-    "AnthropicBedrockMantle": _SIGNED,
-    "AnthropicAWS": _SIGNED,
-    "AnthropicGoogleCloud": "it signs each request after it was built",
-}
-# Where the hook may come from in which a client signs: nothing there, or a token without the body.
-_HARMLESS = {"anthropic._base_client", "anthropic.lib.vertex._client"}
+_ANTHROPIC = {"Anthropic", "AnthropicVertex", "AnthropicBedrock", "AnthropicBedrockMantle"}
 _CREDENTIALS = {"api_key", "auth_token", "credentials", "config", "profile"}
 
 
 def _anthropic(client: Any, healing: Healing) -> Any:
-    check_client(client, "anthropic", 2, {"Anthropic", "AnthropicVertex"}, _ANTHROPIC_REFUSED)
-    if owner_of(client, "_prepare_request") not in _HARMLESS:
-        message = "it prepares requests in a way of its own, as one that signs them does"
-        raise Unsupported(message)
+    check_client(client, "anthropic", 2, _ANTHROPIC, {})
     copy = _copied(client, healing)
-    if copy is not client and getattr(copy, "credentials", None) is not None:
-        _lend(copy)
+    if copy is not client:
+        if getattr(copy, "credentials", None) is not None:
+            _lend(copy)
+        hooks = {owner_of(client, hook) for hook in ("_prepare_options", "_prepare_request")}
+        if hooks - {"anthropic._base_client", "anthropic._client"}:
+            follow(copy)
     return copy
 
 
@@ -128,23 +124,19 @@ def _lend(client: Any) -> None:
     The SDK's `close` closes its HTTP client, which is ours, and then its credentials, which are
     not. A copy of the copy has them on loan as well, unless it is given others.
     """
-    plain, inner = client.copy, client._client  # noqa: SLF001  (as the SDK's own `copy` does)
 
-    @functools.wraps(plain)
-    def copy(**options: Any) -> Any:
-        other = plain(**options)
-        if not any(options.get(name) for name in _CREDENTIALS):
+    def dress(other: Any, given: dict[str, Any]) -> None:
+        if not any(given.get(name) for name in _CREDENTIALS):
             _lend(other)
-        return other
 
+    inner = client._client  # noqa: SLF001  (as the SDK's own `copy` does)
     client.close = inner.close if isinstance(inner, httpx2.Client) else inner.aclose
-    client.copy = client.with_options = copy
+    carry(client, dress)
 
 
 # --- openai -------------------------------------------------------------------------------------
 
 _OPENAI_REFUSED = {
-    "BedrockOpenAI": _SIGNED,
     "_ModuleClient": "it is the one behind the module's own functions, and its settings are the "
     "module's; make one of your own with openai.OpenAI()",
 }
@@ -152,23 +144,17 @@ _OPENAI_REFUSED = {
 
 def _openai(client: Any, healing: Healing) -> Any:
     check_client(client, "openai", 3, {"OpenAI"}, _OPENAI_REFUSED)
-    # Where a request passes between its making and the HTTP client.
-    for hook in ("_prepare_request", "_send_request"):
-        if not within(owner_of(client, hook), "openai"):
-            message = (
-                "it prepares or sends requests in a way of its own, as one that signs them does"
-            )
-            raise Unsupported(message)
+    if not within(owner_of(client, "_send_request"), "openai"):
+        message = "it sends requests in a way of its own"
+        raise Unsupported(message)
     identity: object = getattr(client, "workload_identity", None)
     if isinstance(identity, Mapping) and cast("Any", identity).get("type") == "x509":
         message = "with an X.509 identity its requests do not go through its HTTP client's send"
         raise Unsupported(message)
-    provider = getattr(client, "_provider_runtime", None)
-    name = getattr(provider, "name", None)
-    if provider is not None and name != "vertex":  # that one: a token in the headers, no signature
-        message = f"the provider {name!r} prepares its requests in a way we do not know"
-        raise Unsupported(_SIGNED if name == "bedrock" else message)
-    return _copied(client, healing)
+    copy = _copied(client, healing)
+    if copy is not client:
+        follow(copy)
+    return copy
 
 
 _ATTACH = {"anthropic": _anthropic, "openai": _openai, google.PACKAGE: google.attach}

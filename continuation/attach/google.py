@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -54,6 +55,7 @@ def attach(client: Any, healing: Healing) -> Any:
     sync, other, options = api._httpx_client, api._async_httpx_client, api._http_options
     if not healing.is_healing(sync):
         sync = healing.client(sync, owned=options.httpx_client is None)
+        sync.prepare = partial(_renew, api)
     aiohttp = api._use_aiohttp()
     if not healing.is_healing(other):
         if aiohttp:
@@ -64,6 +66,7 @@ def attach(client: Any, healing: Healing) -> Any:
                 settings.setdefault("limits", httpx2.Limits())
             other = TotalTimeout(other)
         other = healing.client(other, owned=options.httpx_async_client is None)
+        other.prepare = partial(_arenew, api)
     _lead(client, "client", api._httpx_client, sync)
     _lead(getattr(client, "aio", None), "async_client", api._async_httpx_client, other)
     api._httpx_client, api._async_httpx_client = sync, other
@@ -71,6 +74,19 @@ def attach(client: Any, healing: Healing) -> Any:
         api._use_aiohttp = _never
     dress(client)
     return client
+
+
+# A token of Vertex's may run out while a turn lasts; the SDK has a new one then.
+
+
+def _renew(api: Any, request: httpx2.Request) -> None:
+    if api._credentials is not None and "authorization" in request.headers:
+        request.headers["authorization"] = f"Bearer {api._access_token()}"
+
+
+async def _arenew(api: Any, request: httpx2.Request) -> None:
+    if api._credentials is not None and "authorization" in request.headers:
+        request.headers["authorization"] = f"Bearer {await api._async_access_token()}"
 
 
 def _reason(api: Any) -> str | None:

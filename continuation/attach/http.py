@@ -17,7 +17,7 @@ import logging
 import socket
 import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from functools import partial
 from typing import Any, cast
 from uuid import uuid4
@@ -25,6 +25,7 @@ from uuid import uuid4
 import anyio
 import httpx2
 
+from continuation.attach.preparing import KEY, Preparation
 from continuation.attach.session import CLOSED, Session
 from continuation.attach.total_timeout import until
 from continuation.config import HEADER, parse
@@ -151,6 +152,8 @@ class HealedStream(Session, httpx2.SyncByteStream):
         try:
             if isinstance(command, Send):
                 made = self._prepare(command)
+                if isinstance(made, httpx2.Request) and self._prepared and not self._own:
+                    self._prepared.again(made)
                 live = made if isinstance(made, httpx2.Response) else self._send(made)
                 self._live = live
                 return Head(live.status_code, dict(live.headers.items()))
@@ -263,6 +266,8 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
                 if isinstance(command, Send):
                     made = self._prepare(command)
                     with anyio.fail_after(self._left):
+                        if isinstance(made, httpx2.Request) and self._prepared and not self._own:
+                            await self._prepared.again(made)
                         live = made if isinstance(made, httpx2.Response) else await self._send(made)
                     self._live = live
                     return Head(live.status_code, dict(live.headers.items()))
@@ -324,7 +329,7 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
 class _StandIn:
     """What the healing clients share: they stand for `origin`, and close only what is theirs."""
 
-    __slots__ = ("_closed", "_name", "_open", "_owned", "_plain", "engine", "origin")
+    __slots__ = ("_closed", "_name", "_open", "_owned", "_plain", "engine", "origin", "prepare")
 
     def __init__(self, origin: Any, engine: Engine, *, owned: bool = False) -> None:
         # Not super().__init__: it would open a second pool of connections.
@@ -340,6 +345,8 @@ class _StandIn:
         self._plain = all(getattr(way, "__func__", None) is known for way, known in ways)
         """Nothing but `auth`, hooks and transports can change a request on its way out."""
         self.engine = engine
+        self.prepare: Callable[[httpx2.Request], Any] | None = None
+        """Prepares a later attempt, where all requests of this client are prepared alike."""
 
     @property
     def is_closed(self) -> bool:
@@ -352,6 +359,8 @@ class _StandIn:
             # The SDKs turn what `send` raises into connection errors and try again; what is raised
             # here, before that, reaches the caller as it is.
             parse(request.headers[HEADER])
+        if self.prepare is not None:
+            Preparation.note(request, self.prepare)
         return request
 
     def __getattr__(self, name: str) -> Any:
@@ -384,7 +393,9 @@ class _StandIn:
             if "content-encoding" in headers:
                 return None
             host, path = request.url.netloc.decode("ascii"), request.url.path
-            sent = dict(headers if leaving is None else leaving.headers)
+            sent = headers if leaving is None else dict(leaving.headers)
+            if (prepared := request.extensions.get(KEY)) is not None:
+                headers = dict(prepared.headers)
             identity = dict(sorted(sent.items() - headers.items()))
             kinds = map(type, (self._transport, *self._mounts.values()))
             seen = leaving is not None and self._plain and not self._event_hooks["request"]

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import httpx2
 
+from continuation.attach.preparing import KEY, Preparation
 from continuation.dialect import Feed
 from continuation.engine.commands import (
     Attach,
@@ -68,8 +69,10 @@ class Session:
         self._asked: Command | None = None
         self._request = request
         # The headers as they are now: auth and hooks put theirs in anew, on each attempt. So does
-        # the jar, if it is where the caller's cookies came from.
-        self._headers = httpx2.Headers(request.headers)
+        # the jar, if it is where the caller's cookies came from, and the SDK, if it prepares each.
+        self._prepared: Preparation | None = request.extensions.get(KEY)
+        before = request if self._prepared is None else self._prepared
+        self._headers = httpx2.Headers(before.headers)
         self._jar: httpx2.Cookies | None = None
         from_jar = httpx2.Request(request.method, request.url, cookies=jar).headers.get("cookie")
         if self._headers.get("cookie") == from_jar:

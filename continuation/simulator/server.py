@@ -19,6 +19,7 @@ from typing import Any, Self, cast
 from urllib.parse import urlsplit
 
 from continuation.limits import ModelLimits
+from continuation.simulator import sigv4
 from continuation.simulator.anthropic.format import AnthropicFormat
 from continuation.simulator.format import Format
 from continuation.simulator.gemini.format import GeminiFormat
@@ -42,9 +43,10 @@ class Simulator:
     """A strict stand-in for the providers on 127.0.0.1, serving from a thread of its own.
 
     `answer` is what the model recites: a text, or the path of a UTF-8 file. `models` says what a
-    model can do where the shipped table is not to be asked. Use it as a context manager, or call
-    `start` and `close`. Raises OSError if the port is taken or the file cannot be read, ValueError
-    if it is not UTF-8.
+    model can do where the shipped table is not to be asked. `keys` are secrets of AWS's by the ids
+    of their keys; with any, requests that are signed have to be signed with them. Use it as a
+    context manager, or call `start` and `close`. Raises OSError if the port is taken or the file
+    cannot be read, ValueError if it is not UTF-8.
     """
 
     def __init__(
@@ -54,7 +56,9 @@ class Simulator:
         *,
         models: Mapping[str, ModelLimits] | None = None,
         port: int = 0,
+        keys: Mapping[str, str] | None = None,
     ) -> None:
+        self.keys = dict(keys or {})
         self.scenario = scenario or Scenario()
         self.requests: list[Recorded] = []
         self._formats: Sequence[Format[Any]] = [kind(models or {}) for kind in _FORMATS]
@@ -124,6 +128,8 @@ class Simulator:
             self.requests.append(request)
         if route is None:
             return wire.refused(Refusal("Not Found", 404), request), Reply()
+        if self.keys and (unsigned := sigv4.refusal(request, self.keys)) is not None:
+            return wire.refused(unsigned, request), Reply()
         try:
             request.scenario = self.scenario.but(request.headers.get(SETTINGS_HEADER, ""))
         except ValueError as error:

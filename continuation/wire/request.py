@@ -50,8 +50,9 @@ class BaseRequest(ABC):
     turns_key: ClassVar[str] = "messages"
     model_key: ClassVar[str] = "model"
     limit_key: ClassVar[str] = "max_tokens"
-    stream_key: ClassVar[str] = "stream"
-    """The fields that hold the conversation, the model's name, the limit, how to answer."""
+    stream_key: str = "stream"
+    """The fields that hold the conversation, the model's name, the limit, how to answer (`""`: it
+    is the path that says so)."""
 
     ceiling_field: str = ""
     """Where in the models endpoint's answer the ceiling is: keys joined by dots; `""`: nowhere."""
@@ -112,7 +113,7 @@ class BaseRequest(ABC):
     def _send(self, body: Json, limit: int | None) -> Outgoing:
         """Return a later attempt, which is streamed wherever it may be: it may be long."""
         body = self._limited(body, limit)
-        if self.streams:
+        if self.streams and self.stream_key:
             body[self.stream_key] = True
         return Outgoing(dumps(body), self._stream_path, headers={"accept": "application/json"})
 
@@ -279,8 +280,9 @@ def label_of(status: int, body: bytes) -> str:
 
 
 def message_of(body: bytes) -> str:
-    """Return what `error.message` says."""
-    return as_text(as_json(_decoded(body).get("error")).get("message"))
+    """Return what `error.message` says; or `message`, which is all that AWS says."""
+    told = _decoded(body)
+    return as_text(as_json(told.get("error")).get("message")) or as_text(told.get("message"))
 
 
 def _decoded(body: bytes) -> Json:

@@ -58,6 +58,7 @@ class MessagesCodec(WireCodec):
         | THINKING
     )
     lasting = ("container", _BESIDE)
+    delta = b'{"type":"content_block_delta"'
 
     def reader(self) -> Reader:
         return _Reader()

@@ -1,7 +1,7 @@
-"""The Anthropic Messages format (`POST .../v1/messages`), Vertex and Foundry paths included.
+"""The Anthropic Messages format (`POST .../v1/messages`), with the paths of Vertex and of Bedrock.
 
 Wire facts: API reference "Messages", docs "Handling stop reasons", "Streaming", "Extended
-thinking", "Errors", and the behaviour of anthropic 2.12.
+thinking", "Errors", the behaviour of anthropic 2.12, and Bedrock's API reference (InvokeModel).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from continuation.answer.message_builder import MessageBuilder
 from continuation.dialect import MessageBuilder as Turn
 from continuation.policy import Policy
 from continuation.providers.anthropic_messages.codec import MessagesCodec
-from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
+from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request, Untouched
 from continuation.wire.json_values import as_int, as_json, as_text
 from continuation.wire.request import (
     BaseRequest,
@@ -24,10 +24,13 @@ from continuation.wire.request import (
     message_of,
     read_body,
     segment,
+    word,
 )
 
 _PATH = re.compile(r"/v1/messages/?$")
 _VERTEX = re.compile(r"/publishers/anthropic/models/([^/:]+):(?:streamRawPredict|rawPredict)$")
+_BEDROCK = re.compile(r"/model/(.+)/invoke(-with-response-stream)?$")
+_STREAM = "/invoke-with-response-stream"
 
 # Parameters that tie an answer to server-side state a merged turn would break, or whose effect on
 # a second request is not ours to judge (message threads, refusal credit, compaction betas).
@@ -35,16 +38,18 @@ _FOREIGN = ("thread", "fallback_credit_token", "compaction")
 
 _CEILINGS = (
     re.compile(r"max_tokens: \d+ > (\d+), which is the maximum allowed"),
-    # Vertex, Foundry and gateways.
+    # Bedrock, Vertex, Foundry and gateways.
     re.compile(r"maximum tokens you requested exceeds the model limit of (\d+)"),
     re.compile(r"max_tokens\D*must be (?:less than or equal to|<=|at most) (\d+)"),
     re.compile(r"max_tokens\D*must not exceed (\d+)"),
+    re.compile(r"\d+ is not less or equal to (\d+)"),
 )
 _ROOM = re.compile(r"exceed context limit: (\d+) \+ (\d+) > (\d+)")
 _PREFILL = re.compile(r"prefill|must end with a user message|final position", re.IGNORECASE)
 _LEAST_THINKING = 1024
 """Tokens; a smaller `budget_tokens` is refused (docs: "Extended thinking")."""
-_BUSY = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+_BUSY = frozenset({408, 409, 424, 429, 500, 502, 503, 504, 529})
+"""424 is Bedrock's, for a model that failed."""
 
 
 class MessagesRequest(BaseRequest):
@@ -56,12 +61,15 @@ class MessagesRequest(BaseRequest):
 
     def __init__(self, request: Request, body: Json) -> None:
         super().__init__(request, body)
-        vertex = _VERTEX.search(request.path)
-        self._vertex = vertex is not None
-        if vertex:
-            self.model = vertex[1]
-            self._stream_path = partial(re.compile(r":rawPredict$").sub, ":streamRawPredict")
         self.streamed = bool(body.get("stream")) or request.path.endswith(":streamRawPredict")
+        # Clouds that have the model in the path, and no models endpoint beside it.
+        self._cloud = _VERTEX.search(request.path) or _BEDROCK.search(request.path)
+        if self._cloud:
+            self.model = self._cloud[1]
+            self._stream_path = partial(re.compile(r":rawPredict$").sub, ":streamRawPredict")
+        if self._cloud and self._cloud.re is _BEDROCK:
+            self.streamed, self.stream_key = self._cloud[2] is not None, ""
+            self._stream_path = partial(re.compile(r"/invoke$").sub, _STREAM)
         shaped = as_json(body.get("output_config")).get("format") or body.get("output_format")
         # A forced call is structured output of another name, and nothing can lift it: a model
         # that has to call cannot be asked to go on with its text. Only asking again helps.
@@ -106,15 +114,17 @@ class MessagesRequest(BaseRequest):
         return self._like({**self.body, "output_config": {**config, "effort": "low"}})
 
     def lookup(self) -> Outgoing | None:
-        """Ask `GET /v1/models/{id}`; Vertex has no such endpoint."""
+        """Ask `GET /v1/models/{id}`, where there is such an endpoint."""
         name = segment(self.model)
-        if self._vertex or not name:
+        if self._cloud or not name:
             return None
         return Outgoing(b"", path=lambda path: _PATH.sub("/v1/models/", path) + name, method="GET")
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
         """Classify an error answer to a later attempt."""
         text, label = message_of(body), label_of(head.status, body)
+        if named := word(head.headers.get("x-amzn-errortype", "").partition(":")[0]):
+            label = f"{head.status} {named}"
         if head.status in _BUSY:
             # A spend cap says 429 with no hint when to come back, but so do many gateways.
             return ClassifiedError(ErrorKind.RETRYABLE, label)
@@ -192,10 +202,16 @@ class AnthropicMessages:
     default_timeout: float | None = 600.0
 
     def claims(self, method: str, path: str) -> bool:
-        return method == "POST" and bool(_PATH.search(path) or _VERTEX.search(path))
+        if method != "POST":
+            return False
+        return bool(_PATH.search(path) or _VERTEX.search(path) or _BEDROCK.search(path))
 
     def call(self, request: Request) -> MessagesRequest:
-        return MessagesRequest(request, read_body(request))
+        body = read_body(request)
+        if "anthropic_version" not in body and _BEDROCK.search(request.path):
+            message = "it asks a model of another format"
+            raise Untouched(message)
+        return MessagesRequest(request, body)
 
     def keep_alive(self, opening: bytes) -> bytes:
         return b'event: ping\ndata: {"type": "ping"}\n\n'

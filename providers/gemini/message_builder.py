@@ -160,6 +160,7 @@ class FirstArray(FirstStream):
         """Without its last bracket the array is no JSON: such an end has to be written."""
         return super().result_by_labels() if self._elements.closed else None
 
-    def frames(self) -> list[Frame]:
+    @staticmethod
+    def frames(raw: bytearray, start: int = 0, *, final: bool = False) -> list[Frame]:
         """Return all elements that have come."""
-        return Elements(self._replay.raw).more()
+        return Elements(raw).more()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import anthropic
+import boto3  # type: ignore[import-untyped]
 import google.auth.credentials
 import httpx2
 import openai
@@ -15,7 +16,6 @@ from google import genai
 from google.auth.transport import mtls
 from google.genai import _api_client
 from openai.auth import x509_workload_identity
-from openai.providers.bedrock import bedrock
 from support.shells import Way, both
 
 import continuation
@@ -43,10 +43,6 @@ def refused(thing: object, why: str) -> str:
 # --- clients that go other ways than ours -------------------------------------------------------
 
 
-def sign(_: object, request: httpx2.Request) -> None:
-    request.headers["x-signature"] = "of this body"
-
-
 def detour(_: object, request: httpx2.Request, **options: Any) -> httpx2.Response:
     return httpx2.Client().send(request, **options)
 
@@ -69,12 +65,6 @@ def client_of(sdk: Any, name: str, **options: Any) -> Make:
 
 def on_legacy_httpx(client: Any, owner: Any, place: str) -> Any:
     setattr(owner, place, type("Client", (), {"__module__": "httpx", "close": lambda _: None})())
-    return client
-
-
-def of_a_new_provider(way: Way, patch: pytest.MonkeyPatch) -> Any:
-    client: Any = openai.OpenAI(api_key="k")
-    client._provider_runtime = types.SimpleNamespace(name="new")
     return client
 
 
@@ -119,55 +109,14 @@ def with_certificate(**http: Any) -> Make:
     return make
 
 
-AWS = {"aws_region": "us-east-1", "api_key": "k"}
-SIGNED = "its requests may be signed over their bodies"
-OWN_WAY = "prepares or sends requests in a way of its own"
-BEDROCK = bedrock(region="us-east-1", api_key="k", endpoint="mantle")
 X509 = x509_workload_identity(identity_provider_id="i", service_account_id="s")
 CLIENTS: dict[str, tuple[Make, str]] = {
-    "anthropic on Bedrock": (
-        client_of(anthropic, "AnthropicBedrock", aws_region="r"),
-        "AnthropicBedrock: its answers are AWS event streams and its requests are signed",
-    ),
-    "anthropic on Mantle": (
-        client_of(anthropic, "AnthropicBedrockMantle", **AWS, base_url=NOWHERE),
-        f"AnthropicBedrockMantle: {SIGNED}",
-    ),
-    "anthropic on AWS": (
-        client_of(anthropic, "AnthropicAWS", **AWS, workspace_id="w"),
-        f"AnthropicAWS: {SIGNED}",
-    ),
-    "anthropic on Google Cloud": (
-        client_of(anthropic, "AnthropicGoogleCloud", project="p", workspace_id="w", skip_auth=True),
-        "AnthropicGoogleCloud: it signs each request after it was built",
-    ),
-    "anthropic, signing": (
-        subclass(anthropic.Anthropic, _prepare_request=sign),
-        "prepares requests in a way of its own",
-    ),
     "anthropic, no copy": (subclass(anthropic.Anthropic, __init__=own), "cannot be copied"),
-    "openai on Bedrock, keys": (
-        client_of(
-            openai,
-            "BedrockOpenAI",
-            aws_region="us-east-1",
-            aws_access_key_id="a",
-            aws_secret_access_key="s",
-        ),
-        f"BedrockOpenAI: {SIGNED}",
-    ),
-    "openai on Bedrock, a token": (
-        client_of(openai, "BedrockOpenAI", **AWS),
-        f"BedrockOpenAI: {SIGNED}",
-    ),
-    "openai, provider Bedrock": (
-        client_of(openai, "OpenAI", provider=BEDROCK),
-        f"OpenAI: {SIGNED}",
-    ),
-    "openai, a new provider": (of_a_new_provider, "the provider 'new' prepares its requests"),
     "openai, X.509": (client_of(openai, "OpenAI", workload_identity=X509), "X.509 identity"),
-    "openai, signing": (subclass(openai.OpenAI, _prepare_request=sign), OWN_WAY),
-    "openai, detour": (subclass(openai.OpenAI, _send_request=detour), OWN_WAY),
+    "openai, detour": (
+        subclass(openai.OpenAI, _send_request=detour),
+        "sends requests in a way of its own",
+    ),
     "openai, no copy": (subclass(openai.OpenAI, __init__=own), "cannot be copied"),
     "openai, the module's own": (
         lambda way, patch: openai._ModuleClient(api_key="k", base_url=NOWHERE),
@@ -247,6 +196,14 @@ def test_an_sdk_that_is_too_old_is_refused(
 
 
 # --- what is no client --------------------------------------------------------------------------
+
+
+def test_botocores_own_client_is_told_what_to_wrap_instead() -> None:
+    client: Any = boto3.client(
+        "bedrock-runtime", "eu-west-3", aws_access_key_id="a", aws_secret_access_key="s"
+    )
+    refused(client, "botocore.*sends through urllib3.*anthropic.AnthropicBedrock")
+    client.close()
 
 
 @pytest.mark.parametrize("thing", [None, 7, "client", object(), types.SimpleNamespace()])

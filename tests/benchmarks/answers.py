@@ -80,5 +80,6 @@ class Answers:
     def body(self, text: str, stop: str = END) -> bytes:
         """Return the same answer as one JSON body."""
         reply = Reply([Text(text)], stop, usage=self._counts)
-        context = self._context(self._asked, self._path.replace("streamGenerate", "generate"))
+        path = self._path.replace("streamGenerate", "generate")
+        context = self._context(self._asked, path.removesuffix("-with-response-stream"))
         return self._format.answer(context, reply).body

@@ -10,7 +10,7 @@ from typing import Any
 import answers
 import httpx2
 from upstream import raw
-from wires import Wire
+from wires import WIRES, Wire
 
 import continuation
 
@@ -34,6 +34,7 @@ def _plainly(client: httpx2.Client | httpx2.AsyncClient, url: str, name: str) ->
     """Return the same request as the SDK would send it."""
     ask = _ask(name)
     headers = ask.pop("extra_headers")
+    ask["anthropic_version"] = "2026-10-21"  # what Bedrock's path knows it by
     return client.build_request("POST", url, headers=headers, json={**ask, "stream": True})
 
 
@@ -62,7 +63,7 @@ class Direct(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         name = request.headers["x-answer"]
         events = self._streams.get(name) or self._streams.setdefault(name, self._raw(name))
-        kind = {"content-type": "text/event-stream"}
+        kind = {"content-type": WIRES[self._dialect].kind}
         return httpx2.Response(200, headers=kind, stream=_Events(events))
 
     def _raw(self, name: str) -> list[bytes]:

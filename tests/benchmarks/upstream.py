@@ -53,7 +53,7 @@ def writes(name: str, dialect: str) -> list[bytes]:
     if name.startswith("blocks/"):
         whole = b"".join(parts)
         parts = [whole[at : at + BLOCK] for at in range(0, len(whole), BLOCK)]
-    head = _head("text/event-stream; charset=utf-8", "transfer-encoding: chunked")
+    head = _head(WIRES[dialect].kind, "transfer-encoding: chunked")
     return [head, *map(_chunk, parts), b"0\r\n\r\n"]
 
 

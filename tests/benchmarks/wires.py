@@ -14,6 +14,8 @@ from answers import LIMIT, MODEL, TOKENS, Answers
 from google import genai
 from google.genai import types
 
+from continuation.wire.eventstream import encode
+
 
 @dataclass(frozen=True, slots=True)
 class Wire:
@@ -35,6 +37,8 @@ class Wire:
     """An event that says nothing, a comment or a blank line: what keeps a connection open."""
     asynchronous: Callable[[Any], Any] = lambda client: client
     """Where an asynchronous client has its methods."""
+    kind: str = "text/event-stream"
+    """The content type of its streams."""
 
     @property
     def answers(self) -> Answers:
@@ -90,6 +94,18 @@ WIRES: Mapping[str, Wire] = {
         _chat,
         "output_tokens",
         b'event: ping\ndata: {"type":"ping"}\n\n',
+    ),
+    "bedrock": Wire(
+        "client.messages.create of the anthropic SDK, AWS event streams",
+        f"/model/{MODEL}/invoke-with-response-stream",
+        "",
+        partial(anthropic.AnthropicBedrock, aws_region="us-east-1"),
+        partial(anthropic.AsyncAnthropicBedrock, aws_region="us-east-1"),
+        lambda client: client.messages.create,
+        lambda limit: {**_chat(limit), "anthropic_version": "2026-10-21"},
+        "output_tokens",
+        encode("", b'{"type":"ping"}'),
+        kind="application/vnd.amazon.eventstream",
     ),
     "openai-chat": Wire(
         "client.chat.completions.create of the openai SDK",

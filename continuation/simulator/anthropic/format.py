@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
+from urllib.parse import unquote
 
 from continuation.history import validate
 from continuation.simulator.anthropic import signatures
@@ -15,12 +17,13 @@ from continuation.simulator.anthropic.request import (
     input_tokens,
     input_usage,
 )
-from continuation.simulator.common import by_rank, conversation_key
+from continuation.simulator.common import by_rank, compact, conversation_key
 from continuation.simulator.format import Format
 from continuation.simulator.model import Ask, Said
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
-from continuation.wire.json_values import as_int, as_list, is_list, mapping
+from continuation.wire.eventstream import encode
+from continuation.wire.json_values import as_int, as_list, is_list, loads, mapping
 
 # -- what is refused
 
@@ -150,10 +153,45 @@ def window(context: Context) -> Iterator[str]:
         )
 
 
-class AnthropicFormat(Format[Context]):
-    """Serves `/v1/messages` and what belongs to it, under any prefix of the path."""
+# -- Bedrock: the model in the path, streams in AWS's framing, errors in AWS's words
 
-    checks = (form, settings, prefill, history, thinking_blocks, window)
+_INVOKE = re.compile(r"/model/([^/]+)/invoke(-with-response-stream)?$")
+_PREDICT = re.compile(r"/publishers/anthropic/models/([^/:]+):(r|streamR)awPredict$")
+"""Vertex has the model in the path as well."""
+_EXCEPTIONS = {
+    400: "ValidationException",
+    403: "AccessDeniedException",
+    404: "ResourceNotFoundException",
+    408: "ModelTimeoutException",
+    424: "ModelErrorException",
+    429: "ThrottlingException",
+    503: "ServiceUnavailableException",
+}
+_IN_STREAM = {
+    "rate_limit_error": "throttlingException",
+    "overloaded_error": "serviceUnavailableException",
+    "invalid_request_error": "validationException",
+    "timeout_error": "modelTimeoutException",
+    "api_error": "internalServerException",
+}
+
+
+def invoked(context: Context) -> Iterator[str]:
+    """Bedrock takes neither the model nor `stream` in the body, and wants to know its version."""
+    if _INVOKE.search(context.request.path):
+        said = "Malformed input request: #: {}, please reformat your input and try again."
+        body = mapping(loads(context.request.raw))
+        for name in ("model", "stream"):
+            if name in body:
+                yield said.format(f"extraneous key [{name}] is not permitted")
+        if "anthropic_version" not in body:
+            yield said.format("required key [anthropic_version] not found")
+
+
+class AnthropicFormat(Format[Context]):
+    """Serves `/v1/messages` and what belongs to it, under any prefix of the path, and Bedrock's."""
+
+    checks = (invoked, form, settings, prefill, history, thinking_blocks, window)
     kinds: ClassVar[Mapping[int, str]] = {
         400: "invalid_request_error",
         401: "authentication_error",
@@ -180,11 +218,18 @@ class AnthropicFormat(Format[Context]):
     no_json = Refusal("The request body is not valid JSON")
 
     def route(self, method: str, path: str) -> Route | None:
-        if method == "POST" and path.endswith("/v1/messages"):
+        ours = path.endswith("/v1/messages") or _INVOKE.search(path) or _PREDICT.search(path)
+        if method == "POST" and ours:
             return "model"
         return "other" if "/v1/messages/" in path or "/v1/models" in path else None
 
     def context(self, request: Recorded) -> Context:
+        if (asked := _INVOKE.search(request.path)) and request.body is not None:
+            whole = {**request.body, "model": unquote(asked[1]), "stream": bool(asked[2])}
+            request = replace(request, body=whole)
+        elif (asked := _PREDICT.search(request.path)) and request.body is not None:
+            whole = {**request.body, "model": asked[1].replace("@", "-")}
+            request = replace(request, body=whole)
         name = str((request.body or {}).get("model") or "")
         return Context(request, *self.limits(name, request.scenario))
 
@@ -214,9 +259,22 @@ class AnthropicFormat(Format[Context]):
         self, refusal: Refusal, request: Recorded, headers: Mapping[str, str] | None = None
     ) -> Answer:
         """Write a refusal; its body names the request as the header does."""
+        if _INVOKE.search(request.path):
+            server = "InternalServerException"
+            kind = refusal.kind or _EXCEPTIONS.get(refusal.status, server)
+            head = {"x-amzn-errortype": kind, "x-amzn-requestid": self.new_id("req")}
+            return self.json(refusal.status, {"message": refusal.text}, {**head, **(headers or {})})
         request_id = self.new_id("req")
         body = {**self.error_body(refusal, request.scenario), "request_id": request_id}
         return self.json(refusal.status, body, {self.id_header: request_id, **(headers or {})})
+
+    def stream(
+        self, context: Context, events: Sequence[Event], headers: Mapping[str, str]
+    ) -> Answer:
+        if not _INVOKE.search(context.request.path):
+            return super().stream(context, events, headers)
+        head = self._headers("application/vnd.amazon.eventstream", headers)
+        return Answer(200, head, events=[replace(e, framed=_framed(e)) for e in events])
 
     def error_body(self, refusal: Refusal, scenario: Scenario) -> Any:
         error = {"type": self.kind_of(refusal), "message": refusal.text}
@@ -255,3 +313,13 @@ class AnthropicFormat(Format[Context]):
         names: list[str | None] = [*self.models] or [None]
         page = {"data": described, "has_more": False, "first_id": names[0], "last_id": names[-1]}
         return self.json(200, page)
+
+
+def _framed(event: Event) -> bytes:
+    """Frame an event as Bedrock does; an error gets the name that it has there."""
+    if event.name != "error":
+        return encode("", event.data.encode())
+    error = mapping(mapping(loads(event.data)).get("error"))
+    kind = str(error.get("type"))
+    renamed = {**error, "type": _IN_STREAM.get(kind, kind)}
+    return encode("error", compact({"error": renamed}).encode())

@@ -1,0 +1,122 @@
+"""Each attempt is prepared by the SDK's own hooks: signed over its body, or given a fresh token.
+
+Some clients sign a request after it is built (AWS), or get a token for each one (Entra ID, Google).
+That happens above the HTTP client: a later attempt, made of the first one's headers, would leave
+with a signature of another body, or with a token that has run out meanwhile. So the hooks of a
+wrapped client are called through functions of ours. They leave with the request what its headers
+were before, and who can prepare another one; a `Session` makes use of both.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Generator, Mapping
+from contextvars import ContextVar
+from typing import Any, NamedTuple, cast
+
+import httpx2
+
+from continuation.config import take as take_override
+
+KEY = "continuation.preparation"
+"""Where in a request's extensions its `Preparation` is."""
+_TOKENS = frozenset({"authorization", "api-key", "x-api-key"})
+Steps = Generator[Any, Any, Any]
+"""Yields what hooks return, is sent what that came to once it was awaited, if need be."""
+
+
+class Preparation(NamedTuple):
+    """How a request was prepared, so that others can be."""
+
+    headers: httpx2.Headers
+    """What they were before."""
+    again: Callable[[httpx2.Request], Any]
+    """Prepares another request; to be awaited where the client is asynchronous."""
+
+    @staticmethod
+    def note(request: httpx2.Request, again: Callable[[httpx2.Request], Any]) -> None:
+        """Leave it with a request that is about to be prepared."""
+        made = Preparation(httpx2.Headers(request.headers), again)
+        request.extensions = {**request.extensions, KEY: made}
+
+
+_options: ContextVar[Any] = ContextVar("continuation_options", default=None)
+"""The options of the call under way here, as they were before a token was put in."""
+
+
+def follow(client: Any) -> None:
+    """Have the requests of an SDK client, and of its copies, know how they were prepared."""
+    if "_prepare_request" in vars(client):  # the copy of one that was followed
+        return
+    prepare_options, prepare_request = client._prepare_options, client._prepare_request  # noqa: SLF001
+    drive = _awaited if inspect.iscoroutinefunction(prepare_request) else _called
+
+    def options(given: Any) -> Steps:
+        before = copy.copy(given)
+        prepared = yield prepare_options(given)
+        _options.set(before if _fresh(before, prepared) else None)
+        return prepared
+
+    def request(made: httpx2.Request) -> Steps:
+        take_override(made)  # a header that does not leave must not be signed
+        before = _options.get()
+        _options.set(None)
+        Preparation.note(made, lambda other: drive(again(other, before)))
+        yield prepare_request(made)
+
+    def again(other: httpx2.Request, before: Any) -> Steps:
+        if before is not None:
+            prepared = yield prepare_options(copy.copy(before))
+            other.headers.update(_fresh(before, prepared))
+        yield prepare_request(other)
+
+    def hooked(steps: Callable[[Any], Steps]) -> Callable[[Any], Any]:
+        return lambda given: drive(steps(given))
+
+    client._prepare_options, client._prepare_request = hooked(options), hooked(request)  # noqa: SLF001
+    carry(client, lambda other, _: follow(other))
+
+
+def carry(client: Any, dress: Callable[[Any, dict[str, Any]], None]) -> None:
+    """Have each copy of a client dressed as it is; `dress` is told what the copy was given."""
+    plain = client.copy
+
+    @functools.wraps(plain)
+    def copied(**given: Any) -> Any:
+        other = plain(**given)
+        dress(other, given)
+        return other
+
+    client.copy = client.with_options = copied
+
+
+def _fresh(before: Any, prepared: Any) -> dict[str, str]:
+    """Return the tokens that a hook has put into a call's headers."""
+    was, now = (_headers(options) for options in (before, prepared))
+    return {name: text for name, text in now.items() if was.get(name) != text and name in _TOKENS}
+
+
+def _headers(options: Any) -> dict[str, str]:
+    given: object = getattr(options, "headers", None)  # or the SDK's sign that there are none
+    items = cast("Mapping[str, object]", given).items() if isinstance(given, Mapping) else ()
+    return {name.lower(): value for name, value in items if isinstance(value, str)}
+
+
+def _called(steps: Steps) -> Any:
+    value = None
+    while True:
+        try:
+            value = steps.send(value)
+        except StopIteration as end:
+            return end.value
+
+
+async def _awaited(steps: Steps) -> Any:
+    value = None
+    while True:
+        try:
+            value = await steps.send(value)
+        except StopIteration as end:
+            return end.value

@@ -1,0 +1,170 @@
+"""AWS event streams, sans-IO: the framing in which Bedrock sends what others send as SSE.
+
+A message is its length and that of its headers with their CRC, headers, a payload, and the CRC of
+it all. An event's payload is an object with the event in Base64 (`bytes`), and padding; an error
+is a message of another type (`exception`). They are read as frames, as if they were server-sent.
+
+Sources: "Amazon Event Stream Encoding" (AWS Transcribe developer guide; Smithy specification),
+Bedrock's InvokeModelWithResponseStream, and the service model `bedrock-runtime` in botocore.
+"""
+
+from __future__ import annotations
+
+import struct
+from binascii import a2b_base64, b2a_base64, crc32
+from functools import lru_cache
+
+from continuation.wire import sse
+from continuation.wire.json_values import as_json, as_text, dumps, loads
+from continuation.wire.sse import Frame
+
+_PRELUDE = struct.Struct(">III")
+_LEAST = _PRELUDE.size + 4
+_STRING = 7
+_SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
+"""Types of headers whose values are of one size; a string's, or a blob's, stands before it."""
+_BYTES = b'{"bytes":"'
+_BREAKS = bytes.maketrans(b"\r\n", b"  ")
+_LASTING = frozenset({"validationException"})
+"""Errors that would be reported again, however often one asks."""
+
+
+def frames(raw: bytes | bytearray, start: int = 0, *, final: bool = False) -> list[Frame]:
+    """Return the whole messages of `raw` from `start` on; the beginning of another one waits.
+
+    Bytes that are no message are one error, to their end: nothing behind them can be read.
+    """
+    found: list[Frame] = []
+    while len(raw) - start >= _LEAST:
+        size, heads, check = _PRELUDE.unpack_from(raw, start)
+        end = start + size
+        if crc32(raw[start : start + 8]) != check or size < _LEAST + heads:
+            return [*found, _error("InvalidPrelude", "", len(raw))]
+        if end > len(raw):
+            break
+        body = memoryview(raw)[start : end - 4]
+        whole = crc32(body) == int.from_bytes(raw[end - 4 : end])
+        head, payload = bytes(body[12 : 12 + heads]), bytes(body[12 + heads :])
+        body.release()  # or the buffer could not grow
+        if not whole:
+            return [*found, _error("ChecksumMismatch", "", len(raw))]
+        found.append(_frame(head, payload, end))
+        start = end
+    return found
+
+
+def _frame(head: bytes, payload: bytes, end: int) -> Frame:
+    kind, name, said = _headers(head)
+    try:
+        if kind not in {"", "event"}:
+            told = as_json(loads(payload)) if payload else {}
+            return _error(name, as_text(told.get("message")) or said, end)
+        close = payload.find(b'"', len(_BYTES)) if payload.startswith(_BYTES) else -1
+        if close > 0:
+            return Frame("", a2b_base64(payload[len(_BYTES) : close]).translate(_BREAKS), end)
+        event = as_text(as_json(loads(payload)).get("bytes")) if payload else ""
+        return Frame("", a2b_base64(event).translate(_BREAKS), end)
+    except ValueError:
+        return Frame("", b"", end) if kind in {"", "event"} else _error(name, said, end)
+
+
+def _error(kind: str, text: str, end: int) -> Frame:
+    error = {"type": kind, "message": text, **({"lasting": True} if kind in _LASTING else {})}
+    return Frame("error", dumps({"type": "error", "error": error}), end)
+
+
+@lru_cache(maxsize=64)
+def _headers(raw: bytes) -> tuple[str, str, str]:
+    """Return the type of a message, that of an error, and what an error says."""
+    found, at = dict[str, str](), 0
+    while at < len(raw):
+        at, name = _text(raw, at + 1, raw[at])
+        kind = raw[at]
+        at += 1
+        if (size := _SIZES.get(kind)) is None:
+            at, value = _text(raw, at + 2, int.from_bytes(raw[at : at + 2]))
+            found[name] = value
+        else:
+            at += size
+    error = found.get(":exception-type") or found.get(":error-code", "")
+    return found.get(":message-type", ""), error, found.get(":error-message", "")
+
+
+def _text(raw: bytes, at: int, size: int) -> tuple[int, str]:
+    return at + size, raw[at : at + size].decode("utf-8", "replace")
+
+
+class Alike:
+    """Tells whole messages whose events begin alike from the others, without reading them."""
+
+    def __init__(self, beginning: bytes) -> None:
+        """Begin; `beginning`: of the event's JSON, `b""` for none."""
+        whole = beginning[: len(beginning) // 3 * 3]  # as Base64 it has no bits of what follows
+        self._mark = _BYTES + b2a_base64(whole, newline=False) if whole else b"\0"
+
+    def end(self, raw: bytes | bytearray, start: int) -> int:
+        """Return where the first of them end that stand in a row."""
+        while len(raw) - start >= _LEAST:
+            size, heads, _ = _PRELUDE.unpack_from(raw, start)
+            end = start + size
+            if (
+                end > len(raw)
+                or size < _LEAST
+                or not raw.startswith(self._mark, start + 12 + heads)
+            ):
+                break
+            start = end
+        return start
+
+    def flows(self, chunk: bytes) -> bool:
+        """Whether a chunk is nothing else."""
+        return self.end(chunk, 0) == len(chunk)
+
+
+def encode(name: str, data: bytes) -> bytes:
+    """Write one event; one that is named `error` becomes an exception."""
+    if name != "error":
+        return _message("event", "chunk", _BYTES + b2a_base64(data, newline=False) + b'"}')
+    error = as_json(as_json(loads(data)).get("error"))
+    said = dumps({"message": as_text(error.get("message"))})
+    return _message("exception", as_text(error.get("type")), said)
+
+
+def reframed(events: bytes) -> bytes:
+    """Write server-sent events as messages; comments are left out."""
+    return b"".join([encode(f.name, f.data) for f in sse.frames(events) if not f.empty])
+
+
+class Unframed:
+    """Turns the bytes of messages into server-sent events, as they come."""
+
+    def __init__(self) -> None:
+        self._raw = bytearray()
+
+    def __call__(self, chunk: bytes) -> bytes:
+        """Return the events that became whole."""
+        self._raw += chunk
+        found = frames(self._raw)
+        if found:
+            del self._raw[: found[-1].end]
+        return b"".join([sse.encode(f.name, f.data) for f in found if f.data])
+
+
+@lru_cache(maxsize=16)
+def _head(kind: str, name: str) -> bytes:
+    told = {
+        f":{kind}-type": name,
+        ":content-type": "application/json",
+        ":message-type": kind,
+    }
+    return b"".join(
+        struct.pack(">B", len(key)) + key.encode() + struct.pack(">BH", _STRING, len(value)) + value
+        for key, value in ((key, text.encode()) for key, text in told.items())
+    )
+
+
+def _message(kind: str, name: str, payload: bytes) -> bytes:
+    head = _head(kind, name)
+    lengths = struct.pack(">II", _LEAST + len(head) + len(payload), len(head))
+    message = lengths + struct.pack(">I", crc32(lengths)) + head + payload
+    return message + struct.pack(">I", crc32(message))
