@@ -10,7 +10,9 @@ import platform
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
+
+import httpx2
 
 import continuation
 from continuation.cli.config import place, unreadable, whole
@@ -20,12 +22,10 @@ from continuation.cli.screen import screen
 from continuation.config import Config, examine
 from continuation.reports.account import plural
 
-if TYPE_CHECKING:
-    from continuation.testing import Rehearsal
-
 _DESCRIPTION = """\
-Tell what is installed, which clients can be wrapped, which configuration is in force, and heal
-five answers of a simulated provider in each wire format. Needs no key and no network. Exit status
+Tell what is installed, which clients can be wrapped and how those of clouds sign, which
+configuration is in force, and heal five answers of a simulated provider in each wire format, and
+one through each client of a cloud. Needs no key and no network. Exit status
 1: something is wrong; "note" is not wrong."""
 _STYLES = {"ok": "green", "note": "yellow", "FAIL": "bold red"}
 _NEEDED = ("httpx2", "jiter", "tiktoken")
@@ -38,6 +38,39 @@ _CLIENTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("openai", "AsyncOpenAI", _KEY),
     ("google.genai", "Client", {"vertexai": False, **_KEY}),
 )
+_KEYS = {"DOCTOR": "no secret"}
+_AWS = {"aws_region": "us-east-1"}
+_SIGNS = {"aws_access_key": "DOCTOR", "aws_secret_key": _KEYS["DOCTOR"], **_AWS}
+_TOKEN, _GOOGLE, _ENTRA = lambda: "doctor", "a token of Google's", "a token of Entra ID's"
+_CLOUDS: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
+    ("anthropic", "AnthropicBedrock", "anthropic", "SigV4, in AWS event streams", _SIGNS),
+    ("anthropic", "AnthropicBedrockMantle", "anthropic", "SigV4", _SIGNS),
+    ("anthropic", "AnthropicAWS", "anthropic", "SigV4", {**_SIGNS, "workspace_id": "w"}),
+    ("anthropic", "AnthropicGoogleCloud", "anthropic", _GOOGLE, {"token_provider": _TOKEN}),
+    (
+        "anthropic",
+        "AnthropicVertex",
+        "anthropic",
+        _GOOGLE,
+        {"access_token": "t", "project_id": "p", "region": "r"},
+    ),
+    ("anthropic", "AnthropicFoundry", "anthropic", _ENTRA, {"azure_ad_token_provider": _TOKEN}),
+    (
+        "openai",
+        "AzureOpenAI",
+        "openai-chat",
+        _ENTRA,
+        {"azure_ad_token_provider": _TOKEN, "api_version": "v"},
+    ),
+    (
+        "openai",
+        "BedrockOpenAI",
+        "openai-chat",
+        "SigV4",
+        {"aws_access_key_id": "DOCTOR", "aws_secret_access_key": _KEYS["DOCTOR"], **_AWS},
+    ),
+)
+"""Module and class, the format it speaks, what it signs with, and how one is made."""
 
 
 Finding: TypeAlias = tuple[str, str, str]
@@ -95,6 +128,7 @@ def _examination(named: str | None) -> Iterator[Finding]:
         yield "note", "self-test", f"none: there is no SDK ({names}) to test with"
     for one in spoken:
         yield from _self_test(one, config)
+    yield from _clouds(spoken, config)
 
 
 def _version(name: str) -> str | None:
@@ -151,8 +185,8 @@ def _self_test(one: FormatDriver, config: Config) -> Iterator[Finding]:
     told: dict[str, str | None] = {}
     for name in _TESTS:
         try:
-            with simulate(name) as rehearsal:
-                told[name] = _heal(one, rehearsal, config)
+            with simulate(name) as rehearsal, one.sdk.simulated(rehearsal.url) as bare:
+                told[name] = _heal(one, bare, rehearsal.answer, config)
         except Exception as error:  # whatever it is: the user is to see it, and the other tests
             told[name] = _short(error)
     if healed := [name for name, wrong in told.items() if wrong is None]:
@@ -162,15 +196,37 @@ def _self_test(one: FormatDriver, config: Config) -> Iterator[Finding]:
             yield "FAIL", "self-test", f"{one.name}: {name}: {wrong}"
 
 
-def _heal(one: FormatDriver, rehearsal: Rehearsal, config: Config) -> str | None:
+def _clouds(spoken: list[FormatDriver], config: Config) -> Iterator[Finding]:
+    """Heal one answer through each client of a cloud; the simulator checks what it signs."""
+    from continuation.testing import simulate
+
+    drivers = {one.name: one for one in spoken}
+    for module, name, speaks, how, options in _CLOUDS:
+        if (one := drivers.get(speaks)) is None:
+            continue
+        try:
+            with simulate("cut-text") as rehearsal, httpx2.Client(trust_env=False) as http:
+                rehearsal.keys = dict(_KEYS)
+                where = "azure_endpoint" if name == "AzureOpenAI" else "base_url"
+                given = {where: rehearsal.url, "http_client": http, "max_retries": 0, **options}
+                bare = getattr(importlib.import_module(module), name)(**given)
+                wrong = _heal(one, bare, rehearsal.answer, config)
+        except Exception as error:  # what it signs with may not be installed
+            yield "note", "cloud", f"{module}.{name}: {_short(error)}"
+            continue
+        what = f"{module}.{name} (signs with {how}): {wrong or 'healed'}"
+        yield "FAIL" if wrong else "ok", "cloud", what
+
+
+def _heal(one: FormatDriver, bare: Any, answer: str, config: Config) -> str | None:
     """Ask for an answer that is going to be cut; say what is wrong with what came, if anything."""
     text: list[str] = []
-    with one.sdk.simulated(rehearsal.url) as bare, continuation.watch() as turns:
+    with continuation.watch() as turns:
         client = continuation.wrap(bare, config=config.but("the self-test", **_PLAIN))
         end = one.stream(client, Prompt(one.model, "Go on.", 4096, tool=True), Ear(text.append))
     if [turn.outcome for turn in turns] != ["healed"]:
         return ", ".join(f"{turn.outcome} ({turn.reason})" for turn in turns) or "no turn was seen"
-    if _said("".join(text), end) != rehearsal.answer:
+    if _said("".join(text), end) != answer:
         return "what came is not what was said"
     return None
 

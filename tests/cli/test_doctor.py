@@ -14,7 +14,7 @@ from continuation.cli import doctor, main
 from continuation.cli.formats import names
 from continuation.config import ENVIRONMENT
 
-ANSWERS = doctor._TESTS
+ANSWERS, CLOUDS = doctor._TESTS, doctor._CLOUDS
 """All that the self-test heals, in each format: one test looks at all of it, two at one."""
 
 
@@ -39,6 +39,7 @@ def test_all_is_well_here(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "_TESTS", ANSWERS)
+    monkeypatch.setattr(doctor, "_CLOUDS", CLOUDS)
     status, lines = told(capsys)
     assert (status, lines[-1]) == (0, ["all is well"])
     assert rows(lines, "continuation") == [("ok", continuation.__version__)]
@@ -48,6 +49,8 @@ def test_all_is_well_here(
     assert rows(lines, "self-test") == [
         ("ok", f"{name}: {', '.join(ANSWERS)}: healed") for name in names()
     ]
+    clouds = [f"{cloud[0]}.{cloud[1]} (signs with {cloud[3]}): healed" for cloud in CLOUDS]
+    assert rows(lines, "cloud") == [("ok", line) for line in clouds]
     assert rows(lines, "vocabulary")[0][0] in {"ok", "note"}
 
 
@@ -95,6 +98,7 @@ def test_an_engine_that_does_not_heal_or_heals_wrongly_is_a_problem(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "_TESTS", ANSWERS[:1])
+    monkeypatch.setattr(doctor, "_CLOUDS", ())
     for place, name, value, why in (
         (doctor, "_said", lambda *_: "something else", "what came is not what was said"),
         (
@@ -115,6 +119,7 @@ def test_only_formats_whose_sdk_is_installed_are_tested(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "_TESTS", ANSWERS[:1])
+    monkeypatch.setattr(doctor, "_CLOUDS", ())
     monkeypatch.setitem(sys.modules, "openai", None)
     status, lines = told(capsys)
     assert status == 0
@@ -135,11 +140,22 @@ def test_only_formats_whose_sdk_is_installed_are_tested(
 def test_a_client_that_cannot_be_wrapped_is_told_with_its_reason(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clients: Any = (("anthropic", "AnthropicBedrock", {"aws_region": "x"}),)
+    clients: Any = (("openai", "_ModuleClient", {"api_key": "x"}),)
     monkeypatch.setattr(doctor, "_CLIENTS", (*clients, ("no_such_sdk", "Client", {})))
     status, lines = told(capsys)
     assert status == 0
     mark, what = rows(lines, "wrap")[0]
+    assert (mark, what.split(":")[0]) == ("note", "openai._ModuleClient")
+
+
+def test_what_a_cloud_signs_with_may_be_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_CLOUDS", CLOUDS[:1])
+    monkeypatch.setitem(sys.modules, "botocore.auth", None)
+    status, lines = told(capsys)
+    assert status == 0
+    ((mark, what),) = rows(lines, "cloud")
     assert (mark, what.split(":")[0]) == ("note", "anthropic.AnthropicBedrock")
 
 
