@@ -63,8 +63,8 @@ SILENT: dict[str, Any] = {"slow": 0.6, "deltas": 400}
 def test_a_held_call_that_takes_long(behind: Served, sim: Simulator, dialect: str) -> None:
     """Of a stream nothing is shown for longer than nginx waits."""
     sim.script([end(CALL, stop="tool_use", **SILENT)])
-    asked, how = request(dialect, 300, {}), "sync-stream"
-    ran = play(MAKES[dialect](), how, behind.of(dialect), asked, None)
+    asked = request(dialect, 300, {})
+    ran = play(MAKES[dialect](), "sync-stream", behind.of(dialect), asked, None)
     assert ran.tool_calls == [("Write", CALL.arguments)]
 
 
