@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, wraps
 from pathlib import Path
@@ -30,9 +30,11 @@ if TYPE_CHECKING:
 else:
     Ask = Callable[..., Any]
 
-TruncatedToolCall: TypeAlias = Literal["explain", "drop", "keep", "retry_smaller"]
+TruncatedToolCall: TypeAlias = Literal["explain", "drop", "keep", "retry_smaller", "complete"]
 HoldOrLive: TypeAlias = Literal["hold", "live"]
 ForcedToolChoice: TypeAlias = Literal["pass", "heal"]
+TruncatedDocument: TypeAlias = Literal["return", "complete"]
+CompleteSeams: TypeAlias = Literal["sure", "any"]
 OnFailure: TypeAlias = Literal["stop", "truncated", "raise"]
 UsagePolicy: TypeAlias = Literal["turn", "billed"]
 InitialLimit: TypeAlias = Literal["caller", "ceiling"]
@@ -90,7 +92,13 @@ class Policy:
     stream_thinking: HoldOrLive = "hold"
     """Hold thinking until text follows it, so that a cut one can be taken back."""
     truncated_tool_call: TruncatedToolCall = "explain"
-    """What stands in place of a call that stays cut."""
+    """What stands in place of a call that stays cut, or what is done to make it whole."""
+    complete_tools: Sequence[str] = ()
+    """Tools whose cut calls may be completed (`"!name"`: all but that one); empty: all."""
+    complete_seams: CompleteSeams = "sure"
+    """Seams trusted inside an argument: those that repeat their anchor, or any that was found."""
+    truncated_document: TruncatedDocument = "return"
+    """Structured output that is cut behind what was shown: returned as it is, or gone on with."""
     less_thinking: bool = False
     """Ask once more with less thinking when it used up the ceiling without a word."""
     forced_tool_choice: ForcedToolChoice = "pass"
@@ -144,6 +152,8 @@ def _checking(init: Callable[..., None]) -> Callable[..., None]:
             raise TypeError(str(error)) from None
         for key, value in values.items():
             _check(key, value)
+            if isinstance(value, list):  # as files have it
+                values[key] = tuple[Any, ...](value)
         init(self, **values)
 
     return checked
@@ -171,6 +181,9 @@ class CallKeys(TypedDict, total=False):
     stream_tool_calls: HoldOrLive
     stream_thinking: HoldOrLive
     truncated_tool_call: TruncatedToolCall
+    complete_tools: Sequence[str]
+    complete_seams: CompleteSeams
+    truncated_document: TruncatedDocument
     less_thinking: bool
     forced_tool_choice: ForcedToolChoice
     on_failure: OnFailure
@@ -287,6 +300,8 @@ def possible(key: str) -> str:
     shape = _shapes()[key]
     if shape.choices:
         return ", ".join(map(repr, shape.choices)) + (", or a callable" if shape.callable else "")
+    if shape.kind is tuple:
+        return "a list of names"
     return shape.kind.__name__ + (f", {shape.between}" if shape.between else "")
 
 
@@ -297,6 +312,8 @@ def read_value(key: str, text: str) -> Any:
     try:
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]
+        if kind is tuple:
+            return tuple(text.split())
         return kind(text) if kind in (int, float) else text
     except (KeyError, ValueError):
         needed = "true or false" if kind is bool else f"of type {possible(key)}"
@@ -313,6 +330,14 @@ class _Shape(NamedTuple):
     """A callable that decides may stand in place of one of the choices."""
     between: Between | None = None
 
+    def takes(self, value: Any) -> bool:
+        """Whether a value is of the type."""
+        if self.kind is tuple:
+            return isinstance(value, (tuple, list)) and all(isinstance(one, str) for one in value)
+        if isinstance(value, bool):
+            return self.kind is bool
+        return isinstance(value, (int, float) if self.kind is float else self.kind)
+
 
 @cache
 def _shapes() -> dict[str, _Shape]:
@@ -323,6 +348,8 @@ def _shapes() -> dict[str, _Shape]:
             found[key] = _Shape(first, between=rest[0])
         elif get_origin(hint) is Literal:
             found[key] = _Shape(choices=get_args(hint))
+        elif get_origin(hint) is Sequence:
+            found[key] = _Shape(tuple)
         elif rest:  # the choices, or a callable
             found[key] = _Shape(choices=get_args(first), callable=True)
         else:
@@ -333,13 +360,12 @@ def _shapes() -> dict[str, _Shape]:
 def _check(key: str, value: Any) -> None:
     """Check one value; `chain_store` and `recovery_prompt` have rules beside their types."""
     shape = _shapes()[key]
-    accepted = (int, float) if shape.kind is float else shape.kind
     wrong, cause = "", None
     if shape.choices:
         if value not in shape.choices and not (shape.callable and callable(value)):
             word = _RENAMED_WORDS.get((key, value)) if isinstance(value, str) else None
             wrong = f"{value!r} is {word!r} now" if word else f"choose one of {possible(key)}"
-    elif not isinstance(value, accepted) or (isinstance(value, bool) and shape.kind is not bool):
+    elif not shape.takes(value):
         needed = f"must be {possible(key)}, not {type(value).__name__}"
         message = f"{key} = {shown(key, value)}: {needed}"
         raise TypeError(message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
 
@@ -10,9 +11,11 @@ from continuation.seams.text import Cut, Form
 
 __all__ = [
     "Cause",
+    "argument_prompt",
     "cut_call_guidance",
     "cut_call_note",
     "looks_like_recovery_prompt",
+    "members_prompt",
     "recovery_prompt",
 ]
 
@@ -65,11 +68,7 @@ def recovery_prompt(
 
     Raises ValueError when `template` is no format string or names anything else.
     """
-    # Tags that the anchor does not hold: it is quoted to the character, and cannot end early.
-    name, number = "anchor", 1
-    while anchor and f"{name}>" in anchor:
-        number += 1
-        name = f"anchor-{number}"
+    name = _tag("anchor", anchor or "")
     quoted = f"<{name}>{anchor}</{name}>" if anchor else ""
     state = _state(before)
     if template is not None:
@@ -103,6 +102,44 @@ def cut_call_guidance(name: str, received: int) -> str:
         "its arguments, so it was not run. Do not send the same call again: do the work in several "
         "smaller calls, each well below that size, and begin with the first one now."
     )
+
+
+def argument_prompt(name: str, argument: str, before: str, anchor: str) -> str:
+    """The user turn that asks for the rest of a call's argument as plain text.
+
+    `before` is what the argument says so far. It is quoted: a call that was not finished cannot be
+    sent back in every format, and no made-up result has to claim anything of it.
+    """
+    tag = _tag("arrived", before)
+    mark = _tag("anchor", anchor + before)
+    return (
+        f"Your call to `{name}` was cut off by the output limit inside its argument `{argument}`. "
+        f"It was not run. What arrived of that argument stands between <{tag}> and </{tag}>, and "
+        "is kept. Do not call the tool again and do not begin anew: write the rest of that "
+        "argument now, as plain text, not as JSON: nothing escaped, no quotes around it, no code "
+        "fence, no word to me. Begin by repeating the text between "
+        f"<{mark}> and </{mark}>, character for character and without the tags, then write what "
+        "follows it, and stop where the argument "
+        f"ends.\n<{tag}>{before}</{tag}>\n<{mark}>{anchor}</{mark}>"
+    )
+
+
+def members_prompt(name: str, argument: str, missing: Iterable[object]) -> str:
+    """The user turn that asks for the arguments that a call still lacks behind a long one."""
+    return (
+        f"The argument `{argument}` of your call to `{name}` is whole now, and kept. The call "
+        f"still lacks {', '.join(f'`{one}`' for one in missing)}. Call `{name}` with just that and "
+        "nothing else; what you wrote before is put beside it."
+    )
+
+
+def _tag(name: str, text: str) -> str:
+    """A tag that a text does not hold: it is quoted to the character, and cannot end early."""
+    tag, number = name, 1
+    while f"{tag}>" in text:
+        number += 1
+        tag = f"{name}-{number}"
+    return tag
 
 
 def _characters(count: int) -> str:

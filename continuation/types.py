@@ -110,6 +110,8 @@ class Mode(StrEnum):
     """A recovery: the answer goes on where the text before it stopped."""
     NATIVE_CONTINUATION = "native_continuation"
     """A provider's own continuation: the answer goes on without a seam."""
+    ARGUMENT = "argument"
+    """The rest of a call's argument, written as text (the policy `truncated_tool_call`)."""
 
 
 class Way(StrEnum):
@@ -119,6 +121,8 @@ class Way(StrEnum):
     PROMPT = "prompt"
     RETRY_SMALLER = "retry_smaller"
     """Not on: redo the function call that was cut, in smaller pieces."""
+    ARGUMENT = "argument"
+    """Go on with the argument that a call was cut in, as text and without a call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ def end(*blocks: Any, **more: Any) -> Reply:
     return Reply(blocks=blocks or [Text("two.")], **more)
 
 
+LONG = json.dumps({"path": "a.txt", "text": " ".join(f"{n} is {n * 7}," for n in range(200))})
 BUSY = Reply(status=529, error=("overloaded_error", "busy"))
 REFUSED = Reply(status=400, error=("invalid_request_error", "no"))
 
@@ -64,6 +65,18 @@ def turn(
             return see(run(sim, how, policy=policy, **request), sim)
 
     return look
+
+
+def completing(*keys: str) -> Look:
+    """Look whether a call that was cut at the ceiling is completed, with these keys at work."""
+    look = turn(
+        [cut(ToolCall("Write", LONG, cut=900)), end(Text(LONG[900:-2]))],
+        lambda ran, _: ran.said.stop_reason,
+        "sync-stream",
+        max_tokens=128_000,
+    )
+    at_work: dict[str, Any] = {"truncated_tool_call": "complete", "complete_seams": "any"}
+    return lambda policy: look(replace(policy, **{key: at_work[key] for key in keys}))
 
 
 def sent(_: Any, sim: Simulator) -> list[int]:
@@ -184,6 +197,25 @@ CASES: dict[str, tuple[Look, object, object, object]] = {
         True,
         "drop",
         False,
+    ),
+    "complete_tools": (
+        completing("truncated_tool_call", "complete_seams"),
+        "tool_use",
+        ["Edit"],
+        "max_tokens",
+    ),
+    "complete_seams": (completing("truncated_tool_call"), "max_tokens", "any", "tool_use"),
+    "truncated_document": (
+        turn(
+            [cut(Text(LONG[:900])), end(Text(LONG[900:]))],
+            lambda ran, _: ran.said.stop_reason,
+            "sync-stream",
+            max_tokens=128_000,
+            output_config={"format": {"type": "json_schema", "schema": {"type": "object"}}},
+        ),
+        "max_tokens",
+        "complete",
+        "end_turn",
     ),
     "less_thinking": (
         turn(

@@ -118,6 +118,10 @@ class Block:
         self.deltas = [{"type": "text_delta", "text": text}, *others]
         self._joined.clear()
 
+    def forget(self) -> None:
+        """Its deltas are others now."""
+        self._joined.clear()
+
     @property
     def phase(self) -> str:
         """What part of the answer a text is; texts of two phases are not joined."""

@@ -176,6 +176,11 @@ class ClientStream:
             if self._writes:
                 self._out.append(self._writer.open(message))
 
+    def begin_text(self, text: str) -> None:
+        """Begin with a text that is there already."""
+        self._start(Block({"type": TEXT, "text": ""}))
+        self.delta({"type": "text_delta", "text": text})
+
     def pass_on(self, event: Json | None) -> None:
         """Pass an event on as it is; `None`: a comment, which keeps the connection alive.
 
@@ -569,7 +574,7 @@ class ClientStream:
             if ended or (block.fit and answered(block, rest)):
                 fit.append(block)
         calls = calls_in(fit)
-        explained = bool(cut) and cut_call in {"explain", "retry_smaller"}
+        explained = bool(cut) and cut_call in {"explain", "retry_smaller", "complete"}
         while not (ended or calls or explained) and fit and fit[-1].kind in THINKING:
             fit.pop()  # it leads nowhere, and some providers would not take it back
         if cut:  # a note stands between what was said and the calls that are whole
@@ -579,8 +584,7 @@ class ClientStream:
                 # Most readers join all text of an answer; the note is a paragraph of its own in it.
                 gap = "\n\n" if self.text.strip() else ""
                 note = cut_call_note(as_text(cut[-1].start.get("name")), len(cut[-1].arguments))
-                self._start(Block({"type": TEXT, "text": ""}))
-                self.delta({"type": "text_delta", "text": gap + note})
+                self.begin_text(gap + note)
                 self._stop()
             fit = calls
         for block in fit:

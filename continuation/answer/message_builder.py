@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from continuation.answer.blocks import (
     NATIVE,
@@ -46,6 +47,9 @@ from continuation.types import (
 from continuation.wire import eventstream, sse
 from continuation.wire.json_values import as_json, as_text, loads
 from continuation.wire.request import word
+
+if TYPE_CHECKING:
+    from continuation.answer.call_completion import CallCompletion
 
 
 class Gate:
@@ -669,6 +673,12 @@ class MessageBuilder:
         return as_text(call.start.get("name")), len(call.arguments)
 
     @property
+    def calls(self) -> list[tuple[str, int]]:
+        """Name and length of each call that the caller gets."""
+        calls = calls_in(self._client.blocks)
+        return [(as_text(call.start.get("name")), len(call.arguments)) for call in calls]
+
+    @property
     def token(self) -> str | None:
         """The continuation token of the attempt read last."""
         return self._segment.token
@@ -678,14 +688,18 @@ class MessageBuilder:
         seam = self._client.joined.seam
         return [(self._length_before, seam.verdict)] if seam is not None and seam.verdict else []
 
-    def parses(self) -> bool:
-        """Whether the visible text is whole JSON."""
+    def parses(self, schema: Json | None = None) -> bool:
+        """Whether the visible text is whole JSON, and one that `schema` takes."""
         held = self._client.held
         try:
-            loads(self.text + (held.text if held is not None else ""))
+            document = loads(self.text + (held.text if held is not None else ""))
         except ValueError:
             return False
-        return True
+        if schema is None:
+            return True
+        from continuation.answer.call_completion import mistake
+
+        return mistake(document, schema) is None
 
     # --- the end of the turn -----------------------------------------------------------------
 
@@ -696,6 +710,63 @@ class MessageBuilder:
         other._client, other._segment = self._client.anew(), Segment()
         other._usage = self._usage
         return other
+
+    # --- a call that is completed ------------------------------------------------------------
+
+    def completion(self, begun: CallCompletion | None) -> CallCompletion:
+        """Return what has the call gone on with that was cut; `begun`: it may be that already."""
+        # Hardly anybody asks for completed calls.
+        from continuation.answer.call_completion import CallCompletion
+
+        call = self._segment.calls[-1]
+        return begun if begun is not None and begun.call is call else CallCompletion(self, call)
+
+    def aside(self, text: str) -> MessageBuilder:
+        """Return a builder for a text of its own, which goes on from `text`."""
+        other: MessageBuilder = type(self)(self._codec, self._policy)
+        other._streamed = False
+        other._client = ClientStream(self._codec.writer(), other._replay, streamed=False)
+        other._client.begin_text(text)
+        other._segment = Segment()
+        return other
+
+    @property
+    def before(self) -> str:
+        """The visible text that the turn had before the attempt read last."""
+        return self._client.text[: self._length_before]
+
+    @property
+    def last_arguments(self) -> str:
+        """The argument text of the last call of the attempt read last; `""`: it has none."""
+        calls = self._segment.calls
+        return calls[-1].arguments if calls else ""
+
+    @property
+    def said(self) -> str:
+        """The visible text of the attempt read last, as it came."""
+        return self._segment.text
+
+    def complete_call(self, call: Block, arguments: str) -> bool:
+        """Make a cut call whole; `False`: the caller has seen what is not in `arguments`."""
+        arrived = call.arguments
+        if call.closed:
+            return False
+        if not arguments.startswith(arrived):
+            if call.shown:
+                return False
+            call.deltas.clear()
+            call.forget()
+            arrived = ""
+        call.deltas.append({"type": "input_json_delta", "partial_json": arguments[len(arrived) :]})
+        call.done = call.finished = True
+        segment = self._segment
+        segment.reason, segment.stopped = self._codec.called, True
+        segment.delta = {"stop_reason": segment.reason}
+        return True
+
+    def ended(self) -> AttemptResult:
+        """Say how the attempt stands, now that its call is whole."""
+        return self._result(Stop.END, None)
 
     def release(self, *, whole: bool, cut_call: str | None) -> None:
         """Show what is still held and fit to be seen, and of a cut call what `cut_call` says.

@@ -21,6 +21,7 @@ from continuation.cli.refusals import explain
 from continuation.cli.screen import screen
 from continuation.cli.words import describe, limited
 from continuation.limits import find
+from continuation.policy import PolicyKeys
 from continuation.reports.account import costs, number
 from continuation.reports.report import (
     Escalating,
@@ -82,6 +83,11 @@ def add_to(commands: Commands) -> None:
     )
     parser.add_argument(
         "--tool", action="store_true", help="show a streamed Write call that is cut after text"
+    )
+    parser.add_argument(
+        "--huge",
+        action="store_true",
+        help="show a Write call three times as long as the model can write at once (not: gemini)",
     )
     parser.add_argument(
         "--dialect",
@@ -152,7 +158,8 @@ class Show:
         self.format = found
         self.model: str = arguments.model or found.model
         self.path: Path = arguments.file or default_file()
-        self.tool: bool = arguments.tool
+        self.huge: bool = arguments.huge
+        self.tool: bool = arguments.tool or self.huge
         self.out = screen(sys.stdout)
         # Of the wrapped call: characters of text so far, and what its events said.
         self._received = 0
@@ -183,7 +190,9 @@ class Show:
             )
             raise ValueError(message)
         ceiling: int | None
-        if self.tool:
+        if self.huge:
+            ceiling = self.limit = limit or max(_SMALLEST, whole // 3 + _SAID_AGAIN)
+        elif self.tool:
             # The first attempt is cut half-way, and the ceiling is enough.
             whole += _BEFORE_THE_CALL
             self.limit = limit or max(_SMALLEST, whole // 2)
@@ -239,7 +248,10 @@ class Show:
     def wrapped(self, client: Any) -> bool:
         """Show the wrapped call; return whether equality was proven."""
         try:
-            ours = continuation.wrap(client, on_event=self._hear)
+            policies: PolicyKeys = {}
+            if self.huge:
+                policies["truncated_tool_call"] = "complete"
+            ours = continuation.wrap(client, on_event=self._hear, **policies)
         except (OSError, ValueError, TypeError) as error:  # above all of the environment's file
             raise CommandError(reason(error), Exit.USAGE) from error
         self._began = time.monotonic()
@@ -299,7 +311,7 @@ class Show:
                 self._report = event.report
             case Recovering() | Escalating():
                 self._asked = event
-                if isinstance(event, Recovering) and not event.replaces:
+                if isinstance(event, Recovering) and not event.replaces and not self.huge:
                     told += f"; seam at character {number(self._received)}"
             case Retrying():
                 self._asked = None  # that one tells itself why it was sent again

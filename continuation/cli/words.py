@@ -17,6 +17,7 @@ _WAYS = {
     "prefill": "going on from a prefill",
     "prompt": "asked to go on",
     "retry_smaller": "asked for the call again, in smaller pieces",
+    "argument": "asked for the rest of the call's argument, as text",
     "resend": "the same request again",
     "token": "going on by the provider's own token",
 }

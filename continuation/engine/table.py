@@ -95,6 +95,8 @@ class Action(StrEnum):
     """The same request at the ceiling, with less thinking; its answer replaces what we hold."""
     RETRY_SMALLER = "retry_smaller"
     """One more attempt without the cut call, asking for smaller pieces."""
+    COMPLETE_CALL = "complete_call"
+    """The rest of the argument that the call was cut in is asked for, as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +263,8 @@ class Situation:
     structured: bool = False
     liftable: bool = False
     """The constraint on structured output can be lifted for a recovery, and the whole checked."""
+    completable: bool = False
+    """Policy asks for structured output to be gone on with, and its constraint can be lifted."""
     below: bool = False
     """The limit can still be raised by a fifth or more, and was not raised yet."""
     raisable: bool = True
@@ -281,6 +285,8 @@ class Situation:
     """Policy asks for one attempt with less thinking, the request has less, and it was not made."""
     retry_smaller: bool = False
     """Policy asks for one guided attempt, and it was not made yet."""
+    complete: bool = False
+    """Policy asks for cut calls to be completed, and this one stands in a text to go on from."""
 
 
 CALLS = frozenset({WHOLE, CUT})
@@ -378,6 +384,8 @@ ROWS: tuple[Row, ...] = (
     Row("cut below the ceiling, text shown", Action.RECOVER,
         when={"stop": Stop.LENGTH, "below": True, "recoveries": True, "text": True, "call": NONE,
               "not_resumable": False}, either=MAY_GO_ON),
+    Row("cut at the ceiling, a call cut inside a text, to be completed", Action.COMPLETE_CALL,
+        when={"stop": Stop.LENGTH, "call": CUT, "complete": True, "recoveries": True}),
     Row("cut at the ceiling, a call cut, guidance asked for", Action.RETRY_SMALLER,
         when={"stop": Stop.LENGTH, "call": CUT, "retry_smaller": True}, either=MAY_GO_ON),
     Row("cut at the ceiling, a call cut", Action.CUT_CALL, Outcome.TRUNCATED,
@@ -393,7 +401,7 @@ ROWS: tuple[Row, ...] = (
         when={"stop": Stop.LENGTH, "text": False}),
     Row("cut at the ceiling, structured output", Action.FINISH, Outcome.TRUNCATED,
         "structured output, or the rest of an earlier answer, cannot be gone on with",
-        when={"stop": Stop.LENGTH, "structured": True},
+        when={"stop": Stop.LENGTH, "structured": True, "completable": False},
         either=({"shown": True}, {"liftable": False})),
     Row("cut at the ceiling, visible text", Action.RECOVER,
         when={"stop": Stop.LENGTH, "recoveries": True}),

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from continuation.config import Config, current, load
 from continuation.dialect import Dialect, MessageBuilder
@@ -63,8 +63,15 @@ from continuation.ledger import Ledger, delivered, total
 from continuation.limits import Learned
 from continuation.limits.tokens import estimate
 from continuation.policy import Policy, file_of
-from continuation.prompts import Cause, cut_call_guidance, recovery_prompt
+from continuation.prompts import (
+    Cause,
+    argument_prompt,
+    cut_call_guidance,
+    members_prompt,
+    recovery_prompt,
+)
 from continuation.reports.report import (
+    CallReport,
     Escalating,
     OnEvent,
     Recorder,
@@ -76,6 +83,7 @@ from continuation.seams.text import Cut, choose_anchor
 from continuation.types import (
     AttemptResult,
     Head,
+    Json,
     Mode,
     Outcome,
     ReplayBuffer,
@@ -85,10 +93,14 @@ from continuation.types import (
     StopWord,
     StreamError,
     TimeUp,
+    ToolCallState,
     Untouched,
     Usage,
     Way,
 )
+
+if TYPE_CHECKING:
+    from continuation.answer.call_completion import CallCompletion
 
 _HELD_AS = {Stands.HELD_CUT: Stop.LENGTH, Stands.HELD_DROPPED: Stop.DROPPED}
 
@@ -130,6 +142,8 @@ class Turn:
         self._mode = Mode.FIRST
         self._broke: BaseException | None = None
         """What ended the caller's own attempt, if that broke off."""
+        self._completion: CallCompletion | None = None
+        """Has the call gone on with that was cut last, where policy asks for that."""
         self._attempts: Attempts
         self._answer: MessageBuilder
         try:
@@ -182,7 +196,7 @@ class Turn:
             yield from map(Emit, self.replay.pieces())
             return
         self._broke = error
-        result = self._ended(error)
+        result = self._ended(reply)
         while True:
             yield Emit(self._answer.take())
             if result.stop is Stop.LENGTH:
@@ -229,9 +243,18 @@ class Turn:
             yield PassThrough()
         return None
 
-    def _ended(self, error: BaseException | None) -> AttemptResult:
-        """Take in how the attempt's bytes ended."""
-        answer, request = self._answer, self._attempts.request
+    def _ended(
+        self, reply: Reply, beside: MessageBuilder | None = None, inside: str | None = None
+    ) -> AttemptResult:
+        """Take in how the attempt's bytes ended; `beside`: if they were not the answer's own.
+
+        `inside`: the argument that its text belongs to.
+        """
+        answer, request, live = beside or self._answer, self._attempts.request, self._ledger.live
+        error = reply if isinstance(reply, BaseException) else None
+        if error is not None and live is not None and live.mode is not Mode.FIRST:
+            up = self._attempts.budget.time_up  # then it was us who hung up
+            error = TimeUp(up) if up else error
         result = answer.end(error)
         limit = self._ledger.limit if self.policy.verify_stop_reason else None
         full, text, used = used_up(result, limit), answer.open_text, result.usage or Usage()
@@ -249,7 +272,7 @@ class Turn:
             estimated = max(usage.output or 0, estimate(result.unmetered_text, request.model))
             result = replace(result, usage=replace(usage, output=estimated), estimated=True)
         for at, verdict in answer.seams():
-            self.recorder.seam(at, verdict)
+            self.recorder.seam(at, verdict, inside)
         self._ledger.record(result)
         if result.stop in {Stop.LENGTH, Stop.DROPPED}:
             output = result.usage.output if result.usage else None
@@ -268,6 +291,7 @@ class Turn:
             at_end=nothing_new and Cut(self._answer.open_text).at_end,
             structured=request.structured,
             liftable=request.liftable,
+            completable=request.liftable and self.policy.truncated_document == "complete",
             below=budget.below,
             raisable=budget.raisable,
             recovering=self._mode in {Mode.RECOVERY, Mode.NATIVE_CONTINUATION},
@@ -280,7 +304,21 @@ class Turn:
             retry_smaller=budget.may_retry_smaller
             and result.only_call
             and not self._answer.half_call,
+            complete=self._completes(result),
         )
+
+    def _completes(self, result: AttemptResult) -> bool:
+        """Whether the cut call is to be completed, and still can be."""
+        policy = self.policy
+        cut = result.call is ToolCallState.CUT and result.stop is Stop.LENGTH
+        if policy.truncated_tool_call != "complete" or not cut:
+            return False
+        name = self._answer.cut_call[0]
+        named = [tool for tool in policy.complete_tools if not tool.startswith("!")]
+        if f"!{name}" in policy.complete_tools or (named and name not in named):
+            return False
+        self._completion = self._answer.completion(self._completion)
+        return self._completion.failed is None
 
     # --- going on ------------------------------------------------------------------------------
 
@@ -298,6 +336,8 @@ class Turn:
             return (yield from self._ask_again(action, limit, held, replaces=True))
         if action in {Action.ESCALATE_BEHIND, Action.RESEND_BEHIND}:
             return (yield from self._ask_again(action, limit, held, replaces=False))
+        if action is Action.COMPLETE_CALL and self._completion is not None:
+            return (yield from self._complete(self._completion, limit, held))
         if action not in {Action.TOKEN, Action.CHECKPOINT}:
             return (yield from self._recover(action, limit, held))
         # By the provider's own token: no seam, and nothing is generated twice.
@@ -395,16 +435,62 @@ class Turn:
             resume = Resume(Mode.RECOVERY, anchor, prompt=prompt, glue=glue, hold=hold)
         return (yield from self._read(answer, resume, head))
 
+    def _complete(
+        self, completion: CallCompletion, limit: int | None, held: AttemptResult
+    ) -> Generator[Command, Reply, AttemptResult]:
+        """Ask for the rest of the argument that the call was cut in, as text; the call waits."""
+        answer, request, text = self._answer, self._attempts.request, completion.text
+        anchor = completion.anchor or ""
+        prompt = argument_prompt(completion.name, completion.argument, text.text, anchor)
+        self.recorder.tell(Recovering(self._ledger.sent + 1, limit, Way.ARGUMENT))
+        opened = yield from self._attempts.open(
+            lambda n, now: request.resume(answer, now, prompt, n),
+            limit,
+            Mode.ARGUMENT,
+            Way.ARGUMENT,
+        )
+        self._mode = Mode.ARGUMENT
+        if opened is None:
+            completion.failed = self._ledger.error or "failed"
+            return held
+        hold = self.policy.seam_buffer_chars
+        resume = Resume(Mode.RECOVERY, anchor, prompt=prompt, hold=hold)
+        place = f"{completion.name}.{completion.argument}"
+        result = self._ended((yield StreamBody(text.begin(resume, opened[0]))), text, place)
+        completion.take(result, sure=self.policy.complete_seams == "sure")
+        if completion.failed is not None or result.stop is not Stop.END:
+            return held
+        schema = request.schema(completion.name)
+        if (lacking := completion.missing(schema)) is not None:
+            yield from self._ask_members(completion, lacking, limit)
+        return completion.close(schema) or held
+
+    def _ask_members(
+        self, completion: CallCompletion, lacking: Json, limit: int | None
+    ) -> Generator[Command, Reply, None]:
+        """Ask for what the call still lacks behind the text, as a small call of just that."""
+        answer, request, asked = self._answer, self._attempts.request, completion.asked
+        prompt = members_prompt(completion.name, completion.argument, completion.lacking)
+        opened = None
+        if self._attempts.budget.spent is None:
+            opened = yield from self._attempts.open(
+                lambda n, _: request.ask_members(answer, completion.name, lacking, prompt, n),
+                limit,
+                Mode.ARGUMENT,
+                Way.ARGUMENT,
+            )
+        if opened is None:
+            completion.failed = "what it lacks could not be asked for"
+            return
+        reply = yield StreamBody(asked.begin(Resume(Mode.REPLACE), opened[0]))
+        completion.add(self._ended(reply, asked))
+
     def _read(
         self, answer: MessageBuilder, resume: Resume, head: Head
     ) -> Generator[Command, Reply, AttemptResult]:
         """Read the answer to a later attempt."""
         self._mode, self._answer = resume.mode, answer
-        error = yield StreamBody(answer.begin(resume, head))
-        if not isinstance(error, BaseException):
-            return self._ended(None)
-        up = self._attempts.budget.time_up  # then it was us who hung up
-        return self._ended(TimeUp(up) if up else error)
+        return self._ended((yield StreamBody(answer.begin(resume, head))))
 
     # --- the end -------------------------------------------------------------------------------
 
@@ -428,7 +514,7 @@ class Turn:
             action=decision.action,
             outcome=outcome,
             half_call=answer.half_call,
-            half_document=document and not answer.parses(),
+            half_document=document and not answer.parses(self._document),
             on_failure=policy.on_failure,
             truncated_tool_call=policy.truncated_tool_call,
         )
@@ -445,6 +531,7 @@ class Turn:
         # What went out just now may have made a call whole that the caller had half of.
         end = ending(replace(closing, half_call=answer.half_call), situation)
         usage = (delivered if policy.usage == "turn" else total)(self._ledger.attempts)
+        self._tell_calls(decision)
         shown = answer.take()
         data = answer.finish(end.stop or StopWord.OWN, usage)
         self.recorder.finish(
@@ -460,6 +547,26 @@ class Turn:
             yield Emit(shown)
             body = None if self._attempts.request.streamed else data
             yield Raise(TruncatedAnswerError(report, answer.text, body))
+
+    @property
+    def _document(self) -> Json | None:
+        """What structured output has to be that was put together, if policy asks for the proof."""
+        wanted = self.policy.truncated_document == "complete"
+        return self._attempts.request.document if wanted else None
+
+    def _tell_calls(self, decision: Decision) -> None:
+        """Report what became of each call."""
+        again = any(a.mode in {Mode.REPLACE, Mode.APPEND_TAIL} for a in self._ledger.attempts)
+        completion, told = self._completion, self.recorder.calls
+        for name, length in self._answer.calls:
+            told.append(CallReport(name, "asked again" if again else "as it came", length))
+        if decision.action is Action.CUT_CALL:
+            why = completion.failed if completion is not None else None
+            told.append(
+                CallReport(self._answer.cut_call[0], self.policy.truncated_tool_call, 0, why)
+            )
+        elif completion is not None and completion.failed is None:
+            told[-1] = replace(told[-1], how="completed")
 
 
 class Engine:

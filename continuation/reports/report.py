@@ -64,7 +64,7 @@ class Recovering:
     limit: int | None
     """Its output limit, in tokens; `None`: none is set."""
     way: str
-    """`prefill`, `prompt`, `retry_smaller`, `resend` or `token`."""
+    """`prefill`, `prompt`, `retry_smaller`, `argument`, `resend` or `token`."""
     replaces: bool = False
     """What follows takes the place of everything so far: nothing was shown."""
 
@@ -125,6 +125,22 @@ class SeamReport:
     """Characters, such as a space or a line break, that were put between the two."""
     confidence: float
     """How sure the finding is, from 0 to 1."""
+    argument: str | None = None
+    """The argument of a call that it lies in, as `tool.argument`; `at` counts its characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallReport:
+    """What became of a function call in a turn that was cut."""
+
+    name: str
+    how: str
+    """`as it came`, `asked again` (the request was sent again for it), `completed` (its argument
+    was gone on with), or the policy by which a cut one ended: `explain`, `drop`, `keep`..."""
+    characters: int
+    """Of its arguments, as many as arrived in all."""
+    reason: str | None = None
+    """Why a cut one was not completed, where that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +185,8 @@ class Report:
     """What later turns of this client know of the model's limits from now on."""
     repairs: tuple[Repair, ...] = ()
     """What was changed in the request's history so that the provider takes it."""
+    calls: tuple[CallReport, ...] = ()
+    """What became of each function call, of a turn that was cut."""
     host: str | None = None
     """Where the request went."""
     characters: int | None = None
@@ -396,6 +414,7 @@ class Recorder:
         self.ledger = ledger
         self.rows: list[str] = []
         self.repairs: list[Repair] = []
+        self.calls: list[CallReport] = []
         self.model: str | None = None
         self.host: str | None = None
         self.finished: Report | None = None
@@ -426,7 +445,7 @@ class Recorder:
         except Exception:
             logger.exception("on_event raised; the turn goes on")
 
-    def seam(self, at: int, verdict: Verdict) -> None:
+    def seam(self, at: int, verdict: Verdict, argument: str | None = None) -> None:
         """Note the seam of the last attempt; `at`: characters before it."""
         self._seams.append(
             SeamReport(
@@ -437,6 +456,7 @@ class Recorder:
                 taken_back=verdict.taken_back,
                 inserted=verdict.inserted,
                 confidence=verdict.confidence,
+                argument=argument,
             )
         )
 
@@ -467,6 +487,7 @@ class Recorder:
             seconds=ledger.seconds,
             rows=tuple(self.rows),
             repairs=tuple(self.repairs),
+            calls=tuple(self.calls),
             learned=tuple(ledger.lessons),
             host=self.host,
             characters=characters,

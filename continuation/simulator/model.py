@@ -110,7 +110,7 @@ class Reciter:
         budget = _Budget(ask, scenario.mislabel)
         blocks: list[Block] = [*_think(ask, scenario.thinking, budget)]
         if budget.is_open() and scenario.call:
-            blocks += self._write(ask, budget)
+            blocks += self._write(ask, scenario.manner, budget)
         elif budget.is_open():
             blocks += self._recite(ask, scenario.manner, budget)
         return Reply(
@@ -179,9 +179,17 @@ class Reciter:
             place = self.answer.find(tail, place + 1)
         return min(ends, key=lambda end: abs(end - likely))
 
-    def _write(self, ask: Ask, budget: _Budget) -> Iterator[Block]:
+    def _write(self, ask: Ask, manner: str, budget: _Budget) -> Iterator[Block]:
+        """Call `Write` with the answer; who quotes what arrived of it gets the rest as text."""
         if ask.turns[-1].results:
             yield Text(budget.speak(WRITTEN))
+            return
+        if (quoted := ask.turns[-1].text.rfind(self.answer[:_EVIDENCE])) >= 0:
+            asked = ask.turns[-1].text[quoted:]
+            at = _alike(asked, self.answer)
+            begin = recovery_head(manner, self.answer, at, asked[at:])
+            rest = self.answer[begin.position :] if begin.goes_on else ""
+            yield Text(budget.speak(begin.head + rest))
             return
         if not any(turn.text.startswith(PREFACE) for turn in ask.turns[-2:]):
             yield Text(budget.speak(PREFACE))
@@ -192,6 +200,12 @@ class Reciter:
             if cut is None:
                 budget.stop = "tool_use"
             yield ToolCall("Write", arguments, cut=cut)
+
+
+def _alike(one: str, other: str) -> int:
+    """Count the characters with which both begin."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _think(ask: Ask, thinking: str | int, budget: _Budget) -> Iterator[Thinking]:

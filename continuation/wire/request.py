@@ -177,7 +177,42 @@ class BaseRequest(ABC):
                 else:
                     self._add_model(turns, turn)
         body = self._for_recovery({**self.body, self.turns_key: turns}, answer)
-        return self._send(body, limit)
+        return self._send(self._calling_none(body) if way is Way.ARGUMENT else body, limit)
+
+    def _calling_none(self, body: Json) -> Json:
+        """Return the body with its tools forbidden, and declared: they are part of the prompt."""
+        return {**body, "tool_choice": "none"} if body.get("tools") else body
+
+    def ask_members(
+        self, answer: MessageBuilder, tool: str, schema: Json, prompt: str, limit: int | None
+    ) -> Outgoing:
+        """Return the request for a call of a tool that has just the members of `schema`."""
+        turns = self._turns_of(self.body)
+        self._add_model(turns, answer.content)
+        self._add_user(turns, prompt)
+        body = self._for_recovery({**self.body, self.turns_key: turns}, answer)
+        return self._send(self._calling(body, tool, schema), limit)
+
+    def _calling(self, body: Json, tool: str, schema: Json) -> Json:
+        """Return the body with one tool, which has to be called, under another schema."""
+        function: Json = {"name": tool, "parameters": schema}
+        told: Json = {"type": "function", "function": function}
+        forced: Json = {"type": "function", "function": {"name": tool}}
+        return {**body, "tools": [told], "tool_choice": forced}
+
+    @property
+    def document(self) -> Json | None:
+        """What structured output is to be, as JSON Schema; `None`: the request does not say."""
+        return None
+
+    def schema(self, tool: str) -> Json | None:
+        """Return what a tool takes, as JSON Schema; `None`: the request does not say."""
+        for told in map(as_json, as_list(self.body.get("tools"))):
+            for one in (told, as_json(told.get("function"))):
+                shape = as_json(one.get("parameters")) or as_json(one.get("input_schema"))
+                if one.get("name") == tool and shape:
+                    return shape
+        return None
 
     def hop(self, answer: MessageBuilder, limit: int | None) -> Outgoing:
         """Return the request that goes on by the provider's own token; most formats have none."""
@@ -224,7 +259,7 @@ def exchange(answer: MessageBuilder, way: Way, prompt: str) -> Iterator[str | li
     A call that is to be made smaller is asked for behind all that was shown. Otherwise the model
     sees each attempt behind the prompt that asked for it, as it happened.
     """
-    if way is Way.RETRY_SMALLER:
+    if way in {Way.RETRY_SMALLER, Way.ARGUMENT}:
         yield answer.content
     else:
         for content, asked in answer.pairs:

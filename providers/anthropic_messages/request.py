@@ -165,6 +165,21 @@ class MessagesRequest(BaseRequest):
             body["container"] = container
         return body
 
+    @property
+    def document(self) -> Json | None:
+        config = as_json(self.body.get("output_config"))
+        shaped = as_json(config.get("format")) or as_json(self.body.get("output_format"))
+        return as_json(shaped.get("schema")) or None
+
+    def _calling_none(self, body: Json) -> Json:
+        return {**body, "tool_choice": {"type": "none"}} if body.get("tools") else body
+
+    def _calling(self, body: Json, tool: str, schema: Json) -> Json:
+        """A forced call is refused beside thinking (docs: "Extended thinking with tool use")."""
+        kept = {key: value for key, value in body.items() if key != "thinking"}
+        told = [{"name": tool, "input_schema": schema}]
+        return {**kept, "tools": told, "tool_choice": {"type": "tool", "name": tool}}
+
 
 def _replayed(content: list[Json]) -> list[Json]:
     """Return of an attempt's content what a later request may carry.

@@ -178,6 +178,29 @@ class GenerateRequest(BaseRequest):
             query={"alt": "sse"},
         )
 
+    @property
+    def document(self) -> Json | None:
+        shape = as_json(self._config.get("responseJsonSchema"))
+        return shape or as_json(_in_json_schema(self._config.get("responseSchema"))) or None
+
+    def _calling_none(self, body: Json) -> Json:
+        if not body.get("tools"):
+            return body
+        return _Setting(body, "toolConfig").put("functionCallingConfig", {"mode": "NONE"})
+
+    def _calling(self, body: Json, tool: str, schema: Json) -> Json:
+        body = {**body, "tools": [{"functionDeclarations": [_declared(tool, schema)]}]}
+        only = {"mode": "ANY", "allowedFunctionNames": [tool]}
+        return _Setting(body, "toolConfig").put("functionCallingConfig", only)
+
+    def schema(self, tool: str) -> Json | None:
+        for told in map(as_json, as_list(self.body.get("tools"))):
+            for one in map(as_json, as_list(_get(told, "functionDeclarations"))):
+                if one.get("name") == tool:
+                    shape = as_json(_get(one, "parametersJsonSchema"))
+                    return shape or as_json(_in_json_schema(one.get("parameters"))) or None
+        return None
+
     def _limited(self, body: Json, limit: int | None) -> Json:
         self._codec.limit = self.limit if limit is None else limit
         if limit is None:
@@ -202,6 +225,19 @@ class _Setting:
 
     def without(self, key: str) -> Json:
         return {k: v for k, v in self.value.items() if k not in {key, _snake(key)}}
+
+
+def _in_json_schema(shape: object) -> object:
+    """Write a schema of Gemini's own kind, whose types are in capitals, as JSON Schema has it."""
+    if isinstance(shape, dict):
+        told = {key: _in_json_schema(value) for key, value in as_json(shape).items()}
+        kind = told.get("type")
+        return {**told, "type": kind.lower()} if isinstance(kind, str) else told
+    return [_in_json_schema(one) for one in as_list(shape)] if isinstance(shape, list) else shape
+
+
+def _declared(tool: str, schema: Json) -> Json:
+    return {"name": tool, "parametersJsonSchema": schema}
 
 
 def _get(given: Json, key: str) -> object:

@@ -85,10 +85,7 @@ class ChatRequest(OpenAIRequest):
 
     def resume(self, answer: Turn, way: Way, prompt: str, limit: int | None) -> Outgoing:
         messages, begun = self._begun()
-        lifted = {k: v for k, v in self.body.items() if k not in _FIRST_ONLY}
-        body = {**lifted, "messages": messages}
-        if self.body.get("store") or self._vendor.name == "openai":
-            body["store"] = False  # without a word OpenAI keeps what new accounts ask for
+        body = self._for_recovery({**self.body, "messages": messages}, answer)
         if way is Way.PREFILL:
             return self._prefill(body, begun, answer, limit)
         for turn in exchange(answer, way, prompt):
@@ -97,7 +94,14 @@ class ChatRequest(OpenAIRequest):
             else:
                 messages += self._said(turn, begun)
                 begun = ""
-        return self._send(body, limit)
+        return self._send(self._calling_none(body) if way is Way.ARGUMENT else body, limit)
+
+    def _for_recovery(self, body: Json, answer: Turn) -> Json:
+        """Lift what was asked of the whole answer; no server keeps our prompt."""
+        lifted = {key: value for key, value in body.items() if key not in _FIRST_ONLY}
+        if self.body.get("store") or self._vendor.name == "openai":
+            lifted["store"] = False  # without a word OpenAI keeps what new accounts ask for
+        return lifted
 
     def _begun(self) -> tuple[list[Any], str]:
         """Return the caller's messages, and the text they end in where the model goes on from it.
@@ -189,6 +193,11 @@ class ChatRequest(OpenAIRequest):
 
     def _add_model(self, turns: list[Any], content: list[Json]) -> None:
         turns += self._said(content)
+
+    @property
+    def document(self) -> Json | None:
+        shaped = as_json(self.body.get("response_format"))
+        return as_json(as_json(shaped.get("json_schema")).get("schema")) or None
 
     def _limited(self, body: Json, limit: int | None) -> Json:
         """Set the limit under the caller's own name for it, or the one the server wants."""

@@ -175,6 +175,15 @@ class ResponsesRequest(OpenAIRequest):
         body.pop("metadata", None)
         return body
 
+    @property
+    def document(self) -> Json | None:
+        shaped = as_json(as_json(self.body.get("text")).get("format"))
+        return as_json(shaped.get("schema")) or None
+
+    def _calling(self, body: Json, tool: str, schema: Json) -> Json:
+        told = {"type": "function", "name": tool, "parameters": schema, "strict": False}
+        return {**body, "tools": [told], "tool_choice": {"type": "function", "name": tool}}
+
     def _limited(self, body: Json, limit: int | None) -> Json:
         self._asked = limit if limit is not None else self.limit
         return super()._limited(body, limit)

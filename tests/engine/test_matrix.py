@@ -7,6 +7,7 @@ scenes and the reasons why it has none add up to rows x formats x ways: a test c
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -57,6 +58,7 @@ SIGNED = Thinking("I think.")
 EATEN = Thinking("Hm " * 50, signature=None)
 LINES = "".join(f"{n}. A line of an answer, with a number in it, {n * 7}.\n" for n in range(40))
 LONGER = "".join(f"{n}. A line of an answer, with a number in it, {n * 7}.\n" for n in range(140))
+LONG_CALL = json.dumps({"path": "a.txt", "content": LONGER.replace("\n", " ")})
 NOTE = "[The call to `Write` was cut"
 """How the note begins that stands for a call which stayed cut."""
 
@@ -354,6 +356,21 @@ cut, all recoveries used | cut thought fox | top max_recoveries=0 | truncated, f
         )
         for formats, ways in ((FORMATS[:1], STREAMS), (FORMATS[1:], ANYHOW))
     ),
+    *(
+        Scene(
+            row="cut at the ceiling, a call cut inside a text, to be completed",
+            script=[cut(FOX, ToolCall("Write", LONG_CALL, cut=900)), end(Text(LONG_CALL[900:-2]))],
+            policy=replace(FAST, truncated_tool_call="complete", complete_seams="any"),
+            formats=formats,
+            ways=ways,
+            at_ceiling=True,
+            outcome=Outcome.HEALED,
+            text=FOX.text,
+            calls=[("Write", json.loads(LONG_CALL))],
+            posts=2,
+        )
+        for formats, ways in ((FORMATS[:1], STREAMS), (FORMATS[1:3], ANYHOW))
+    ),
     *by_format(
         UNKNOWN,
         lambda block: {
@@ -431,6 +448,17 @@ REASONS: Mapping[Cell, str] = {
     **_without(
         "cut behind calls that are whole",
         "in a body of Messages nothing stands behind the last call: it may be the cut one",
+        FORMATS[:1],
+        BODIES,
+    ),
+    **_without(
+        "cut at the ceiling, a call cut inside a text, to be completed",
+        "its calls come whole, and pieces of streamed arguments are not gone on with",
+        ["gemini"],
+    ),
+    **_without(
+        "cut at the ceiling, a call cut inside a text, to be completed",
+        "the server has parsed the arguments, and what broke off is gone",
         FORMATS[:1],
         BODIES,
     ),

@@ -44,6 +44,7 @@ CLASSES = {
     "Policy": "enabled escalate max_recoveries max_drop_recoveries max_attempts max_retries "
     "max_turn_seconds max_turn_output_tokens leave_limits_below model_max_output_tokens "
     "initial_limit clamp remember_limit stream_tool_calls stream_thinking truncated_tool_call "
+    "complete_tools complete_seams truncated_document "
     "less_thinking forced_tool_choice on_failure usage prefill verify_stop_reason models_endpoint "
     "recovery_prompt seam_buffer_chars backoff_seconds max_wait_seconds learned_file tracing "
     "repair unanswered_tool_calls auto_resume resume_text chain_store log_repairs",
@@ -54,7 +55,7 @@ CLASSES = {
     "Repaired": "body changes left origins headers",
     "Repairing": "attempt code changes",
     "Report": "outcome reason dialect model stop synthetic attempts seams error seconds rows "
-    "learned repairs host characters",
+    "learned repairs calls host characters",
     "Retrying": "attempt error seconds replaces",
     "Truncated": "attempt reason limit output_tokens",
     "Usage": "input cached cache_write output thinking tools",

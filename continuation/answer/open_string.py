@@ -1,0 +1,111 @@
+"""The string that a call's arguments break off in: where it stands, what it says so far.
+
+Arguments are JSON text, and most of a long call is one string of it: the content of a file. If they
+break off inside that string, its text can be gone on with as any text can, and what was open around
+it is known: the text of the call up to there is valid, and so is its rest once the string is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+_TOKEN = re.compile(
+    r'\s*+(?:([{}\[\],:])|("[^"\\]*+(?:\\.[^"\\]*+)*+")|[^\s"{}\[\],:]++)', re.DOTALL
+)
+"""A sign of structure, a string, or a number or word."""
+_OPEN = re.compile(r'\s*+"')
+_WHOLE = re.compile(r'(?:[^\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+', re.DOTALL)
+_WHOLE_STRING = re.compile(r'(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+', re.DOTALL)
+"""The same, and no quote but an escaped one."""
+_HALF = re.compile(r"(?:\\(?:u[0-9a-fA-F]{0,3})?)?")
+"""An escape that broke off, or nothing."""
+_HIGH = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
+"""The first half of a character that takes two."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenString:
+    """A string value that a JSON text breaks off in."""
+
+    keys: tuple[str, ...]
+    """The members it stands in, from the outermost on."""
+    head: str
+    """The JSON text up to the string's last whole character."""
+    text: str
+    """What the string says so far."""
+    half: str = ""
+    """What arrived of the escape of its next character."""
+
+    @property
+    def name(self) -> str:
+        """The member that holds it, as a path."""
+        return ".".join(self.keys)
+
+    def with_rest(self, rest: str) -> str:
+        """Return the JSON text with the string gone on with and all closed that is open."""
+        return self.head + escaped(rest) + '"' + "}" * len(self.keys)
+
+
+def as_written(text: str, anchor: str) -> str | None:
+    """Read a text that was written as it stands in JSON, escaped and perhaps in its quotes.
+
+    Return what follows the anchor, which tells that it was; `None`: it was not, or does not tell.
+    """
+    written = escaped(anchor)
+    body = text if text.startswith(written) else text.lstrip().removeprefix('"')
+    if written == anchor or not body.startswith(written):
+        return None
+    whole = _WHOLE_STRING.match(body)
+    end = whole.end() if whole else 0
+    if body[end:].strip(' \t\r\n"}`'):
+        return None  # something follows that is none of it
+    return str(json.loads(f'"{body[:end]}"', strict=False))[len(anchor) :]
+
+
+def escaped(text: str) -> str:
+    """Write a text as it stands in a JSON string."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def open_string(raw: str) -> OpenString | None:
+    """Return the string value that `raw` breaks off in; `None`: it breaks off elsewhere.
+
+    That is in a key, a number, between two values, or inside an array: nobody could tell whether
+    such an array was to have more elements.
+    """
+    keys, at = _open_members(raw)
+    opened = _OPEN.match(raw, at)
+    if opened is None or not keys or not all(keys):
+        return None
+    whole = _WHOLE.match(raw, opened.end())
+    end = whole.end() if whole else opened.end()
+    if high := _HIGH.search(raw, opened.end(), end):
+        end = high.start()
+    elif not _HALF.fullmatch(raw, end):
+        return None  # no escape that JSON knows
+    said = str(json.loads(f'"{raw[opened.end() : end]}"', strict=False))
+    return OpenString(tuple(filter(None, keys)), raw[:end], said, raw[end:])
+
+
+def _open_members(raw: str) -> tuple[list[str | None], int]:
+    """Return what is open at the end of a JSON text, and where its last whole token ends.
+
+    Of an object it is the member that was begun last, `""` where a key is awaited; an array is
+    `None`.
+    """
+    open_ones, at = list[str | None](), 0
+    while match := _TOKEN.match(raw, at):
+        sign, text, at = match[1], match[2], match.end()
+        if sign in ("{", "["):
+            open_ones.append("" if sign == "{" else None)
+        elif not open_ones:
+            continue
+        elif sign in ("}", "]"):
+            open_ones.pop()
+        elif open_ones[-1] is not None and sign == ",":
+            open_ones[-1] = ""
+        elif open_ones[-1] == "" and text is not None:
+            open_ones[-1] = str(json.loads(text, strict=False))
+    return open_ones, at

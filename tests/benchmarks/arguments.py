@@ -1,0 +1,154 @@
+"""Figures of completed calls: real files as arguments, cut anywhere, gone on with in every manner.
+
+    python tests/benchmarks/arguments.py [--cases 4000] [--seed 7] [--quick]
+
+A case is a call that writes a file (source, prose, JSON inside JSON, a patch), cut at a character
+of its JSON, escapes included. Counted are calls that were delivered, and of those the ones that are
+not exact to the byte; and how many joins were exact before anything was asked to prove itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import random
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from continuation import Policy
+from continuation.answer.call_completion import CallCompletion
+from continuation.answer.message_builder import MessageBuilder
+from continuation.answer.open_string import escaped
+from continuation.providers.anthropic_messages.codec import MessagesCodec
+from continuation.types import Enough, Head, Mode, ReplayBuffer, Resume
+
+HEAD = Head(200, {"content-type": "text/event-stream"})
+HOUSE = Path(__file__).parent.parent.parent
+LENGTH = 6000
+
+Manner = Callable[[str, str, str], str]
+"""The text before the cut, the anchor, the rest: what a model makes of them."""
+MANNERS: Mapping[str, Manner] = {
+    "repeats the anchor": lambda before, anchor, rest: anchor + rest,
+    "the same, escaped": lambda before, anchor, rest: escaped(anchor + rest),
+    "the same, quoted": lambda before, anchor, rest: f'"{escaped(anchor + rest)}"',
+    "the same, in a fence": lambda before, anchor, rest: f"```\n{anchor}{rest}\n```",
+    "the same, behind words": lambda before, anchor, rest: f"Here is the rest:\n\n{anchor}{rest}",
+    "goes on at once": lambda before, anchor, rest: rest,
+    "echoes 40 characters": lambda before, anchor, rest: before[-40:] + rest,
+    "echoes a line": lambda before, anchor, rest: before[before.rfind("\n") + 1 :] + rest,
+    "skips a line": lambda before, anchor, rest: rest.partition("\n")[2],
+    "begins anew": lambda before, anchor, rest: before + rest,
+    "answers with another file": lambda before, anchor, rest: "import os\nprint(os.sep)\n" * 20,
+    "only talks": lambda before, anchor, rest: "The file is complete as it stands.",
+}
+EXACT_AGAIN = tuple(MANNERS)[:1]
+"""Manners that obey to the letter: all of them have to be exact."""
+
+
+def files() -> list[str]:
+    """Return what is written: files of this project, as they are, as JSON, and as patches."""
+    paths = sorted([*HOUSE.glob("continuation/*/*.py"), *HOUSE.glob("design/*.md")])
+    texts = [path.read_text(encoding="utf-8")[:LENGTH] for path in paths]
+    as_json = [json.dumps({"name": "é😀", "lines": text.splitlines()}, indent=2) for text in texts]
+    patches = list[str]()
+    for text in texts:
+        lines = text.splitlines(keepends=True)
+        changed = [line for n, line in enumerate(lines) if n % 7] + ["# the end\n"]
+        patches.append("".join(difflib.unified_diff(lines, changed, "a", "b")))
+    return [text for text in (*texts, *as_json, *patches) if len(text) > 500]
+
+
+def told(*blocks: Mapping[str, object], stop: str) -> bytes:
+    events: list[Mapping[str, object]] = [{"type": "message_start", "message": {"id": "m"}}]
+    for block in blocks:
+        events.append({"type": "content_block_start", "index": 0, "content_block": block["start"]})
+        delta = {"type": "content_block_delta", "index": 0, "delta": block["delta"]}
+        events += [delta, {"type": "content_block_stop", "index": 0}]
+    ended = {"type": "message_delta", "delta": {"stop_reason": stop}, "usage": {"output_tokens": 9}}
+    events += [ended, {"type": "message_stop"}]
+    return b"".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events)
+
+
+def cut_call(raw: str) -> CallCompletion:
+    """Return the completion of a call of which this much arrived."""
+    start = {"type": "tool_use", "id": "t", "name": "Write", "input": {}}
+    delta = {"type": "input_json_delta", "partial_json": raw}
+    stream = told({"start": start, "delta": delta}, stop="max_tokens")
+    builder, replay = MessageBuilder(MessagesCodec(), Policy()), ReplayBuffer()
+    feed = builder.first(HEAD, replay)
+    replay.raw += stream
+    with suppress(Enough):
+        feed(stream)
+    builder.end()
+    return builder.completion(None)
+
+
+@dataclass
+class Tally:
+    """Counts of one manner."""
+
+    cases: int = 0
+    joined: int = 0
+    """Exact before the proof."""
+    delivered: int = 0
+    wrong: int = 0
+    """Delivered, and not exact."""
+
+
+def run(cases: int, seed: int) -> Mapping[str, Tally]:
+    rng, tallies, texts = random.Random(seed), defaultdict[str, Tally](Tally), files()
+    for case in cases_of(rng, texts, cases):
+        raw, at, text = case
+        for name, manner in MANNERS.items():
+            completion = cut_call(raw[:at])
+            if completion.failed is not None:
+                continue
+            before, tally = completion.text.text, tallies[name]
+            answer = manner(before, completion.anchor or "", text[len(before) :])
+            start = {"type": "text", "text": ""}
+            stream = told(
+                {"start": start, "delta": {"type": "text_delta", "text": answer}}, stop="end_turn"
+            )
+            resume = Resume(Mode.RECOVERY, completion.anchor, prompt="Go on.", hold=600)
+            with suppress(Enough):
+                completion.text.begin(resume, HEAD)(stream)
+            result = completion.text.end()
+            tally.cases += 1
+            completion.take(result, sure=True)
+            tally.joined += completion.text.text == text
+            if completion.failed is None:
+                tally.delivered += 1
+                tally.wrong += json.loads(completion.arguments) != json.loads(raw)
+    return tallies
+
+
+def cases_of(rng: random.Random, texts: list[str], count: int) -> Iterator[tuple[str, int, str]]:
+    for _ in range(count):
+        text = rng.choice(texts)
+        raw = json.dumps({"path": "a.txt", "content": text}, ensure_ascii=rng.random() < 0.5)
+        yield raw, rng.randrange(100, len(raw) - 2), text
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--cases", type=int, default=4000)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--quick", action="store_true", help="few cases: a look, not a figure")
+    options = parser.parse_args()
+    tallies = run(200 if options.quick else options.cases, options.seed)
+    print(f"{'manner':28} {'cases':>7} {'exact':>9} {'delivered':>10} {'wrong':>6}")
+    for name, tally in tallies.items():
+        exact, delivered = tally.joined / tally.cases, tally.delivered / tally.cases
+        print(f"{name:28} {tally.cases:7} {exact:9.2%} {delivered:10.2%} {tally.wrong:6}")
+    short = [name for name in EXACT_AGAIN if tallies[name].joined < tallies[name].cases]
+    return 1 if short or any(tally.wrong for tally in tallies.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

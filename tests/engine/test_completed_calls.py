@@ -1,0 +1,285 @@
+"""Calls that were cut at the ceiling and are made whole: never half, never guessed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.drive import (
+    Driven,
+    call_block,
+    closing,
+    drive,
+    opening,
+    sse,
+    streams,
+    text_block,
+)
+from support.examples import examples
+from support.sdks.formats import FORMATS, MAKES, request
+from support.sdks.turn import FAST, HOWS, How, play
+
+from continuation import Policy
+from continuation.answer.open_string import as_written, escaped, open_string
+from continuation.simulator import Scenario, Simulator
+from continuation.types import Outcome
+
+COMPLETE = Policy(truncated_tool_call="complete", backoff_seconds=0, models_endpoint=False)
+FILE = "".join(f'line {n}: print("value\\t{n * 7}")\n' for n in range(90))
+SCHEMA = {
+    "type": "object",
+    "properties": {"path": {"type": "string"}, "content": {"type": "string"}},
+    "required": ["path", "content"],
+}
+ASKED: Mapping[str, Any] = {
+    "model": "claude-opus-5",
+    "max_tokens": 128_000,
+    "stream": True,
+    "messages": [{"role": "user", "content": "Write it."}],
+    "tools": [{"name": "Write", "input_schema": SCHEMA}],
+}
+Model = Callable[[str], str]
+"""What a model answers that is to go on from a text: the whole file is given, cut there."""
+
+
+# --- through the SDKs ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("dialect", [name for name in FORMATS if name != "gemini"])
+def test_a_call_larger_than_the_ceiling_arrives_whole(dialect: str, how: How) -> None:
+    policy = Policy(truncated_tool_call="complete", backoff_seconds=0)
+    with Simulator(FILE, Scenario(manner="anchor", call=True, ceiling=400)) as sim:
+        ran = play(MAKES[dialect](), how, sim, request(dialect, 300, {}), policy)
+        assert ran.tool_calls == [("Write", {"path": "answer.txt", "content": FILE})]
+        assert ran.told.outcome is Outcome.HEALED
+        assert [(call.name, call.how) for call in ran.told.calls] == [("Write", "completed")]
+        assert {seam.argument for seam in ran.told.seams} == {"Write.content"}
+        forbidden = [post.body.get("tool_choice") for post in sim.posts[2:] if post.body]
+        assert forbidden[-1] in ("none", {"type": "none"})
+        again = play(MAKES[dialect](), how, sim, ran.following(request(dialect, 300, {})), FAST)
+        assert again.error is None
+
+
+def test_gemini_delivers_no_half_call_to_complete() -> None:
+    policy = Policy(truncated_tool_call="complete", backoff_seconds=0)
+    with Simulator(FILE, Scenario(manner="anchor", call=True, ceiling=400)) as sim:
+        ran = play(MAKES["gemini"](), "sync-stream", sim, request("gemini", 300, {}), policy)
+    assert ran.tool_calls == []
+
+
+# --- one model after another --------------------------------------------------------------------
+
+
+def called(arguments: str, stop: str = "max_tokens") -> bytes:
+    return sse([opening(), *call_block(0, [arguments]), *closing(stop, 900)])
+
+
+def said(text: str, stop: str = "end_turn") -> bytes:
+    return sse([opening(), *text_block(0, [text]), *closing(stop, 500)])
+
+
+def complete(
+    at: int,
+    *answers: Callable[[dict[str, Any]], bytes] | bytes,
+    policy: Policy = COMPLETE,
+    raw: str | None = None,
+    **changes: Any,
+) -> Driven:
+    """Cut the call after so many characters of its arguments; then come the answers."""
+    raw = json.dumps({"path": "a.py", "content": FILE}) if raw is None else raw
+    left = iter(answers)
+
+    def answer(body: dict[str, Any]) -> bytes:
+        told = next(left, said("I cannot do that.", "refusal"))
+        return told(body) if callable(told) else told
+
+    provider = streams(called(raw[:at]), *[answer] * 9)
+    return drive(provider, {**ASKED, **changes}, policy)
+
+
+def rest(manner: Callable[[str, str], str]) -> Callable[[dict[str, Any]], bytes]:
+    """Answer as a model that goes on, in a manner: it is told the anchor and what follows it."""
+
+    def answer(body: dict[str, Any]) -> bytes:
+        prompt = body["messages"][-1]["content"][-1]["text"]
+        anchor = prompt.rpartition("<anchor>")[2].partition("</anchor>")[0]
+        before = prompt.partition("\n<arrived>")[2].rpartition("</arrived>")[0]
+        assert FILE.startswith(before)
+        assert body["tool_choice"] == {"type": "none"}
+        return said(manner(anchor, FILE[len(before) :]))
+
+    return answer
+
+
+def calls_of(driven: Driven) -> list[Any]:
+    assert driven.error is None
+    return [block.input for block in driven.message.content if block.type == "tool_use"]
+
+
+MANNERS: Mapping[str, Callable[[str, str], str]] = {
+    "obeys": lambda anchor, more: anchor + more,
+    "escapes": lambda anchor, more: escaped(anchor + more),
+    "quotes and escapes": lambda anchor, more: f'"{escaped(anchor + more)}"',
+}
+DOUBTFUL: Mapping[str, Callable[[str, str], str]] = {
+    "goes on without a sign": lambda anchor, more: more,
+    "answers with another file": lambda anchor, more: "import os\n\nprint(os.getcwd())\n" * 9,
+    "says that it is done": lambda anchor, more: "The file is complete.",
+    "says nothing": lambda anchor, more: " ",
+    "talks first": lambda anchor, more: f"Here is the rest of the file:\n\n{more}",
+}
+
+
+@pytest.mark.parametrize("manner", MANNERS)
+def test_a_rest_that_proves_itself_is_delivered(manner: str) -> None:
+    driven = complete(1500, rest(MANNERS[manner]))
+    assert calls_of(driven) == [{"path": "a.py", "content": FILE}]
+    assert driven.message.stop_reason == "tool_use"
+    assert driven.report is not None
+    assert driven.report.outcome is Outcome.HEALED
+
+
+@pytest.mark.parametrize("manner", DOUBTFUL)
+def test_a_rest_that_proves_nothing_is_not(manner: str) -> None:
+    driven = complete(1500, rest(DOUBTFUL[manner]))
+    assert calls_of(driven) == []
+    assert "was cut off" in driven.shown
+    assert driven.report is not None
+    (call,) = driven.report.calls
+    assert call.how == "complete"
+    assert call.reason
+
+
+def test_any_seam_will_do_where_policy_says_so() -> None:
+    trusting = Policy(
+        truncated_tool_call="complete",
+        complete_seams="any",
+        backoff_seconds=0,
+        models_endpoint=False,
+    )
+    driven = complete(1500, rest(lambda anchor, more: more), policy=trusting)
+    assert calls_of(driven) == [{"path": "a.py", "content": FILE}]
+
+
+def test_cut_again_it_is_gone_on_with_again() -> None:
+    def some(anchor: str, more: str) -> str:
+        return anchor + more[:700]
+
+    def half(body: dict[str, Any]) -> bytes:
+        return rest(some)(body).replace(b'"end_turn"', b'"max_tokens"')
+
+    driven = complete(800, half, half, rest(MANNERS["obeys"]))
+    assert calls_of(driven) == [{"path": "a.py", "content": FILE}]
+    driven = complete(800, half, half, half, half)
+    assert calls_of(driven) == [], "three recoveries, and no more"
+    assert len(driven.requests) == 4
+
+
+@pytest.mark.parametrize(
+    ("tools", "whole"),
+    [(["Write"], True), (["Edit"], False), (["!Write"], False), (["!Edit"], True)],
+)
+def test_a_user_says_which_calls_to_trust(tools: Sequence[str], whole: bool) -> None:
+    policy = Policy(
+        truncated_tool_call="complete",
+        complete_tools=tuple(tools),
+        backoff_seconds=0,
+        models_endpoint=False,
+    )
+    driven = complete(1500, rest(MANNERS["obeys"]), policy=policy)
+    assert bool(calls_of(driven)) is whole
+    assert len(driven.requests) == 1 + whole
+
+
+def test_what_the_call_lacks_behind_the_text_is_asked_for() -> None:
+    def members(body: dict[str, Any]) -> bytes:
+        (tool,) = body["tools"]
+        assert body["tool_choice"] == {"type": "tool", "name": "Write"}
+        assert tool["input_schema"]["required"] == ["path"]
+        return called('{"path": "a.py"}', "tool_use")
+
+    raw = json.dumps({"content": FILE, "path": "a.py"})
+    driven = complete(1500, rest(MANNERS["obeys"]), members, raw=raw)
+    assert calls_of(driven) == [{"content": FILE, "path": "a.py"}]
+    driven = complete(1500, rest(MANNERS["obeys"]), said("No."), raw=raw)
+    assert calls_of(driven) == []
+
+
+def test_a_call_that_the_schema_does_not_take_is_not_delivered() -> None:
+    for more in ({"maxLength": 2000}, {"$ref": "https://example.com/text"}, {"type": "novel"}):
+        properties = {"path": {"type": "string"}, "content": more}
+        schema = {**SCHEMA, "properties": properties}
+        tools = [{"name": "Write", "input_schema": schema}]
+        driven = complete(1500, rest(MANNERS["obeys"]), tools=tools)
+        assert calls_of(driven) == []
+    closed = {**SCHEMA, "additionalProperties": False, "novel": 1}
+    tools = [{"name": "Write", "input_schema": closed}]
+    driven = complete(1500, rest(MANNERS["obeys"]), tools=tools)
+    assert calls_of(driven) == [{"path": "a.py", "content": FILE}]
+
+
+@pytest.mark.parametrize("step", [pytest.param(7, marks=pytest.mark.slow), 397])
+def test_cut_anywhere_it_is_whole_or_as_it_always_was(step: int) -> None:
+    document = {"edits": [{"old": "a"}], "to": {"path": "a.py", "content": FILE, "n": 1}}
+    for given_ in ({"path": "a.py", "content": FILE}, document):
+        raw = json.dumps(given_)
+        for at in range(0, len(raw), step):
+            driven = complete(at, rest(MANNERS["obeys"]), raw=raw, tools=[{"name": "Write"}])
+            for call in calls_of(driven):
+                text = call.get("content") or call["to"]["content"]
+                assert text == FILE
+
+
+# --- the open string ----------------------------------------------------------------------------
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=30),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=12,
+)
+
+
+@given(
+    value=st.dictionaries(st.text(max_size=5), JSON, min_size=1),
+    ascii_=st.booleans(),
+    part=st.floats(0, 1),
+)
+@settings(max_examples=examples(200), deadline=None)
+def test_an_open_string_gone_on_with_is_the_value_it_was_cut_from(
+    value: dict[str, Any], ascii_: bool, part: float
+) -> None:
+    raw = json.dumps(value, ensure_ascii=ascii_)
+    at = int(len(raw) * part)
+    if (place := open_string(raw[:at])) is not None:
+        assert place.head + place.half == raw[:at]
+        found: Any = value
+        for key in place.keys:
+            found = found[key]
+        assert isinstance(found, str)
+        assert found.startswith(place.text)
+        done: Any = json.loads(place.with_rest(found[len(place.text) :]))
+        for key in place.keys:
+            done = done[key]
+        assert done == found
+
+
+@pytest.mark.parametrize(
+    ("text", "anchor", "follows"),
+    [
+        ('say \\"hi\\"\\nand more', 'say "hi"', "\nand more"),
+        ('"say \\"hi\\" there"', 'say "hi"', " there"),
+        ('"say \\"hi\\" there"}', 'say "hi"', " there"),
+        ('say "hi" there', 'say "hi"', None),
+        ("plain words and more", "plain words", None),
+        ('say \\"hi\\"" and then words', 'say "hi"', None),
+    ],
+)
+def test_text_that_came_as_json_has_it_tells_so_by_its_anchor(
+    text: str, anchor: str, follows: str | None
+) -> None:
+    assert as_written(text, anchor) == follows
