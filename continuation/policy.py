@@ -18,6 +18,7 @@ from typing import (
     NamedTuple,
     TypeAlias,
     TypedDict,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -152,8 +153,8 @@ def _checking(init: Callable[..., None]) -> Callable[..., None]:
             raise TypeError(str(error)) from None
         for key, value in values.items():
             _check(key, value)
-            if isinstance(value, list):  # as files have it
-                values[key] = tuple[Any, ...](value)
+            if _shapes()[key].kind is tuple:  # files have lists
+                values[key] = tuple(value)
         init(self, **values)
 
     return checked
@@ -333,7 +334,8 @@ class _Shape(NamedTuple):
     def takes(self, value: Any) -> bool:
         """Whether a value is of the type."""
         if self.kind is tuple:
-            return isinstance(value, (tuple, list)) and all(isinstance(one, str) for one in value)
+            listed = isinstance(value, (tuple, list))
+            return listed and all(isinstance(one, str) for one in cast("Sequence[object]", value))
         if isinstance(value, bool):
             return self.kind is bool
         return isinstance(value, (int, float) if self.kind is float else self.kind)

@@ -97,7 +97,8 @@ cut behind calls that are whole | length call=whole below | finish truncated
 cut below the ceiling, nothing shown | length below text | escalate
 cut below the ceiling, text shown, then a call | length below shown text call=cut | escalate_behind
 cut below the ceiling, text shown | length below shown text | recover
-cut at the ceiling, a call cut inside a text, to be completed | length call=cut complete | complete_call
+cut at the ceiling, a call cut inside a text, to be completed | length call=cut complete
+  | complete_call
 cut at the ceiling, a call cut, guidance asked for | length call=cut retry_smaller | retry_smaller
 cut at the ceiling, a call cut | length call=cut text | truncated_tool_call truncated
 cut at the ceiling, the turn cannot be gone on from | length text not_resumable=s | finish truncated
