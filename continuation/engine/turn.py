@@ -304,14 +304,13 @@ class Turn:
             retry_smaller=budget.may_retry_smaller
             and result.only_call
             and not self._answer.half_call,
-            complete=self._completes(result),
+            complete=self.policy.truncated_tool_call == "complete" and self._completes(result),
         )
 
     def _completes(self, result: AttemptResult) -> bool:
         """Whether the cut call is to be completed, and still can be."""
         policy = self.policy
-        cut = result.call is ToolCallState.CUT and result.stop is Stop.LENGTH
-        if policy.truncated_tool_call != "complete" or not cut:
+        if result.call is not ToolCallState.CUT or result.stop is not Stop.LENGTH:
             return False
         name = self._answer.cut_call[0]
         named = [tool for tool in policy.complete_tools if not tool.startswith("!")]
@@ -531,7 +530,8 @@ class Turn:
         # What went out just now may have made a call whole that the caller had half of.
         end = ending(replace(closing, half_call=answer.half_call), situation)
         usage = (delivered if policy.usage == "turn" else total)(self._ledger.attempts)
-        self._tell_calls(decision)
+        if result.call is not ToolCallState.NONE:
+            self._tell_calls(decision)
         shown = answer.take()
         data = answer.finish(end.stop or StopWord.OWN, usage)
         self.recorder.finish(

@@ -501,7 +501,8 @@ class Recorder:
             except Exception:
                 logger.exception("the spans could not be made; the turn goes on")
         _keep(report)
-        if outcome in _LOGGED:
+        level = logging.INFO if outcome is Outcome.HEALED else logging.WARNING
+        if outcome in _LOGGED and logger.isEnabledFor(level):
             from continuation.reports.account import log  # most turns are whole
 
             log(report)

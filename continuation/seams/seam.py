@@ -17,6 +17,7 @@ After a prefill there is hardly anything to decide, and `_after_prefill` does it
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 from math import exp
 from typing import Final
@@ -67,8 +68,8 @@ class Seam:
         self._unshown = unshown
         known = len(anchor or "")
         self._hold = hold + known
-        looks = {*_LOOKS, known, known + 24}
-        self._looks = [*sorted(n for n in looks if 0 < n < self._hold), self._hold]
+        looks = sorted({0, *_LOOKS, known, known + 24})
+        self._looks = [*looks[1 : bisect_left(looks, self._hold)], self._hold]
         self._judge = Judge(before, anchor)
         self._head = ""
         self._replay: Replay | None = None
@@ -89,7 +90,7 @@ class Seam:
             return self._follow(self._replay, piece)
         at = 0
         while at < len(piece):
-            look = next(n for n in self._looks if n > len(self._head))
+            look = self._looks[bisect_right(self._looks, len(self._head))]
             upto = min(len(piece), at + look - len(self._head))
             self._head += piece[at:upto]
             at = upto

@@ -77,8 +77,10 @@ class MessagesCodec(WireCodec):
             return None
         details = as_json(usage.get("output_tokens_details"))
         counts = {name: as_int(usage.get(key)) for name, key in _COUNTS.items()}
-        ran = as_json(usage.get(_TOOLS)).items()
-        tools = {name: count for name, value in ran if (count := as_int(value)) is not None}
+        tools = dict[str, int]()
+        for name, value in as_json(usage.get(_TOOLS)).items():
+            if (count := as_int(value)) is not None:
+                tools[name] = count
         return Usage(**counts, thinking=as_int(details.get("thinking_tokens")), tools=tools or None)
 
     def write_usage(self, native: Json, usage: Usage | None) -> Json:
