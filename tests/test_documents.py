@@ -11,7 +11,6 @@ ROOT = Path(__file__).parent.parent
 PAGES = [
     *ROOT.glob("*.md"),
     *ROOT.glob("design/**/*.md"),
-    *ROOT.glob("docs/*.md"),
     *ROOT.glob("tests/**/*.md"),
 ]
 FILES = {
