@@ -217,10 +217,11 @@ class HealedStream(Session, httpx2.SyncByteStream):
             yield
             return
 
-        def hang_up() -> None:
-            if self._live is live:
-                self._over, self._reply = True, TimeoutError()
-                _wake(live)
+        late, response = weakref.WeakMethod(self._hang_up), weakref.ref(live)
+
+        def hang_up() -> None:  # a timer that has not noticed its end keeps nothing alive
+            if (act := late()) is not None and (slow := response()) is not None:
+                act(slow)
 
         timer = threading.Timer(self._left, hang_up)
         timer.daemon = True  # a stream that is never read to its end keeps no program alive
@@ -229,6 +230,11 @@ class HealedStream(Session, httpx2.SyncByteStream):
             yield
         finally:
             timer.cancel()
+
+    def _hang_up(self, live: httpx2.Response) -> None:
+        if self._live is live:
+            self._over, self._reply = True, TimeoutError()
+            _wake(live)
 
     def _drop(self) -> None:
         if self._live is not None:
