@@ -108,6 +108,9 @@ _DECORATION: Final = re.compile(
 )
 _CLOSING: Final = {"“": "”", "„": "“", "«": "»", "\u2018": "\u2019"}
 _INSIDE_WORD: Final = re.compile(r"\w\w")
+#: Our mark around an anchor, and a text that may end within one of its own.
+_MARK: Final = re.compile(r"<(anchor(?:-\d+)?)>")
+_HALF_MARK: Final = re.compile(r"<(?:a|an|anc|anch|ancho|anchor(?:-\d*)?)?\Z")
 
 
 class SeamKind(StrEnum):
@@ -179,6 +182,7 @@ class Judge:
         tells = tells and novelty(text, asked, enough=12.0) >= 12.0
         self._anchor = asked if tells else ""
         self._folded = fold(self._anchor.strip())[0]
+        self._half_mark = _HALF_MARK.search(text[-12:]) is not None
         self._period = 0
         """The length of the unit that the text ends in two or more of; 0 when it does not."""
         self._run = 0
@@ -299,6 +303,8 @@ class Judge:
         anchor = self._anchor
         if not anchor:
             return None
+        if self._half_mark and (marked := self._marked(head, anchor, final=final)):
+            return marked
         if head.startswith(anchor):
             end, rest = anchor[len(anchor.rstrip()) :], head[len(anchor) :]
             # Either its white space was said again, or it was left out and this is more of it.
@@ -307,6 +313,22 @@ class Judge:
                 raise _MoreNeededError
             return Finding(SeamKind.ANCHOR, len(anchor) - (len(end) if left_out else 0))
         return self._loosely(head, final=final)
+
+    def _marked(self, head: str, anchor: str, *, final: bool) -> Finding | None:
+        """The anchor in our own mark, behind a text that ends as that mark begins.
+
+        Without the anchor the mark could be the rest of the text's own.
+        """
+        mark = _MARK.match(head)
+        size = mark.end() + len(anchor) if mark else 0
+        if not final and len(head) < size + 12:
+            if mark is None and len(head) >= 12:
+                return None
+            raise _MoreNeededError
+        if mark is None or not head.startswith(anchor, mark.end()):
+            return None
+        closing = f"</{mark[1]}>"
+        return Finding(SeamKind.ANCHOR, size + len(closing) * head.startswith(closing, size), 8.0)
 
     def _loosely(self, head: str, *, final: bool) -> Finding | None:
         """The anchor with other white space, in other typography, or begun as a sentence is."""

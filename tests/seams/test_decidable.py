@@ -229,3 +229,16 @@ def test_an_attempt_that_ends_within_the_anchor_adds_nothing(stop: str, back: in
     assert seam.feed(anchor[:-2]) + seam.finish(stop) == ""
     assert seam.verdict is not None
     assert (seam.verdict.kind, seam.verdict.taken_back) == (SeamKind.ECHO, back)
+
+
+@pytest.mark.parametrize("half", ["<", "<anch", "<anchor"])
+@pytest.mark.parametrize("closed", [True, False])
+def test_our_mark_never_comes_back_behind_half_a_mark_of_the_text(half: str, closed: bool) -> None:
+    before = f"<anchor>alpha 12 beta</anchor>\ngamma 45 delta 78 omega 33\n{half}"
+    rest = f"{'<anchor>'[len(half) :]}kappa 19</anchor>\n"
+    anchor = before[-30:]
+    assert anchor.count("<") == 1
+    head = f"<anchor>{anchor}{'</anchor>' if closed else ''}{rest}"
+    assert join(before, head, anchor=anchor)[0] == before + rest
+    assert join(before, anchor + rest, anchor=anchor)[0] == before + rest
+    assert join(before, rest, anchor=anchor)[0] == before + rest
