@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.examples import places
 from support.golden import GOLDEN, LOGS, as_bytes, opencode
 from support.notation import DIALECTS, Json, read, write
 
@@ -81,7 +80,7 @@ def test_lines_of_unchanged_messages_stay_byte_for_byte(name: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", LOGS)
-@places
+@pytest.mark.parametrize("step", [61, pytest.param(3, marks=pytest.mark.slow)])
 def test_every_prefix_of_a_log_is_read_repaired_and_read_again(
     name: str, step: int, tmp_path: Path
 ) -> None:
