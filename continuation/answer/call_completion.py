@@ -8,7 +8,6 @@ repeats what it was asked to repeat, the arguments are whole JSON, and the tool'
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from continuation.answer.blocks import Block
@@ -114,7 +113,7 @@ class CallCompletion:
         required = as_list(schema.get("required")) if schema is not None else []
         if schema is None or self.call.free or not required:
             return None
-        have = json.loads(self.arguments)
+        have = as_json(parsed(self.arguments))
         lacking = self.lacking = [str(name) for name in required if name not in have]
         if not lacking:
             return None
@@ -138,8 +137,12 @@ class CallCompletion:
         `schema`: what the tool takes, where the request says it.
         """
         arguments = self.arguments
-        if self.failed is None and schema is not None and not self.call.free:
-            self.failed = mistake(json.loads(arguments), schema)
+        if self.failed is None and not self.call.free:
+            whole = parsed(arguments)
+            if not isinstance(whole, dict):  # what stands before the string is no strict JSON
+                self.failed = "its arguments are not whole JSON"
+            elif schema is not None:
+                self.failed = mistake(whole, schema)
         if self.failed is None and not self._answer.complete_call(self.call, arguments):
             self.failed = "what was shown of it cannot be gone on with"
         return self._answer.ended() if self.failed is None else None

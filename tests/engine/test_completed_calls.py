@@ -223,6 +223,16 @@ def test_a_call_that_the_schema_does_not_take_is_not_delivered() -> None:
     assert calls_of(driven) == [{"path": "a.py", "content": FILE}]
 
 
+@pytest.mark.parametrize("tool", [{"name": "Write"}, ASKED["tools"][0]])
+def test_arguments_that_are_no_json_are_not_delivered(tool: dict[str, Any]) -> None:
+    raw = '{"path": "a\n.py", "content": ' + json.dumps(FILE) + "}"
+    driven = complete(1500, rest(MANNERS["obeys"]), raw=raw, tools=[tool])
+    assert calls_of(driven) == []
+    assert driven.report is not None
+    assert driven.report.outcome is Outcome.TRUNCATED
+    assert "internal" not in str(driven.report.reason)
+
+
 @pytest.mark.parametrize("step", [pytest.param(19, marks=pytest.mark.slow), 397])
 def test_cut_anywhere_it_is_whole_or_as_it_always_was(step: int) -> None:
     document = {"edits": [{"old": "a"}], "to": {"path": "a.py", "content": FILE, "n": 1}}
