@@ -89,7 +89,10 @@ class Reciter:
             room, begun = room - len(arguments), number + 1
         whole = room >= 0 and begun == len(self.calls)
         finish = ("tool_calls" if self.calls else "stop") if whole else "length"
-        if begun and not whole and self.lies and begun == len(self.calls):
+        # A call that was cut before its first argument looks like one that needs none: without a
+        # count of tokens nothing is held against a server that calls it whole.
+        shown = bool(begun) and room > -len(self.calls[begun - 1])
+        if shown and not whole and self.lies and begun == len(self.calls):
             finish = self.lies
         tail = closing(finish, min(limit, 999) if counted else None)
         if self.inline and said and not begun:
