@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
 import sys
 import threading
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
 
 from continuation.cli.demo import default_file
 from continuation.cli.exits import CommandError, Commands, Exit, port, reason
 from continuation.cli.formats import FORMATS, SDKS
 from continuation.cli.screen import Screen, screen
 from continuation.simulator import Recorded, Reply, Scenario, Simulator
+from continuation.simulator.common import spent
 from continuation.simulator.wire import Answer
 
 _DESCRIPTION = """\
@@ -97,66 +94,11 @@ class _Logged(Simulator):
     def respond(self, request: Recorded) -> tuple[Answer, Reply]:
         answer, reply = super().respond(request)
         self.requests.clear()
+        told = [request.method, request.path, str(answer.status)]
+        if request.asks_model and answer.status == 200:  # no content, only how much there is of it
+            told += [f"out {spent(reply):,}", reply.stop]
+        if reply.drop is not None:
+            told.append("dropped")
         with self._telling:
-            told = (request.method, request.path, str(answer.status), *_facts(answer))
-            dropped = () if reply.drop is None else ("dropped",)
-            self._out.line("  ".join((*told, *dropped)))
+            self._out.line("  ".join(told))
         return answer, reply
-
-
-# -- what an answer says of itself, whichever wire format it is in: no content --------------------
-
-_NESTS = (
-    "message",
-    "response",
-    "choices",
-    "candidates",
-    "delta",
-    "usage",
-    "usageMetadata",
-    "incomplete_details",
-)
-"""Where the formats put what is looked for. Not `output` or `content`: that is the answer."""
-_IN = ("input_tokens", "prompt_tokens", "promptTokenCount")
-_OUT = ("output_tokens", "completion_tokens")
-_OUT_APART = ("candidatesTokenCount", "thoughtsTokenCount")
-"""Gemini counts thinking beside the visible text, the others within the output."""
-_STOP = ("stop_reason", "finish_reason", "finishReason", "reason", "status")
-"""The first one found is told: Responses has a reason only where its status does not say all."""
-
-
-def _facts(answer: Answer) -> Iterator[str]:
-    """Yield tokens in and out, why it ended, and the type of an error, as far as they are told."""
-    found: dict[str, Any] = {}
-    events = [] if answer.events is None else [*answer.events[:1], *answer.events[-4:]]
-    for raw in (answer.body.decode(errors="replace"), *(event.data for event in events)):
-        with contextlib.suppress(ValueError):
-            _gather(json.loads(raw), found)
-    apart = [found[name] for name in _OUT_APART if isinstance(found.get(name), int)]
-    out = _first(found, _OUT) or (sum(apart) if apart else None)
-    for label, count in (("in", _first(found, _IN)), ("out", out)):
-        if isinstance(count, int):
-            yield f"{label} {count:,}"
-    for why in (_first(found, _STOP) if answer.status < 400 else None, found.get("error")):
-        if why is not None:
-            yield str(why)
-
-
-def _gather(value: object, found: dict[str, Any]) -> None:
-    """Note what an object says and, over it, what is said further in; of a list its first."""
-    if isinstance(value, list):
-        value = next(iter(cast("list[object]", value)), None)
-    if not isinstance(value, dict):
-        return
-    told = cast("Mapping[str, Any]", value)
-    for name in (*_IN, *_OUT, *_OUT_APART, *_STOP):
-        if isinstance(told.get(name), (str, int)):
-            found[name] = told[name]
-    if isinstance(error := told.get("error"), dict):
-        found["error"] = _first(cast("Mapping[str, Any]", error), ("type", "status", "code"))
-    for name in _NESTS:
-        _gather(told.get(name), found)
-
-
-def _first(found: Mapping[str, Any], names: tuple[str, ...]) -> Any:
-    return next((found[name] for name in names if found.get(name) is not None), None)

@@ -51,17 +51,6 @@ def numbers_in(path: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", path)]
 
 
-def prefixes(key: Any, parts: Iterable[str]) -> Iterator[bytes]:
-    """Yield a digest of the prompt up to each of its parts; `key` is what else must be equal.
-
-    A provider's cache is the set of those it has seen; none expires, and none is too small.
-    """
-    seen = hashlib.sha256(json.dumps(key, sort_keys=True).encode())
-    for part in parts:
-        seen.update(part.encode(errors="surrogatepass"))
-        yield seen.digest()
-
-
 # -- signatures
 
 DIGEST = 12

@@ -20,10 +20,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from continuation.limits import DEFAULT_CEILING, ModelLimits, find
 from continuation.simulator.common import compact
 from continuation.simulator.model import Ask
-from continuation.simulator.scenario import (
-    Reply,
-    Scenario,
-)
+from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
 
 GRPC_STATUSES: Mapping[int, str] = {
@@ -96,8 +93,6 @@ class Format(ABC, Generic[ContextT]):
     def __init__(self, models: Mapping[str, ModelLimits]) -> None:
         self.models = models
         self._numbers = count(1)
-        self._cache: set[bytes] = set()
-        """Beginnings of prompts that the provider has seen."""
 
     # -- what a format says
 
@@ -131,7 +126,6 @@ class Format(ABC, Generic[ContextT]):
 
     def forget(self) -> None:
         """Forget what earlier requests left behind."""
-        self._cache.clear()
 
     # -- refusals
 

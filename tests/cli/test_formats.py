@@ -321,12 +321,12 @@ def test_the_simulator_introduces_every_sdk_and_tells_each_request_without_its_c
     assert f"export GOOGLE_GEMINI_BASE_URL={found[0]} GEMINI_API_KEY=any" in head
     assert f'openai.OpenAI(base_url="{found[0]}/v1", api_key="any")' in head
     assert told == [
-        "POST  /v1/messages  200  in 12  out 300  max_tokens",
-        "POST  /v1/responses  200  in 10  out 300  max_output_tokens",
-        "POST  /v1/chat/completions  200  in 13  out 300  length",
-        "POST  /v1/models/gemini-3.1-pro:streamGenerateContent  200  in 12  out 300  MAX_TOKENS",
-        "POST  /v1/messages  200  in 12  out 300  max_tokens",
-        "POST  /v1/messages  400  invalid_request_error",
+        "POST  /v1/messages  200  out 300  max_tokens",
+        "POST  /v1/responses  200  out 300  max_tokens",
+        "POST  /v1/chat/completions  200  out 300  max_tokens",
+        "POST  /v1/models/gemini-3.1-pro:streamGenerateContent  200  out 300  max_tokens",
+        "POST  /v1/messages  200  out 300  max_tokens",
+        "POST  /v1/messages  400",
     ]
     assert (process.returncode, rest, err) == (Exit.WHOLE, b"stopped\n", b"")
 

@@ -146,13 +146,14 @@ def test_an_error_can_come_in_the_middle_of_a_stream(
 # -- who is served
 
 
+VERTEX = "/v1beta1/projects/p/locations/l/publishers/google/models"
 PATHS = {
     "anthropic-messages": "/v1/messages",
     "openai-chat": "/v1/chat/completions",
     "openai-responses": "/v1/responses",
     "gemini": f"/v1beta/models/{gemini.NEW}:generateContent",
     "gemini, streamed": f"/v1/models/{gemini.NEW}:streamGenerateContent",
-    "vertex": f"/v1beta1/projects/p/locations/l/publishers/google/models/{gemini.NEW}:countTokens",
+    "vertex": f"{VERTEX}/{gemini.NEW}:generateContent",
 }
 KEYS = {"x-api-key": "k", "authorization": "Bearer k", "x-goog-api-key": "k"}
 
@@ -168,7 +169,7 @@ KEYS = {"x-api-key": "k", "authorization": "Bearer k", "x-goog-api-key": "k"}
     ],
 )
 def test_who_has_no_key_is_a_stranger(sim: Simulator, dialect: str, status: int, why: str) -> None:
-    path = PATHS[dialect].replace("countTokens", "generateContent")
+    path = PATHS[dialect]
     answer = httpx2.post(sim.url + path, json={"contents": [], "model": "m"})
     assert (answer.status_code, why in answer.text) == (status, True)
 

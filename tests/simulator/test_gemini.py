@@ -738,20 +738,6 @@ def test_a_model_may_be_missing_here_or_in_this_version(sim: Simulator) -> None:
     assert "Publisher Model" in refusal(gone, 404, "NOT_FOUND")
 
 
-def test_tokens_are_counted(sim: Simulator) -> None:
-    with connect(sim) as client, connect(sim, vertex=True) as vertex:
-        for each in (client, vertex):
-            assert (
-                each.models.count_tokens(model=MODEL, contents="x" * 400).total_tokens or 0
-            ) > 99
-    wrapped = {"generateContentRequest": {"model": f"models/{MODEL}", "contents": [GO]}}
-    path = f"/v1/models/{MODEL}:countTokens"
-    assert post(sim, wrapped, path).json()["totalTokens"] > 0
-    assert "contents is not specified" in refusal(post(sim, {}, path))
-    gone = post(sim, {}, f"/v1/models/{MODEL}:embedContent")
-    assert refusal(gone, 404, "NOT_FOUND")
-
-
 def test_an_error_in_the_middle_of_a_stream_reaches_the_sdk(
     sim: Simulator, client: genai.Client
 ) -> None:

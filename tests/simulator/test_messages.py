@@ -330,7 +330,7 @@ def test_the_window_ends_an_answer_for_its_own_reason() -> None:
     assert message.usage.input_tokens + message.usage.output_tokens == 100
 
 
-# -- models and the prompt cache
+# -- models
 
 
 def test_the_models_endpoint_tells_the_ceiling(sim: Simulator, client: anthropic.Anthropic) -> None:
@@ -344,34 +344,6 @@ def test_the_models_endpoint_tells_the_ceiling(sim: Simulator, client: anthropic
         client.models.retrieve(OLD)
     with pytest.raises(anthropic.NotFoundError):
         client.get("/v1/nothing", cast_to=object)
-
-
-def test_the_models_given_are_listed() -> None:
-    models = {"mine": ModelLimits(ceiling=10)}
-    with Simulator(models=models) as sim, connect(sim) as client:
-        assert [(info.id, info.max_tokens) for info in client.models.list()] == [("mine", 10)]
-
-
-def test_the_prompt_cache_is_written_then_read(client: anthropic.Anthropic) -> None:
-    cached = user({**text("x" * 400), "cache_control": {"type": "ephemeral"}})
-    first = create(client, 20, cached)
-    moved = user({**text("x" * 400)})
-    asked = user({**text("go on"), "cache_control": {"type": "ephemeral", "ttl": "1h"}})
-    second = create(client, 20, moved, said(first), asked)
-    third = create(client, 20, moved, said(first), asked)
-    written = first.usage.cache_creation_input_tokens
-    assert written > 100
-    assert (first.usage.cache_read_input_tokens, first.usage.input_tokens) == (0, 0)
-    assert written == second.usage.cache_read_input_tokens
-    assert second.usage.cache_creation.ephemeral_1h_input_tokens > 0
-    assert third.usage.cache_creation_input_tokens == 0
-
-
-def test_automatic_caching_follows_the_conversation(client: anthropic.Anthropic) -> None:
-    how = {"cache_control": {"type": "ephemeral"}}
-    first = create(client, 20, **how)
-    second = create(client, 20, GO, said(first), PROMPT, **how)
-    assert first.usage.cache_creation_input_tokens == second.usage.cache_read_input_tokens
 
 
 # -- thinking that is bound to its conversation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from continuation.simulator.anthropic.request import Context
+from continuation.simulator.anthropic.request import Context, input_tokens
 from continuation.simulator.anthropic.signatures import Signer
 from continuation.simulator.common import arrived, compact, pieces, spent, told_usage, whole_members
 from continuation.simulator.scenario import SIGNED, Block, Raw, Reply, Text, Thinking, ToolCall
@@ -14,16 +14,17 @@ _ONLY_AT_START = ("cache_creation", "service_tier")
 
 
 class Writer:
-    """Writes a reply; `input_usage` is what its request cost."""
+    """Writes a reply."""
 
-    def __init__(
-        self, context: Context, reply: Reply, input_usage: Json, new_id: Callable[[str], str]
-    ) -> None:
+    def __init__(self, context: Context, reply: Reply, new_id: Callable[[str], str]) -> None:
         self._reply, self._new_id = reply, new_id
         self._sign = Signer(context.body).sign
         # An empty answer that ended by itself costs two tokens.
         counted = {
-            **input_usage,
+            "input_tokens": input_tokens(context.body),
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+            "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
             "output_tokens": spent(reply) or (2 if reply.stop == "end_turn" else 0),
             "output_tokens_details": {"thinking_tokens": spent(reply, Thinking)},
             "service_tier": "standard",

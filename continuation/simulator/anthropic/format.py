@@ -11,12 +11,7 @@ from urllib.parse import unquote
 from continuation.history import validate
 from continuation.simulator.anthropic import signatures
 from continuation.simulator.anthropic.events import Writer
-from continuation.simulator.anthropic.request import (
-    THINKING,
-    Context,
-    input_tokens,
-    input_usage,
-)
+from continuation.simulator.anthropic.request import THINKING, Context, input_tokens
 from continuation.simulator.common import by_rank, compact, conversation_key
 from continuation.simulator.format import Format
 from continuation.simulator.model import Ask, Said
@@ -252,7 +247,7 @@ class AnthropicFormat(Format[Context]):
         )
 
     def write(self, context: Context, reply: Reply) -> Json | Iterable[Event]:
-        writer = Writer(context, reply, input_usage(context.body, self._cache), self.new_id)
+        writer = Writer(context, reply, self.new_id)
         return writer.events() if context.streamed else writer.message()
 
     def refused(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from continuation.limits import ModelLimits
-from continuation.simulator.common import prefixes
 from continuation.simulator.format import Context as AnyContext
 from continuation.simulator.model import tokens
 from continuation.simulator.wire import Json, Recorded
@@ -101,52 +100,11 @@ def without(value: Any, *names: str) -> Any:
 
 def input_tokens(body: Json) -> int:
     """Estimate the input: the four-character tokens of system, tools and messages as JSON."""
-    return sum(tokens(text) for text, _ in _parts(body))
-
-
-def input_usage(body: Json, cache: set[bytes]) -> Json:
-    """Return the input side of `usage`, and write this request's prefixes to the cache."""
-    parts = _parts(body)
-    counts = [tokens(text) for text, _ in parts]
-    marks = [place for place, (_, ttl) in enumerate(parts) if ttl]
-    key = [body.get(name) for name in ("model", "thinking", "tool_choice", "output_config")]
-    known = list(prefixes(key, (text for text, _ in parts)))
-    written_to = marks[-1] + 1 if marks else 0
-    looked_up = reversed(range(written_to))
-    read_to = next((place + 1 for place in looked_up if known[place] in cache), 0)
-    cache.update(known[mark] for mark in marks)
-    written = sum(counts[read_to:written_to])
-    long = bool(marks) and parts[marks[-1]][1] == "1h"
-    return {
-        "input_tokens": sum(counts[max(read_to, written_to) :]),
-        "cache_creation_input_tokens": written,
-        "cache_read_input_tokens": sum(counts[:read_to]),
-        "cache_creation": {
-            "ephemeral_5m_input_tokens": 0 if long else written,
-            "ephemeral_1h_input_tokens": written if long else 0,
-        },
-    }
-
-
-def _parts(body: Json) -> list[tuple[str, str | None]]:
-    """Return what may be cached, piece by piece, each with the lifetime its breakpoint asks for."""
-    heads = [(None, block) for block in (*objects(body.get("tools")), *blocks(body.get("system")))]
+    heads = [[None, block] for block in (*objects(body.get("tools")), *blocks(body.get("system")))]
     said = (
-        (message.get("role"), block)
+        [message.get("role"), block]
         for message in messages(body)
         for block in blocks(message.get("content"))
     )
-    found: list[tuple[str, str | None]] = []
-    for role, block in (*heads, *said):
-        shown = [role, without(block, "cache_control")]
-        text = json.dumps(shown, sort_keys=True, ensure_ascii=False)
-        found.append((text, _lifetime(block)))
-    if body.get("cache_control") and found:
-        text, ttl = found[-1]
-        found[-1] = text, ttl or _lifetime(body)
-    return found
-
-
-def _lifetime(holder: Json) -> str | None:
-    control = holder.get("cache_control")
-    return str(mapping(control).get("ttl", "5m")) if control else None
+    shown = without([*heads, *said], "cache_control")
+    return sum(tokens(json.dumps(part, sort_keys=True, ensure_ascii=False)) for part in shown)

@@ -35,7 +35,7 @@ from continuation.simulator.gemini.request import (
 from continuation.simulator.model import Ask, Said
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
-from continuation.wire.json_values import as_int, as_list, is_list, mapping, objects
+from continuation.wire.json_values import as_int, as_list, is_list, objects
 
 _NO_KEY_VERTEX = (
     "Request is missing required authentication credential. Expected OAuth 2 access token, login "
@@ -230,7 +230,6 @@ class GeminiFormat(Format[Context]):
         self._tokens: dict[str, tuple[bytes, Progress]] = {}
 
     def forget(self) -> None:
-        super().forget()
         self._tokens.clear()
 
     def route(self, method: str, path: str) -> Route | None:
@@ -323,12 +322,6 @@ class GeminiFormat(Format[Context]):
         asked = _target(request)
         if request.method == "GET" and not asked.verb:
             return self._described(self.context(request))
-        if request.method == "POST" and asked.verb == "countTokens":
-            if inner := mapping(get(request.body or {}, "generateContentRequest")):
-                request = replace(request, body=inner)
-            context = self.context(request)
-            counted = {"totalTokens": context.input_tokens}
-            return self.refuse(context, (form, history)) or self.json(200, counted)
         return self.refused(Refusal("Requested entity was not found.", 404), request)
 
     def _described(self, context: Context) -> Answer:
@@ -345,7 +338,7 @@ class GeminiFormat(Format[Context]):
             "version": "001",
             "displayName": asked.model,
             **{name: value for name, value in limits.items() if value is not None},
-            "supportedGenerationMethods": ["generateContent", "countTokens"],
+            "supportedGenerationMethods": ["generateContent"],
             "thinking": model.thinking != "none",
         }
         return self.json(200, described)

@@ -9,12 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 
 from continuation.simulator.common import arrived, compact, pieces, spent, told_usage
-from continuation.simulator.model import CHARS_PER_TOKEN
-from continuation.simulator.openai_responses.request import Context, item_id
+from continuation.simulator.openai_responses.request import Context, input_tokens, item_id
 from continuation.simulator.openai_responses.store import seal_reasoning
 from continuation.simulator.scenario import SIGNED, Block, Raw, Reply, Text, Thinking, ToolCall
 from continuation.simulator.wire import Event, Json
-from continuation.wire.json_values import as_list, mapping
+from continuation.wire.json_values import mapping
 
 _ENDED = ("end_turn", "stop_sequence", "tool_use", "pause_turn", "completed")
 _REASONS = {
@@ -52,14 +51,11 @@ def shows_reasoning(body: Json) -> bool:
 
 
 class Writer:
-    """Writes a reply; `input_usage` is what its request cost."""
+    """Writes a reply."""
 
-    def __init__(
-        self, context: Context, reply: Reply, input_usage: Json, new_id: Callable[[str], str]
-    ) -> None:
-        self._context, self._reply, self._input_usage = context, reply, input_usage
+    def __init__(self, context: Context, reply: Reply, new_id: Callable[[str], str]) -> None:
+        self._context, self._reply = context, reply
         self._id, self._created, self._new_id = new_id("resp"), int(time.time()), new_id
-        self._logprobs = "message.output_text.logprobs" in as_list(context.body.get("include"))
 
     def response(self) -> Json:
         """Write the finished response; of one that was cut only the last item is incomplete."""
@@ -75,11 +71,13 @@ class Writer:
             output.append(self._item(block, "completed" if whole else "incomplete"))
         # An empty answer that ended by itself costs two tokens.
         said = spent(reply) or (2 if status == "completed" else 0)
+        read = input_tokens(self._context)
         counted = {
-            **self._input_usage,
+            "input_tokens": read,
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
             "output_tokens": said,
             "output_tokens_details": {"reasoning_tokens": spent(reply, Thinking)},
-            "total_tokens": self._input_usage["input_tokens"] + said,
+            "total_tokens": read + said,
         }
         written = {**self.begun(status), "output": output, "usage": told_usage(counted, reply)}
         if status == "completed":
@@ -90,8 +88,8 @@ class Writer:
             written["incomplete_details"] = {"reason": _REASONS.get(reply.stop, reply.stop)}
         return {**written, **reply.extra}
 
-    def begun(self, status: str = "in_progress") -> Json:
-        """Write the response as it is before anything was said."""
+    def begun(self, status: str) -> Json:
+        """Write the response without what was said."""
         body, conversation = self._context.body, self._context.conversation
         echoed = {k: v if body.get(k) is None else body[k] for k, v in _ECHOED.items()}
         named = {} if conversation is None else {"conversation": {"id": conversation}}
@@ -113,14 +111,13 @@ class Writer:
     def _item(self, block: Block, status: str) -> Json:
         match block:
             case Text(text):
-                logprobs = token_logprobs(text) if self._logprobs else []
                 part: Json = {"type": "output_text", "text": text, "annotations": []}
                 return {
                     "id": self._new_id("msg"),
                     "type": "message",
                     "status": status,
                     "role": "assistant",
-                    "content": [{**part, "logprobs": logprobs}],
+                    "content": [{**part, "logprobs": []}],
                 }
             case Thinking(text, signature):
                 name, shown = self._new_id("rs"), text and shows_reasoning(self._context.body)
@@ -150,12 +147,9 @@ class Writer:
             yield Event(kind, compact({"type": kind, "sequence_number": number, **payload}))
 
     def _payloads(self, response: Json) -> Iterator[Json]:
-        begin, background = self.begun(), bool(self._context.body.get("background"))
-        first = self.begun("queued") if background else begin
-        yield {"type": "response.created", "response": first}
-        if background:
-            yield {"type": "response.queued", "response": first}
-        yield {"type": "response.in_progress", "response": begin}
+        begun = self.begun("in_progress")
+        yield {"type": "response.created", "response": begun}
+        yield {"type": "response.in_progress", "response": begun}
         for index, item in enumerate(response["output"]):
             place = {"output_index": index}
             started = _emptied(item, "content", "summary", "arguments", "input")
@@ -201,35 +195,23 @@ class Writer:
 
     def _within_part(self, part: Json) -> Iterator[tuple[str, Json]]:
         """Yield the events between the start and the end of a part of a message."""
-
-        def told(text: str) -> Json:
-            return {"logprobs": token_logprobs(text) if self._logprobs else []}
-
         if part["type"] == "refusal":
             yield from self._deltas("refusal", part["refusal"], {})
             yield "refusal.done", {"refusal": part["refusal"]}
             return
         text = part["text"]
         for kind, delta in self._deltas("output_text", text, {}):
-            yield kind, {**delta, **told(delta["delta"])}
+            yield kind, {**delta, "logprobs": []}
         for number, annotation in enumerate(part.get("annotations") or []):
             place = {"annotation_index": number, "annotation": annotation}
             yield "output_text.annotation.added", place
-        yield "output_text.done", {"text": text, **told(text)}
+        yield "output_text.done", {"text": text, "logprobs": []}
 
     def _deltas(self, kind: str, text: str, here: Json) -> Iterator[tuple[str, Json]]:
         return (
             (f"{kind}.delta", {**here, "delta": delta})
             for delta in pieces(text, self._reply.deltas)
         )
-
-
-def token_logprobs(text: str) -> list[Json]:
-    """Return made-up probabilities, one for each token of a text."""
-    return [
-        {"token": piece, "bytes": [*piece.encode()], "logprob": -0.125, "top_logprobs": []}
-        for piece in pieces(text, CHARS_PER_TOKEN)
-    ]
 
 
 def _emptied(value: Json, *names: str) -> Json:

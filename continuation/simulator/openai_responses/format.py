@@ -6,12 +6,11 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
-from urllib.parse import parse_qs
 
 from continuation.history import validate
 from continuation.limits import ModelLimits
 from continuation.simulator.common import by_rank, compact, conversation_key, numbers_in
-from continuation.simulator.format import Check, Format
+from continuation.simulator.format import Format
 from continuation.simulator.model import Ask
 from continuation.simulator.openai_chat.format import ChatFormat, unverified
 from continuation.simulator.openai_chat.vendors import find_vendor
@@ -20,7 +19,6 @@ from continuation.simulator.openai_responses.request import (
     Context,
     credential,
     input_tokens,
-    input_usage,
     is_reference,
     listed,
     turns,
@@ -29,8 +27,6 @@ from continuation.simulator.openai_responses.store import Shelf, StoredResponse,
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
 from continuation.wire.json_values import as_int, as_list, mapping
-
-_PAGE = 20
 
 # -- what is refused
 
@@ -182,14 +178,10 @@ def encrypted_and_window(context: Context) -> Iterator[Refusal]:
         yield Refusal(text, code="context_length_exceeded", param="input")
 
 
-COUNT_CHECKS: tuple[Check[Context], ...] = (kept, reasoning_kept, history, encrypted_and_window)
-"""What is refused of a request that only counts its input."""
-
-
 class ResponsesFormat(Format[Context]):
     """Serves `/responses` and what belongs to it, under any prefix of the path."""
 
-    checks = (required, settings, *COUNT_CHECKS)
+    checks = (required, settings, kept, reasoning_kept, history, encrypted_and_window)
     kinds: ClassVar[Mapping[int, str]] = {429: "rate_limit_error"}
     fault_texts: ClassVar[Mapping[str, str]] = {
         "rate_limit_error": "Rate limit reached. Please try again later.",
@@ -202,7 +194,6 @@ class ResponsesFormat(Format[Context]):
         self._shelves: dict[str, Shelf] = {}
 
     def forget(self) -> None:
-        super().forget()
         self._shelves.clear()
 
     def route(self, method: str, path: str) -> Route | None:
@@ -234,14 +225,13 @@ class ResponsesFormat(Format[Context]):
         )
 
     def write(self, context: Context, reply: Reply) -> Json | Iterable[Event]:
-        """Write the response, and keep it; one in the background is only queued when it is told."""
+        """Write the response, and keep it."""
         body = context.body
-        writer = Writer(context, reply, input_usage(context, self._cache), self.new_id)
+        writer = Writer(context, reply, self.new_id)
         response = writer.response()
-        told = list(writer.events(response)) if context.streamed else []
         struck = (reply.drop, reply.error_after, reply.stall, reply.raw_events)
         # What the client never got to its end was never finished.
-        if body.get("background") or all(fault is None for fault in struck):
+        if all(fault is None for fault in struck):
             # A server that forgets keeps it all the same: it may remember later.
             shelf = self._shelves.setdefault(context.credential, Shelf())
             output = response["output"]
@@ -249,11 +239,8 @@ class ResponsesFormat(Format[Context]):
             if context.conversation in shelf.conversations:
                 shelf.extend(context.conversation, [*whole_input[context.held :], *output])
             if body.get("store") is not False:
-                events = told if body.get("background") else ()
-                shelf.keep(StoredResponse(response, whole_input, events))
-        if context.streamed:
-            return told
-        return writer.begun("queued") if body.get("background") else response
+                shelf.keep(StoredResponse(response, whole_input))
+        return writer.events(response) if context.streamed else response
 
     def error_body(self, refusal: Refusal, scenario: Scenario) -> Any:
         code = refusal.code or ("rate_limit_exceeded" if refusal.status == 429 else None)
@@ -274,45 +261,16 @@ class ResponsesFormat(Format[Context]):
                 shelf.conversations[name] = listed(as_list(body.get("items")), self.new_id)
                 told = {"id": name, "object": "conversation", "created_at": int(time.time())}
                 return self.json(200, {**told, "metadata": body.get("metadata") or {}})
-            case "GET", "conversations", name, "items":
-                if name in shelf.conversations:
-                    return self._page(request, shelf.conversations[name])
-                return self.refused(not_found("Conversation", name), request)
-            case "POST", "responses", "input_tokens":
-                counted = {"object": "response.input_tokens", "input_tokens": input_tokens(context)}
-                return self.refuse(context, COUNT_CHECKS) or self.json(200, counted)
-            case "GET" | "DELETE", "responses", name, *_ if name not in shelf.responses:
+            case "GET", "responses", name, *_ if name not in shelf.responses:
                 return self.refused(not_found("Response", name), request)
             case "GET", "responses", name:
-                return self._retrieve(context, shelf.responses[name])
-            case "GET", "responses", name, "input_items":
-                return self._page(request, shelf.responses[name].context)
-            case "DELETE", "responses", name:
-                shelf.delete(name)
-                return self.json(200, {"id": name, "object": "response", "deleted": True})
+                return self.json(200, shelf.responses[name].response)
+            case "GET", "responses", name, "input_items":  # all on one page, oldest first
+                read = shelf.responses[name].context
+                return self.json(200, {"object": "list", "data": read, "has_more": False})
             case _:
                 text = f"Invalid URL ({request.method} {request.path})"
                 return self.refused(Refusal(text, 404), request)
-
-    def _retrieve(self, context: Context, kept: StoredResponse) -> Answer:
-        """Show a response, or go on with the stream of one made in the background."""
-        asked = _query(context.request)
-        if asked.get("stream") != "true":
-            return self.json(200, kept.response)
-        if not kept.events:
-            why = "This response cannot be streamed because it was not created with background=true"
-            return self.refused(Refusal(f"{why} and stream=true."), context.request)
-        return self.stream(context, kept.events[int(asked.get("starting_after", -1)) + 1 :], {})
-
-    def _page(self, request: Recorded, kept: list[Json]) -> Answer:
-        asked = _query(request)
-        ordered = kept if asked.get("order") == "asc" else kept[::-1]
-        names = [item["id"] for item in ordered]
-        start = names.index(asked["after"]) + 1 if asked.get("after") in names else 0
-        stop = start + int(asked.get("limit", _PAGE))
-        ends = names[start:stop] or [None]
-        page = {"object": "list", "data": ordered[start:stop], "has_more": stop < len(names)}
-        return self.json(200, {**page, "first_id": ends[0], "last_id": ends[-1]})
 
 
 def _tail(path: str) -> list[str]:
@@ -320,7 +278,3 @@ def _tail(path: str) -> list[str]:
     parts = path.strip("/").split("/")
     places = [n for n, part in enumerate(parts) if part in ("responses", "conversations")]
     return parts[places[-1] :] if places and len(parts) - places[-1] <= 3 else []
-
-
-def _query(request: Recorded) -> dict[str, str]:
-    return {name: values[-1] for name, values in parse_qs(request.query).items()}

@@ -8,7 +8,7 @@ from typing import Any
 
 from continuation.history.tree import text_of
 from continuation.limits import ModelLimits
-from continuation.simulator.common import merged, prefixes
+from continuation.simulator.common import merged
 from continuation.simulator.format import Context as AnyContext
 from continuation.simulator.model import Said, tokens
 from continuation.simulator.openai_responses.store import Shelf
@@ -112,32 +112,9 @@ _PREFIXES = {
 
 # -- what it costs
 
-_SMALLEST = 1024
-"""Tokens of the shortest prefix that is cached; longer ones grow by steps."""
-_STEP = 128
-
 
 def input_tokens(context: Context) -> int:
     """Estimate the input: the four-character tokens of instructions, tools and items as JSON."""
-    return sum(map(tokens, _parts(context)))
-
-
-def input_usage(context: Context, cache: set[bytes]) -> Json:
-    """Return the input side of `usage`; every prefix is cached, as the API does by itself."""
-    parts = _parts(context)
-    known = list(prefixes([context.credential, context.body.get("model")], parts))
-    count = cached = 0
-    for part, prefix in zip(parts, known, strict=True):
-        count += tokens(part)
-        cached = count if prefix in cache else cached
-    cache.update(known)
-    whole_steps = cached // _STEP * _STEP if cached >= _SMALLEST else 0
-    details = {"cached_tokens": whole_steps, "cache_write_tokens": 0}
-    return {"input_tokens": count, "input_tokens_details": details}
-
-
-def _parts(context: Context) -> list[str]:
-    body = context.body
-    heads = [body[name] for name in ("instructions", "tools") if body.get(name)]
+    heads = [context.body[name] for name in ("instructions", "tools") if context.body.get(name)]
     read = (*heads, *context.items)
-    return [json.dumps(part, sort_keys=True, ensure_ascii=False) for part in read]
+    return sum(tokens(json.dumps(part, sort_keys=True, ensure_ascii=False)) for part in read)

@@ -18,17 +18,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from continuation.simulator.common import digest, seal, unseal
-from continuation.simulator.wire import Event, Json
+from continuation.simulator.wire import Json
 from continuation.wire.responses_items import kind_of
 
 
 @dataclass(frozen=True)
 class StoredResponse:
-    """A stored response; `context` is all its input, `events` its stream if it can be resumed."""
+    """A stored response; `context` is all its input."""
 
     response: Json
     context: list[Json]
-    events: Sequence[Event] = ()
 
 
 @dataclass
@@ -48,16 +47,11 @@ class Shelf:
     def keep(self, kept: StoredResponse) -> None:
         with self._lock:
             self.responses[kept.response["id"]] = kept
-            self._note(kept)
-
-    def delete(self, name: str) -> None:
-        """Forget a response, and its items unless a later response read them."""
-        with self._lock:
-            self.responses.pop(name, None)
-            self.items.clear()
-            self.reasoning.clear()
-            for kept in self.responses.values():
-                self._note(kept)
+            output = kept.response["output"]
+            self.items.update({item["id"]: item for item in (*kept.context, *output)})
+            for before, item in itertools.pairwise(output):
+                if before["type"] == "reasoning":
+                    self.reasoning[item["id"]] = before["id"]
 
     def extend(self, conversation: str, items: list[Json]) -> None:
         with self._lock:
@@ -73,13 +67,6 @@ class Shelf:
         while output and kind_of(output[-1]) == "reasoning":
             output.pop()
         return [*kept.context, *output]
-
-    def _note(self, kept: StoredResponse) -> None:
-        output = kept.response["output"]
-        self.items.update({item["id"]: item for item in (*kept.context, *output)})
-        for before, item in itertools.pairwise(output):
-            if before["type"] == "reasoning":
-                self.reasoning[item["id"]] = before["id"]
 
 
 # -- sealed reasoning
