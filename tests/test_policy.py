@@ -25,15 +25,7 @@ from support.spending import repeat, spend
 import continuation
 from continuation import Policy
 from continuation.config import load, parse
-from continuation.policy import (
-    ALIASES,
-    CLIENT_KEYS,
-    KEYS,
-    CallKeys,
-    PolicyKeys,
-    check,
-    possible,
-)
+from continuation.policy import ALIASES, CLIENT_KEYS, KEYS, CallKeys, PolicyKeys, check, possible
 from continuation.simulator import Reply, Simulator, Text, Thinking, ToolCall
 
 WRITE = {"path": "a.txt", "content": "hello world, this is the whole file"}

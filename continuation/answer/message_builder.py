@@ -15,15 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from continuation.answer.blocks import (
-    NATIVE,
-    TEXT,
-    THINKING,
-    TOOL_CALL,
-    Block,
-    Segment,
-    calls_in,
-)
+from continuation.answer.blocks import NATIVE, TEXT, THINKING, TOOL_CALL, Block, Segment, calls_in
 from continuation.answer.client_stream import ClientStream
 from continuation.answer.wire_codec import Reader, WireCodec
 from continuation.dialect import Feed

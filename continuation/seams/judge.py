@@ -76,13 +76,7 @@ from continuation.seams.syntax import (
     superfluous,
     wanted,
 )
-from continuation.seams.text import (
-    Cut,
-    common_suffix,
-    fold,
-    is_run,
-    novelty,
-)
+from continuation.seams.text import Cut, common_suffix, fold, is_run, novelty
 
 #: Log odds of what leaves no doubt.
 _SURE: Final = 12.0

@@ -12,12 +12,7 @@ from collections.abc import Iterator
 from continuation.answer import blocks as _blocks
 from continuation.answer.blocks import Block, Segment
 from continuation.answer.wire_codec import FastPath, Reader, WireCodec, Writer
-from continuation.providers.openai_chat.reader import (
-    ENVELOPE,
-    ChatReader,
-    Pieces,
-    reason_of,
-)
+from continuation.providers.openai_chat.reader import ENVELOPE, ChatReader, Pieces, reason_of
 from continuation.providers.openai_chat.writer import DONE, ChatWriter, folded
 from continuation.providers.openai_common.usage import CHAT
 from continuation.providers.openai_common.vendors import Profile

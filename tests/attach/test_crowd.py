@@ -34,9 +34,9 @@ class Crowd(Simulator):
             text = text_for(who)
             first = len(body["messages"]) == 1 and body["max_tokens"] == ask()["max_tokens"]
             if first:
-                reply = Reply([Text(text[:CUT])], stop="max_tokens", deltas=40)
+                reply = Reply([Text(text[:CUT])], stop="max_tokens", deltas=160)
             else:
-                reply = Reply([Text(text[CUT:] if body["stream"] else text)], deltas=40)
+                reply = Reply([Text(text[CUT:] if body["stream"] else text)], deltas=160)
             request.asks_model = True
             with self._lock:
                 self.requests.append(request)

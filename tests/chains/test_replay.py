@@ -8,13 +8,7 @@ import pytest
 from support.chains_helpers import items, request
 from support.notation import read, write
 
-from continuation.chains.replay import (
-    ChainLost,
-    ReplayLimits,
-    carried,
-    replay,
-    replayable,
-)
+from continuation.chains.replay import ChainLost, ReplayLimits, carried, replay, replayable
 
 
 def _said(given: list[Any]) -> str:

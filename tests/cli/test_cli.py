@@ -11,16 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.cli_helpers import (
-    ESCAPE,
-    MODEL,
-    TEXT,
-    Terminal,
-    arrived,
-    interrupt,
-    start,
-    until,
-)
+from support.cli_helpers import ESCAPE, MODEL, TEXT, Terminal, arrived, interrupt, start, until
 
 import continuation
 from continuation.cli import Exit, main

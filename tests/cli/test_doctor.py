@@ -22,6 +22,7 @@ ANSWERS, CLOUDS = doctor._TESTS, doctor._CLOUDS
 def _bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(ENVIRONMENT, raising=False)
     monkeypatch.setattr(doctor, "_TESTS", ())
+    monkeypatch.setattr(doctor, "_CLOUDS", ())
     monkeypatch.chdir(tmp_path)
 
 
@@ -98,7 +99,6 @@ def test_an_engine_that_does_not_heal_or_heals_wrongly_is_a_problem(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "_TESTS", ANSWERS[:1])
-    monkeypatch.setattr(doctor, "_CLOUDS", ())
     for place, name, value, why in (
         (doctor, "_said", lambda *_: "something else", "what came is not what was said"),
         (
@@ -119,7 +119,6 @@ def test_only_formats_whose_sdk_is_installed_are_tested(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "_TESTS", ANSWERS[:1])
-    monkeypatch.setattr(doctor, "_CLOUDS", ())
     monkeypatch.setitem(sys.modules, "openai", None)
     status, lines = told(capsys)
     assert status == 0

@@ -13,16 +13,7 @@ import pytest
 from support.cli_helpers import KEY, KEYS, TEXT, interrupt, start
 
 from continuation.cli import Exit, main
-from continuation.cli.formats import (
-    FORMATS,
-    SDKS,
-    Ear,
-    FormatDriver,
-    Prompt,
-    Sdk,
-    choose,
-    offered,
-)
+from continuation.cli.formats import FORMATS, SDKS, Ear, FormatDriver, Prompt, Sdk, choose, offered
 from continuation.registry import BUILT_IN
 from continuation.simulator import Reply, Simulator, Text
 from continuation.testing import set_testing

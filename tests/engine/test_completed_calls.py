@@ -9,16 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.drive import (
-    Driven,
-    call_block,
-    closing,
-    drive,
-    opening,
-    sse,
-    streams,
-    text_block,
-)
+from support.drive import Driven, call_block, closing, drive, opening, sse, streams, text_block
 from support.examples import examples
 from support.sdks.formats import FORMATS, MAKES, request
 from support.sdks.turn import FAST, HOWS, How, play

@@ -55,7 +55,7 @@ _BODIES = st.lists(_shaped() | _JSON, max_size=6)
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("strict", [False, True])
-@settings(max_examples=examples(150), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100), suppress_health_check=list(HealthCheck))
 @given(messages=_BODIES)
 def test_any_list_of_json_is_repaired(dialect: str, strict: bool, messages: list[Any]) -> None:
     body = {FIELDS[dialect]: messages}

@@ -250,7 +250,7 @@ def line() -> Iterator[httpx2.Client]:
         yield client
 
 
-@settings(max_examples=examples(600))
+@settings(max_examples=examples(300))
 @given(
     dialect=st.sampled_from([*PATHS]),
     vendor=st.sampled_from(sorted(vendors())),

@@ -76,10 +76,9 @@ async def _recite_many(url: str, count: int) -> list[str]:
         return await asyncio.gather(*(one(client, number) for number in range(count)))
 
 
-@pytest.mark.parametrize("count", [50, pytest.param(200, marks=pytest.mark.slow)])
-def test_many_async_streams_at_once(sim: Simulator, count: int) -> None:
-    assert asyncio.run(_recite_many(sim.url, count)) == [ANSWER] * count
-    assert len(sim.posts) == count
+def test_many_async_streams_at_once(sim: Simulator) -> None:
+    assert asyncio.run(_recite_many(sim.url, 50)) == [ANSWER] * 50
+    assert len(sim.posts) == 50
 
 
 def test_closing_ends_stalled_streams_and_leaves_no_thread() -> None:

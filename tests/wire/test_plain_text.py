@@ -291,19 +291,19 @@ def _chat_reader() -> Reader:
 
 
 @given(streams(chat))
-@settings(max_examples=examples(400))
+@settings(max_examples=examples(200))
 def test_chat_chunks_are_told_as_they_would_have_been(frames: list[Frame]) -> None:
     check(_chat_reader, frames)
 
 
 @given(streams(usually(responses, announced)))
-@settings(max_examples=examples(400))
+@settings(max_examples=examples(200))
 def test_responses_events_are_told_as_they_would_have_been(frames: list[Frame]) -> None:
     check(ResponsesReader, frames)
 
 
 @given(streams(gemini))
-@settings(max_examples=examples(400))
+@settings(max_examples=examples(200))
 def test_gemini_chunks_are_told_as_they_would_have_been(frames: list[Frame]) -> None:
     check(lambda: GeminiReader(64), frames)
 

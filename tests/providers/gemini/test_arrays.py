@@ -85,10 +85,11 @@ def test_each_element_flows_as_soon_as_its_last_brace_has_come() -> None:
     assert len(shown) == len(WHOLE)
 
 
-def test_an_array_may_break_off_at_any_byte() -> None:
+@pytest.mark.parametrize("step", [7, pytest.param(2, marks=pytest.mark.slow)])
+def test_an_array_may_break_off_at_any_byte(step: int) -> None:
     raw = array(WHOLE)
     seen = Counter[str]()
-    for at in range(raw.index(b",\r\n"), len(raw), 2):
+    for at in (*range(raw.index(b",\r\n"), len(raw), step), len(raw) - 1):
         driven = asked([raw[:at]], AGAIN, broken=ConnectionError("reset"))
         assert driven.error is None
         assert reasons(driven) == ["STOP"]

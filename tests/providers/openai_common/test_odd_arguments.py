@@ -14,16 +14,7 @@ from typing import Any
 
 import pytest
 from support import drive_chat, drive_responses
-from support.drive import (
-    Driven,
-    bodies,
-    call_block,
-    closing,
-    drive,
-    opening,
-    sse,
-    streams,
-)
+from support.drive import Driven, bodies, call_block, closing, drive, opening, sse, streams
 
 from continuation import Policy
 from continuation.types import Outcome

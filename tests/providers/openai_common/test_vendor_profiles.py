@@ -10,18 +10,7 @@ from typing import Any
 import openai
 import pytest
 from support.chat_helpers import ANSWER
-from support.sdks.chat import (
-    CEILING,
-    TOOL,
-    Ran,
-    dumps,
-    limits,
-    named,
-    playing,
-    plays,
-    run,
-    written,
-)
+from support.sdks.chat import CEILING, TOOL, Ran, dumps, limits, named, playing, plays, run, written
 from support.sdks.chat import WRITE as WRITTEN
 from support.sdks.turn import How, body_of, cut, end
 
