@@ -203,15 +203,6 @@ def test_an_error_can_come_in_the_middle(sim: Simulator, client: openai.OpenAI) 
     assert caught.value.type == "server_error"
 
 
-def test_a_truncation_can_come_as_a_refusal(sim: Simulator, client: openai.OpenAI) -> None:
-    why = "Could not finish the message because max_tokens or model output limit was reached."
-    sim.script([Reply(status=400, error=("invalid_request_error", why))])
-    with pytest.raises(openai.BadRequestError) as caught:
-        create(client)
-    told = {"message": why, "type": "invalid_request_error", "param": None, "code": None}
-    assert caught.value.body == told
-
-
 # -- tool calls
 
 

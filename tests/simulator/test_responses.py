@@ -13,7 +13,6 @@ from pydantic import BaseModel
 from support.simulator_helpers import ANSWER, GO, PROMPT
 
 from continuation.history import RepairPolicy, repair, validate
-from continuation.history.classify import classify
 from continuation.limits import ModelLimits
 from continuation.simulator import Raw, Reply, Scenario, Simulator, Text, Thinking, ToolCall, tokens
 
@@ -136,19 +135,6 @@ def test_stop_words_are_translated(
     assert (f"response.{status}", status) == (last.type, last.response.status)
 
 
-def test_a_mislabelled_cut_says_completed_everywhere(sim: Simulator, client: openai.OpenAI) -> None:
-    sim.scenario = Scenario(mislabel="completed")
-    response = create(client, limit=100)
-    assert (response.output_text, response.usage.output_tokens) == (ANSWER[:400], 100)
-    assert (response.status, response.output[0].status) == ("completed", "completed")
-
-
-def test_structured_output_parses(sim: Simulator, client: openai.OpenAI) -> None:
-    sim.script([Reply([Text('{"name": "Rome"}')])])
-    parsed = client.responses.parse(model=MODEL, input="where", text_format=City)
-    assert parsed.output_parsed == City(name="Rome")
-
-
 def test_reasoning_that_eats_the_limit_leaves_no_text(
     sim: Simulator, client: openai.OpenAI
 ) -> None:
@@ -250,13 +236,6 @@ def test_the_encrypted_content_is_whole_only_at_the_items_end(
     started, ended = [item.encrypted_content for item in items[:2]]
     assert ended.startswith(started)
     assert len(started) < len(ended)
-
-
-def test_the_sdks_own_stream_has_no_final_response_of_a_cut_answer(client: openai.OpenAI) -> None:
-    with client.responses.stream(model=MODEL, input="go", max_output_tokens=20) as streamed:
-        assert [*streamed][-1].type == "response.incomplete"
-        with pytest.raises(RuntimeError, match=r"response\.completed"):
-            streamed.get_final_response()
 
 
 def test_an_error_event_has_its_number(sim: Simulator, client: openai.OpenAI) -> None:
@@ -564,23 +543,6 @@ def test_places_in_a_refusal_count_the_requests_own_items(client: openai.OpenAI)
     error = refusal(client, PROMPT, wrong, OUTPUT, previous_response_id=made.id)
     assert error["message"].startswith("Invalid 'input[1].id': 'wrong'.")
     assert error["param"] == "input[1]"
-
-
-def test_what_is_refused_is_what_a_repair_understands(
-    sim: Simulator, client: openai.OpenAI
-) -> None:
-    sim.script([THOUGHT])
-    _, message = said(create(client))
-    for items, code in (
-        ([GO, message, PROMPT], "reasoning_missing"),
-        ([GO, CALL], "tool_result_missing"),
-        ([OUTPUT], "tool_result_orphan"),
-        ([{"type": "item_reference", "id": "msg_9"}], "item_not_stored"),
-    ):
-        error = refusal(client, *items)
-        understood = classify(error["status"], error["message"])
-        assert understood is not None
-        assert understood.code == code
 
 
 @pytest.mark.parametrize(

@@ -91,17 +91,6 @@ def test_whole_calls_at_the_ceiling_are_returned(sim: Simulator, how: How) -> No
     assert len(sim.posts) == 1
 
 
-def test_an_error_chunk_counts_as_a_drop(sim: Simulator, how: How) -> None:
-    if not streamed(how):
-        pytest.skip("a JSON body has no events")
-    for vendor in ("openai", "vllm", "xai"):
-        plays(sim, vendor)
-        sim.script([end("The quick brown fox jumps", deltas=4, error_after=5), end(" on.")])
-        ran = run(sim, how, like=vendor)
-        assert ran.text.endswith(" on."), vendor
-        sim.reset()
-
-
 @pytest.mark.parametrize(
     "reason", ["network_error", "aborted", "insufficient_system_resource", "error"]
 )

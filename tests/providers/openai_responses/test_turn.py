@@ -109,28 +109,6 @@ def test_shown_text_then_a_cut_call_is_escalated(sim: Simulator, how: How) -> No
     assert ran.kinds.count("response.function_call_arguments.done") == streamed(how)
 
 
-@pytest.mark.parametrize(
-    ("policy", "items"),
-    [
-        (Policy(truncated_tool_call="drop"), ["message"]),
-        (Policy(truncated_tool_call="keep"), ["message", "function_call"]),
-    ],
-    ids=["drop", "keep"],
-)
-def test_a_call_cut_at_the_ceiling_is_never_recovered(
-    sim: Simulator, how: How, policy: Policy, items: list[str]
-) -> None:
-    sim.script([cut("I write it. ", write(30))])
-    ran = run(sim, how, policy=policy, max_output_tokens=TOP)
-    assert ran.items == items
-    assert ran.said.status == "incomplete"
-    assert ran.said.incomplete_details.reason == "max_output_tokens"
-    assert ran.told.outcome is Outcome.TRUNCATED
-    assert len(sim.posts) == 1
-    if policy.truncated_tool_call == "keep":
-        assert ran.said.output[-1].status == "incomplete"
-
-
 def test_reasoning_before_a_dropped_call_goes_with_it(sim: Simulator, how: How) -> None:
     sim.script([cut("I write it. ", Thinking("How?"), write(30))])
     ran = run(sim, how, policy=Policy(truncated_tool_call="drop"), max_output_tokens=TOP)
@@ -199,14 +177,6 @@ def test_structured_output_is_escalated_or_left(sim: Simulator, how: How) -> Non
     ran = run(sim, how, text=CITY, max_output_tokens=TOP)
     assert ran.said.status == ("incomplete" if streamed(how) else "completed")
     assert streamed(how) or "text" not in posts(sim)[1]
-
-
-def test_a_failed_recovery_keeps_what_there_is(sim: Simulator, how: How) -> None:
-    sim.script([cut("The quick brown fo"), Reply(status=401)])
-    ran = run(sim, how, max_output_tokens=TOP)
-    assert (ran.text, ran.said.status) == ("The quick brown fo", "completed")
-    assert ran.said.output[0].status == "completed"
-    assert ran.told.outcome is Outcome.PARTIAL
 
 
 def test_items_that_are_refused_are_left_out(sim: Simulator, how: How) -> None:
