@@ -218,13 +218,11 @@ class Tenant:
     """Whose are read as well; who asks for them is to be trusted with them."""
 
     def rewrite(self, body: Body) -> Rewritten | None:
-        """Return what `rewrite` says."""
         return rewrite(body, self.find, limits=self.chains.limits)
 
     def after_not_found(
         self, body: Body, *, sent: Rewritten | None = None, begun: bool = False
     ) -> Rewritten:
-        """Return what `after_not_found` says."""
         limits = self.chains.limits
         return after_not_found(body, self.find, sent=sent, begun=begun, limits=limits)
 

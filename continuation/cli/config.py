@@ -19,7 +19,6 @@ somebody else's repository.)"""
 
 
 def add_to(commands: Commands) -> None:
-    """Add the subcommand."""
     parser = commands.add_parser(
         "config", help="check the configuration file, show what holds", description=_DESCRIPTION
     )

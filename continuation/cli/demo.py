@@ -56,7 +56,6 @@ _AROUND = 16
 
 
 def add_to(commands: Commands) -> None:
-    """Add the subcommand."""
     parser = commands.add_parser(
         "demo", help="watch a cut answer come back whole", description=_DESCRIPTION
     )

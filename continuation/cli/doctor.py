@@ -78,7 +78,6 @@ Finding: TypeAlias = tuple[str, str, str]
 
 
 def add_to(commands: Commands) -> None:
-    """Add the subcommand."""
     parser = commands.add_parser(
         "doctor", help="check the installation and heal a cut answer", description=_DESCRIPTION
     )

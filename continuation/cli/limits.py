@@ -20,7 +20,6 @@ a MODEL: the table. A provider is never asked; a turn asks its models endpoint a
 
 
 def add_to(commands: Commands) -> None:
-    """Add the subcommand."""
     parser = commands.add_parser(
         "limits", help="tell what a model may write, and who says so", description=_DESCRIPTION
     )

@@ -34,7 +34,6 @@ _NOT_EVENTS = (ValueError, AssertionError)
 
 
 def add_to(commands: Commands) -> None:
-    """Add the subcommand."""
     parser = commands.add_parser(
         "run", help="get a whole answer from a real model", description=_DESCRIPTION
     )

@@ -24,7 +24,6 @@ class Screen:
         self._stream = stream
 
     def line(self, text: str = "", style: str = "") -> None:
-        """Write one line, at once."""
         if self._stream is None:
             return
         with contextlib.suppress(OSError):

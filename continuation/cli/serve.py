@@ -20,7 +20,6 @@ What goes to /anthropic, /openai or /gemini is passed on to that provider, with 
 
 
 def add_to(commands: Commands) -> None:
-    """Add the subcommand."""
     parser = commands.add_parser(
         "serve",
         help="serve a gateway that heals the answers of any agent",

@@ -85,7 +85,6 @@ REPAIRS: Final = {
 
 
 def add_to(commands: Commands) -> None:
-    """Add both subcommands."""
     check = commands.add_parser(
         "check", help="tell what a provider rejects in a saved session", description=_CHECK
     )

@@ -23,7 +23,6 @@ _LOOPBACK = ("127.0.0.1", "localhost")
 
 
 def add_to(commands: Commands) -> None:
-    """Add the subcommand."""
     parser = commands.add_parser(
         "simulate", help="serve a simulated provider", description=_DESCRIPTION
     )

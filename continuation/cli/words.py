@@ -29,7 +29,6 @@ def limited(event: Escalating | Recovering | Truncated) -> str:
 
 
 def describe(event: Event) -> str:
-    """Say in one line what happened."""
     match event:
         case Truncated(reason="dropped"):
             return f"attempt {event.attempt}: the stream was dropped"

@@ -144,7 +144,6 @@ class Config:
         self._one_for_all = all(layer.glob is None for layer in self.layers)
 
     def policy_for(self, model: str) -> Policy:
-        """Return what holds for a model."""
         if self._one_for_all:
             model = ""
         policy = self._found.get(model)

@@ -1,8 +1,6 @@
-"""Make a conversation history valid for its provider again: validate, plan, repair."""
+"""Make a conversation history valid for its provider again: validate, repair."""
 
 from continuation.history.api import (
-    Plan,
-    plan,
     repair,
     repair_refused,
     unanswered_tool_calls,
@@ -32,13 +30,11 @@ __all__ = [
     "HistoryFormat",
     "NewSessionWanted",
     "OpenCall",
-    "Plan",
     "Reason",
     "RepairPolicy",
     "Repaired",
     "Violation",
     "classify",
-    "plan",
     "repair",
     "repair_refused",
     "unanswered_tool_calls",

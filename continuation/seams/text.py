@@ -246,15 +246,14 @@ def _copied(known: str, context: str, text: str, at: int) -> int:
     return _longest(most, lambda n: context + text[at : at + n] in known)
 
 
-def seen_with(known: str, right: str, left: str = "") -> int:
-    """The longest ending, up to 12, of `left` (or of `known`) that `right` follows in `known`.
+def seen_with(known: str, right: str) -> int:
+    """The longest ending of `known`, up to 12, that `right` follows in it somewhere.
 
     -1 when `right` does not occur at all.
     """
     if not right or right not in known:
         return -1
-    left = left or known
-    return _longest(min(12, len(left)), lambda n: left[len(left) - n :] + right in known)
+    return _longest(min(12, len(known)), lambda n: known[len(known) - n :] + right in known)
 
 
 def is_run(text: str) -> bool:
