@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from continuation.types import AttemptResult, Head, Mode, Stop, StreamError, TimeUp, Usage
 
@@ -114,22 +115,21 @@ class Ledger:
         """The call under way is over: it came to `result`, or it failed with `error`."""
         if self.live is None:
             return
-        attempt = replace(self.live, seconds=self.seconds - self.live.begun)
+        told: dict[str, Any] = {"seconds": self.seconds - self.live.begun}
         if result is not None:
             if result.error is not None:
                 named = isinstance(result.error, (StreamError, TimeUp))
                 error = str(result.error) if named else type(result.error).__name__
-            attempt = replace(
-                attempt,
-                stop=result.raw,
-                usage=result.usage,
-                estimated=result.estimated,
-                answer_id=result.id or None,
-            )
+            told |= {
+                "stop": result.raw,
+                "usage": result.usage,
+                "estimated": result.estimated,
+                "answer_id": result.id or None,
+            }
             self.paused += result.stop is Stop.PAUSED
+        self.attempts.append(replace(self.live, error=error, **told))
         self.live = None
         self.error = error or self.error
-        self.attempts.append(replace(attempt, error=error))
 
     def discard(self, start: int, end: int | None = None) -> None:
         """Mark calls whose answers are not in the turn."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import TypeAlias
 
 Json: TypeAlias = "dict[str, object]"
@@ -66,6 +67,7 @@ _WHO = re.compile(
     r"|organi[sz]ation|project|tenant|account|customer|workspace|user(?!-agent)"
 )
 """Names of headers that may say who asks: gateways have their own. Cookies change on the way."""
+_tells_who = lru_cache(maxsize=512)(_WHO.search)
 _PER_REQUEST = {"x-amz-date", "x-amz-security-token", "x-amz-content-sha256"}
 _SIGNATURE = re.compile(r"(?<=\bAWS4-HMAC-SHA256 Credential=)([^/\n]*)/[^\n]*")
 
@@ -93,7 +95,7 @@ class Request:
         Of a signature (SigV4) it is the id of the key: all else differs from request to request.
         """
         sent = {**self.headers, **self.identity}
-        names = sorted({*filter(_WHO.search, sent), *self.identity} - _PER_REQUEST)
+        names = sorted({*filter(_tells_who, sent), *self.identity} - _PER_REQUEST)
         return _SIGNATURE.sub(r"\1", "\n".join(filter(None, map(sent.get, names)))) or None
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from continuation.answer.blocks import NATIVE, TEXT, THINKING, TOOL_CALL, Block, Segment, calls_in
@@ -229,9 +228,12 @@ class FirstStream:
             raw=sketch.reason,
             id=codec.identity(sketch.message),
             usage=codec.read_usage(sketch.usage),
-            call=codec.quick_calls(self._replay.raw, sketch),
+            call=self._quick_calls(),
             text=True,
         )
+
+    def _quick_calls(self) -> ToolCallState:
+        return self._codec.quick_calls(self._replay.raw, self._sketch)
 
 
 class FirstFramed(FirstStream):
@@ -256,10 +258,11 @@ class FirstFramed(FirstStream):
             self._replay.flows = self._deltas.flows
         return shown
 
-    def _result(self) -> AttemptResult:
-        """Ask for a full look at calls: what the bytes end in is not to be read off them."""
-        result = super()._result()
-        return replace(result, call=ToolCallState.CUT) if self._sketch.calls else result
+    def _quick_calls(self) -> ToolCallState:
+        last = self._deltas.last(self._replay.raw) if self._sketch.calls else b""
+        if self._sketch.calls and b'"partial_json"' not in last:
+            return ToolCallState.CUT  # to be looked at in full
+        return self._codec.quick_calls(bytearray(sse.encode("", last)), self._sketch)
 
 
 class AttemptReader:

@@ -113,7 +113,7 @@ def _anthropic(client: Any, healing: Healing) -> Any:
         if getattr(copy, "credentials", None) is not None:
             _lend(copy)
         hooks = {owner_of(client, hook) for hook in ("_prepare_options", "_prepare_request")}
-        if hooks - {"anthropic._base_client", "anthropic._client"}:
+        if hooks - {"anthropic", "anthropic._base_client", "anthropic._client"}:
             follow(copy)
     return copy
 

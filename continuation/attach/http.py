@@ -68,6 +68,11 @@ def _wake(response: httpx2.Response) -> None:
             line.shutdown(socket.SHUT_RDWR)
 
 
+def _within(seconds: float | None) -> contextlib.AbstractContextManager[object]:
+    """Return what raises `TimeoutError` inside a block that takes longer; `None`: nothing does."""
+    return contextlib.nullcontext() if seconds is None else anyio.fail_after(seconds)
+
+
 async def _shut(response: httpx2.Response) -> None:
     """Close a response for good, whatever happens to this task meanwhile.
 
@@ -271,14 +276,14 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
             try:
                 if isinstance(command, Send):
                     made = self._prepare(command)
-                    with anyio.fail_after(self._left):
+                    with _within(self._left):
                         if isinstance(made, httpx2.Request) and self._prepared and not self._own:
                             await self._prepared.again(made)
                         live = made if isinstance(made, httpx2.Response) else await self._send(made)
                     self._live = live
                     return Head(live.status_code, dict(live.headers.items()))
                 if isinstance(command, Read) and self._live is not None:
-                    with anyio.fail_after(self._left):
+                    with _within(self._left):
                         return await self._live.aread()
                 if isinstance(command, Wait):
                     await anyio.sleep(command.seconds)
@@ -289,6 +294,8 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
                         await anyio.to_thread.run_sync(command.do, abandon_on_cancel=True)
             except Exception as error:
                 self._error = error
+            finally:
+                self._scope = None
         return self._error
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -395,14 +402,16 @@ class _StandIn:
             dialect = self.engine.claims(request.method, request.url.path)
             if dialect is None or not isinstance(request.stream, httpx2.ByteStream):
                 return None
-            headers = dict(request.headers)
+            # By `items()`: a look-up of httpx2's headers goes through all of them.
+            headers = dict(request.headers.items())
             if "content-encoding" in headers:
                 return None
             host, path = request.url.netloc.decode("ascii"), request.url.path
-            sent = headers if leaving is None else dict(leaving.headers)
+            own = leaving is None or leaving is request
+            sent = headers if own else dict(leaving.headers.items())
             if (prepared := request.extensions.get(KEY)) is not None:
-                headers = dict(prepared.headers)
-            identity = dict(sorted(sent.items() - headers.items()))
+                headers = dict(prepared.headers.items())
+            identity = {} if sent is headers else dict(sorted(sent.items() - headers.items()))
             kinds = map(type, (self._transport, *self._mounts.values()))
             seen = leaving is not None and self._plain and not self._event_hooks["request"]
             client = "" if seen and _PLAIN.issuperset(kinds) else self._name

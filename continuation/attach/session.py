@@ -74,10 +74,15 @@ class Session:
         before = request if self._prepared is None else self._prepared
         self._headers = httpx2.Headers(before.headers)
         self._jar: httpx2.Cookies | None = None
-        from_jar = httpx2.Request(request.method, request.url, cookies=jar).headers.get("cookie")
-        if self._headers.get("cookie") == from_jar:
-            self._headers.pop("cookie", None)
+        from_jar = None
+        if jar:
+            made = httpx2.Request(request.method, request.url, cookies=jar)
+            from_jar = made.headers.get("cookie")
+        cookie = self._headers.get("cookie")
+        if cookie == from_jar:
             self._jar = jar
+            if cookie is not None:
+                del self._headers["cookie"]
         self._started = time.perf_counter()
         self._live: httpx2.Response | None = None
         # When the attempt under way is to be broken off, by `time.monotonic`.
@@ -280,7 +285,8 @@ class Session:
             live.__dict__.pop(name, None)
         live.is_closed = live.is_stream_consumed = False
         for name in ("content-encoding", "content-length"):
-            live.headers.pop(name, None)
+            if name in live.headers:
+                del live.headers[name]
         live.stream = cast("httpx2.SyncByteStream", self)
         return live
 

@@ -34,10 +34,7 @@ RowT = TypeVar("RowT", "Row", "Label", "Standing", "Ending")
 
 def first_fit(rows: Sequence[RowT], *parts: Any) -> tuple[RowT, dict[str, Any]]:
     """Return the first row that fits the facts, which are all fields of `parts`, and the facts."""
-    facts = dict[str, Any]()
-    for part in parts:
-        for name in part.__slots__:
-            facts[name] = getattr(part, name)
+    facts = {name: getattr(part, name) for part in parts for name in part.__slots__}
     for row in rows:
         if _fits(facts, row.when):
             if not row.either:
@@ -51,9 +48,10 @@ def first_fit(rows: Sequence[RowT], *parts: Any) -> tuple[RowT, dict[str, Any]]:
 def _fits(facts: Mapping[str, Any], when: When) -> bool:
     for name, wanted in when.items():
         value = facts[name]
-        if isinstance(wanted, bool):
-            value = bool(value)
-        if value not in wanted if isinstance(wanted, frozenset) else value != wanted:
+        if wanted is True or wanted is False:
+            if wanted is not bool(value):
+                return False
+        elif value not in wanted if isinstance(wanted, frozenset) else value != wanted:
             return False
     return True
 

@@ -118,7 +118,20 @@ class Alike:
 
     def flows(self, chunk: bytes) -> bool:
         """Whether a chunk is nothing else."""
+        if len(chunk) >= _LEAST:  # mostly it is one of them
+            size, heads, _ = _PRELUDE.unpack_from(chunk)
+            if size == len(chunk):
+                return chunk.startswith(self._mark, 12 + heads)
         return self.end(chunk, 0) == len(chunk)
+
+    def last(self, raw: bytes | bytearray) -> bytes:
+        """Return the JSON of the last of them; `b""`: there is none that can be read."""
+        start = raw.rfind(self._mark) + len(_BYTES)
+        try:
+            data = a2b_base64(raw[start : raw.find(b'"', start)])
+        except ValueError:
+            return b""
+        return data if start >= len(_BYTES) else b""
 
 
 def encode(name: str, data: bytes) -> bytes:
