@@ -6,7 +6,6 @@ in `google.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
@@ -146,10 +145,6 @@ def _openai(client: Any, healing: Healing) -> Any:
     check_client(client, "openai", 3, {"OpenAI"}, _OPENAI_REFUSED)
     if not within(owner_of(client, "_send_request"), "openai"):
         message = "it sends requests in a way of its own"
-        raise Unsupported(message)
-    identity: object = getattr(client, "workload_identity", None)
-    if isinstance(identity, Mapping) and cast("Any", identity).get("type") == "x509":
-        message = "with an X.509 identity its requests do not go through its HTTP client's send"
         raise Unsupported(message)
     copy = _copied(client, healing)
     if copy is not client:

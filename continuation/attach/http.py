@@ -432,6 +432,31 @@ class _StandIn:
         return streams
 
 
+class _PastSend(httpx2.BaseTransport):
+    """Heals what goes past `send`, through a transport of our client's.
+
+    An X.509 identity of openai's does: a client of its own holds its requests to one origin.
+    """
+
+    def __init__(self, ours: HealingClient, transport: httpx2.BaseTransport) -> None:
+        self._client = HealingClient(httpx2.Client(transport=transport), ours.engine)
+        self._client._open = ours._open  # noqa: SLF001 - closed with it
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        return self._client.send(request, stream=True, auth=None)
+
+
+class _PastSendAsync(httpx2.AsyncBaseTransport):
+    """The asynchronous twin of `_PastSend`."""
+
+    def __init__(self, ours: AsyncHealingClient, transport: httpx2.AsyncBaseTransport) -> None:
+        self._client = AsyncHealingClient(httpx2.AsyncClient(transport=transport), ours.engine)
+        self._client._open = ours._open  # noqa: SLF001 - closed with it
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        return await self._client.send(request, stream=True, auth=None)
+
+
 class HealingClient(_StandIn, httpx2.Client):
     """Stands for another client: its settings, its `send`, whole answers.
 
@@ -477,6 +502,9 @@ class HealingClient(_StandIn, httpx2.Client):
             logger.info(_NO_AUTH, exc_info=True)
             return None
         return leaving
+
+    def _transport_for_url(self, url: httpx2.URL) -> httpx2.BaseTransport:
+        return _PastSend(self, super()._transport_for_url(url))
 
     def close(self) -> None:
         with contextlib.ExitStack() as closing:  # all of them, whatever one of them raises
@@ -535,6 +563,9 @@ class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
             logger.info(_NO_AUTH, exc_info=True)
             return None
         return leaving
+
+    def _transport_for_url(self, url: httpx2.URL) -> httpx2.AsyncBaseTransport:
+        return _PastSendAsync(self, super()._transport_for_url(url))
 
     async def aclose(self) -> None:
         async with contextlib.AsyncExitStack() as closing:

@@ -23,6 +23,8 @@ from continuation.config import take as take_override
 KEY = "continuation.preparation"
 """Where in a request's extensions its `Preparation` is."""
 _TOKENS = frozenset({"authorization", "api-key", "x-api-key"})
+_STAND_IN = "Bearer workload-identity-auth"
+"""What openai's requests have in the place of a workload identity's token until they are sent."""
 Steps = Generator[Any, Any, Any]
 """Yields what hooks return, is sent what that came to once it was awaited, if need be."""
 
@@ -71,6 +73,9 @@ def follow(client: Any) -> None:
             prepared = yield prepare_options(copy.copy(before))
             other.headers.update(_fresh(before, prepared))
         yield prepare_request(other)
+        if other.headers.get("authorization") == _STAND_IN:
+            token = yield _exchanged(client, other)
+            other.headers["authorization"] = f"Bearer {token}"
 
     def hooked(steps: Callable[[Any], Steps]) -> Callable[[Any], Any]:
         return lambda given: drive(steps(given))
@@ -90,6 +95,15 @@ def carry(client: Any, dress: Callable[[Any, dict[str, Any]], None]) -> None:
         return other
 
     client.copy = client.with_options = copied
+
+
+def _exchanged(client: Any, request: httpx2.Request) -> Any:
+    """Ask a client's workload identity for its token; to be awaited where that is asynchronous."""
+    identity = client._workload_identity_auth  # noqa: SLF001
+    if hasattr(identity, "get_token_for_request"):  # that of a certificate
+        return identity.get_token_for_request(request)
+    is_async = isinstance(client._client, httpx2.AsyncClient)  # noqa: SLF001
+    return identity.get_token_async() if is_async else identity.get_token()
 
 
 def _fresh(before: Any, prepared: Any) -> dict[str, str]:

@@ -28,7 +28,9 @@ from continuation.wire.request import (
 )
 
 _PATH = re.compile(r"/v1/messages/?$")
-_VERTEX = re.compile(r"/publishers/anthropic/models/([^/:]+):(?:streamRawPredict|rawPredict)$")
+_VERTEX = re.compile(
+    r"/publishers/anthropic/models/(?!count-tokens:)([^/:]+):(?:streamRawPredict|rawPredict)$"
+)
 _BEDROCK = re.compile(r"/model/(.+)/invoke(-with-response-stream)?$")
 _STREAM = "/invoke-with-response-stream"
 

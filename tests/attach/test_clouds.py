@@ -7,21 +7,25 @@ import hashlib
 import json
 import logging
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anthropic
 import google.auth.credentials
+import httpx2
 import openai
 import pytest
 from anthropic.lib.bedrock import _client as bedrock_client
 from botocore import auth, credentials  # type: ignore[import-untyped]
 from google import genai
 from google.genai import _api_client, types
+from openai.auth import WorkloadIdentityAuth, x509_workload_identity
+from openai.auth._x509 import AsyncX509WorkloadIdentityAuth, SyncX509WorkloadIdentityAuth
 from openai.providers.bedrock import bedrock
 from support.sdks.turn import quietly
-from support.servers import Relay
+from support.servers import Answer, Canned, Relay
 from support.shells import GO, LIMIT, LONG, NEW, Way, ask, both, create, stream
 
 import continuation
@@ -34,6 +38,7 @@ REGION: dict[str, Any] = {"aws_region": "eu-west-3"}
 OPENAI: dict[str, Any] = {"region": "eu-west-3", "access_key_id": KEY, "secret_access_key": SECRET}
 PROFILE = "us.anthropic.claude-opus-5-v1:0"
 GPT = "gpt-5.4"
+X509 = x509_workload_identity(identity_provider_id="i", service_account_id="s")
 LONG_AGO = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -67,16 +72,70 @@ class Tokens:
         return self()
 
 
+KUBERNETES: Any = {
+    "provider": {"token_type": "jwt", "get_token": Tokens()},
+    "identity_provider_id": "i",
+    "service_account_id": "s",
+}
+
+
+def exchanged(identity: WorkloadIdentityAuth) -> dict[str, Any]:
+    return {"access_token": identity._get_subject_token(), "expires_in": 3600}
+
+
 @pytest.fixture(autouse=True)
 def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith(("AWS_", "ANTHROPIC_", "GOOGLE_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(_api_client, "has_aiohttp", False)
+    # A token is always about to run out, and no real server is asked for it.
+    monkeypatch.setattr(WorkloadIdentityAuth, "_fetch_token_from_exchange", exchanged)
+    monkeypatch.setattr(WorkloadIdentityAuth, "_needs_refresh", lambda _: True)
+    for kind in (SyncX509WorkloadIdentityAuth, AsyncX509WorkloadIdentityAuth):
+        monkeypatch.setattr(kind, "_needs_refresh", lambda _: True)
 
 
 # --- the clients, and one way to ask each of them -------------------------------------------------
 
 Make = Callable[[Way, str], Any]
+
+
+class Elsewhere(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
+    """The way to a private network: brings to `url` what is meant for any other host."""
+
+    def __init__(self, url: str) -> None:
+        self._url, self._sync = url, httpx2.HTTPTransport()
+        self._async = httpx2.AsyncHTTPTransport()
+        self.hosts: list[str] = []
+
+    def _moved(self, request: httpx2.Request) -> httpx2.Request | None:
+        """Return what to send; `None`: the client exchanges a certificate for a token."""
+        self.hosts.append(request.url.host)
+        if request.url.path == "/oauth/token":
+            return None
+        url = self._url + request.url.raw_path.decode()
+        moved = httpx2.Request(request.method, url, headers=request.headers, stream=request.stream)
+        moved.extensions = request.extensions
+        return moved
+
+    def _exchanged(self) -> httpx2.Response:
+        token = f"secret-token-{len(self.hosts)}"
+        told = {"access_token": token, "token_type": "Bearer", "expires_in": 3600}
+        return httpx2.Response(200, json=told)
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        moved = self._moved(request)
+        return self._exchanged() if moved is None else self._sync.handle_request(moved)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        moved = self._moved(request)
+        return self._exchanged() if moved is None else await self._async.handle_async_request(moved)
+
+    def close(self) -> None:
+        self._sync.close()
+
+    async def aclose(self) -> None:
+        await self._async.aclose()
 
 
 def of_anthropic(name: str, **options: Any) -> Make:
@@ -99,6 +158,8 @@ def of_openai(name: str, prefix: str = "/openai/v1", **options: Any) -> Make:
         where = "azure_endpoint" if name == "AzureOpenAI" else "base_url"
         if "provider" in given:
             given["provider"] = bedrock(endpoint="mantle", base_url=url + prefix, **OPENAI)
+        elif given.get("workload_identity") is X509:
+            given["http_client"] = way.http(transport=Elsewhere(url))
         else:
             given[where] = url + prefix
         return kind(max_retries=0, **given)
@@ -138,6 +199,8 @@ CLOUD: dict[str, tuple[Make, str]] = {
         GPT,
     ),
     "OpenAI, Bedrock": (of_openai("OpenAI", provider=...), GPT),
+    "OpenAI, workload identity": (of_openai("OpenAI", workload_identity=KUBERNETES), GPT),
+    "OpenAI, X.509 identity": (of_openai("OpenAI", workload_identity=X509), GPT),
     "Gemini on Vertex": (on_vertex, "gemini-3.1-pro"),
     "Gemini, express": (express, "gemini-3.1-pro"),
 }
@@ -245,6 +308,105 @@ def test_a_hook_of_ones_own_prepares_each_attempt(kind: Any, base: str) -> None:
         sent = [post.headers["x-signature"] for post in sim.posts]
         assert sent == [hashlib.sha256(post.raw).hexdigest() for post in sim.posts]
         assert len(sent) == 2
+
+
+# --- what is no answer of a model's, and where it goes --------------------------------------------
+
+BATCH: dict[str, Any] = {"requests": [{"custom_id": "1", "params": ask()}]}
+ASIDE: dict[str, Callable[[Any], Any]] = {
+    "messages.count_tokens": lambda it: it(model=NEW, messages=GO),
+    "messages.batches.create": lambda it: it(**BATCH),
+    "beta.messages.count_tokens": lambda it: it(model=NEW, messages=GO),
+    "beta.messages.batches.create": lambda it: it(**BATCH),
+    "beta.files.list": lambda it: it(),
+    "beta.files.upload": lambda it: it(file=("name", b"content")),
+    "models.list": lambda it: it(),
+    "models.count_tokens": lambda it: it(model="gemini-3.1-pro", contents="recite"),
+    "files.list": lambda it: it(),
+    "files.create": lambda it: it(file=("name", b"content"), purpose="batch"),
+    "batches.create": lambda it: (
+        it(input_file_id="f", endpoint="/v1/chat/completions", completion_window="24h")
+        if "openai" in type(it.__self__).__module__
+        else it(
+            model="gemini-3.1-pro", src="gs://from", config={"dest": "gs://to", "display_name": "b"}
+        )
+    ),
+}
+
+
+def came(way: Way, client: Any, endpoint: str) -> str:
+    """Call a method of a client; return what came of it."""
+    method = way.pick(client, getattr(client, "aio", client))
+    try:
+        for part in endpoint.split("."):
+            method = getattr(method, part)
+        return re.sub(" at 0x[0-9a-f]+", "", str(way.do(ASIDE[endpoint](method))))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@pytest.mark.parametrize("kind", ["sync", pytest.param("async", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", CLOUD)
+def test_counts_batches_and_files_pass_untouched(kind: Any, name: str) -> None:
+    """What an SDK does not offer on a cloud, it refuses as it does without us."""
+    with Canned(lambda _: Answer({"id": "b", "input_tokens": 1})) as server, Way(kind) as way:
+        bare = opened(name, way, server.url)
+        before = [came(way, bare, endpoint) for endpoint in ASIDE]
+        theirs = list(server.asked)
+        client = way.wrap(bare)
+        assert [came(way, client, endpoint) for endpoint in ASIDE] == before
+        ours = server.asked[len(theirs) :]
+        assert theirs or name.startswith("AnthropicBedrock")
+        for one, other in zip(theirs, ours, strict=True):
+            assert (one.method, one.path, one.body) == (other.method, other.path, other.body)
+            assert one.headers.keys() == other.headers.keys()
+        assert way.reports == []
+
+
+PLACES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "bedrock-runtime.eu-west-3.amazonaws.com": ("AnthropicBedrock", PROFILE, {**STATIC, **REGION}),
+    "vpce-0a.bedrock-runtime.eu-west-3.vpce.amazonaws.com": (
+        "AnthropicBedrock",
+        PROFILE,
+        {**STATIC, **REGION},
+    ),
+    "bedrock-mantle.eu-west-3.api.aws": ("AnthropicBedrockMantle", NEW, {**STATIC, **REGION}),
+    "aws-external-anthropic.eu-west-3.api.aws": (
+        "AnthropicAWS",
+        NEW,
+        {**STATIC, **REGION, "workspace_id": "w"},
+    ),
+    "europe-west4-aiplatform.googleapis.com": (
+        "AnthropicVertex",
+        NEW,
+        {"project_id": "P", "region": "europe-west4", "access_token": "t"},
+    ),
+    "mine.services.ai.azure.com": ("AnthropicFoundry", NEW, {"resource": "mine", "api_key": "k"}),
+    "mine.openai.azure.com": ("AzureOpenAI", GPT, {"api_key": "k", "api_version": "2026-02-01"}),
+    "mine.privatelink.openai.azure.com": (
+        "AzureOpenAI",
+        GPT,
+        {"api_key": "k", "api_version": "2026-02-01"},
+    ),
+}
+
+
+@both
+@pytest.mark.parametrize("host", PLACES)
+def test_regional_and_private_hosts_are_healed_where_they_are(kind: Any, host: str) -> None:
+    name, model, options = PLACES[host]
+    sdk = openai if name.endswith("OpenAI") else anthropic
+    if "vpce" in host:
+        options = {**options, "base_url": f"https://{host}"}
+    if sdk is openai:
+        options = {**options, "azure_endpoint": f"https://{host}"}
+    with Simulator(LONG, keys=KEYS) as sim, Way(kind) as way:
+        network = Elsewhere(sim.url)
+        make = getattr(sdk, way.pick(name, f"Async{name}"))
+        bare = make(http_client=way.http(transport=network), max_retries=0, **options)
+        assert said(way, way.wrap(bare), model, True) == LONG
+        assert [report.outcome for report in way.reports] == ["healed"]
+        assert set(network.hosts) == {host}
 
 
 # --- a later attempt that cannot be signed, or is refused -----------------------------------------
@@ -401,16 +563,28 @@ def test_a_cut_call_over_an_event_stream_is_healed(kind: Any) -> None:
         assert message.content[-1].input["content"] == sim.answer
 
 
-def test_through_a_proxy_signatures_hold() -> None:
-    import httpx2
+@both
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_history_that_bedrock_refuses_is_repaired(kind: Any, streamed: bool) -> None:
+    """It is refused before the stream begins, by a `ValidationException`."""
+    call = {"type": "tool_use", "id": "toolu_1", "name": "write", "input": {}}
+    killed = [*GO, {"role": "assistant", "content": [call]}, *GO]
+    tools = [{"name": "write", "input_schema": {"type": "object"}}]
+    with Simulator("A short answer.", keys=KEYS) as sim, Way(kind) as way:
+        client = way.wrap(opened("AnthropicBedrock", way, sim.url))
+        how = stream if streamed else create
+        assert how(way, client, model=PROFILE, messages=killed, tools=tools) == "A short answer."
+        assert [post.status for post in sim.posts] == [400, 200]
+        assert [repair.what for repair in way.reports[0].repairs][0] == "synthesize_result"
 
-    with (
-        Simulator(LONG, keys=KEYS) as sim,
-        Relay() as proxy,
-        httpx2.Client(proxy=proxy.url) as http,
-    ):
-        bare = anthropic.AnthropicBedrock(base_url=sim.url, http_client=http, **STATIC, **REGION)
-        assert stream(Way("sync"), continuation.wrap(bare), model=PROFILE) == LONG
+
+@both
+def test_through_a_proxy_signatures_hold(kind: Any) -> None:
+    with Simulator(LONG, keys=KEYS) as sim, Relay() as proxy, Way(kind) as way:
+        make = getattr(anthropic, way.pick("AnthropicBedrock", "AsyncAnthropicBedrock"))
+        http = way.http(proxy=proxy.url)
+        bare = make(base_url=sim.url, http_client=http, **STATIC, **REGION)
+        assert stream(way, continuation.wrap(bare), model=PROFILE) == LONG
         assert len(proxy.seen) == 2
 
 

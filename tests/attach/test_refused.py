@@ -15,7 +15,6 @@ import pytest
 from google import genai
 from google.auth.transport import mtls
 from google.genai import _api_client
-from openai.auth import x509_workload_identity
 from support.shells import Way, both
 
 import continuation
@@ -109,10 +108,8 @@ def with_certificate(**http: Any) -> Make:
     return make
 
 
-X509 = x509_workload_identity(identity_provider_id="i", service_account_id="s")
 CLIENTS: dict[str, tuple[Make, str]] = {
     "anthropic, no copy": (subclass(anthropic.Anthropic, __init__=own), "cannot be copied"),
-    "openai, X.509": (client_of(openai, "OpenAI", workload_identity=X509), "X.509 identity"),
     "openai, detour": (
         subclass(openai.OpenAI, _send_request=detour),
         "sends requests in a way of its own",
