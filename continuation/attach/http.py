@@ -342,7 +342,7 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
 class _StandIn:
     """What the healing clients share: they stand for `origin`, and close only what is theirs."""
 
-    __slots__ = ("_closed", "_name", "_open", "_owned", "_plain", "engine", "origin", "prepare")
+    __slots__ = ("_closed", "_name", "_owned", "_plain", "engine", "origin", "prepare", "streams")
 
     def __init__(self, origin: Any, engine: Engine, *, owned: bool = False) -> None:
         # Not super().__init__: it would open a second pool of connections.
@@ -351,7 +351,8 @@ class _StandIn:
         """The client this one stands for."""
         self._owned = owned
         self._closed = False
-        self._open: set[weakref.ref[Any]] = set()
+        self.streams: set[weakref.ref[Any]] = set()
+        """Those that were opened and may still be read."""
         self._name = uuid4().hex
         kind = httpx2.Client if isinstance(origin, httpx2.Client) else httpx2.AsyncClient
         ways = [(getattr(origin, name), getattr(kind, name)) for name in _WAY]
@@ -407,8 +408,9 @@ class _StandIn:
             if "content-encoding" in headers:
                 return None
             host, path = request.url.netloc.decode("ascii"), request.url.path
-            own = leaving is None or leaving is request
-            sent = headers if own else dict(leaving.headers.items())
+            sent = headers
+            if leaving is not None and leaving is not request:
+                sent = dict(leaving.headers.items())
             if (prepared := request.extensions.get(KEY)) is not None:
                 headers = dict(prepared.headers.items())
             identity = {} if sent is headers else dict(sorted(sent.items() - headers.items()))
@@ -426,7 +428,7 @@ class _StandIn:
     def _take_open(self) -> list[Any]:
         """Close for good; return the streams that are still open."""
         self._closed = True
-        streams = [stream for reference in list(self._open) if (stream := reference()) is not None]
+        streams = [stream for held in list(self.streams) if (stream := held()) is not None]
         for stream in streams:
             stream.abandoned = True
         return streams
@@ -440,7 +442,7 @@ class _PastSend(httpx2.BaseTransport):
 
     def __init__(self, ours: HealingClient, transport: httpx2.BaseTransport) -> None:
         self._client = HealingClient(httpx2.Client(transport=transport), ours.engine)
-        self._client._open = ours._open  # noqa: SLF001 - closed with it
+        self._client.streams = ours.streams  # closed with it
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         return self._client.send(request, stream=True, auth=None)
@@ -451,7 +453,7 @@ class _PastSendAsync(httpx2.AsyncBaseTransport):
 
     def __init__(self, ours: AsyncHealingClient, transport: httpx2.AsyncBaseTransport) -> None:
         self._client = AsyncHealingClient(httpx2.AsyncClient(transport=transport), ours.engine)
-        self._client._open = ours._open  # noqa: SLF001 - closed with it
+        self._client.streams = ours.streams  # closed with it
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         return await self._client.send(request, stream=True, auth=None)
@@ -476,7 +478,7 @@ class HealingClient(_StandIn, httpx2.Client):
             return cast("httpx2.Response", self.origin.send(request, stream=stream, **options))
         send = partial(self.origin.send, stream=True, **options)
         session = HealedStream(turn, request, self.cookies, send)
-        self._open.add(weakref.ref(session, self._open.discard))
+        self.streams.add(weakref.ref(session, self.streams.discard))
         response = session.open()
         if not stream:
             try:
@@ -535,7 +537,7 @@ class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
             return cast("httpx2.Response", answer)
         send = partial(self.origin.send, stream=True, **options)
         session = AsyncHealedStream(turn, request, self.cookies, send)
-        self._open.add(weakref.ref(session, self._open.discard))
+        self.streams.add(weakref.ref(session, self.streams.discard))
         response = await session.open()
         if not stream:
             try:

@@ -575,7 +575,7 @@ def test_a_history_that_bedrock_refuses_is_repaired(kind: Any, streamed: bool) -
         how = stream if streamed else create
         assert how(way, client, model=PROFILE, messages=killed, tools=tools) == "A short answer."
         assert [post.status for post in sim.posts] == [400, 200]
-        assert [repair.what for repair in way.reports[0].repairs][0] == "synthesize_result"
+        assert way.reports[0].repairs[0].what == "synthesize_result"
 
 
 @both
