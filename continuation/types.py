@@ -195,6 +195,38 @@ class AttemptResult:
     error: BaseException | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What speaks for a cut call that is being completed, and what against it."""
+
+    in_text: bool = True
+    """It broke off inside a string, outside of arrays, or all of its input is text."""
+    quotable: bool = True
+    """Words from the end of that text can be quoted, for the model to repeat."""
+    error: str | None = None
+    """Why the rest was not answered, if it was not."""
+    refused: bool = False
+    told: bool = True
+    """It is known whether the rest came as plain text or as JSON."""
+    added: bool = True
+    """Something came behind the words that were quoted."""
+    exact: bool = True
+    """Nothing had to be taken back or put in where the parts meet."""
+    seam: str = ""
+    """The kind of the last seam."""
+    trusted: bool = True
+    """The policy `complete_seams` trusts that kind."""
+    remarks: bool = False
+    """The text says something to the reader, or that something was left out."""
+    lacking: str | None = None
+    """The arguments that were asked for, and did not come."""
+    parses: bool = True
+    mistake: str | None = None
+    """Where the arguments are not what the tool's schema takes."""
+    seen: bool = False
+    """The caller has been shown what the whole call does not begin with."""
+
+
 @dataclass(slots=True)
 class ReplayBuffer:
     """The first attempt's bytes, kept by the shell: what is safe to send if our own code fails."""

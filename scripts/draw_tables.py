@@ -22,20 +22,22 @@ from continuation.engine.table import (
     ENDINGS,
     LABELS,
     OPENINGS,
+    PROOFS,
     ROWS,
+    Delivery,
     Ending,
     Label,
     Row,
     Standing,
     When,
 )
-from continuation.types import AttemptResult, StopWord
+from continuation.types import AttemptResult, Proof, StopWord
 
 PAGE = Path(__file__).resolve().parents[1] / "design" / "decision-table.md"
 BEGIN, END = "<!-- drawn by scripts/draw_tables.py: {} -->", "<!-- end of the drawing -->"
 
 
-def condition(row: Row | Label | Standing | Ending) -> str:
+def condition(row: Row | Label | Standing | Delivery | Ending) -> str:
     """Say when a row fits."""
     said = [_all_of(row.when)] if row.when else []
     if row.either:
@@ -81,6 +83,14 @@ def answers() -> Iterator[str]:
         yield f"| {row.name} | {condition(row)} | {row.stands} |"
 
 
+def proofs() -> Iterator[str]:
+    """Draw `PROOFS`, line by line."""
+    yield "| the call | when | stays cut, for |"
+    yield "|---|---|---|"
+    for row in PROOFS:
+        yield f"| {row.name} | {condition(row)} | {row.reason or 'it does not: go on, deliver'} |"
+
+
 def endings() -> Iterator[str]:
     """Draw `ENDINGS`, line by line."""
     yield "| row | when | stop reason | what is held | outcome |"
@@ -118,6 +128,7 @@ def drawings() -> dict[str, str]:
         "labels": labels(),
         "rows": decisions(ROWS),
         "answers": answers(),
+        "proofs": proofs(),
         "endings": endings(),
         "actions": words(table.Action),
         "facts": words(
@@ -126,6 +137,7 @@ def drawings() -> dict[str, str]:
             table.Evidence,
             table.Situation,
             table.Again,
+            Proof,
             table.Closing,
         ),
         "ends": words(StopWord, table.Held, table.Stands),

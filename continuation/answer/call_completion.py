@@ -8,13 +8,15 @@ repeats what it was asked to repeat, the arguments are whole JSON, and the tool'
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from continuation.answer.blocks import Block
-from continuation.answer.open_string import OpenString, as_written, escaped, open_string
+from continuation.answer.open_string import as_written, escaped, open_string, unfenced
 from continuation.seams.judge import SeamKind
 from continuation.seams.text import choose_anchor
-from continuation.types import AttemptResult, Json, Stop
+from continuation.types import AttemptResult, Json, Proof, Stop
 from continuation.wire.json_values import as_json, as_list, as_text, dumps, parsed
 
 if TYPE_CHECKING:
@@ -23,24 +25,36 @@ if TYPE_CHECKING:
 _SURE = frozenset({SeamKind.ANCHOR, SeamKind.PREFILL})
 _LONGEST = 400
 """Characters; as much of a line is quoted at most, to have a sign in it that JSON escapes."""
+_REMARK = re.compile(
+    r"\W{0,3}(?:I(?:\W(?:m|ve|ll|d)| am| have| can(?:not|\Wt)?| could| will| hope| stopped)\b"
+    r"|sorry\b|unfortunately\b|let me know\b|would you like\b|please note\b"
+    r"|(?:that|this)(?:\Ws| is| was| completes| concludes) (?:the|all)\b"
+    r"|the (?:\w+ )?(?:file|argument|rest|content) is (?:now )?(?:complete|whole|finished)\b)",
+    re.IGNORECASE,
+)
+"""A line to the reader."""
+_ELISION = re.compile(
+    r"\b(?:rest|remainder) of (?:the|this|your) (?:\w+ )?(?:file|code|content|text|document)\b"
+    r"|\bremains? unchanged\b|\b(?:omitted|truncated|shortened) for brevity\b",
+    re.IGNORECASE,
+)
+"""What stands in place of what a text leaves out."""
 
 
 class CallCompletion:
-    """One cut call: what its string says, and why it cannot be completed if it cannot."""
+    """One cut call: what its string says, and what proves that it is whole."""
 
     def __init__(self, answer: MessageBuilder, call: Block) -> None:
         self.call = call
         self.name = as_text(call.start.get("name"))
-        self.failed: str | None = None
-        """Why the call stays cut, if it does."""
         self._answer = answer
-        self._place: OpenString | None = None
-        self._before = call.arguments
-        if not call.free:
-            # A server that parsed them closed what was open; the anchor tells whether it was.
-            closed = call.arguments.rstrip("}").removesuffix('"')
-            self._place = open_string(call.arguments if call.args_verified else closed)
-            self._before = self._place.text if self._place is not None else ""
+        arrived = answer.arrived(call)
+        self.unread = arrived is None
+        """The server has parsed what arrived of the arguments."""
+        self._place = open_string(arrived or "") if not call.free else None
+        self._before = self._place.text if self._place is not None else arrived or ""
+        self.proof = Proof(in_text=call.free or self._place is not None)
+        """What is known of it so far; `engine.table` says what that makes of the call."""
         self.argument = self._place.name if self._place is not None else "input"
         """The argument that it was cut in."""
         self.anchor: str | None = None
@@ -53,7 +67,10 @@ class CallCompletion:
         """Their names."""
         self._more: Json = {}
         """Those members."""
-        self.quote()
+
+    def know(self, **facts: Any) -> None:
+        """Take in what became known."""
+        self.proof = replace(self.proof, **facts)
 
     def quote(self) -> None:
         """Choose the words that the model is asked to repeat next."""
@@ -66,31 +83,35 @@ class CallCompletion:
             if line >= 0 and len(before) - start <= _LONGEST:
                 anchor = before[start:]
         self.anchor = anchor
-        if self._place is None and not self.call.free:
-            self.failed = "its arguments break off outside a string"
-        elif anchor is None:
-            self.failed = "too little of the argument arrived, or it only repeats itself"
+        self.know(quotable=anchor is not None)
 
     def take(self, result: AttemptResult, *, sure: bool) -> None:
         """Take what an attempt came to; `sure`: only what repeated its anchor is trusted."""
-        verdicts, said = self.text.seams(), self.text.said
+        verdicts, said, before = self.text.seams(), self.text.said, self.text.before
         verdict = verdicts[-1][1] if verdicts else None
-        plain = as_written(said, self.anchor or "") if self._place is not None else None
-        if result.stop is Stop.REFUSED:
-            self.failed = "the model refused to go on with it"
-        elif plain is not None:
-            self.text = self._answer.aside(self.text.before + plain)
-            self.quote()
-        elif not self._plain(said):
-            self.failed = "it cannot be told whether its rest came as JSON or as plain text"
-        elif verdict is None or not result.made_progress:
-            self.failed = "nothing was added to it"
-        elif verdict.taken_back or verdict.inserted:
-            self.failed = f"its parts do not meet exactly ({verdict.kind})"
-        elif sure and not (verdict.kind in _SURE and verdict.confidence == 1):
-            self.failed = f"the seam in it is not sure ({verdict.kind})"
+        anchor, cut = self.anchor or "", result.stop is not Stop.END
+        body = unfenced(said, anchor)
+        plain = as_written(body, anchor, cut=cut) if self._place is not None else None
+        if plain is None and body is not said and body.startswith(anchor):
+            plain = body[len(anchor) :]
+        self.know(refused=result.stop is Stop.REFUSED)
+        if plain is not None:
+            self.text = self._answer.aside(before + plain)
+            # Whether the line break before the fence's end belongs to the text, nobody knows.
+            trusted = body is said or not sure
+            self.know(added=bool(plain), seam="fence" if body is not said else "anchor")
         else:
-            self.quote()
+            trusted = verdict is not None and (
+                not sure or (verdict.kind in _SURE and verdict.confidence == 1)
+            )
+            self.know(
+                told=self._plain(said),
+                added=verdict is not None and result.made_progress,
+                exact=verdict is not None and not (verdict.taken_back or verdict.inserted),
+                seam=str(verdict.kind) if verdict is not None else "",
+            )
+        new = self.text.text[len(before) :]
+        self.know(trusted=trusted, remarks=not cut and _speaks(new, before))
 
     def _plain(self, said: str) -> bool:
         """Whether what an attempt said is known to be plain text: JSON has no bare line breaks."""
@@ -128,24 +149,31 @@ class CallCompletion:
         """Take the members that were asked for, of a call that has just those."""
         told, names = as_json(parsed(self.asked.last_arguments)), self.lacking
         if members.stop is not Stop.END or not told.keys() >= set(names):
-            self.failed = f"no {', '.join(names)} came for it"
+            self.know(lacking=", ".join(names))
         self._more = {name: told[name] for name in names if name in told}
 
-    def close(self, schema: Json | None) -> AttemptResult | None:
-        """Make the call whole, if it is one; `None`: it is not, and `failed` says why.
+    def close(self, schema: Json | None) -> None:
+        """Put the call together; `schema`: what the tool takes, where the request says it."""
+        whole: object = {} if self.call.free else parsed(self.arguments)
+        if not isinstance(whole, dict):  # what stands before the string is no strict JSON
+            self.know(parses=False)
+        elif schema is not None and not self.call.free:
+            self.know(mistake=mistake(whole, schema))
 
-        `schema`: what the tool takes, where the request says it.
-        """
-        arguments = self.arguments
-        if self.failed is None and not self.call.free:
-            whole = parsed(arguments)
-            if not isinstance(whole, dict):  # what stands before the string is no strict JSON
-                self.failed = "its arguments are not whole JSON"
-            elif schema is not None:
-                self.failed = mistake(whole, schema)
-        if self.failed is None and not self._answer.complete_call(self.call, arguments):
-            self.failed = "what was shown of it cannot be gone on with"
-        return self._answer.ended() if self.failed is None else None
+    def deliver(self) -> AttemptResult | None:
+        """Make the call whole; `None`: the caller has seen what it does not begin with."""
+        if self._answer.complete_call(self.call, self.arguments):
+            return self._answer.ended()
+        self.know(seen=True)
+        return None
+
+
+def _speaks(new: str, before: str) -> bool:
+    """Whether a new text says at its end, or leaves out, what no text before it did."""
+    last, known = new.strip().rsplit("\n", 3)[-3:], before.split("\n")
+    if any(map(_REMARK.match, last)) and not any(map(_REMARK.match, known)):
+        return True
+    return _ELISION.search(new) is not None and _ELISION.search(before) is None
 
 
 def mistake(arguments: Any, schema: Json) -> str | None:

@@ -671,7 +671,10 @@ class MessageBuilder:
     def calls(self) -> list[tuple[str, int]]:
         """Name and length of each call that the caller gets."""
         calls = calls_in(self._client.blocks)
-        return [(as_text(call.start.get("name")), len(call.arguments)) for call in calls]
+        return [
+            (as_text(call.start.get("name")), len(self.arrived(call) or call.arguments))
+            for call in calls
+        ]
 
     @property
     def token(self) -> str | None:
@@ -716,6 +719,10 @@ class MessageBuilder:
         call = self._segment.calls[-1]
         return begun if begun is not None and begun.call is call else CallCompletion(self, call)
 
+    def arrived(self, call: Block) -> str | None:
+        """Return the argument text of a cut call up to the cut; `None`: it cannot be known."""
+        return self._codec.arrived(call)
+
     def aside(self, text: str) -> MessageBuilder:
         """Return a builder for a text of its own, which goes on from `text`."""
         other: MessageBuilder = type(self)(self._codec, self._policy)
@@ -743,7 +750,7 @@ class MessageBuilder:
 
     def complete_call(self, call: Block, arguments: str) -> bool:
         """Make a cut call whole; `False`: the caller has seen what is not in `arguments`."""
-        arrived = call.arguments
+        arrived = self.arrived(call) or ""
         if call.closed:
             return False
         if not arguments.startswith(arrived):
@@ -752,7 +759,7 @@ class MessageBuilder:
             call.deltas.clear()
             call.forget()
             arrived = ""
-        call.deltas.append({"type": "input_json_delta", "partial_json": arguments[len(arrived) :]})
+        call.deltas += self._codec.rest_of(call, arrived, arguments)
         call.done = call.finished = True
         segment = self._segment
         segment.reason, segment.stopped = self._codec.called, True

@@ -21,8 +21,9 @@ _WHOLE_STRING = re.compile(r'(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+', re
 """The same, and no quote but an escaped one."""
 _HALF = re.compile(r"(?:\\(?:u[0-9a-fA-F]{0,3})?)?")
 """An escape that broke off, or nothing."""
-_HIGH = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
-"""The first half of a character that takes two."""
+_HIGH = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?\Z")
+"""The first half of a character that takes two, and what arrived of the second."""
+_FENCE = re.compile(r"\s*(`{3,}|~{3,})[^`\n]*\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +49,31 @@ class OpenString:
         return self.head + escaped(rest) + '"' + "}" * len(self.keys)
 
 
-def as_written(text: str, anchor: str) -> str | None:
+def as_written(text: str, anchor: str, *, cut: bool = False) -> str | None:
     """Read a text that was written as it stands in JSON, escaped and perhaps in its quotes.
 
     Return what follows the anchor, which tells that it was; `None`: it was not, or does not tell.
+    `cut`: it may break off, in half an escape as well.
     """
     written = escaped(anchor)
     body = text if text.startswith(written) else text.lstrip().removeprefix('"')
     if written == anchor or not body.startswith(written):
         return None
-    whole = _WHOLE_STRING.match(body)
-    end = whole.end() if whole else 0
-    if body[end:].strip(' \t\r\n"}`'):
+    end, said = _read(_WHOLE_STRING, body, 0)
+    if body[end:].strip(' \t\r\n"}`') and not (cut and _half(body[end:])):
         return None  # something follows that is none of it
-    return str(json.loads(f'"{body[:end]}"', strict=False))[len(anchor) :]
+    return said[len(anchor) :]
+
+
+def unfenced(text: str, anchor: str) -> str:
+    """Return what stands in the one fence that a text is; the text itself, if it is none."""
+    opened = _FENCE.match(text)
+    body = text[opened.end() :] if opened is not None else text
+    forms = (anchor, escaped(anchor), f'"{escaped(anchor)}')
+    if opened is None or not body.startswith(forms):
+        return text
+    closed = re.search(rf"\n?{opened[1]}\s*\Z", body)
+    return body[: closed.start()] if closed is not None else body
 
 
 def escaped(text: str) -> str:
@@ -79,14 +91,25 @@ def open_string(raw: str) -> OpenString | None:
     opened = _OPEN.match(raw, at)
     if opened is None or not keys or not all(keys):
         return None
-    whole = _WHOLE.match(raw, opened.end())
-    end = whole.end() if whole else opened.end()
-    if high := _HIGH.search(raw, opened.end(), end):
-        end = high.start()
-    elif not _HALF.fullmatch(raw, end):
+    end, said = _read(_WHOLE, raw, opened.end())
+    half = raw[end:]
+    if not _half(half):
         return None  # no escape that JSON knows
-    said = str(json.loads(f'"{raw[opened.end() : end]}"', strict=False))
-    return OpenString(tuple(filter(None, keys)), raw[:end], said, raw[end:])
+    return OpenString(tuple(filter(None, keys)), raw[:end], said, half)
+
+
+def _half(raw: str) -> bool:
+    """Whether an escape broke off here, or the first of two that are one character."""
+    return (_HALF.fullmatch(raw) or _HIGH.match(raw)) is not None
+
+
+def _read(form: re.Pattern[str], raw: str, at: int) -> tuple[int, str]:
+    """Read the characters of a JSON string from `at` on; return where the last whole one ends."""
+    whole = form.match(raw, at)
+    end = whole.end() if whole is not None else at
+    if high := _HIGH.search(raw, at, end):
+        end = high.start()
+    return end, str(json.loads(f'"{raw[at:end]}"', strict=False))
 
 
 def _open_members(raw: str) -> tuple[list[str | None], int]:

@@ -180,6 +180,14 @@ class WireCodec(ABC):
         """Whether an answer with a block of this type can be gone on from."""
         return kind in self.kinds
 
+    def arrived(self, call: Block) -> str | None:
+        """Return the argument text of a cut call up to the cut; `None`: it cannot be known."""
+        return call.arguments if call.free or call.args_verified else None
+
+    def rest_of(self, call: Block, arrived: str, arguments: str) -> list[Json]:
+        """Return the deltas that make a call whole of which `arrived` is there."""
+        return [{"type": "input_json_delta", "partial_json": arguments[len(arrived) :]}]
+
     def fast_path(self) -> FastPath:
         """Return what looks at the first attempt without parsing it."""
         return _NoFastPath()

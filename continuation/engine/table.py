@@ -1,12 +1,12 @@
-"""What happens when: five tables, and one rule. The first row that fits wins.
+"""What happens when: six tables, and one rule. The first row that fits wins.
 
 `OPENINGS` says what becomes of a request and the head of its answer, `LABELS` whether an attempt's
 own word for its end is believed, `ROWS` what happens after it, `ANSWERS` which of two answers
-stands, `ENDINGS` how the caller's answer ends. A row's condition is data: the name of a fact, and
-the value it must have. Facts are the fields of the values below (`OpeningFacts`, `Evidence`,
-`Situation`, the last two with their `AttemptResult`, `Again`, `Closing`); a condition that names no
-fact raises `KeyError`. Every table is total: its last row has no condition, or stands behind rows
-that leave nothing out.
+stands, `PROOFS` whether a cut call that was completed is one, `ENDINGS` how the caller's answer
+ends. A row's condition is data: the name of a fact, and the value it must have. Facts are the
+fields of the values below (`OpeningFacts`, `Evidence`, `Situation`, the last two with their
+`AttemptResult`, `Again`, `Proof`, `Closing`); a condition that names no fact raises `KeyError`.
+Every table is total: its last row has no condition, or stands behind rows that leave nothing out.
 
 Nothing else in the engine decides; `Turn` and `Budget` only state facts. `design/decision-table.md`
 is drawn from here by `scripts/draw_tables.py`, and a test holds the two together.
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeAlias, TypeVar
 
-from continuation.types import AttemptResult, Outcome, Stop, StopWord, ToolCallState
+from continuation.types import AttemptResult, Outcome, Proof, Stop, StopWord, ToolCallState
 
 When: TypeAlias = Mapping[str, Any]
 """Facts by name, and what each must be.
@@ -29,7 +29,7 @@ asks for one of its members; anything else asks for itself.
 """
 
 
-RowT = TypeVar("RowT", "Row", "Label", "Standing", "Ending")
+RowT = TypeVar("RowT", "Row", "Label", "Standing", "Delivery", "Ending")
 
 
 def first_fit(rows: Sequence[RowT], *parts: Any) -> tuple[RowT, dict[str, Any]]:
@@ -284,7 +284,11 @@ class Situation:
     retry_smaller: bool = False
     """Policy asks for one guided attempt, and it was not made yet."""
     complete: bool = False
-    """Policy asks for cut calls to be completed, and this one stands in a text to go on from."""
+    """Policy asks for this cut call to be completed..."""
+    proven: bool = False
+    """...and nothing speaks against that so far..."""
+    unread: bool = False
+    """...but its server has parsed what arrived; a stream, not asked for yet, would show it."""
 
 
 CALLS = frozenset({WHOLE, CUT})
@@ -382,8 +386,12 @@ ROWS: tuple[Row, ...] = (
     Row("cut below the ceiling, text shown", Action.RECOVER,
         when={"stop": Stop.LENGTH, "below": True, "recoveries": True, "text": True, "call": NONE,
               "not_resumable": False}, either=MAY_GO_ON),
+    Row("cut at the ceiling, a call cut that came parsed, to be completed", Action.ESCALATE,
+        when={"stop": Stop.LENGTH, "call": CUT, "complete": True, "unread": True,
+              "shown": False}),
     Row("cut at the ceiling, a call cut inside a text, to be completed", Action.COMPLETE_CALL,
-        when={"stop": Stop.LENGTH, "call": CUT, "complete": True, "recoveries": True}),
+        when={"stop": Stop.LENGTH, "call": CUT, "complete": True, "proven": True,
+              "recoveries": True}),
     Row("cut at the ceiling, a call cut, guidance asked for", Action.RETRY_SMALLER,
         when={"stop": Stop.LENGTH, "call": CUT, "retry_smaller": True}, either=MAY_GO_ON),
     Row("cut at the ceiling, a call cut", Action.CUT_CALL, Outcome.TRUNCATED,
@@ -456,6 +464,8 @@ class Again:
     """The new answer has more text."""
     shorter: bool = False
     """The new answer has less text."""
+    held_parsed: bool = False
+    """Of the cut call in hand the server has parsed what arrived."""
     resendable: bool = True
     """One more drop can be made good."""
 
@@ -488,6 +498,9 @@ ANSWERS: tuple[Standing, ...] = (
     Standing("is no shorter", Stands.NEW,
         when={"came": True, "replaces": True, "shorter": False},
         either=({"stop": NOT_DROPPED - ENDED}, {"stop": Stop.DROPPED, "held_closed": False})),
+    Standing("shows what broke off of its call", Stands.NEW,
+        when={"came": True, "replaces": True, "stop": Stop.LENGTH, "call": CUT,
+              "args_verified": True, "held_parsed": True}),
     Standing("was cut: there is no room at this limit", Stands.HELD_CUT,
         when={"stop": Stop.LENGTH}),
     # What we hold was cut, and arrived: no drop makes it a failure.
@@ -505,6 +518,60 @@ ANSWERS: tuple[Standing, ...] = (
 def standing(new: AttemptResult, again: Again) -> Stands:
     """Return which answer stands when the same request was answered again."""
     return first_fit(ANSWERS, new, again)[0].stands
+
+
+# --- is a completed call a call? --------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One row of `PROOFS`."""
+
+    name: str
+    reason: str | None
+    """Why the call stays cut; `None`: it is gone on with or, once it is whole, delivered."""
+    when: When = field(kw_only=True)
+    either: tuple[When, ...] = field(default=(), kw_only=True)
+
+
+# fmt: off
+PROOFS: tuple[Delivery, ...] = (
+    Delivery("not inside a text", "its arguments break off outside a string",
+        when={"in_text": False}),
+    Delivery("too little to quote", "too little of the argument arrived, or it only repeats itself",
+        when={"quotable": False}),
+    Delivery("not answered", "{error}",
+        when={"error": True}),
+    Delivery("refused", "the model refused to go on with it",
+        when={"refused": True}),
+    Delivery("plain or escaped", "it cannot be told whether its rest came as JSON or as plain text",
+        when={"told": False}),
+    Delivery("nothing new", "nothing was added to it",
+        when={"added": False}),
+    Delivery("the parts do not meet", "its parts do not meet exactly ({seam})",
+        when={"exact": False}),
+    Delivery("no sure seam", "the seam in it is not sure ({seam})",
+        when={"trusted": False}),
+    Delivery("words of the model's own", "its text seems to speak to the reader",
+        when={"remarks": True}),
+    Delivery("arguments are missing", "no {lacking} came for it",
+        when={"lacking": True}),
+    Delivery("no JSON", "its arguments are not whole JSON",
+        when={"parses": False}),
+    Delivery("not what the tool takes", "{mistake}",
+        when={"mistake": True}),
+    Delivery("shown otherwise", "what was shown of it cannot be gone on with",
+        when={"seen": True}),
+    Delivery("proven", None,
+        when={}),
+)
+# fmt: on
+
+
+def objection(proof: Proof) -> str | None:
+    """Return why a call that is being completed stays cut; `None`: nothing speaks against it."""
+    row, facts = first_fit(PROOFS, proof)
+    return row.reason.format_map(facts) if row.reason is not None else None
 
 
 # --- how the caller's answer ends --------------------

@@ -57,6 +57,7 @@ from continuation.engine.table import (
     believed,
     decide,
     ending,
+    objection,
     standing,
 )
 from continuation.ledger import Ledger, delivered, total
@@ -286,12 +287,13 @@ class Turn:
         wanted = self.policy.truncated_tool_call == "retry_smaller"
         guided = wanted and not budget.may_retry_smaller  # a call is missing
         nothing_new = not result.made_progress and not guided
+        completable = self.policy.truncated_document == "complete" and request.completable
         return Situation(
             result=result,
             at_end=nothing_new and Cut(self._answer.open_text).at_end,
             structured=request.structured,
-            liftable=request.liftable,
-            completable=request.liftable and self.policy.truncated_document == "complete",
+            liftable=request.liftable or completable,
+            completable=completable,
             below=budget.below,
             raisable=budget.raisable,
             recovering=self._mode in {Mode.RECOVERY, Mode.NATIVE_CONTINUATION},
@@ -304,20 +306,23 @@ class Turn:
             retry_smaller=budget.may_retry_smaller
             and result.only_call
             and not self._answer.half_call,
-            complete=self.policy.truncated_tool_call == "complete" and self._completes(result),
+            **(self._completes(result) if result.call is ToolCallState.CUT else {}),
         )
 
-    def _completes(self, result: AttemptResult) -> bool:
-        """Whether the cut call is to be completed, and still can be."""
-        policy = self.policy
-        if result.call is not ToolCallState.CUT or result.stop is not Stop.LENGTH:
-            return False
-        name = self._answer.cut_call[0]
+    def _completes(self, result: AttemptResult) -> dict[str, bool]:
+        """Return the facts of a cut call that policy asks to be completed; none if it does not."""
+        policy, request, name = self.policy, self._attempts.request, self._answer.cut_call[0]
+        wanted = policy.truncated_tool_call == "complete" or (
+            request.structured and policy.truncated_document == "complete"
+        )
         named = [tool for tool in policy.complete_tools if not tool.startswith("!")]
-        if f"!{name}" in policy.complete_tools or (named and name not in named):
-            return False
-        self._completion = self._answer.completion(self._completion)
-        return self._completion.failed is None
+        excluded = f"!{name}" in policy.complete_tools or (named and name not in named)
+        if not wanted or excluded or result.stop is not Stop.LENGTH:
+            return {}
+        completion = self._completion = self._answer.completion(self._completion)
+        completion.quote()
+        unread = completion.unread and request.streams and not self._attempts.budget.escalated
+        return {"complete": True, "proven": objection(completion.proof) is None, "unread": unread}
 
     # --- going on ------------------------------------------------------------------------------
 
@@ -385,6 +390,7 @@ class Turn:
             held_dropped=held.stop is Stop.DROPPED,
             longer=new.length > held.length,
             shorter=new.length < held.length,
+            held_parsed=not held.args_verified,
             resendable=budget.drops > 0 and not budget.spent,
         )
         stands = standing(new, again)
@@ -450,19 +456,20 @@ class Turn:
         )
         self._mode = Mode.ARGUMENT
         if opened is None:
-            completion.failed = self._ledger.error or "failed"
+            completion.know(error=self._ledger.error or "failed")
             return held
         hold = self.policy.seam_buffer_chars
         resume = Resume(Mode.RECOVERY, anchor, prompt=prompt, hold=hold)
         place = f"{completion.name}.{completion.argument}"
         result = self._ended((yield StreamBody(text.begin(resume, opened[0]))), text, place)
         completion.take(result, sure=self.policy.complete_seams == "sure")
-        if completion.failed is not None or result.stop is not Stop.END:
+        if result.stop is not Stop.END or objection(completion.proof) is not None:
             return held
         schema = request.schema(completion.name)
         if (lacking := completion.missing(schema)) is not None:
             yield from self._ask_members(completion, lacking, limit)
-        return completion.close(schema) or held
+        completion.close(schema)
+        return (objection(completion.proof) is None and completion.deliver()) or held
 
     def _ask_members(
         self, completion: CallCompletion, lacking: Json, limit: int | None
@@ -479,7 +486,7 @@ class Turn:
                 Way.ARGUMENT,
             )
         if opened is None:
-            completion.failed = "what it lacks could not be asked for"
+            completion.know(lacking=", ".join(completion.lacking))
             return
         reply = yield StreamBody(asked.begin(Resume(Mode.REPLACE), opened[0]))
         completion.add(self._ended(reply, asked))
@@ -561,11 +568,11 @@ class Turn:
         for name, length in self._answer.calls:
             told.append(CallReport(name, "asked again" if again else "as it came", length))
         if decision.action is Action.CUT_CALL:
-            why = completion.failed if completion is not None else None
+            why = objection(completion.proof) if completion is not None else None
             told.append(
                 CallReport(self._answer.cut_call[0], self.policy.truncated_tool_call, 0, why)
             )
-        elif completion is not None and completion.failed is None:
+        elif completion is not None and objection(completion.proof) is None:
             told[-1] = replace(told[-1], how="completed")
 
 

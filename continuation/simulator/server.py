@@ -42,7 +42,8 @@ _NOTHING_TO_SAY = "the script is over and the simulator was given no answer to r
 class Simulator:
     """A strict stand-in for the providers on 127.0.0.1, serving from a thread of its own.
 
-    `answer` is what the model recites: a text, or the path of a UTF-8 file. `models` says what a
+    `answer` is what the model recites: a text, or the path of a UTF-8 file; or who recites it in
+    a manner of their own. `models` says what a
     model can do where the shipped table is not to be asked. `keys` are secrets of AWS's by the ids
     of their keys; with any, requests that are signed have to be signed with them. Use it as a
     context manager, or call `start` and `close`. Raises OSError if the port is taken or the file
@@ -51,7 +52,7 @@ class Simulator:
 
     def __init__(
         self,
-        answer: str | Path | None = None,
+        answer: str | Path | Reciter | None = None,
         scenario: Scenario | None = None,
         *,
         models: Mapping[str, ModelLimits] | None = None,
@@ -62,7 +63,9 @@ class Simulator:
         self.scenario = scenario or Scenario()
         self.requests: list[Recorded] = []
         self._formats: Sequence[Format[Any]] = [kind(models or {}) for kind in _FORMATS]
-        self._reciter = Reciter(answer) if isinstance(answer, str) else None
+        self._reciter = answer if isinstance(answer, Reciter) else None
+        if isinstance(answer, str):
+            self._reciter = Reciter(answer)
         if isinstance(answer, Path):
             try:
                 self._reciter = Reciter(answer.read_bytes().decode(), answer.name)

@@ -58,7 +58,7 @@ class BaseRequest(ABC):
     """Where in the models endpoint's answer the ceiling is: keys joined by dots; `""`: nowhere."""
     structured: bool = False
     liftable: bool = True
-    """Whether the constraint on structured output can be lifted for a recovery."""
+    """Whether the constraint on structured output can be lifted for a recovery..."""
     unbounded: bool = False
     """Without a limit in the request the server allows the model's whole ceiling."""
     ceiling: int | None = None
@@ -118,6 +118,11 @@ class BaseRequest(ABC):
         return Outgoing(dumps(body), self._stream_path, headers={"accept": "application/json"})
 
     # --- `ProviderRequest` -----------------------------------------------------------------------
+
+    @property
+    def completable(self) -> bool:
+        """...and whether it can where policy asks for documents to be completed."""
+        return self.liftable
 
     @property
     def streams(self) -> bool:

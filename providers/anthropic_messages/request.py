@@ -86,7 +86,8 @@ class MessagesRequest(BaseRequest):
         """Why this request is not ours to heal."""
         if self.limit is None:
             return "no max_tokens in the request"
-        if self._forced and policy.forced_tool_choice == "pass":
+        wanted = {policy.forced_tool_choice, policy.truncated_document} & {"heal", "complete"}
+        if self._forced and not wanted:
             return f"tool_choice {self._forced!r} forces a call"
         for key in _FOREIGN:
             if self.body.get(key) is not None:

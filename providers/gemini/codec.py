@@ -11,7 +11,15 @@ from collections.abc import Iterable, Sequence
 
 from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment, answered
 from continuation.answer.wire_codec import FastPath, Reader, WireCodec, Writer
-from continuation.providers.gemini.parts import KNOWN, SIGNATURE, kind_of, part_of, plain
+from continuation.providers.gemini.parts import (
+    KNOWN,
+    SIGNATURE,
+    kind_of,
+    part_of,
+    pieces,
+    plain,
+    put_together,
+)
 from continuation.providers.gemini.reader import LENGTH, GeminiReader, output_of
 from continuation.providers.gemini.writer import GeminiWriter
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
@@ -20,6 +28,7 @@ from continuation.wire.json_values import (
     as_json,
     as_list,
     as_text,
+    dumps,
     first_text,
     last_object,
     loads,
@@ -105,6 +114,19 @@ class GeminiCodec(WireCodec):
 
     def wire(self, block: Block) -> Json:
         return part_of(block)
+
+    def arrived(self, call: Block) -> str | None:
+        told = put_together(call)
+        if told is None:
+            return ""
+        text = dumps(told[0]).decode().rstrip("}]")
+        return text[:-1] if told[1] else text
+
+    def rest_of(self, call: Block, arrived: str, arguments: str) -> list[Json]:
+        had = put_together(call) if arrived else None
+        told = list(pieces(loads(arguments), had[0] if had is not None else {}))
+        calls: list[Json] = [{"partialArgs": [piece], "willContinue": True} for piece in told]
+        return [{"type": "part_delta", "part": {"functionCall": part}} for part in (*calls, {})]
 
     def carries(self, block: Block, blocks: Sequence[Block]) -> bool:
         """Thoughts only under a signature; what the provider ran, only with what came of it."""

@@ -6,11 +6,13 @@ beginning). Everything else is plain text, visible or thought.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block
 from continuation.types import Json
-from continuation.wire.json_values import as_int, as_json, as_list, as_text
+from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, loads
 
 SIGNATURE = "signature"
 """A signature that stands beside no text: an empty text under one, or the signature alone."""
@@ -59,6 +61,81 @@ def part_of(block: Block) -> Json:
     if block.kind in THINKING:
         return {"text": block.pieces("thinking_delta", "thinking"), "thought": True}
     return {"text": block.text}
+
+
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\['((?:[^'\\]|\\.)*)'\]|\[(\"(?:[^\"\\]|\\.)*\")\]")
+"""One step of a path into the arguments of a call: a member or an element."""
+_VALUES = ("stringValue", "numberValue", "boolValue", "nullValue")
+_NAME = re.compile(r"[^\W\d]\w*")
+
+
+def put_together(call: Block) -> tuple[Json, bool] | None:
+    """Return the arguments that came in pieces, and whether the last breaks off inside a string.
+
+    What a piece went on in stands last. `None`: a piece is of a kind that is not known.
+    """
+    whole: Any = loads(dumps(call.start.get("input") or {}))
+    before: object = None
+    """The path that the next piece may go on in."""
+    for delta in call.deltas:
+        told = as_json(as_json(delta.get("part")).get("functionCall"))
+        for piece in map(as_json, as_list(told.get("partialArgs"))):
+            path = as_text(piece.get("jsonPath"))
+            kind = next((name for name in _VALUES if name in piece), "")
+            found = list(_STEP.finditer(path))
+            if not (found and kind and path == "$" + "".join(step[0] for step in found)):
+                return None
+            value = None if kind == "nullValue" else piece[kind]
+            if not _put(whole, list(map(_step, found)), value, onto=path == before):
+                return None
+            more = piece.get("willContinue") and isinstance(value, str)
+            before = path if more else None
+    return whole, before is not None
+
+
+def _step(found: re.Match[str]) -> str | int:
+    member, element, quoted, text = found.groups()
+    if element is not None:
+        return int(element)
+    if text is not None:
+        return str(loads(text))
+    return member if member is not None else re.sub(r"\\(.)", r"\1", quoted)
+
+
+def _put(node: Any, steps: Sequence[str | int], value: Any, *, onto: bool) -> bool:
+    """Put a value where the steps lead; `False`: they lead nowhere."""
+    for step, more in zip(steps, (*steps[1:], None), strict=True):
+        empty: Any = value if more is None else [] if isinstance(more, int) else {}
+        if isinstance(node, list) and isinstance(step, int) and step in {len(node) - 1, len(node)}:
+            node[step:] = node[step:] or [empty]
+        elif isinstance(node, dict) and isinstance(step, str):
+            node[step] = node.pop(step, empty)
+        else:
+            return False
+        if more is None:
+            node[step] = f"{node[step]}{value}" if onto else value
+        node = node[step]
+    return True
+
+
+def pieces(whole: Any, had: Any, path: str = "$") -> Iterator[Json]:
+    """Yield the pieces that arguments have beyond those that came."""
+    if isinstance(whole, (dict, list)):
+        known = dict(_items(had))
+        for key, value in _items(whole):
+            named = f".{key}" if _NAME.fullmatch(str(key)) else f"[{key!r}]"
+            yield from pieces(value, known.get(key), path + named)
+    elif isinstance(whole, str) and isinstance(had, str) and whole.startswith(had):
+        if whole != had:
+            yield {"jsonPath": path, "stringValue": whole[len(had) :]}
+    elif whole != had or had is None:
+        kinds = {str: "stringValue", bool: "boolValue", type(None): "nullValue"}
+        kind = kinds.get(type(whole), "numberValue")
+        yield {"jsonPath": path, kind: "NULL_VALUE" if whole is None else whole}
+
+
+def _items(node: object) -> Iterable[tuple[str | int, Any]]:
+    return as_json(node).items() if isinstance(node, dict) else enumerate(as_list(node))
 
 
 def joined(parts: Iterable[Json]) -> list[Json]:

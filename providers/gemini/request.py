@@ -79,12 +79,12 @@ class GenerateRequest(BaseRequest):
         # an earlier request counts as such too: it can be asked for again, but a recovery would
         # have to tell the model the text before it, which is not known here.
         calling = _Setting(_Setting(body, "toolConfig").value, "functionCallingConfig")
-        self.structured = (
-            as_text(self._config.get("responseMimeType")) not in {"", "text/plain"}
-            or any(self._config.get(kind) for kind in _SCHEMAS)
-            or calling.get("mode") == "ANY"
-            or bool(_get(body, "continuationToken"))
-        )
+        self._shaped = as_text(self._config.get("responseMimeType")) not in {
+            "",
+            "text/plain",
+        } or any(self._config.get(kind) for kind in _SCHEMAS)
+        self._bound = calling.get("mode") == "ANY" or bool(_get(body, "continuationToken"))
+        self.structured = self._shaped or self._bound
         self._asked = body
         """What the attempt that is to be gone on from by a token was asked."""
 
@@ -97,6 +97,10 @@ class GenerateRequest(BaseRequest):
         if other := sorted(modalities - {"TEXT", "MODALITY_UNSPECIFIED"}):
             return f"responseModalities {other[0]!r}: not text"
         return None
+
+    @property
+    def completable(self) -> bool:
+        return not self._bound
 
     def prefills(self, model_takes_it: bool) -> bool:
         return model_takes_it and not self.structured
@@ -177,6 +181,13 @@ class GenerateRequest(BaseRequest):
             path=lambda path: path.replace(":generateContent", ":streamGenerateContent"),
             query={"alt": "sse"},
         )
+
+    def _for_recovery(self, body: Json, answer: Turn) -> Json:
+        """Lift the output constraint: what goes on from half a document is no whole document."""
+        config = _Setting(body, "generationConfig")
+        for key in ("responseMimeType", *_SCHEMAS) if self._shaped else ():
+            config = _Setting({**body, config.name: config.without(key)}, "generationConfig")
+        return config.body
 
     @property
     def document(self) -> Json | None:

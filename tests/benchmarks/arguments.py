@@ -24,12 +24,15 @@ from continuation import Policy
 from continuation.answer.call_completion import CallCompletion
 from continuation.answer.message_builder import MessageBuilder
 from continuation.answer.open_string import escaped
+from continuation.engine.table import objection
 from continuation.providers.anthropic_messages.codec import MessagesCodec
 from continuation.types import Enough, Head, Mode, ReplayBuffer, Resume
 
 HEAD = Head(200, {"content-type": "text/event-stream"})
 HOUSE = Path(__file__).parent.parent.parent
 LENGTH = 6000
+CLOSING = "Let me know if there is anything else to write."
+ELISION = "# ... the rest of the file is as before ..."
 
 Manner = Callable[[str, str, str], str]
 """The text before the cut, the anchor, the rest: what a model makes of them."""
@@ -39,6 +42,8 @@ MANNERS: Mapping[str, Manner] = {
     "the same, quoted": lambda before, anchor, rest: f'"{escaped(anchor + rest)}"',
     "the same, in a fence": lambda before, anchor, rest: f"```\n{anchor}{rest}\n```",
     "the same, behind words": lambda before, anchor, rest: f"Here is the rest:\n\n{anchor}{rest}",
+    "the same, and a closing word": lambda before, anchor, rest: f"{anchor}{rest}\n\n{CLOSING}",
+    "the same, with an elision": lambda before, anchor, rest: f"{anchor}{rest[:80]}\n{ELISION}\n",
     "goes on at once": lambda before, anchor, rest: rest,
     "echoes 40 characters": lambda before, anchor, rest: before[-40:] + rest,
     "echoes a line": lambda before, anchor, rest: before[before.rfind("\n") + 1 :] + rest,
@@ -107,7 +112,8 @@ def run(cases: int, seed: int) -> Mapping[str, Tally]:
         raw, at, text = case
         for name, manner in MANNERS.items():
             completion = cut_call(raw[:at])
-            if completion.failed is not None:
+            completion.quote()
+            if objection(completion.proof) is not None:
                 continue
             before, tally = completion.text.text, tallies[name]
             answer = manner(before, completion.anchor or "", text[len(before) :])
@@ -122,7 +128,7 @@ def run(cases: int, seed: int) -> Mapping[str, Tally]:
             tally.cases += 1
             completion.take(result, sure=True)
             tally.joined += completion.text.text == text
-            if completion.failed is None:
+            if objection(completion.proof) is None:
                 tally.delivered += 1
                 tally.wrong += json.loads(completion.arguments) != json.loads(raw)
     return tallies

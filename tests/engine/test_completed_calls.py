@@ -56,13 +56,6 @@ def test_a_call_larger_than_the_ceiling_arrives_whole(dialect: str, how: How) ->
         assert again.error is None
 
 
-def test_gemini_delivers_no_half_call_to_complete() -> None:
-    policy = Policy(truncated_tool_call="complete", backoff_seconds=0)
-    with Simulator(FILE, Scenario(manner="anchor", call=True, ceiling=400)) as sim:
-        ran = play(MAKES["gemini"](), "sync-stream", sim, request("gemini", 300, {}), policy)
-    assert ran.tool_calls == []
-
-
 # --- one model after another --------------------------------------------------------------------
 
 

@@ -59,6 +59,7 @@ EATEN = Thinking("Hm " * 50, signature=None)
 LINES = "".join(f"{n}. A line of an answer, with a number in it, {n * 7}.\n" for n in range(40))
 LONGER = "".join(f"{n}. A line of an answer, with a number in it, {n * 7}.\n" for n in range(140))
 LONG_CALL = json.dumps({"path": "a.txt", "content": LONGER.replace("\n", " ")})
+HALF_LONG = cut(FOX, ToolCall("Write", LONG_CALL, cut=900))
 NOTE = "[The call to `Write` was cut"
 """How the note begins that stands for a call which stayed cut."""
 
@@ -358,8 +359,8 @@ cut, all recoveries used | cut thought fox | top max_recoveries=0 | truncated, f
     ),
     *(
         Scene(
-            row="cut at the ceiling, a call cut inside a text, to be completed",
-            script=[cut(FOX, ToolCall("Write", LONG_CALL, cut=900)), end(Text(LONG_CALL[900:-2]))],
+            row=f"cut at the ceiling, a call cut {row}, to be completed",
+            script=[HALF_LONG] * (posts - 1) + [end(Text(LONG_CALL[900:-2]))],
             policy=replace(FAST, truncated_tool_call="complete", complete_seams="any"),
             formats=formats,
             ways=ways,
@@ -367,9 +368,14 @@ cut, all recoveries used | cut thought fox | top max_recoveries=0 | truncated, f
             outcome=Outcome.HEALED,
             text=FOX.text,
             calls=[("Write", json.loads(LONG_CALL))],
-            posts=2,
+            posts=posts,
         )
-        for formats, ways in ((FORMATS[:1], STREAMS), (FORMATS[1:3], ANYHOW))
+        for row, formats, ways, posts in (
+            ("that came parsed", FORMATS[:1], BODIES, 3),
+            ("inside a text", FORMATS[:1], BODIES, 3),
+            ("inside a text", FORMATS[:1], STREAMS, 2),
+            ("inside a text", FORMATS[1:3], ANYHOW, 2),
+        )
     ),
     *by_format(
         UNKNOWN,
@@ -453,14 +459,19 @@ REASONS: Mapping[Cell, str] = {
     ),
     **_without(
         "cut at the ceiling, a call cut inside a text, to be completed",
-        "its calls come whole, and pieces of streamed arguments are not gone on with",
+        "its calls come whole, but where their arguments are streamed (test_completed_turns.py)",
         ["gemini"],
     ),
     **_without(
-        "cut at the ceiling, a call cut inside a text, to be completed",
-        "the server has parsed the arguments, and what broke off is gone",
+        "cut at the ceiling, a call cut that came parsed, to be completed",
+        "arguments are as raw in a body as in a stream, or come whole",
+        FORMATS[1:],
+    ),
+    **_without(
+        "cut at the ceiling, a call cut that came parsed, to be completed",
+        "a stream shows them as they arrive",
         FORMATS[:1],
-        BODIES,
+        STREAMS,
     ),
     **{
         cell: why

@@ -12,6 +12,7 @@ from continuation.engine.table import (
     ANSWERS,
     ENDINGS,
     OPENINGS,
+    PROOFS,
     ROWS,
     Action,
     Again,
@@ -23,8 +24,9 @@ from continuation.engine.table import (
     decide,
     ending,
     first_fit,
+    objection,
 )
-from continuation.types import AttemptResult, Outcome, Stop, StopWord, ToolCallState
+from continuation.types import AttemptResult, Outcome, Proof, Stop, StopWord, ToolCallState
 
 RESULT = frozenset(AttemptResult.__slots__)
 
@@ -97,7 +99,9 @@ cut behind calls that are whole | length call=whole below | finish truncated
 cut below the ceiling, nothing shown | length below text | escalate
 cut below the ceiling, text shown, then a call | length below shown text call=cut | escalate_behind
 cut below the ceiling, text shown | length below shown text | recover
-cut at the ceiling, a call cut inside a text, to be completed | length call=cut complete
+cut at the ceiling, a call cut that came parsed, to be completed | length call=cut complete unread
+  | escalate
+cut at the ceiling, a call cut inside a text, to be completed | length call=cut complete proven
   | complete_call
 cut at the ceiling, a call cut, guidance asked for | length call=cut retry_smaller | retry_smaller
 cut at the ceiling, a call cut | length call=cut text | truncated_tool_call truncated
@@ -176,6 +180,7 @@ is whole, or its calls are | length call=whole | shorter
 says as little as the one in hand | refused |
 broke off, and is longer all the same | dropped | longer
 is no shorter | length | held_text
+shows what broke off of its call | length call=cut | shorter held_parsed
 was cut: there is no room at this limit | length | shorter
 broke off, the one in hand did not | dropped | -resendable
 broke off | dropped |
@@ -192,6 +197,26 @@ def test_each_row_of_what_stands(row: str, result: str, known: str) -> None:
 
 def test_no_row_of_what_stands_is_without_a_case() -> None:
     assert [row.name for row in ANSWERS] == [row for row, _, _ in ANSWER_CASES]
+
+
+# --- is a completed call a call? -------------------------------------------------------------
+
+
+def test_each_objection_and_that_the_first_one_counts() -> None:
+    against: list[dict[str, Any]] = [
+        {name: value}
+        for row in PROOFS[:-1]
+        for name, wanted in row.when.items()
+        for value in ["nobody" if name in {"error", "lacking", "mistake"} else wanted]
+    ]
+    assert len(against) == len(PROOFS) - 1, "one fact each"
+    for at, facts_ in enumerate(against):
+        later = {name: value for more in against[at:] for name, value in more.items()}
+        for told in (facts_, later):
+            row, _ = first_fit(PROOFS, Proof(**told))
+            assert row is PROOFS[at]
+            assert objection(Proof(**told))
+    assert objection(Proof()) is None
 
 
 # --- is the turn ours? ----------------------------------------------------------------------------

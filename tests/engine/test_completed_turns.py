@@ -1,0 +1,409 @@
+"""Calls and documents larger than a ceiling, through each SDK: whole, or as they always were."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import anthropic
+import openai
+import pytest
+from anthropic import beta_tool
+from google.genai import types
+from pydantic import BaseModel
+from support.sdks import gemini, responses
+from support.sdks.formats import FORMATS, MAKES, request
+from support.sdks.turn import FAST, HOWS, How, Turn, play, streamed
+
+import continuation
+from continuation.simulator import Raw, Reply, Scenario, Simulator, Text, ToolCall
+from continuation.simulator.model import Ask, Reciter
+from continuation.types import Outcome
+
+CALLS = replace(FAST, truncated_tool_call="complete")
+DOCUMENTS = replace(FAST, truncated_document="complete")
+LIMIT = 4_000
+"""The ceiling, and what is asked for."""
+CONTENT = "".join(f'{n}: say("\\\\{n}", "é😀")\n' for n in range(14))
+FIRST = ToolCall("Read", {"path": "b.py"})
+Kind = Literal["call", "document", "patch"]
+
+
+class Obedient(Reciter):
+    """A model that makes a call, or writes a document, that is cut; and goes on as it is told."""
+
+    def __init__(self, value: Mapping[str, Any], at: int, kind: Kind) -> None:
+        self.value, self.at, self.kind = value, at, kind
+        super().__init__(json.dumps(value))
+
+    def reply(self, ask: Ask, scenario: Scenario) -> Reply:
+        prompt = ask.turns[-1].text
+        if "still lacks" in prompt:
+            names = re.findall(r"`(\w+)`", prompt.rpartition("still lacks")[2].partition(".")[0])
+            return Reply([ToolCall("Edit", {name: self.value[name] for name in names})])
+        if ask.turns[-1].results:
+            return Reply([Text("Done.")])
+        if prompt == "Go.":
+            text = self.answer[: self.at]
+            made: dict[Kind, list[Any]] = {
+                "call": [Text("I edit."), FIRST, ToolCall("Edit", self.answer, cut=self.at)],
+                "patch": [Text("I edit."), Raw({**PATCH, "input": CONTENT[: self.at]})],
+                "document": [Text(text)] if text else [],
+            }
+            return Reply(made[self.kind], stop="max_tokens")
+        quoted = re.findall(r"<(anchor|arrived)((?:-\d+)?)>(.*?)</\1\2>", prompt, re.DOTALL)
+        told = {name: text for name, _, text in quoted}
+        rest = self.answer[self.at :]
+        if self.kind != "document":
+            texts = [text for text in _texts(self.value) if text.startswith(told["arrived"])]
+            rest = texts[0][len(told["arrived"]) :]
+        return Reply([Text(told.get("anchor", "") + rest)])
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all strings in a value, in order."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts(inner)
+
+
+def simulator(value: Mapping[str, Any], at: int, kind: Kind) -> Simulator:
+    return Simulator(Obedient(value, at, kind), Scenario(ceiling=LIMIT, strict_signatures=True))
+
+
+# --- calls --------------------------------------------------------------------------------------
+
+NESTED = {
+    "path": "a.py",
+    "edits": [{"old": "a" * 30, "new": "b"}],
+    "to": {"mode": "w", "content": CONTENT},
+    "n": -12.5e3,
+}
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string"},
+        "edits": {"type": "array", "items": {"$ref": "#/$defs/edit"}},
+        "to": {
+            "type": "object",
+            "properties": {"mode": {"enum": ["w", "a"]}, "content": {"type": "string"}},
+            "additionalProperties": False,
+        },
+        "n": {"type": "number"},
+    },
+    "required": ["path", "to", "n"],
+    "additionalProperties": False,
+    "$defs": {"edit": {"type": "object", "required": ["old", "new"]}},
+}
+
+
+def tools(dialect: str, *, forced: bool) -> dict[str, Any]:
+    """Return what declares the tool Edit, or forces a call, in the words of a format's SDK."""
+    choice: dict[str, Any] = {"tool_choice": "required"} if forced else {}
+    match dialect:
+        case "anthropic-messages":
+            choice = {"tool_choice": {"type": "any"}} if forced else {}
+            return {"tools": [{"name": "Edit", "input_schema": SCHEMA}], **choice}
+        case "openai-chat":
+            function = {"name": "Edit", "parameters": SCHEMA}
+            return {"tools": [{"type": "function", "function": function}], **choice}
+        case "openai-responses":
+            return {"tools": [{"type": "function", "name": "Edit", "parameters": SCHEMA}], **choice}
+        case _:
+            told = types.FunctionDeclaration(name="Edit", parameters_json_schema=SCHEMA)
+            calling = types.FunctionCallingConfig(
+                stream_function_call_arguments=True,
+                mode=types.FunctionCallingConfigMode.ANY if forced else None,
+            )
+            return {
+                "tools": [types.Tool(function_declarations=[told])],
+                "tool_config": types.ToolConfig(function_calling_config=calling),
+            }
+
+
+def edit(ran: Turn, dialect: str) -> Any:
+    """Return the arguments of the call Edit as a program would put them together; None: no call."""
+    if dialect != "gemini":
+        made = dict(ran.tool_calls)
+        assert made["Read"] == FIRST.arguments
+        return made.get("Edit")
+    assert isinstance(ran, gemini.Ran)
+    whole: dict[str, Any] = {}
+    opened = closed = False
+    for call in ran.calls:
+        opened = opened or call.name == "Edit"
+        closed = opened and not (call.will_continue or call.name)
+        for piece in (call.partial_args or []) if opened else []:
+            node: Any = whole
+            *steps, last = re.findall(r"\w+", piece.json_path or "")
+            for step, more in zip(steps, [*steps[1:], last], strict=bool(steps)):
+                node = _at(node, step, [] if more.isdigit() else {})
+            value = piece.model_dump(exclude_none=True, exclude={"json_path", "will_continue"})
+            (value,) = value.values()
+            if isinstance(value, str):
+                value = _at(node, last, "") + value
+            _at(node, last, value)
+            node[int(last) if isinstance(node, list) else last] = value
+    assert opened == closed, "half a call"
+    return whole if opened else None
+
+
+def _at(node: Any, step: str, empty: Any) -> Any:
+    if isinstance(node, dict):
+        return node.setdefault(step, empty)
+    node.extend([empty] * (int(step) + 1 - len(node)))
+    return node[int(step)]
+
+
+RAW_CALL = json.dumps(NESTED)
+
+
+def in_the_text(dialect: str) -> range:
+    """Return where a cut falls inside the content, behind enough of it to quote."""
+    if dialect == "gemini":  # whose cuts are counted in characters of values
+        before = sum(map(len, _texts(NESTED))) - len(CONTENT)
+        return range(before + 90, before + len(CONTENT) - 1)
+    start = RAW_CALL.index('"content"')
+    return range(start + 120, RAW_CALL.index('"}', start))
+
+
+def ask(dialect: str, how: How, at: int, *, forced: bool = False) -> None:
+    """Cut the call there; it has to be whole where that can be, and is never half.
+
+    `forced`: it is structured output, as frameworks ask for it.
+    """
+    with simulator(NESTED, at, "call") as sim:
+        make = gemini.Ran(vertex=True) if dialect == "gemini" else MAKES[dialect]()
+        asked = request(dialect, LIMIT, tools(dialect, forced=forced))
+        ran = play(make, how, sim, asked, DOCUMENTS if forced else CALLS)
+        assert ran.error is None
+        made = edit(ran, dialect)
+        assert made in (None, NESTED)
+        if at in in_the_text(dialect) and (dialect != "gemini" or streamed(how)):
+            assert made == NESTED, (dialect, how, at)
+            assert ran.told.outcome is Outcome.HEALED
+            assert ran.told.calls[-1].how == "completed"
+        if (
+            at % 5 == 0 and dialect != "gemini"
+        ):  # there it is for the program to put the pieces together
+            again = play(type(make)(), how, sim, ran.following(asked), FAST)
+            assert again.error is None
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("dialect", FORMATS)
+def test_the_second_call_is_cut_inside_its_text(dialect: str, how: How) -> None:
+    ask(dialect, how, in_the_text(dialect)[37], forced=how.startswith("async"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("dialect", FORMATS)
+def test_the_second_call_is_cut_anywhere(dialect: str, how: How) -> None:
+    """Every character is cut in one of the ways; each way is cut all over the call."""
+    first = FORMATS.index(dialect) * len(HOWS) + HOWS.index(how)
+    for at in range(first, len(RAW_CALL), len(HOWS) * len(FORMATS)):
+        ask(dialect, how, at)
+
+
+# --- free-form input, and who runs calls ----------------------------------------------------------
+
+PATCH = {"type": "custom_tool_call", "call_id": "call_c", "name": "patch", "input": ""}
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_patch_goes_on_as_plain_text(how: How) -> None:
+    with simulator({"input": CONTENT}, 150, "patch") as sim:
+        custom = [{"type": "custom", "name": "patch"}]
+        ran = play(responses.Ran(), how, sim, request(FORMATS[2], LIMIT, {"tools": custom}), CALLS)
+        assert [item.input for item in ran.said.output[1:]] == [CONTENT]
+        assert ran.told.calls[-1].how == "completed"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_tool_runner_runs_exactly_the_completed_call(stream: bool) -> None:
+    written: list[tuple[str, str]] = []
+
+    def write(path: str, content: str) -> str:
+        """Write a file."""
+        written.append((path, content))
+        return "written"
+
+    value = {"path": "a.py", "content": CONTENT}
+    model = Obedient(value, 180, "call")
+    with Simulator(model, Scenario(ceiling=LIMIT)) as sim:
+        bare = anthropic.Anthropic(base_url=sim.url, api_key="key", timeout=600)
+        client = continuation.wrap(bare, config=CALLS)
+        runner: Any = client.beta.messages.tool_runner(
+            model="claude-opus-5",
+            max_tokens=LIMIT,
+            messages=[{"role": "user", "content": "Go."}],
+            tools=[
+                beta_tool(write, name="Edit"),
+                beta_tool(lambda path: path, name="Read", description="r"),
+            ],
+            thread=False,
+            stream=stream,
+        )
+        assert runner.until_done().stop_reason == "end_turn"
+    assert written == [("a.py", CONTENT)]
+
+
+class Edit(BaseModel):
+    """What a call of Edit is parsed into."""
+
+    path: str
+    content: str
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("chat", [True, False])
+def test_the_helpers_of_openai_parse_the_completed_call(chat: bool, stream: bool) -> None:
+    value = Edit(path="a.py", content=CONTENT)
+    model = Obedient(value.model_dump(), 180, "call")
+    with Simulator(model, Scenario(ceiling=LIMIT)) as sim:
+        client = continuation.wrap(
+            openai.OpenAI(base_url=f"{sim.url}/v1", api_key="k"), config=CALLS
+        )
+        if chat:
+            tool: Any = [openai.pydantic_function_tool(Edit)]
+            asked: Any = {
+                "model": "gpt-5.4",
+                "messages": [{"role": "user", "content": "Go."}],
+                "tools": tool,
+            }
+            made: Any = client.chat.completions
+            with made.stream(**asked) if stream else _Once(made.parse(**asked)) as opened:
+                calls = opened.get_final_completion().choices[0].message.tool_calls
+            assert calls[-1].function.parsed_arguments == value
+        else:
+            tool = [openai.pydantic_function_tool(Edit)["function"] | {"type": "function"}]
+            asked = {"model": "gpt-5.4", "input": "Go.", "tools": tool}
+            made = client.responses
+            with made.stream(**asked) if stream else _Once(made.parse(**asked)) as opened:
+                calls = opened.get_final_response().output
+            assert calls[-1].parsed_arguments in (value, value.model_dump())
+
+
+class _Once:
+    """An answer that came at once, with the manners of a stream."""
+
+    def __init__(self, answer: Any) -> None:
+        self.get_final_completion = self.get_final_response = self.get_final_message = lambda: (
+            answer
+        )
+
+    def __enter__(self) -> _Once:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+
+# --- documents ------------------------------------------------------------------------------------
+
+
+class Item(BaseModel):
+    """A part of the document."""
+
+    name: str
+    tags: list[str]
+
+
+class Report(BaseModel):
+    """The document."""
+
+    title: str
+    items: list[Item]
+    total: float
+
+
+REPORT = Report(
+    title='The "log" of é😀\n',
+    items=[Item(name=f"item {n} of many", tags=["a\\b", f"{n}"]) for n in range(4)],
+    total=-1234.5678,
+)
+
+
+def parsed(dialect: str, url: str, *, stream: bool, policy: Any = DOCUMENTS) -> Any:
+    """Return what the SDK's helper makes of the answer, and why it ended."""
+    go: Any = [{"role": "user", "content": "Go."}]
+    match dialect:
+        case "anthropic-messages":
+            bare: Any = anthropic.Anthropic(base_url=url, api_key="key", timeout=600)
+            made = continuation.wrap(bare, config=policy).messages
+            asked: Any = {"model": "claude-opus-5", "max_tokens": LIMIT, "messages": go}
+            asked["output_format"] = Report
+            with made.stream(**asked) if stream else _Once(made.parse(**asked)) as opened:
+                message = opened.get_final_message()
+            return message.parsed_output
+        case "openai-chat":
+            bare = openai.OpenAI(base_url=f"{url}/v1", api_key="k")
+            made = continuation.wrap(bare, config=policy).chat.completions
+            asked = {"model": "gpt-5.4", "messages": go, "response_format": Report}
+            asked["max_completion_tokens"] = LIMIT
+            with made.stream(**asked) if stream else _Once(made.parse(**asked)) as opened:
+                return opened.get_final_completion().choices[0].message.parsed
+        case "openai-responses":
+            bare = openai.OpenAI(base_url=f"{url}/v1", api_key="k")
+            made = continuation.wrap(bare, config=policy).responses
+            asked = {"model": "gpt-5.4", "input": "Go.", "text_format": Report}
+            asked["max_output_tokens"] = LIMIT
+            with made.stream(**asked) if stream else _Once(made.parse(**asked)) as opened:
+                return opened.get_final_response().output_parsed
+        case _:
+            with gemini.connect(url) as bare:
+                made = continuation.wrap(bare, config=policy).models
+                config: Any = {"max_output_tokens": LIMIT, "response_schema": Report}
+                config["response_mime_type"] = "application/json"
+                asked = {"model": gemini.NEW, "contents": "Go.", "config": config}
+                if not stream:
+                    return made.generate_content(**asked).parsed
+                text = "".join(each.text or "" for each in made.generate_content_stream(**asked))
+                return Report.model_validate_json(text)
+
+
+def cut_at(dialect: str, places: Iterable[int], *, stream: bool) -> None:
+    model = Obedient(REPORT.model_dump(), 0, "document")
+    with Simulator(model, Scenario(ceiling=LIMIT)) as sim:
+        for model.at in places:
+            sim.reset()
+            assert parsed(dialect, sim.url, stream=stream) == REPORT, model.at
+
+
+RAW = json.dumps(REPORT.model_dump())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("dialect", FORMATS)
+def test_a_cut_document_is_parsed_whole(dialect: str, stream: bool) -> None:
+    cut_at(
+        dialect, [RAW.index("item 2") + 3, RAW.index("}, {", 150) + 2, len(RAW) - 4], stream=stream
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("dialect", FORMATS)
+def test_a_document_is_cut_anywhere(dialect: str, stream: bool) -> None:
+    first = FORMATS.index(dialect) * 2 + stream
+    cut_at(dialect, range(1 + first, len(RAW), 8), stream=stream)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("dialect", FORMATS)
+def test_a_document_that_the_schema_does_not_take_stays_cut(dialect: str, stream: bool) -> None:
+    """What the SDK then says is its own affair; that nothing whole is claimed is ours."""
+    value = {**REPORT.model_dump(), "total": "much"}
+    with Simulator(Obedient(value, 90, "document"), Scenario(ceiling=LIMIT)) as sim:
+        with contextlib.suppress(ValueError, openai.LengthFinishReasonError):
+            assert parsed(dialect, sim.url, stream=stream) is None
+        report = continuation.last_report()
+    assert report is not None
+    assert report.outcome is Outcome.TRUNCATED
