@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from continuation.answer.message_builder import MessageBuilder
 
 _SURE = frozenset({SeamKind.ANCHOR, SeamKind.PREFILL})
-_LONGEST = 400
-"""Characters; as much of a line is quoted at most, to have a sign in it that JSON escapes."""
+_LEAST, _LONGEST = 80, 400
+"""Characters that the model is asked to repeat."""
 _REMARK = re.compile(
     r"\W{0,3}(?:I(?:\W(?:m|ve|ll|d)| am| have| can(?:not|\Wt)?| could| will| hope| stopped)\b"
     r"|sorry\b|unfortunately\b|let me know\b|would you like\b|please note\b"
@@ -34,11 +34,11 @@ _REMARK = re.compile(
 )
 """A line to the reader."""
 _ELISION = re.compile(
-    r"\b(?:rest|remainder) of (?:the|this|your) (?:\w+ )?(?:file|code|content|text|document)\b"
-    r"|\bremains? unchanged\b|\b(?:omitted|truncated|shortened) for brevity\b",
-    re.IGNORECASE,
+    r"^[^\w\n]*(?:\.\.\.|\u2026|\[)[^\n]*\b(?:(?:rest|remainder) of (?:the|this|your)\b|unchanged\b"
+    r"|(?:omitted|truncated|shortened)\b)",
+    re.IGNORECASE | re.MULTILINE,
 )
-"""What stands in place of what a text leaves out."""
+"""A line in place of what a text leaves out."""
 
 
 class CallCompletion:
@@ -76,12 +76,16 @@ class CallCompletion:
         """Choose the words that the model is asked to repeat next."""
         before = self.text.text
         anchor = choose_anchor(before)
-        if anchor and self._place is not None and escaped(anchor) == anchor:
-            # With a sign in it that JSON escapes, it tells whether plain text came or JSON.
-            line = before.rfind("\n", 0, len(before) - len(anchor))
-            start = before.rfind("\n", 0, line) + 1 if line > 0 else 0
-            if line >= 0 and len(before) - start <= _LONGEST:
-                anchor = before[start:]
+        if anchor is not None:
+            size = max(len(anchor), _LEAST)
+            start = max(0, len(before) - size)
+            # By whole lines: what follows a gap hardly begins with two of them. And with a sign in
+            # it that JSON escapes, it tells whether plain text came or JSON.
+            while start > 0 and (
+                before[start - 1] != "\n" or escaped(before[start:]) == before[start:]
+            ):
+                start = before.rfind("\n", 0, start - 1) + 1
+            anchor = before[start:] if len(before) - start <= _LONGEST else before[-size:]
         self.anchor = anchor
         self.know(quotable=anchor is not None)
 

@@ -1,10 +1,14 @@
 """Figures of completed calls: real files as arguments, cut anywhere, gone on with in every manner.
 
     python tests/benchmarks/arguments.py [--cases 4000] [--seed 7] [--quick]
+    python tests/benchmarks/arguments.py --huge
 
 A case is a call that writes a file (source, prose, JSON inside JSON, a patch), cut at a character
 of its JSON, escapes included. Counted are calls that were delivered, and of those the ones that are
 not exact to the byte; and how many joins were exact before anything was asked to prove itself.
+`--huge`: files of 600 kB and 1 MB, written by one streamed call under a ceiling of 64,000 tokens
+with three and six recoveries, through the SDK of each format: whole or not, and output tokens
+billed for each of the file's.
 """
 
 from __future__ import annotations
@@ -14,11 +18,19 @@ import difflib
 import json
 import random
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from google.genai import types
+from support.sdks import gemini
+from support.sdks.formats import FORMATS, MAKES, request
+from support.sdks.turn import play
 
 from continuation import Policy
 from continuation.answer.call_completion import CallCompletion
@@ -26,11 +38,16 @@ from continuation.answer.message_builder import MessageBuilder
 from continuation.answer.open_string import escaped
 from continuation.engine.table import objection
 from continuation.providers.anthropic_messages.codec import MessagesCodec
+from continuation.simulator import Scenario, Simulator, tokens
 from continuation.types import Enough, Head, Mode, ReplayBuffer, Resume
 
 HEAD = Head(200, {"content-type": "text/event-stream"})
 HOUSE = Path(__file__).parent.parent.parent
 LENGTH = 6000
+CEILING = 64_000
+PIECES = types.ToolConfig(
+    function_calling_config=types.FunctionCallingConfig(stream_function_call_arguments=True)
+)
 CLOSING = "Let me know if there is anything else to write."
 ELISION = "# ... the rest of the file is as before ..."
 
@@ -141,12 +158,55 @@ def cases_of(rng: random.Random, texts: list[str], count: int) -> Iterator[tuple
         yield raw, rng.randrange(100, len(raw) - 2), text
 
 
+def huge() -> bool:
+    """Write large files by one call in each format; whether all came whole, and at what price."""
+    source = "".join(path.read_text() for path in sorted(HOUSE.glob("[cpt]*/**/*.py")))
+    good = True
+    print(f"{'format':20} {'bytes':>9} attempts  whole  billed/delivered  seconds")
+    for size, recoveries in ((600_000, 3), (1_000_000, 6)):
+        text = f"# A file of {size:,} characters.\n{source}"[:size]
+        policy = Policy(
+            truncated_tool_call="complete",
+            max_recoveries=recoveries,
+            model_max_output_tokens=CEILING,
+        )
+        for dialect in FORMATS:
+            scenario = Scenario(manner="anchor", call=True, ceiling=CEILING, deltas=400)
+            asked = request(
+                dialect, CEILING, {"tool_config": PIECES} if dialect == "gemini" else {}
+            )
+            if dialect == "openai-chat":  # a model with room for what arrived in its prompt
+                asked["model"], asked["max_completion_tokens"] = "gpt-5.4", asked.pop("max_tokens")
+                asked["stream_options"] = {"include_usage": True}
+            ran = gemini.Ran(vertex=True) if dialect == "gemini" else MAKES[dialect]()
+            began = time.monotonic()
+            with Simulator(text, scenario) as sim:
+                play(ran, "sync-stream", sim, asked, policy)
+            made = [args for _, args in ran.tool_calls if args]
+            if isinstance(ran, gemini.Ran):
+                pieces = [piece for call in ran.calls for piece in call.partial_args or []]
+                content = [p.string_value or "" for p in pieces if p.json_path == "$.content"]
+                made = [{"path": "answer.txt", "content": "".join(content)}]
+            whole = made == [{"path": "answer.txt", "content": text}]
+            billed = (ran.told.billed.output or 0) / tokens(text)
+            good = good and whole and billed <= 1.05
+            seconds = time.monotonic() - began
+            print(
+                f"{dialect:20} {len(text.encode()):9,} {len(ran.told.attempts):8} {whole!s:>6}"
+                f" {billed:17.3f} {seconds:8.1f}"
+            )
+    return good
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--cases", type=int, default=4000)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--quick", action="store_true", help="few cases: a look, not a figure")
+    parser.add_argument("--huge", action="store_true", help="large files, through the SDKs")
     options = parser.parse_args()
+    if options.huge:
+        return 0 if huge() else 1
     tallies = run(200 if options.quick else options.cases, options.seed)
     print(f"{'manner':28} {'cases':>7} {'exact':>9} {'delivered':>10} {'wrong':>6}")
     for name, tally in tallies.items():
