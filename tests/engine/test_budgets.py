@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import anthropic
@@ -116,12 +116,6 @@ def test_an_answer_in_hand_costs_what_it_cost() -> None:
 
 
 # --- key by key ---------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator() as running:
-        yield running
 
 
 def cut(*blocks: Any, **more: Any) -> Said:

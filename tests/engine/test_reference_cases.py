@@ -6,7 +6,6 @@ letters are those of the survey behind this project: R recovery, T after a tool 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,12 +17,6 @@ from continuation.types import Outcome
 
 SMALL, BIG = 8_000, 128_000
 WRITE = {"file_path": "/x", "content": "partial content and the rest of it"}
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator() as running:
-        yield running
 
 
 def play(sim: Simulator, script: list[Reply], limit: int = SMALL, **more: Any) -> Ran:

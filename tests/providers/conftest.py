@@ -7,14 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from continuation.simulator import Simulator
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator() as running:
-        yield running
-
 
 @pytest.fixture
 def loops_left_behind() -> Iterator[None]:

@@ -52,8 +52,14 @@ class Driven:
     requests: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     events: list[Event] = field(default_factory=list[Event])
     error: BaseException | None = None
-    report: Report | None = None
     waits: list[float] = field(default_factory=list[float])
+    ended: Report | None = None
+
+    @property
+    def report(self) -> Report:
+        """Return what was told of the turn, which has ended."""
+        assert self.ended is not None
+        return self.ended
 
     @property
     def told(self) -> list[dict[str, Any]]:
@@ -132,7 +138,7 @@ def drive(
     with contextlib.suppress(StopIteration):
         while driven.error is None:
             reply = shell.perform(script.send(reply))
-    driven.report = turn.recorder.finished
+    driven.ended = turn.recorder.finished
     return driven
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from support.sdks.messages import OLD, limits, run
-from support.sdks.turn import BOTH, FAST, How, body_of, cut, end
+from support.sdks.turn import BOTH, FAST, How, body_of, cut, end, streamed
 
 from continuation import Policy
 from continuation.prompts import looks_like_recovery_prompt
@@ -21,18 +20,8 @@ WRITE = {"path": "a.txt", "content": "hello world, this is the whole file"}
 WHOLE, HALF = ToolCall("Write", WRITE), ToolCall("Write", WRITE, cut=30)
 
 
-@pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator() as running:
-        yield running
-
-
 def calling(*said: Any, **more: Any) -> Reply:
     return end(*said, stop="tool_use", **more)
-
-
-def streamed(how: How) -> bool:
-    return how.endswith("stream")
 
 
 def prompts(sim: Simulator) -> list[str]:

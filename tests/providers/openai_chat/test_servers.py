@@ -70,7 +70,6 @@ def told(driven: Driven) -> Any:
 
 
 def outcome(driven: Driven) -> Outcome:
-    assert driven.report is not None
     return driven.report.outcome
 
 
@@ -104,7 +103,6 @@ def test_a_small_limit_is_a_budget_even_where_it_is_not_read() -> None:
     asked: Any = {"max_tokens": None, "max_completion_tokens": 100}
     driven = ask(unary(TEXT, "length"), server="deepseek", **asked)
     assert (outcome(driven), len(driven.requests)) == (Outcome.UNTOUCHED, 1)
-    assert driven.report is not None
     assert driven.report.reason == "limit 100 is below leave_limits_below 256"
 
 

@@ -196,6 +196,8 @@ def test_of_a_validators_details_each_is_read_by_itself(
         ([{"error": {"code": 400, "status": "INVALID_ARGUMENT"}}], "400 INVALID_ARGUMENT"),
         ({"code": "Client specified an invalid argument", "error": "secret words"}, "400"),
         ({"error": {"message": "secret", "code": "two words"}}, "400"),
+        ({"type": "error", "error": {"type": "two words"}}, "400 error"),
+        ([], "400"),
         ("secret", "400"),
         (None, "400"),
     ],

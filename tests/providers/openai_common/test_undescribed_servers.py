@@ -12,25 +12,18 @@ import pytest
 from google import genai
 from google.genai import types
 from support import drive
-from support.drive import Driven, streams
+from support.drive import streams
 from support.drive_chat import OPENING, asking, call, chat, chunk, closing, sse, texts
 from support.sdks.turn import FAST
 from support.servers import Answer, Asked, Canned, Handler, Local
 
 import continuation
-from continuation import Report
 from continuation.engine.attempts import retry_after
 from continuation.types import Outcome
-from continuation.wire.request import label_of
 
 GO: list[Any] = [{"role": "user", "content": "Go."}]
 WILD = "[" * 3000
 """A call of a model that runs wild: the arguments are brackets and nothing else."""
-
-
-def report(driven: Driven) -> Report:
-    assert driven.report is not None
-    return driven.report
 
 
 # --- arguments nested beyond all sense ---------------------------------------------------------
@@ -42,7 +35,7 @@ def test_a_chat_call_of_nothing_but_brackets_is_no_call(reason: str) -> None:
     wild = sse([OPENING, *called, *closing(reason)])
     driven = chat(streams(*[wild] * 9), asking(model="m"), FAST)
     assert b'tool_calls":' not in b"".join(driven.pieces)
-    assert report(driven).outcome is Outcome.TRUNCATED
+    assert driven.report.outcome is Outcome.TRUNCATED
 
 
 @pytest.mark.parametrize("structured", [False, True])
@@ -56,7 +49,7 @@ def test_a_message_of_nothing_but_brackets_ends_as_cut(structured: bool) -> None
     driven = drive.drive(streams(*[wild] * 9), {**asked, **more}, FAST)
     assert driven.told[-1]["type"] == "message_stop"
     assert b"tool_use" not in b"".join(driven.pieces)
-    assert report(driven).outcome is (Outcome.STALLED if structured else Outcome.TRUNCATED)
+    assert driven.report.outcome is (Outcome.STALLED if structured else Outcome.TRUNCATED)
 
 
 # --- heads and bodies --------------------------------------------------------------------------
@@ -143,35 +136,18 @@ def test_a_refusal_of_something_else_switches_no_usage_off() -> None:
 SECRET = "could not parse 'my secret prompt'"
 
 
-@pytest.mark.parametrize(
-    ("body", "label"),
-    [
-        ({"error": {"type": "overloaded_error", "message": SECRET}}, "503 overloaded_error"),
-        ({"type": "error", "error": {"type": SECRET}}, "503 error"),
-        ({"error": {"type": SECRET}}, "503"),
-        ([{"error": {"code": 503, "status": "UNAVAILABLE", "message": SECRET}}], "503 UNAVAILABLE"),
-        ({"error": {"code": "rate_limit", "type": SECRET}}, "503 rate_limit"),
-        ({"error": SECRET}, "503"),
-        (SECRET, "503"),
-        ([], "503"),
-    ],
-)
-def test_a_label_is_a_word_of_the_servers_and_never_its_message(body: Any, label: str) -> None:
-    assert label_of(503, json.dumps(body).encode()) == label
-
-
 def test_an_error_inside_a_stream_is_told_by_the_providers_own_word() -> None:
     broken = {"error": {"type": "overloaded_error", "message": SECRET}}
     first = sse([*texts("One, two, three, four"), broken])
     last = sse([chunk({"content": " and five."}, "stop"), "[DONE]"])
     driven = chat(streams(first, last), asking(), FAST)
-    assert report(driven).attempts[0].error == "overloaded_error"
-    assert SECRET not in json.dumps(report(driven).as_dict())
+    assert driven.report.attempts[0].error == "overloaded_error"
+    assert SECRET not in json.dumps(driven.report.as_dict())
 
 
 def test_a_report_names_the_row_of_an_uncut_answer_too() -> None:
     driven = chat(drive.bodies(completion("One.")), asking(stream=None))
-    assert report(driven).rows == ("ended normally",)
+    assert driven.report.rows == ("ended normally",)
 
 
 # --- reports by the answer's own id ------------------------------------------------------------

@@ -43,7 +43,6 @@ class Told:
 def told_by(driven: Driven, text: str, calls: list[Json], end: str) -> Told:
     own = [call.get("custom") or call.get("function") or call for call in calls]
     inputs = [given for one in own if (given := one.get("input") or one.get("arguments"))]
-    assert driven.report is not None
     return Told(text, inputs, end, driven.report.outcome)
 
 
