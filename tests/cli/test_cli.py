@@ -14,7 +14,7 @@ import pytest
 from support.cli_helpers import ESCAPE, MODEL, TEXT, Terminal, arrived, interrupt, start, until
 
 import continuation
-from continuation.cli import Exit, main
+from continuation.cli import Exit, demo, main
 from continuation.cli.demo import default_file
 from continuation.cli.formats import names
 from continuation.simulator import Reply, Scenario, Simulator, Text
@@ -87,6 +87,7 @@ def test_the_default_file_of_the_demo_is_long() -> None:
     assert len(default_file().read_text(encoding="utf-8")) > 200_000
 
 
+@pytest.mark.slow  # of a shorter file, and in each format: see test_formats.py
 def test_the_demo_proves_equality_over_several_seams(capsys: Capture) -> None:
     assert main(["demo"]) == Exit.WHOLE
     out, err = capsys.readouterr()
@@ -146,6 +147,7 @@ def test_a_wrong_manner_lists_the_manners(capsys: Capture) -> None:
 def test_a_terminal_gets_progress_in_colours_and_no_color_takes_them_away(
     answer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(demo, "_PACE", 0.2)
     status, seen = Terminal(monkeypatch, "stdout").run("demo", "--file", str(answer))
     assert (status, ESCAPE in seen) == (Exit.WHOLE, True)
     assert f"{len(TEXT):,} of {len(TEXT):,} characters" in seen

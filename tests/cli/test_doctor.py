@@ -36,6 +36,7 @@ def rows(lines: list[list[str]], about: str) -> list[tuple[str, str]]:
     return [(line[0], line[2]) for line in lines if len(line) == 3 and line[1] == about]
 
 
+@pytest.mark.slow
 def test_all_is_well_here(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,12 +151,13 @@ def test_a_client_that_cannot_be_wrapped_is_told_with_its_reason(
 def test_what_a_cloud_signs_with_may_be_missing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "_CLOUDS", CLOUDS[:1])
+    monkeypatch.setattr(doctor, "_CLOUDS", (CLOUDS[0], CLOUDS[3]))
     monkeypatch.setitem(sys.modules, "botocore.auth", None)
     status, lines = told(capsys)
     assert status == 0
-    ((mark, what),) = rows(lines, "cloud")
-    assert (mark, what.split(":")[0]) == ("note", "anthropic.AnthropicBedrock")
+    missing, healed = rows(lines, "cloud")
+    assert (missing[0], missing[1].split(":")[0]) == ("note", "anthropic.AnthropicBedrock")
+    assert (healed[0], healed[1].split(": ")[1]) == ("ok", "healed")
 
 
 def test_a_missing_dependency_is_a_problem(

@@ -55,9 +55,9 @@ def test_a_stream_may_drop_at_any_event_of_any_hop(attempt: int, checkpoint: int
     for drop in range(1, 9):
         faults = {attempt: drop}
         scenario = Scenario(deltas=40, hop=60, drop=faults, checkpoint=checkpoint)
-        with Simulator(answer=telling(2400), scenario=scenario) as sim:
+        with Simulator(answer=telling(1500), scenario=scenario) as sim:
             ran = run(sim, "sync-stream", model=LONG, limit=300)
-            assert (ran.text, ran.reasons) == (telling(2400), ["STOP"]), drop
+            assert (ran.text, ran.reasons) == (telling(1500), ["STOP"]), drop
 
 
 @pytest.mark.parametrize("event", range(1, 10))
