@@ -1,8 +1,10 @@
 """What the gateway costs: CPU of its process, against a bare relay of uvicorn and aiohttp.
 
     python tests/benchmarks/gateway.py [--quick] [--rounds N]
+    python tests/benchmarks/gateway.py --soak 20000
 
 Upstream, relay and gateway are processes of their own. Rounds are interleaved, figures are medians.
+`--soak`: so many turns, a fifth of them cut, a tenth left by their callers; what they leave behind.
 """
 
 from __future__ import annotations
@@ -67,10 +69,16 @@ async def upstream(scope: Any, receive: Any, send: Any) -> None:
     """Answer as the query says: so many events, so many seconds between them; 0 events: JSON."""
     if scope["type"] != "http":
         return
-    while (await receive()).get("more_body"):
-        pass
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body, more = body + message.get("body", b""), message.get("more_body", False)
     asked = {k: float(v[0]) for k, v in parse_qs(scope["query_string"].decode()).items()}
     events, gap = int(asked.get("events", 0)), asked.get("gap", 0)
+    first = json.loads(body)["max_tokens"] == BODY["max_tokens"] and b'"assistant"' not in body
+    whole, tail = WHOLE, TAIL
+    if asked.get("cut") and first:
+        whole, tail = (said.replace(b"end_turn", b"max_tokens") for said in (WHOLE, TAIL))
     if asked.get("delay"):
         await asyncio.wait_for(receive(), asked["delay"])  # the caller leaves
         gone.write_text(repr(time.monotonic()))
@@ -78,7 +86,7 @@ async def upstream(scope: Any, receive: Any, send: Any) -> None:
     kind = b"text/event-stream" if events else b"application/json"
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
     if not events:
-        await send({"type": "http.response.body", "body": WHOLE})
+        await send({"type": "http.response.body", "body": whole})
         return
     await send({"type": "http.response.body", "body": HEAD, "more_body": True})
     watcher = asyncio.create_task(receive())
@@ -90,7 +98,7 @@ async def upstream(scope: Any, receive: Any, send: Any) -> None:
                 return
         await send({"type": "http.response.body", "body": DELTA, "more_body": True})
     watcher.cancel()
-    await send({"type": "http.response.body", "body": TAIL})
+    await send({"type": "http.response.body", "body": tail})
 
 
 gone = Path(os.environ.get("GONE", "/dev/null"))
@@ -137,8 +145,26 @@ class Relay:
                 await send({"type": "http.response.body", "body": b""})
 
 
+def counted(table: str) -> Any:
+    """Return a gateway that tells how many tasks there are."""
+    from continuation.gateway import app
+
+    gateway = app(Path(table))
+
+    async def told(scope: Any, receive: Any, send: Any) -> None:
+        if scope.get("path") != "/tasks":
+            await gateway(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        count = str(len(asyncio.all_tasks())).encode()
+        await send({"type": "http.response.body", "body": count})
+
+    return told
+
+
 def serve(what: str, base: str, port: int) -> None:
-    app: Any = upstream if what == "upstream" else Relay(base)
+    apps = {"upstream": lambda: upstream, "relay": lambda: Relay(base)}
+    app: Any = apps.get(what, lambda: counted(base))()
     uvicorn.run(
         app, port=port, http="httptools", loop="uvloop", ws="none", lifespan="off",
         access_log=False, log_level="error", server_header=False, date_header=False,
@@ -161,6 +187,11 @@ class Process:
         """Seconds, of all its threads."""
         tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+    @property
+    def sockets(self) -> int:
+        links = [link.readlink() for link in Path(f"/proc/{self.process.pid}/fd").iterdir()]
+        return sum(link.name.startswith("socket:") for link in links)
 
     @property
     def rss(self) -> float:
@@ -260,6 +291,60 @@ async def compare(
     )
 
 
+async def soak(process: Process, url: str, turns: int) -> bool:
+    """Let many turns pass, and many of them be left; say whether anything of them stays."""
+    timeout = aiohttp.ClientTimeout(total=None)
+    gate, place = asyncio.Semaphore(16), f"{url}/anthropic"
+
+    async def turn(bench: Bench, number: int) -> None:
+        stream = number % 2 == 0
+        query = f"events={20 if stream else 0}&cut={int(number % 5 == 0)}"
+        async with gate:
+            if number % 10 == 3:  # before the first byte, or in the stream
+                left = ("delay=9", "events=99&gap=0.01")[number // 10 % 2]
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(bench.ask(left, stream="events" in left), 0.05)
+            else:
+                await bench.ask(query, stream=stream)
+
+    async def told() -> tuple[float, int, int]:
+        async with (
+            aiohttp.ClientSession() as fresh,
+            fresh.get(f"{url}/tasks", headers={"connection": "close"}) as got,
+        ):
+            tasks = int(await got.text())
+        return process.rss / 1000, process.sockets, tasks
+
+    async def pass_by(first: int, last: int) -> None:
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            bench = Bench("gateway", place, process, session)
+            for start in range(first, last, 1000):
+                numbers = range(start, min(start + 1000, last))
+                await asyncio.gather(*(turn(bench, number) for number in numbers))
+        await asyncio.sleep(20)  # the pool keeps connections to the upstream for 15
+
+    async with aiohttp.ClientSession() as session:
+        await started(Bench("gateway", place, process, session))
+    await pass_by(0, 1000)
+    before = await told()
+    began = time.monotonic()
+    await pass_by(1000, 1000 + turns)
+    after = await told()
+    names = ("RSS in MB", "sockets", "tasks")
+    said = (f"{n} {a:.1f} -> {b:.1f}" for n, a, b in zip(names, before, after, strict=True))
+    print(f"{turns:,} turns in {time.monotonic() - began:.0f} s: {', '.join(said)}")
+    return after[0] - before[0] <= 10 and after[1] <= before[1] and after[2] <= before[2]
+
+
+async def started(bench: Bench) -> None:
+    """Wait until the first answer."""
+    while True:
+        with contextlib.suppress(aiohttp.ClientConnectionError, AssertionError):
+            await bench.ask()
+            return
+        await asyncio.sleep(0.02)
+
+
 async def main(
     base: str, processes: list[Process], urls: list[str], *, quick: bool, rounds: int
 ) -> None:
@@ -269,11 +354,7 @@ async def main(
         names = ("relay", "gateway")
         both = [Bench(n, u, p, session) for n, u, p in zip(names, urls, processes, strict=True)]
         for bench in both:
-            while True:
-                with contextlib.suppress(aiohttp.ClientConnectionError, AssertionError):
-                    await bench.ask()
-                    break
-                await asyncio.sleep(0.02)
+            await started(bench)
             told = time.monotonic() - bench.process.began
             print(f"start to first answer, {bench.name}: {told:.2f} s")
             await bench.requests(50)
@@ -305,6 +386,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--soak", type=int, metavar="TURNS")
     parser.add_argument("--serve", nargs=3, metavar=("WHAT", "BASE", "PORT"))
     given = parser.parse_args()
     if given.serve:
@@ -316,6 +398,11 @@ if __name__ == "__main__":
         table = Path(here, "c.toml")
         table.write_text(f'[upstreams.anthropic]\nbase_url = "{base}"\n')
         first = Process(__file__, "--serve", "upstream", "", str(ports[0]), GONE=str(gone))
+        if given.soak:
+            ours = Process(__file__, "--serve", "gateway", str(table), str(ports[2]))
+            with running(first, ours):
+                well = asyncio.run(soak(ours, f"http://127.0.0.1:{ports[2]}", given.soak))
+            sys.exit(not well)
         relay = Process(__file__, "--serve", "relay", base, str(ports[1]))
         command = ("-m", "continuation", "serve", "--port", str(ports[2]), "--config", str(table))
         ours = Process(*command)

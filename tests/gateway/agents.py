@@ -1,22 +1,24 @@
 """The agents themselves, unmodified, with and without the gateway: a table of what a user gets.
 
-    python tests/gateway/agents.py FOLDER [NAME…]
+    python tests/gateway/agents.py FOLDER [--write] [NAME…]
 
-FOLDER is where `npm install` has put them, as `.ci/agents` does. The model recites a text that is
-longer than it can say at once and goes on exactly, its provider has a ceiling that no agent knows.
-A cell says how much of the text came out, and with which exit status; "exact": all of it, once.
+FOLDER is where `npm install` has put them, and beside its `node_modules` an environment `aider`
+with that one; `.ci/gateway` does both. The model recites a text, or writes a file; it goes on
+exactly where it stopped, and its provider has limits that no agent knows. A cell says how much came
+out, and with which exit status; "exact": all of it, once. `--write` puts the table into the guide.
 The exit status of this program says whether all is exact with the gateway.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -24,14 +26,53 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from sessions.agents import Agent, agents, run
 from support.gateways import serving
 
-from continuation.simulator import Reply, Scenario, Simulator, ToolCall
+from continuation.simulator import Recorded, Reply, Scenario, Simulator, Text, ToolCall
 from continuation.simulator.model import Ask
-from continuation.simulator.scenario import Block
+from continuation.simulator.wire import Answer
 
+PAGE = Path(__file__).parents[2] / "design" / "guide" / "any-agent.md"
+MARKS = "<!-- made by tests/gateway/agents.py -->\n", "<!-- end of the table -->"
 CEILING = 3000
-"""Tokens of four characters."""
+"""Tokens of four characters; also what a provider allows who is not asked for a limit."""
 GO = "Recite it all, please."
 TABLES = "[defaults]\nbackoff_seconds = 0.0\nmax_recoveries = 10\nmax_attempts = 30\n"
+
+
+SMALL = Scenario(ceiling=CEILING)
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the model has to say, in tokens, and what happens to that."""
+
+    size: int
+    scenario: Scenario = SMALL
+    thinks: bool = False
+    """It spends all it may on thinking, until it may spend more."""
+    unended: bool = False
+    """The first answer just ends, in its middle."""
+
+
+ROOM = 100_000
+SITUATIONS = {
+    "text cut once": Situation(7_500),
+    "8 times as long": Situation(24_000),
+    "file cut": Situation(48_000, Scenario(ceiling=ROOM, call=True)),
+    "thinking ate all": Situation(2_000, Scenario(ceiling=ROOM), thinks=True),
+    "stream dropped": Situation(2_400, Scenario(ceiling=CEILING, drop={1: 120})),
+    "no end": Situation(2_400, unended=True),
+}
+TITLES = {
+    "claude": "Claude Code",
+    "codex": "Codex",
+    "gemini": "Gemini CLI",
+    "qwen": "qwen-code",
+    "opencode": "opencode",
+    "aider": "aider",
+}
+WRITES = {"Write": "file_path", "write_file": "file_path", "write": "filePath", "apply_patch": ""}
+"""The tools that write a file, and what they call its path; the last wants a patch."""
+LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens")
 
 
 def text(tokens: int) -> str:
@@ -40,52 +81,84 @@ def text(tokens: int) -> str:
     return "".join(lines)[: tokens * 4].rpartition("\n")[0]
 
 
-SITUATIONS = {
-    "text cut": (2.5, Scenario(ceiling=CEILING)),
-    "long text": (8, Scenario(ceiling=CEILING)),
-    "dropped": (0.8, Scenario(ceiling=CEILING, drop={1: 120})),
-    "call cut": (16, Scenario(ceiling=100_000, call=True)),
-}
-CALLERS = {"claude", "opencode"}
-"""Those whose own limit lies below their model's ceiling, so that a whole call fits."""
-WRITES = {"Write": "file_path", "write_file": "file_path", "write": "filePath"}
-"""The tools that write a file, and what they call its path."""
-
-
 class Model(Simulator):
     """Recites, or calls the tool that an agent writes files with."""
 
-    def __init__(self, answer: str, scenario: Scenario, path: str) -> None:
-        super().__init__(answer, scenario)
-        self._path = path
+    def __init__(self, answer: str, situation: Situation, path: Path) -> None:
+        super().__init__(answer, situation.scenario)
+        self._situation, self._path = situation, path
+        self._first = dict[str, int]()
+        """The limit that each conversation began with."""
+        self._now = threading.local()
+
+    def respond(self, request: Recorded) -> tuple[Answer, Reply]:
+        asked = request.body or {}
+        asked = asked.get("generationConfig", asked)
+        self._now.raw, self._now.attempt = request.raw.decode(errors="replace"), 0
+        self._now.limited = any(name in asked for name in LIMITS)
+        answer, reply = super().respond(request)
+        if self._situation.unended and self._now.attempt == 1 and answer.events:
+            answer = replace(answer, events=answer.events[: len(answer.events) // 2])
+        return answer, reply
 
     def _reply(self, ask: Ask, scenario: Scenario, attempt: int) -> Reply:
+        self._now.attempt = attempt
+        if not self._now.limited:
+            ask = replace(ask, limit=CEILING)
+        first = self._first.setdefault(ask.key, ask.limit)
+        if self._situation.thinks and ask.limit <= first:
+            ask, scenario = replace(ask, thinks=True), replace(scenario, thinking="all")
+        tool = next((name for name in WRITES if f'"name":"{name}"' in self._now.raw), "")
+        if scenario.call and not tool:
+            return Reply([Text("A title")])
         reply = super()._reply(ask, scenario, attempt)
-        raw = self.requests[-1].raw.decode(errors="replace")
-        for name, key in WRITES.items():
-            if f'"name":"{name}"' in raw:
-                blocks = [self._as(block, name, key) for block in reply.blocks]
-                return replace(reply, blocks=blocks)
-        return reply
+        blocks = [self._as(b, tool) if isinstance(b, ToolCall) else b for b in reply.blocks]
+        return replace(reply, blocks=blocks)
 
-    def _as(self, block: Block, name: str, key: str) -> Block:
-        if not isinstance(block, ToolCall):
-            return block
-        given = block.arguments
-        content = (json.loads(given) if isinstance(given, str) else given)["content"]
-        return replace(block, name=name, arguments={key: self._path, "content": content})
+    def _as(self, call: ToolCall, tool: str) -> ToolCall:
+        """Return a call of the same size, of the tool that the agent has."""
+        content = json.loads(str(call.arguments))["content"]
+        if WRITES[tool]:
+            arguments = json.dumps({WRITES[tool]: str(self._path), "content": content})
+        else:
+            lines = "".join(f"+{line}\n" for line in content.splitlines())
+            arguments = f"*** Begin Patch\n*** Add File: {self._path.name}\n{lines}*** End Patch\n"
+        return replace(call, name=tool, arguments=arguments)
 
 
-def cell(agent: Agent, binary: Path, home: Path, wanted: str, *, call: bool) -> str:
+def all_agents(*places: str) -> list[Agent]:
+    """Return them, told to talk to servers at these URLs, by the format they speak."""
+    off = (
+        "git",
+        "check-update",
+        "show-model-warnings",
+        "analytics",
+        "pretty",
+        "show-release-notes",
+    )
+    aider = Agent(
+        "aider",
+        (
+            *(f"--no-{name}" for name in off),
+            *("--yes-always", "--model", "openai/gpt-4o", "--edit-format", "whole"),
+            *("out.txt", "--message"),
+        ),
+        (),
+        "",
+        {"OPENAI_API_BASE": f"{places[1]}/v1", "OPENAI_API_KEY": "any"}
+        | {"LITELLM_LOCAL_MODEL_COST_MAP": "True"},
+    )
+    return [*agents(*places), aider]
+
+
+def cell(agent: Agent, binary: Path, home: Path, wanted: str, *, file: Path | None) -> str:
     """Run it once; say what came of it."""
-    (home / "work").mkdir(parents=True)
     for name, content in agent.files.items():
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text(content if isinstance(content, str) else json.dumps(content))
     told = run(agent, binary, home, [*agent.start, GO], home / "never", errors=False)
     status = told.partition("\n")[0].removeprefix("exit status ")
-    if call:
-        file = home / "work" / "out.txt"
+    if file is not None:
         told = file.read_text() if file.exists() else ""
     lines = wanted.splitlines()
     seen = [line.strip() for line in told.splitlines()]
@@ -96,40 +169,60 @@ def cell(agent: Agent, binary: Path, home: Path, wanted: str, *, call: bool) -> 
     return f"{100 * len(found) // len(lines)} %{twice}, exit {status}"
 
 
-def main(folder: Path, names: Sequence[str]) -> int:
+def tried(name: str, binary: Path, situation: Situation, *, served: bool) -> tuple[str, int]:
+    """Return what came of one agent in one situation, and how many requests it took."""
+    answer = wanted = text(situation.size)
+    scenario = situation.scenario
+    if scenario.call and name == "aider":  # it has no tools: files stand in its texts
+        situation = replace(situation, scenario=replace(scenario, call=False))
+        answer = f"out.txt\n```\n{wanted}\n```\n"
+    with tempfile.TemporaryDirectory() as here:
+        home = Path(here)
+        path = home / "work" / "out.txt"
+        path.parent.mkdir()
+        # OpenAI itself has no limit below the ceiling; others have.
+        with (
+            Model(answer, situation, path) as model,
+            serving(home, model.url, TABLES, vendor="") as gateway,
+        ):
+            formats = ("anthropic", "openai", "gemini")
+            places = [f"{gateway.url}/{p}" if served else model.url for p in formats]
+            agent = next(a for a in all_agents(*places) if a.name == name)
+            told = cell(agent, binary, home, wanted, file=path if scenario.call else None)
+            return told, len(model.posts)
+
+
+def main(folder: Path, names: list[str], *, write: bool) -> int:
     """Try the agents named, or all."""
-    wrong = 0
     logging.getLogger("continuation").setLevel(logging.ERROR)
-    for title, (length, scenario) in SITUATIONS.items():
-        wanted = text(int(CEILING * length))
-        for way in ("without", "with"):
-            with tempfile.TemporaryDirectory() as here:
-                for name in names:
-                    if scenario.call and name not in CALLERS:
-                        continue
-                    home = Path(here, name)
-                    path = str(home / "work" / "out.txt")
-                    home.mkdir()
-                    model = Model(wanted, scenario, path)
-                    with model, serving(home, model.url, TABLES) as served:
-                        places = [model.url] * 3
-                        if way == "with":
-                            places = [
-                                f"{served.url}/{p}" for p in ("anthropic", "openai", "gemini")
-                            ]
-                        agent = next(a for a in agents(*places) if a.name == name)
-                        binary = folder / "node_modules" / ".bin" / name
-                        began = time.monotonic()
-                        told = cell(agent, binary, home, wanted, call=scenario.call)
-                        wrong += way == "with" and told != "exact"
-                        spent, asked = time.monotonic() - began, len(model.posts)
-                        line = f"{title:<10} {name:<9} {way:<8} {told:<24} {asked} requests"
-                        print(f"{line}, {spent:.0f} s", flush=True)  # noqa: T201
+    binaries = {name: folder / "node_modules" / ".bin" / name for name in TITLES}
+    binaries["aider"] = folder / "aider" / "bin" / "aider"
+    names = names or [*TITLES]
+    if absent := [str(binaries[name]) for name in names if not binaries[name].exists()]:
+        sys.exit(f"there is no {', no '.join(absent)}")
+    rows, wrong = [f"| | {' | '.join(SITUATIONS)} |", "|---" * (len(SITUATIONS) + 1) + "|"], 0
+    for name in names:
+        for served in (False, True):
+            way, cells = "with" if served else "without", list[str]()
+            for title, situation in SITUATIONS.items():
+                began = time.monotonic()
+                told, asked = tried(name, binaries[name], situation, served=served)
+                wrong += served and told != "exact"
+                cells.append(told)
+                line = f"{title:<17} {name:<9} {way:<8} {told:<24} {asked} requests"
+                print(f"{line}, {time.monotonic() - began:.0f} s", flush=True)  # noqa: T201
+            rows.append(f"| {TITLES[name]}, {way} | {' | '.join(cells)} |")
+    if write:
+        head, _, rest = PAGE.read_text().partition(MARKS[0])
+        rest = rest.partition(MARKS[1])[2]
+        PAGE.write_text("".join([head, MARKS[0], "\n", "\n".join(rows), "\n\n", MARKS[1], rest]))
     return wrong
 
 
 if __name__ == "__main__":
-    found = main(
-        Path(sys.argv[1]), sys.argv[2:] or ["claude", "codex", "gemini", "qwen", "opencode"]
-    )
-    sys.exit(found != 0)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--write", action="store_true", help="put the table into the guide")
+    given = parser.parse_args()
+    sys.exit(main(given.folder, given.names, write=given.write) != 0)

@@ -116,7 +116,7 @@ def agents(anthropic: str, openai: str, gemini_url: str) -> list[Agent]:
     claude = ("--allowedTools", "Bash,Write", "--model", "claude-sonnet-4-5")
     codex = ("exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
     gemini = ("-m", "gemini-2.5-flash", "--approval-mode", "yolo", "-p")
-    qwen = ("--auth-type", "openai", "-m", "gpt-4o", "--approval-mode", "yolo", "-p")
+    qwen = ("--auth-type", "openai", "-m", "qwen3-coder-plus", "--approval-mode", "yolo", "-p")
     toml = (
         'model = "gpt-5.5"\nmodel_provider = "here"\n[model_providers.here]\nname = "here"\n'
         f'base_url = "{openai}/v1"\nenv_key = "KEY"\nwire_api = "responses"\n'
@@ -160,7 +160,11 @@ def agents(anthropic: str, openai: str, gemini_url: str) -> list[Agent]:
             qwen,
             ("--continue", *qwen),
             ".qwen/projects",
-            {"OPENAI_BASE_URL": f"{openai}/v1", "OPENAI_API_KEY": "any", "OPENAI_MODEL": "gpt-4o"},
+            {
+                "OPENAI_BASE_URL": f"{openai}/v1",
+                "OPENAI_API_KEY": "any",
+                "OPENAI_MODEL": "qwen3-coder-plus",
+            },
         ),
         Agent(
             "opencode",

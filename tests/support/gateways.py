@@ -30,7 +30,7 @@ def toml(url: str, more: str = "", *, vendor: str = "openai") -> str:
     tables = [
         f'[upstreams.{name}]\nbase_url = "{url}"\n' for name in ("anthropic", "openai", "gemini")
     ]
-    tables[1] += f'vendor = "{vendor}"\n'
+    tables[1] += f'vendor = "{vendor}"\n' if vendor else ""
     return "".join([*tables, more])
 
 
@@ -55,11 +55,13 @@ _UPSTREAMS = {
 
 
 @contextlib.contextmanager
-def serving(folder: Path, upstream: str, more: str = "", **options: bool) -> Iterator[Served]:
+def serving(
+    folder: Path, upstream: str, more: str = "", *, vendor: str = "openai"
+) -> Iterator[Served]:
     """Serve in a thread of this process, in front of one upstream for all."""
     path = folder / "gateway.toml"
-    path.write_text(toml(upstream, more))
-    gateway = app(path, **options)
+    path.write_text(toml(upstream, more, vendor=vendor))
+    gateway = app(path)
     listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
     server = uvicorn.Server(settings(gateway))
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)

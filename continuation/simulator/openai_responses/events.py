@@ -13,7 +13,7 @@ from continuation.simulator.openai_responses.request import Context, input_token
 from continuation.simulator.openai_responses.store import seal_reasoning
 from continuation.simulator.scenario import SIGNED, Block, Raw, Reply, Text, Thinking, ToolCall
 from continuation.simulator.wire import Event, Json
-from continuation.wire.json_values import mapping
+from continuation.wire.json_values import as_list, mapping
 
 _ENDED = ("end_turn", "stop_sequence", "tool_use", "pause_turn", "completed")
 _REASONS = {
@@ -56,6 +56,8 @@ class Writer:
     def __init__(self, context: Context, reply: Reply, new_id: Callable[[str], str]) -> None:
         self._context, self._reply = context, reply
         self._id, self._created, self._new_id = new_id("resp"), int(time.time()), new_id
+        tools = map(mapping, as_list(context.body.get("tools")))
+        self._freeform = {tool.get("name") for tool in tools if tool.get("type") == "custom"}
 
     def response(self) -> Json:
         """Write the finished response; of one that was cut only the last item is incomplete."""
@@ -128,13 +130,14 @@ class Writer:
                 # Reasoning that was cut before its end has no encrypted content.
                 return item if signature is None else {**item, "encrypted_content": signature}
             case ToolCall():
+                free = block.name in self._freeform
                 return {
-                    "id": self._new_id("fc"),
-                    "type": "function_call",
+                    "id": self._new_id("ctc" if free else "fc"),
+                    "type": "custom_tool_call" if free else "function_call",
                     "status": status,
                     "call_id": block.id or self._new_id("call"),
                     "name": block.name,
-                    "arguments": arrived(block),
+                    "input" if free else "arguments": arrived(block),
                 }
             case Raw(raw):
                 return {**raw, "id": item_id(raw, self._new_id)}
