@@ -5,13 +5,14 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import os
+import re
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 from continuation.config.gateway import GatewayTable
 from continuation.gateway.errors import GatewayError
 
 TOKEN_HEADER = b"x-continuation-token"
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^][:/?#@\s]+)(?::\d*)?")
 
 
 def is_loopback(host: str) -> bool:
@@ -63,7 +64,8 @@ class Access:
     def check_page(self, headers: Mapping[bytes, bytes]) -> None:
         """Raise for what a web page sends, and for a name that is not known."""
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        name = urlsplit(f"//{host}").hostname or "" if host else ""
+        found = _HOST.fullmatch(host)
+        name = found[1].strip("[]") if found else ""
         if not (is_loopback(name) or _is_address(name) or {host, name} & self._hosts):
             message = f"Host {host!r} is not known: add it to hosts under [gateway]"
             raise GatewayError(403, message)

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 from time import monotonic, time
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import httpx2
 
@@ -34,6 +34,12 @@ _OURS = frozenset({b"host", b"expect", TOKEN_HEADER, HEADER.encode()})
 """Headers that are for the gateway, not for who is behind it."""
 _KEYS = {"anthropic": b"x-api-key", "openai": b"authorization", "gemini": b"x-goog-api-key"}
 _CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
+_ONCE = frozenset(
+    {b"host", b"origin", b"sec-fetch-site", b"content-length", b"transfer-encoding", TOKEN_HEADER}
+)
+"""Headers that decide who comes in and where a request ends: repeated, they say two things."""
+_PLAIN = "/!$&'()*+,;=:@"
+"""What stands in a path as it is."""
 _DOTS = re.compile(r"(?:^|[/\\])\.\.?(?:[/\\]|$)")
 
 
@@ -129,6 +135,7 @@ class Gateway:
             token, name, rest = _route(scope)
             upstream = self.table.upstreams.get(name)
             dialect = upstream.dialect if upstream else ""
+            _check_framing(caller)
             if name in {"livez", "readyz"} and rest == "/":
                 self._access.check_page(caller.named)
                 well = name == "livez" or self.ready
@@ -219,13 +226,26 @@ class Gateway:
         return transport
 
 
+def _check_framing(caller: Caller) -> None:
+    """Raise for headers that another server might read otherwise."""
+    once = [name for name, _ in caller.headers if name in _ONCE]
+    coding = caller.named.get(b"transfer-encoding", b"chunked")
+    if len(once) > len(set(once)) or coding.lower() != b"chunked":
+        names = b", ".join(sorted(_ONCE)).decode()
+        message = f"send each of {names} at most once, and no transfer-encoding but chunked"
+        raise GatewayError(400, message)
+
+
 def _route(scope: Scope) -> tuple[bytes, str, str]:
     """Return the token in the path, the first segment behind it, and the rest as it came.
 
     Raises `GatewayError` for a path that another server might read otherwise.
     """
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
-    path = raw.decode("latin-1").removeprefix(scope.get("root_path", ""))
+    path = raw.decode("latin-1")
+    root, outer = (quote(scope.get(key, ""), _PLAIN) for key in ("root_path", "app_root_path"))
+    # Behind a proxy that has cut off the outer prefix only the mount's own is in the path.
+    path = path.removeprefix(root if path.startswith(root) else root.removeprefix(outer))
     if not re.fullmatch(r"/[!-~]*", path) or "#" in path or _DOTS.search(unquote(path)):
         message = "the path has dot segments or characters that no path has: write it plainly"
         raise GatewayError(400, message)

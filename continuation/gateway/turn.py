@@ -66,8 +66,9 @@ class GatewayTurn:
         turn_header = (TURN_HEADER, name.encode())
         try:
             # What is healed must be read: no encoding that we might not know.
-            headers = [h for h in headers if h[0] != _ENCODING[0]]
-            headers.append(_ENCODING)
+            headers = [_ENCODING if h[0] == _ENCODING[0] else h for h in headers]
+            if _ENCODING not in headers:
+                headers.append(_ENCODING)
             self._request = httpx2.Request(
                 "POST",
                 url,

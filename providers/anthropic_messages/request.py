@@ -104,6 +104,16 @@ class MessagesRequest(BaseRequest):
     def answer(self, policy: Policy) -> MessageBuilder:
         return MessageBuilder(MessagesCodec(), policy)
 
+    def _limited(self, body: Json, limit: int | None) -> Json:
+        """Lower a thinking budget with the limit that it is refused above."""
+        limited, own, thinking = super()._limited(body, limit), self.limit, body.get("thinking")
+        budget = as_int(as_json(thinking).get("budget_tokens"))
+        # A budget that was above its limit before is not bound by it (interleaved thinking).
+        if limit is not None and own is not None and budget is not None and limit <= budget < own:
+            less = max(_LEAST_THINKING, budget * limit // own)
+            limited["thinking"] = {**as_json(thinking), "budget_tokens": less}
+        return limited
+
     def with_less_thinking(self) -> MessagesRequest | None:
         """Lower a manual budget to its minimum, or the effort where thinking is adaptive."""
         thinking, config = (as_json(self.body.get(k)) for k in ("thinking", "output_config"))

@@ -163,8 +163,9 @@ def counted(table: str) -> Any:
 
 
 def serve(what: str, base: str, port: int) -> None:
-    apps = {"upstream": lambda: upstream, "relay": lambda: Relay(base)}
-    app: Any = apps.get(what, lambda: counted(base))()
+    app: Any = upstream
+    if what != "upstream":
+        app = Relay(base) if what == "relay" else counted(base)
     uvicorn.run(
         app, port=port, http="httptools", loop="uvloop", ws="none", lifespan="off",
         access_log=False, log_level="error", server_header=False, date_header=False,

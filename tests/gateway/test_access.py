@@ -92,6 +92,9 @@ def test_who_may_come_in(
         ("gateway.example", 200),
         ("rebound.example", 403),
         ("localhost.evil.example", 403),
+        ("evil.example@127.0.0.1", 403),
+        ("127.0.0.1/x", 403),
+        ("[::1", 403),
         ("", 403),
     ],
 )

@@ -16,13 +16,14 @@ from support.shells import PATIENCE, gone
 
 from continuation.simulator import Reply, Simulator
 
+EVENTS = range(1, 19)
+"""Of an answer of nineteen."""
 LEAVE = [
     # where the turn stands; what the provider says; how many requests it has had by then
     ("before the first byte", [end("One.", delay=PATIENCE)], 1),
-    ("in the stream", [end("One, two.", stall=4)], 1),
-    ("while a call is held", [end("One.", CALL, stall=9)], 1),
     ("between attempts", [cut("One, "), end("two.", delay=PATIENCE)], 2),
-    ("in a later attempt", [cut("One, "), end("two.", stall=3)], 2),
+    *((f"at event {n}", [end("One.", CALL, stop="tool_use", stall=n)], 1) for n in EVENTS),
+    *((f"at event {n}, later", [cut("One, "), end("two.", CALL, stall=n)], 2) for n in EVENTS),
 ]
 
 
@@ -44,8 +45,14 @@ def begin(served: Served, body: dict[str, Any]) -> socket.socket:
     return line
 
 
-@pytest.mark.parametrize("streamed", [True, False], ids=["stream", "body"])
-@pytest.mark.parametrize(("where", "replies", "count"), LEAVE, ids=[row[0] for row in LEAVE])
+@pytest.mark.parametrize(
+    ("where", "replies", "count", "streamed"),
+    [
+        pytest.param(*row, streamed, id=f"{row[0]}-{'stream' if streamed else 'body'}")
+        for streamed, rows in ((True, LEAVE), (False, LEAVE[:2]))
+        for row in rows
+    ],
+)
 def test_a_caller_that_leaves_closes_the_upstream(
     served: Served, sim: Simulator, where: str, replies: list[Reply], count: int, streamed: bool
 ) -> None:
@@ -69,12 +76,23 @@ def test_a_caller_that_leaves_in_a_wait_ends_the_turn(served: Served, sim: Simul
     assert len(sim.posts) == 2
 
 
-@pytest.mark.parametrize("event", range(9))
+DEAD = [Reply(drop=-1)] * 12
+"""What comes behind; of an answer that lacks its last event alone nothing is missing."""
+DIE = [
+    *([end("One, two.", CALL, drop=event), *DEAD] for event in range(18)),
+    *([cut("One, "), end("two.", CALL, drop=event), *DEAD] for event in range(18)),
+    [cut("One, "), *DEAD],
+    [cut("One, "), Reply(status=529), *DEAD],
+    [cut("One, "), Reply(status=400, drop=1), *DEAD],
+]
+
+
+@pytest.mark.parametrize("replies", DIE)
 def test_an_upstream_that_dies_leaves_an_answer_that_ends_or_breaks_off(
-    served: Served, sim: Simulator, event: int
+    served: Served, sim: Simulator, replies: list[Reply]
 ) -> None:
     """Where nothing more can be done there is no end that could pass for that of a whole one."""
-    sim.script([end("One, two.", CALL, drop=event)] + [Reply(drop=-1)] * 12)
+    sim.script(replies)
     url = served.of("anthropic-messages") + URLS["anthropic-messages"]
     raw, broke = b"", False
     with httpx2.stream("POST", url, json={**MESSAGES, "stream": True}, headers=KEYS) as answer:
@@ -84,4 +102,7 @@ def test_an_upstream_that_dies_leaves_an_answer_that_ends_or_breaks_off(
         except httpx2.RemoteProtocolError:
             broke = True
     assert raw.count(b"event: message_stop") == (not broke)
+    events = [json.loads(line[6:]) for line in raw.split(b"\n") if line.startswith(b"data: ")]
+    call = "".join(event.get("delta", {}).get("partial_json", "") for event in events)
+    assert not call or json.loads(call) == CALL.arguments
     assert told(served, answer.headers)["outcome"] in {"failed", "partial"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -158,6 +159,10 @@ def test_fifty_megabytes_pass_both_ways(tmp_path: Path) -> None:
         b"GET /openai/v1/x HTTP/1.1\r\nhost: 127.0.0.1\r\nx-a: 1\rx-b: 2\r\n\r\n",
         request("GET /openai/v1/x HTTP/1.1", "x-a : 1"),
         request("POST /openai/v1/x HTTP/1.1", "transfer-encoding: xchunked", body=CHUNKED),
+        request("POST /openai/v1/x HTTP/1.1", "transfer-encoding: gzip, chunked", body=CHUNKED),
+        request("GET /openai/v1/x HTTP/1.1", "host: localhost"),
+        request("GET /openai/v1/x HTTP/1.1", "origin: http://evil", "origin: http://127.0.0.1"),
+        request(f"GET /openai/{'x' * 70_000} HTTP/1.1"),
         request("GET /openai/../gemini/x HTTP/1.1"),
         request("GET /openai/%2e%2e/gemini/x HTTP/1.1"),
         request("GET /openai/..%2Fx HTTP/1.1"),
@@ -166,8 +171,16 @@ def test_fifty_megabytes_pass_both_ways(tmp_path: Path) -> None:
 )
 def test_what_can_be_read_in_two_ways_is_refused(url: str, upstream: Raw, raw: bytes) -> None:
     before = len(upstream.seen)
-    assert ask(url, raw).startswith(b"HTTP/1.1 400 ")
+    line, _, told = parsed(ask(url, raw))
+    assert line.startswith("HTTP/1.1 400 ")
+    assert json.loads(told)["error"]["type"] == "invalid_request_error"
     assert len(upstream.seen) == before
+
+
+def test_trailers_are_no_headers(url: str, upstream: Raw) -> None:
+    body = CHUNKED[:-2] + b"authorization: Bearer other\r\n\r\n"
+    ask(url, request("POST /openai/v1/x HTTP/1.1", "transfer-encoding: chunked", body=body))
+    assert b"other" not in upstream.seen[-1]
 
 
 @pytest.mark.parametrize(

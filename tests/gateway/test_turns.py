@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
+from threading import Event
 from typing import Any
 
 import httpx2
@@ -152,3 +154,51 @@ def test_a_limit_above_the_ceiling_is_lowered(
         assert answer.status_code == 200, answer.text
     limits = [(post.body or {})["max_tokens"] for post in sim.posts]
     assert limits == [*sent, sent[-1]]
+
+
+def test_a_thinking_budget_is_lowered_with_its_limit(served: Served, sim: Simulator) -> None:
+    sim.script([end("Fine.")])
+    thinking = {"type": "enabled", "budget_tokens": 72_000}
+    body = {**MESSAGES, "model": "claude-sonnet-4-5", "max_tokens": 80_000, "thinking": thinking}
+    assert post(served, "anthropic-messages", body).status_code == 200
+    sent = sim.posts[-1].body or {}
+    assert (sent["max_tokens"], sent["thinking"]["budget_tokens"]) == (64_000, 57_600)
+
+
+# --- calls of any kind ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tool", ["custom", "function"])
+@pytest.mark.parametrize(
+    ("stop", "silent"),
+    [("max_tokens", 9), ("max_tokens", 17), ("max_tokens", 18), ("tool_use", 20), ("tool_use", 21)],
+)
+def test_no_byte_of_a_call_comes_before_it_is_known_to_be_whole(
+    served: Served, sim: Simulator, tool: str, stop: str, silent: int
+) -> None:
+    """Codex runs a call, and half a freeform one, as soon as its item is done.
+
+    `silent`: events until the provider pauses, of 19 with the call cut, or of 22.
+    """
+    patch = ToolCall("apply_patch", json.dumps({"patch": "+line\n" * 30}))
+    first = replace(patch, cut=150) if stop == "max_tokens" else patch
+    gate = Event()
+    sim.script([end("So.", first, stop=stop, gate=gate, gate_at=silent)])
+    sim.script([end("So.", patch, stop="tool_use")])
+    tools = [{"type": tool, "name": "apply_patch"}]
+    body = {**request_body("openai-responses"), "stream": True, "tools": tools}
+    body["max_output_tokens"] = 300
+    url = served.of("openai-responses") + URLS["openai-responses"]
+    with httpx2.stream("POST", url, json=body, headers=KEYS) as answer:
+        pieces = answer.iter_bytes()
+        shown = b""
+        while b"event: keepalive" not in shown:  # then all is here that there is
+            shown += next(pieces)
+        assert sim.posts[0].sent == silent
+        assert b"call_id" not in shown
+        gate.set()
+        shown += b"".join(pieces)
+    told = [json.loads(line[6:]) for line in shown.decode().split("\n") if line[:6] == "data: "]
+    items = [event["item"] for event in told if event["type"] == "response.output_item.done"]
+    (call,) = [item for item in items if "call" in item["type"]]
+    assert call["input" if tool == "custom" else "arguments"] == patch.arguments

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -106,7 +107,12 @@ def process(
 class Raw:
     """An upstream on a socket: answers are bytes, in turn, and what it was sent is kept."""
 
-    def __init__(self, *answers: bytes | Callable[[socket.socket], None]) -> None:
+    def __init__(
+        self,
+        *answers: bytes | Callable[[socket.socket], None],
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._tls = tls
         self._answers = [*answers] or [OK]
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._thread = threading.Thread(target=self._accept, daemon=True)
@@ -115,7 +121,7 @@ class Raw:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        return f"http{'s' * bool(self._tls)}://127.0.0.1:{self._socket.getsockname()[1]}"
 
     def __enter__(self) -> Raw:
         self._thread.start()
@@ -134,7 +140,10 @@ class Raw:
                 threading.Thread(target=self._serve, args=(line,), daemon=True).start()
 
     def _serve(self, line: socket.socket) -> None:
-        with line, contextlib.suppress(OSError):
+        with contextlib.ExitStack() as open_lines, contextlib.suppress(OSError):
+            open_lines.enter_context(line)
+            if self._tls is not None:
+                line = open_lines.enter_context(self._tls.wrap_socket(line, server_side=True))
             while data := whole(line):
                 self.seen.append(data)
                 answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
