@@ -105,13 +105,15 @@ class MessagesRequest(BaseRequest):
         return MessageBuilder(MessagesCodec(), policy)
 
     def _limited(self, body: Json, limit: int | None) -> Json:
-        """Lower a thinking budget with the limit that it is refused above."""
-        limited, own, thinking = super()._limited(body, limit), self.limit, body.get("thinking")
-        budget = as_int(as_json(thinking).get("budget_tokens"))
-        # A budget that was above its limit before is not bound by it (interleaved thinking).
-        if limit is not None and own is not None and budget is not None and limit <= budget < own:
+        """Set the limit, which there always is; lower a thinking budget that is not below it."""
+        own = self.limit or 1
+        limit = own if limit is None else limit
+        limited: Json = {**body, self.limit_key: limit}
+        budget = as_int(as_json(body.get("thinking")).get("budget_tokens"))
+        # One that was above its limit before is not bound by it (interleaved thinking).
+        if budget is not None and limit <= budget < own:
             less = max(_LEAST_THINKING, budget * limit // own)
-            limited["thinking"] = {**as_json(thinking), "budget_tokens": less}
+            limited["thinking"] = {**as_json(body.get("thinking")), "budget_tokens": less}
         return limited
 
     def with_less_thinking(self) -> MessagesRequest | None:
