@@ -321,14 +321,6 @@ def test_encrypted_reasoning_is_taken_back(sim: Simulator, client: openai.OpenAI
     assert create(client, GO, *said(first), PROMPT, store=False).output_text == "done"
 
 
-def test_a_conversation_grows_with_every_answer(client: openai.OpenAI) -> None:
-    name = client.conversations.create().id
-    first = create(client, GO, limit=100, conversation=name)
-    second = create(client, PROMPT, conversation={"id": name})
-    assert first.output_text + second.output_text == ANSWER
-    assert first.conversation.id == name
-
-
 # -- what is refused: form and model
 
 
@@ -355,12 +347,6 @@ def test_a_conversation_grows_with_every_answer(client: openai.OpenAI) -> None:
             "Unsupported parameter: 'reasoning.effort' is not supported with this model.",
             "unsupported_parameter",
         ),
-        (
-            {"previous_response_id": "resp_1", "conversation": "conv_1"},
-            "Mutually exclusive parameters: 'previous_response_id' or 'conversation'.",
-            "mutually_exclusive_parameters",
-        ),
-        ({"conversation": "conv_1"}, "Conversation with id 'conv_1' not found.", None),
         (
             {"previous_response_id": "resp_1"},
             "Previous response with id 'resp_1' not found.",

@@ -289,25 +289,18 @@ class AnthropicFormat(Format[Context]):
 
     def _describe(self, name: str, request: Recorded) -> Answer:
         limits, known = self.limits(name, request.scenario)
-        if name and not known:
+        if not known:
             return self.refused(Refusal(f"model: {name}", 404), request)
-        described = [
-            {
-                "id": each,
-                "type": "model",
-                "display_name": each,
-                "created_at": "1970-01-01T00:00:00Z",
-                "lifecycle": "active",
-                "max_tokens": facts.ceiling,
-                "max_input_tokens": facts.window,
-            }
-            for each, facts in ({name: limits} if name else self.models).items()
-        ]
-        if name:
-            return self.json(200, described[0])
-        names: list[str | None] = [*self.models] or [None]
-        page = {"data": described, "has_more": False, "first_id": names[0], "last_id": names[-1]}
-        return self.json(200, page)
+        described = {
+            "id": name,
+            "type": "model",
+            "display_name": name,
+            "created_at": "1970-01-01T00:00:00Z",
+            "lifecycle": "active",
+            "max_tokens": limits.ceiling,
+            "max_input_tokens": limits.window,
+        }
+        return self.json(200, described)
 
 
 def _framed(event: Event) -> bytes:

@@ -92,9 +92,8 @@ class Writer:
 
     def begun(self, status: str) -> Json:
         """Write the response without what was said."""
-        body, conversation = self._context.body, self._context.conversation
+        body = self._context.body
         echoed = {k: v if body.get(k) is None else body[k] for k, v in _ECHOED.items()}
-        named = {} if conversation is None else {"conversation": {"id": conversation}}
         return {
             "id": self._id,
             "object": "response",
@@ -107,7 +106,6 @@ class Writer:
             "output": [],
             "usage": None,
             **echoed,
-            **named,
         }
 
     def _item(self, block: Block, status: str) -> Json:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -26,16 +25,12 @@ from continuation.simulator.openai_responses.request import (
 from continuation.simulator.openai_responses.store import Shelf, StoredResponse, reasoning_error
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
-from continuation.wire.json_values import as_int, as_list, mapping
+from continuation.wire.json_values import as_int, mapping
 
 # -- what is refused
 
 SMALLEST = 16
 """The smallest output limit, in tokens."""
-
-
-def not_found(what: str, name: str) -> Refusal:
-    return Refusal(f"{what} with id '{name}' not found.", 404)
 
 
 def required(context: Context) -> Iterator[Refusal]:
@@ -82,22 +77,13 @@ def _unsupported(name: str) -> Refusal:
 
 
 def kept(context: Context) -> Iterator[Refusal]:
-    """Want what the request only names: a response or a conversation, not both, and items."""
-    name, conversation, shelf = context.anchor, context.conversation, context.shelf
+    """Want what the request only names: a response, and items. Conversations are not kept here."""
+    name, shelf = context.anchor, context.shelf
     if name is not None and not context.scenario.chain:
         yield _unsupported("previous_response_id")
-    if name is not None and conversation is not None:
-        names = "'previous_response_id' or 'conversation'"
-        text = (
-            f"Mutually exclusive parameters: {names}. Ensure you are only providing one of:"
-            f" {names}."
-        )
-        yield Refusal(text, code="mutually_exclusive_parameters")
     if name is not None and name not in shelf.responses:
         text = f"Previous response with id '{name}' not found."
         yield Refusal(text, code="previous_response_not_found", param="previous_response_id")
-    if conversation is not None and conversation not in shelf.conversations:
-        yield not_found("Conversation", conversation)
     for item in map(mapping, context.brought):
         bare = item.get("type") == "reasoning" and not item.get("encrypted_content")
         name = item.get("id") if bare or is_reference(item) else None
@@ -234,12 +220,8 @@ class ResponsesFormat(Format[Context]):
         if all(fault is None for fault in struck):
             # A server that forgets keeps it all the same: it may remember later.
             shelf = self._shelves.setdefault(context.credential, Shelf())
-            output = response["output"]
-            whole_input = listed(context.items, self.new_id)
-            if context.conversation in shelf.conversations:
-                shelf.extend(context.conversation, [*whole_input[context.held :], *output])
             if body.get("store") is not False:
-                shelf.keep(StoredResponse(response, whole_input))
+                shelf.keep(StoredResponse(response, listed(context.items, self.new_id)))
         return writer.events(response) if context.streamed else response
 
     def error_body(self, refusal: Refusal, scenario: Scenario) -> Any:
@@ -255,14 +237,8 @@ class ResponsesFormat(Format[Context]):
         context = self.context(request)
         shelf = context.shelf
         match request.method, *_tail(request.path):
-            case "POST", "conversations":
-                # There is no more to conversations here than this and their items.
-                body, name = context.body, self.new_id("conv")
-                shelf.conversations[name] = listed(as_list(body.get("items")), self.new_id)
-                told = {"id": name, "object": "conversation", "created_at": int(time.time())}
-                return self.json(200, {**told, "metadata": body.get("metadata") or {}})
             case "GET", "responses", name, *_ if name not in shelf.responses:
-                return self.refused(not_found("Response", name), request)
+                return self.refused(Refusal(f"Response with id '{name}' not found.", 404), request)
             case "GET", "responses", name:
                 return self.json(200, shelf.responses[name].response)
             case "GET", "responses", name, "input_items":  # all on one page, oldest first
@@ -274,7 +250,7 @@ class ResponsesFormat(Format[Context]):
 
 
 def _tail(path: str) -> list[str]:
-    """Return what of a path is ours: from the last `responses` or `conversations` on."""
+    """Return what of a path is ours: from the last `responses` on."""
     parts = path.strip("/").split("/")
-    places = [n for n, part in enumerate(parts) if part in ("responses", "conversations")]
+    places = [n for n, part in enumerate(parts) if part == "responses"]
     return parts[places[-1] :] if places and len(parts) - places[-1] <= 3 else []

@@ -20,10 +20,10 @@ from continuation.wire.responses_items import OUTPUTS, kind_of
 class Context(AnyContext):
     """A Responses request with what its model can do and what is kept for its credential.
 
-    `anchor`: the id of the response that it goes on from. `conversation`: the one it belongs to.
-    `brought`: what its `input` holds. `items`: all that is read, oldest first, of which the first
-    `held` came from the server, and `new` are the others, each with its place in `items`. What the
-    request names but is not kept here counts for nothing.
+    `anchor`: the id of the response that it goes on from. `brought`: what its `input` holds.
+    `items`: all that is read, oldest first, of which the first `held` came from the server, and
+    `new` are the others, each with its place in `items`. What the request names but is not kept
+    here counts for nothing.
     """
 
     def __init__(self, request: Recorded, model: ModelLimits, known: bool, kept: Shelf) -> None:
@@ -31,14 +31,11 @@ class Context(AnyContext):
         self.shelf, self.credential = kept, credential(request)
         anchor = self.body.get("previous_response_id")
         self.anchor = None if anchor is None else str(anchor)
-        name = self.body.get("conversation")
-        name = name if isinstance(name, str) else mapping(name).get("id")
-        self.conversation = None if name is None else str(name)
         given = self.body.get("input")
         if isinstance(given, str):
             given = [{"role": "user", "content": given}]
         self.brought = as_list(given)
-        held = kept.held(self.anchor, self.conversation)
+        held = kept.held(self.anchor)
         self.items, self.held = list[Any](held), len(held)
         for item in self.brought:
             named = kept.items.get(str(item.get("id"))) if is_reference(item) else None

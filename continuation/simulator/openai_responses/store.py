@@ -1,6 +1,6 @@
 """What the Responses API keeps, and the reasoning that it gives away sealed.
 
-It keeps responses with their context, their items, and conversations, for each credential apart.
+It keeps responses with their context, and their items, for each credential apart.
 
 The `encrypted_content` of reasoning is opaque outside and checked when it comes back. It carries
 digests of the item's id, of the credential it was made for and of the reasoning itself, and a
@@ -39,7 +39,6 @@ class Shelf:
     """
 
     responses: dict[str, StoredResponse] = field(default_factory=dict[str, StoredResponse])
-    conversations: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
     items: dict[str, Json] = field(default_factory=dict[str, Json])
     reasoning: dict[str, str] = field(default_factory=dict[str, str])
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -53,15 +52,11 @@ class Shelf:
                 if before["type"] == "reasoning":
                     self.reasoning[item["id"]] = before["id"]
 
-    def extend(self, conversation: str, items: list[Json]) -> None:
-        with self._lock:
-            self.conversations[conversation] = [*self.conversations[conversation], *items]
-
-    def held(self, response: str | None, conversation: str | None) -> list[Json]:
-        """Return what a request need not bring: a response with its context, or a conversation."""
+    def held(self, response: str | None) -> list[Json]:
+        """Return what a request need not bring: a response with its context."""
         kept = self.responses.get(response or "")
         if kept is None:
-            return self.conversations.get(conversation or "", [])
+            return []
         # Reasoning that was cut before it led to an item is kept, but not read again.
         output = list(kept.response["output"])
         while output and kind_of(output[-1]) == "reasoning":
