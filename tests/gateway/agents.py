@@ -4,7 +4,8 @@
 
 FOLDER is where `npm install` has put them, and beside its `node_modules` an environment `aider`
 with that one; `.ci/gateway` does both. The model recites a text, or writes a file; it goes on
-exactly where it stopped, and its provider has limits that no agent knows. A cell says how much came
+exactly where it stopped, and its provider has limits that no agent knows. The stream that is
+dropped is slow as well, with something to keep it alive in every gap. A cell says how much came
 out, and with which exit status; "exact": all of it, once. `--write` puts the table into the guide.
 The exit status of this program says whether all is exact with the gateway.
 """
@@ -35,7 +36,10 @@ MARKS = "<!-- made by tests/gateway/agents.py -->\n", "<!-- end of the table -->
 CEILING = 3000
 """Tokens of four characters; also what a provider allows who is not asked for a limit."""
 GO = "Recite it all, please."
-TABLES = "[defaults]\nbackoff_seconds = 0.0\nmax_recoveries = 10\nmax_attempts = 30\n"
+TABLES = (
+    "[defaults]\nbackoff_seconds = 0.0\nmax_recoveries = 10\nmax_attempts = 30\n"
+    "[gateway]\nping_seconds = 0.015\n"  # in every gap of a slow answer
+)
 
 
 SMALL = Scenario(ceiling=CEILING)
@@ -59,7 +63,7 @@ SITUATIONS = {
     "8 times as long": Situation(24_000),
     "file cut": Situation(48_000, Scenario(ceiling=ROOM, call=True)),
     "thinking ate all": Situation(2_000, Scenario(ceiling=ROOM), thinks=True),
-    "stream dropped": Situation(2_400, Scenario(ceiling=CEILING, drop={1: 120})),
+    "stream dropped": Situation(2_400, Scenario(ceiling=CEILING, drop={1: 120}, slow=0.03)),
     "no end": Situation(2_400, unended=True),
 }
 TITLES = {
