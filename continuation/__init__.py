@@ -33,6 +33,14 @@ from continuation.types import Outcome, Usage
 
 if TYPE_CHECKING:
     from continuation.history import Repaired, RepairPolicy, Violation, repair, validate
+    from continuation.journal import (
+        Fenced,
+        Journal,
+        JournalError,
+        LeaseHeld,
+        OutcomeUnknown,
+        Resume,
+    )
 
 __version__ = "0.1.0"
 
@@ -40,14 +48,20 @@ __all__ = [
     "Attempt",
     "Escalating",
     "Event",
+    "Fenced",
     "Finished",
+    "Journal",
+    "JournalError",
+    "LeaseHeld",
     "Outcome",
+    "OutcomeUnknown",
     "Policy",
     "Recovering",
     "RepairPolicy",
     "Repaired",
     "Repairing",
     "Report",
+    "Resume",
     "Retrying",
     "Truncated",
     "TruncatedAnswerError",
@@ -66,17 +80,20 @@ __all__ = [
 ]
 
 _HISTORY = frozenset({"RepairPolicy", "Repaired", "Violation", "repair", "validate"})
+_JOURNAL = frozenset({"Fenced", "Journal", "JournalError", "LeaseHeld", "OutcomeUnknown", "Resume"})
 
 if not TYPE_CHECKING:  # to a type checker, a `__getattr__` here would make any name right
 
     def __getattr__(name: str) -> object:
-        """Import what mends histories only once it is asked for; most programs never need it."""
-        if name not in _HISTORY:
+        """Import histories and journals only once they are asked for; few programs need them."""
+        if name in _HISTORY:
+            from continuation import history as room
+        elif name in _JOURNAL:
+            from continuation import journal as room
+        else:
             msg = f"module {__name__!r} has no attribute {name!r}"
             raise AttributeError(msg)
-        from continuation import history
-
-        value = getattr(history, name)
+        value = getattr(room, name)
         globals()[name] = value
         return value
 

@@ -54,6 +54,8 @@ class Attempt:
     """The provider began to answer it with 2xx, so that it was billed."""
     begun: float = 0.0
     """Seconds since the turn began."""
+    saved: bool = False
+    """It was made by a process that was stopped: what it had given was not paid again."""
     answer_id: str | None = None
     """The id in the answer itself (`msg_...`, `chatcmpl-...`, `resp_...`), where it was read."""
 
@@ -82,6 +84,10 @@ class Ledger:
         """The call that is under way, as far as it is known."""
         self.sent = 0
         """How many calls were begun."""
+        self.before = 0
+        """How many were, by processes before this one."""
+        self.played = False
+        """The first call is one of theirs."""
         self.paused = 0
         """How many of them the provider paused, within their limit and not at its end."""
         self.limit: int | None = None
@@ -102,7 +108,10 @@ class Ledger:
     def begin(self, mode: Mode, limit: int | None) -> None:
         """A call is sent."""
         self.sent += 1
-        self.live = Attempt(self.sent, mode, limit, None, None, None, 0.0, begun=self.seconds)
+        saved = self.played and self.sent == 1
+        self.live = Attempt(
+            self.sent, mode, limit, None, None, None, 0.0, begun=self.seconds, saved=saved
+        )
 
     def answered(self, head: Head) -> None:
         """The head of its answer is there."""

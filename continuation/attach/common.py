@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import httpx2
 
 from continuation.attach.http import AsyncHealingClient, HealingClient
+from continuation.attach.journaled import Keeper
 from continuation.config import Source, load
 from continuation.engine.turn import Engine
 from continuation.policy import PolicyKeys, shown
@@ -29,7 +30,13 @@ class Unsupported(Exception):  # noqa: N818 - its text is the reason, in words f
 class Healing:
     """Makes HTTP clients of ours, all with one engine: that of one call of `wrap`."""
 
-    def __init__(self, config: Source, on_event: OnEvent | None, keys: PolicyKeys) -> None:
+    def __init__(
+        self,
+        config: Source,
+        on_event: OnEvent | None,
+        keys: PolicyKeys,
+        journal: Keeper | None = None,
+    ) -> None:
         if on_event is not None and not callable(on_event):  # or each event would log it, too late
             message = (
                 f"on_event = {shown('on_event', on_event)}: must be callable with one event, "
@@ -45,6 +52,7 @@ class Healing:
         self._config = config
         self._on_event = on_event
         self._keys = keys
+        self._journal = journal
 
     @cached_property
     def engine(self) -> Engine:
@@ -52,11 +60,14 @@ class Healing:
         config = load(self._config)
         if self._keys:
             config = config.but("the keywords given in the program", **self._keys)
-        return Engine(dialects(), config, self._on_event, monotonic, time)
+        engine = Engine(dialects(), config, self._on_event, monotonic, time)
+        engine.journal = self._journal
+        return engine
 
     def is_healing(self, client: object) -> bool:
         """Whether a client is one of ours already and nothing new is asked of it."""
-        nothing_new = self._config is None and self._on_event is None and not self._keys
+        given = self._config, self._on_event, self._journal
+        nothing_new = given == (None, None, None) and not self._keys
         return nothing_new and isinstance(client, (HealingClient, AsyncHealingClient))
 
     def client(self, client: Any, *, owned: bool = False) -> HealingClient | AsyncHealingClient:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     import httpx2
 
+    from continuation.attach.journaled import Keeper
     from continuation.config import Source
     from continuation.policy import PolicyKeys
     from continuation.reports.report import OnEvent
@@ -25,6 +26,7 @@ def wrap(
     *,
     config: Source = None,
     on_event: OnEvent | None = None,
+    journal: Keeper | None = None,
     **keys: Unpack[PolicyKeys],
 ) -> ClientT:
     """Return a client like `client` whose cut answers are made whole.
@@ -48,6 +50,7 @@ def wrap(
     that module; without one the file that CONTINUATION_CONFIG names, or else the defaults.
     `on_event`: a plain function, called with each event of a turn as it happens: `Truncated`,
     `Escalating`, `Recovering`, `Retrying`, `Repairing`, and `Finished` with the report.
+    `journal`: a `Journal` that keeps the conversation, so that it outlives this process.
     `keys`: keys of `Policy`, as in `wrap(client, max_recoveries=2)`; they go before the `config`.
 
     Raises `TypeError` for a client that is not supported, naming those that are, and for an
@@ -57,7 +60,7 @@ def wrap(
     from continuation.attach.clients import wrapped
     from continuation.attach.common import Healing
 
-    return wrapped(client, Healing(config, on_event, keys))
+    return wrapped(client, Healing(config, on_event, keys, journal))
 
 
 def http_client(
@@ -65,6 +68,7 @@ def http_client(
     *,
     config: Source = None,
     on_event: OnEvent | None = None,
+    journal: Keeper | None = None,
     **keys: Unpack[PolicyKeys],
 ) -> httpx2.Client:
     """Return an HTTP client for frameworks that take one rather than an SDK client.
@@ -83,7 +87,7 @@ def http_client(
     from continuation.attach.clients import standing_for
     from continuation.attach.common import Healing
 
-    return standing_for(client, httpx2.Client, Healing(config, on_event, keys))
+    return standing_for(client, httpx2.Client, Healing(config, on_event, keys, journal))
 
 
 def async_http_client(
@@ -91,6 +95,7 @@ def async_http_client(
     *,
     config: Source = None,
     on_event: OnEvent | None = None,
+    journal: Keeper | None = None,
     **keys: Unpack[PolicyKeys],
 ) -> httpx2.AsyncClient:
     """Return the asynchronous twin of `http_client`.
@@ -103,4 +108,4 @@ def async_http_client(
     from continuation.attach.clients import standing_for
     from continuation.attach.common import Healing
 
-    return standing_for(client, httpx2.AsyncClient, Healing(config, on_event, keys))
+    return standing_for(client, httpx2.AsyncClient, Healing(config, on_event, keys, journal))

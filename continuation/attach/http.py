@@ -25,6 +25,12 @@ from uuid import uuid4
 import anyio
 import httpx2
 
+from continuation.attach.journaled import (
+    AsyncJournaledStream,
+    JournaledStream,
+    KeptTurn,
+    kept_turn,
+)
 from continuation.attach.preparing import KEY, Preparation
 from continuation.attach.session import CLOSED, Session
 from continuation.attach.total_timeout import until
@@ -373,6 +379,8 @@ class _StandIn:
             # The SDKs turn what `send` raises into connection errors and try again; what is raised
             # here, before that, reaches the caller as it is.
             parse(request.headers[HEADER])
+        if self.engine.journal is not None and self.engine.claims(request.method, request.url.path):
+            self.engine.journal.check()
         if self.prepare is not None:
             Preparation.note(request, self.prepare)
         return request
@@ -479,7 +487,11 @@ class HealingClient(_StandIn, httpx2.Client):
         send = partial(self.origin.send, stream=True, **options)
         session = HealedStream(turn, request, self.cookies, send)
         self.streams.add(weakref.ref(session, self.streams.discard))
-        response = session.open()
+        if self.engine.journal is None:
+            response = session.open()
+        else:
+            kept = kept_turn(self.engine.journal, turn, request.url.path)
+            response = self._journaled(session, turn, kept)
         if not stream:
             try:
                 response.read()
@@ -489,6 +501,23 @@ class HealingClient(_StandIn, httpx2.Client):
             except BaseException:
                 response.close()
                 raise
+        return response
+
+    def _journaled(
+        self, session: HealedStream, turn: Turn, kept: KeptTurn | None
+    ) -> httpx2.Response:
+        """Open a turn whose answer is told to a journal."""
+        session.played = kept.played if kept is not None else None
+        try:
+            response = session.open()
+        except BaseException:
+            if kept is not None:
+                kept.leave()
+            raise
+        if kept is not None and response.stream is session:
+            response.stream = JournaledStream(session, turn, kept)
+        elif kept is not None:
+            kept.drop()
         return response
 
     def _leaving(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Request | None:
@@ -538,7 +567,12 @@ class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
         send = partial(self.origin.send, stream=True, **options)
         session = AsyncHealedStream(turn, request, self.cookies, send)
         self.streams.add(weakref.ref(session, self.streams.discard))
-        response = await session.open()
+        if (journal := self.engine.journal) is None:
+            response = await session.open()
+        else:
+            path = request.url.path
+            kept = await anyio.to_thread.run_sync(lambda: kept_turn(journal, turn, path))
+            response = await self._journaled(session, turn, kept)
         if not stream:
             try:
                 await response.aread()
@@ -548,6 +582,22 @@ class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
             except BaseException:
                 await response.aclose()
                 raise
+        return response
+
+    async def _journaled(
+        self, session: AsyncHealedStream, turn: Turn, kept: KeptTurn | None
+    ) -> httpx2.Response:
+        session.played = kept.played if kept is not None else None
+        try:
+            response = await session.open()
+        except BaseException:
+            if kept is not None:
+                kept.leave()
+            raise
+        if kept is not None and response.stream is session:
+            response.stream = AsyncJournaledStream(session, turn, kept)
+        elif kept is not None:
+            kept.drop()
         return response
 
     async def _leaving(

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import httpx2
 
+from continuation.attach.journaled import Played
 from continuation.attach.preparing import KEY, Preparation
 from continuation.dialect import Feed
 from continuation.engine.commands import (
@@ -61,6 +62,8 @@ class Session:
         self.elapsed: datetime.timedelta | None = None
         self.abandoned = False
         """Its client is about to be closed, and this stream with it."""
+        self.played: bytes | None = None
+        """What was saved of the answer, in place of the first attempt."""
         self._send = send
         self._turn = turn
         self._script = turn.run()
@@ -218,6 +221,11 @@ class Session:
             self._until = time.monotonic() + send.seconds
         outgoing, original = send.outgoing, self._request
         self._own = outgoing is None
+        if self.played is not None:
+            played, self.played = self.played, None
+            made = Played(played).response(original, original.url.path)
+            made.elapsed = datetime.timedelta()
+            return made
         if outgoing is None:
             return original
         if outgoing.refusal is not None:

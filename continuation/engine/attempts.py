@@ -82,7 +82,8 @@ class Budget:
     def __init__(self, attempts: Attempts) -> None:
         policy, request = attempts.policy, attempts.request
         self.recoveries = policy.max_recoveries
-        self.drops = policy.max_drop_recoveries
+        # That a process was stopped is none of the drops that policy counts.
+        self.drops = policy.max_drop_recoveries + attempts.recorder.ledger.played
         self.escalated = False
         self.stepped_down = False
         self.may_retry_smaller = policy.truncated_tool_call == "retry_smaller"
@@ -225,7 +226,7 @@ class Budget:
         ledger, policy = self._ledger, self._policy
         if self.time_up:  # first, for it is what an attempt may have been broken off for
             return self.time_up
-        if ledger.sent - min(ledger.paused, HOPS) >= policy.max_attempts:
+        if ledger.before + ledger.sent - min(ledger.paused, HOPS) >= policy.max_attempts:
             return "max_attempts spent"
         if self._tokens_left < self._least:
             return "max_turn_output_tokens spent"

@@ -31,7 +31,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from continuation.config import Config, current, load
-from continuation.dialect import Dialect, MessageBuilder
+from continuation.dialect import Dialect, MessageBuilder, ProviderRequest
 from continuation.engine.attempts import Attempts, send
 from continuation.engine.commands import (
     Attach,
@@ -169,6 +169,21 @@ class Turn:
         )
         recorder.model = request.model
         self._ledger.limit = request.limit
+
+    @property
+    def asked(self) -> tuple[str | None, ProviderRequest] | None:
+        """The name of its history's rules, and the request; `None`: it could not be read."""
+        if self._opening.unreadable is not None:
+            return None
+        return self._attempts.dialect.history, self._attempts.request
+
+    def resume(self, attempts: int, *, played: bool) -> None:
+        """Go on from a turn of another process, which made so many upstream calls.
+
+        `played`: the first attempt says what was given then; it is not paid again.
+        """
+        self._ledger.before = attempts - played
+        self._ledger.played = played
 
     # --- the life of a turn --------------------------------------------------------------------
 
@@ -598,6 +613,8 @@ class Engine:
 
             Memory(file_of(kept), self.learned).attach()
         self._dialects = dialects
+        self.journal: Any = None
+        """Keeps what the turns are about, if the caller has one; the shells tell it."""
         self._on_event = on_event
         self._now = now
         self._wall = wall

@@ -70,7 +70,7 @@ def account(report: Report) -> str:
     for one in report.attempts:
         limit = "no limit" if one.limit is None else f"limit {one.limit:,}"
         ended = one.error or one.stop or "no end"
-        more = ", discarded" if one.discarded else ""
+        more = ", discarded" if one.discarded else ", saved" if one.saved else ""
         told = f"{limit}, {_tokens(one.usage or Usage())}, {ended}, {one.seconds:.1f} s{more}"
         lines.append(f"  {one.number} {one.mode}: {told}")
     price = report.cost
@@ -107,7 +107,7 @@ def cost(report: Report) -> float | None:
     anybody = dict[str, str]()  # of a gateway nobody knows prices: the model's maker's stand in
     total = 0.0
     for attempt in report.attempts:
-        if (usage := attempt.usage) is None:
+        if (usage := attempt.usage) is None or attempt.saved:
             continue
         tokens = prices.Usage(
             input_tokens=usage.prompt,

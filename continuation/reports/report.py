@@ -200,8 +200,18 @@ class Report:
 
     @property
     def billed(self) -> Usage:
-        """All tokens of all attempts, discarded ones too."""
-        return total(self.attempts)
+        """All tokens of all attempts, discarded ones too; what was saved is not among them."""
+        return total([a for a in self.attempts if not a.saved])
+
+    @property
+    def saved(self) -> Usage:
+        """What a process that was stopped had been given, and was not paid again: an estimate."""
+        return total([a for a in self.attempts if a.saved])
+
+    @property
+    def left(self) -> bool:
+        """The caller stopped reading before its end."""
+        return self.reason == "closed by the caller"
 
     @property
     def discarded(self) -> Usage:
@@ -221,6 +231,7 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain JSON values, all usages and the cost included."""
         usages = {"turn": self.turn, "billed": self.billed, "discarded": self.discarded}
+        usages["saved"] = self.saved
         told = {name: asdict(usage) for name, usage in usages.items()}
         return {**asdict(self), **told, "cost": self.cost}
 

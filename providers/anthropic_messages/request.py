@@ -101,8 +101,11 @@ class MessagesRequest(BaseRequest):
     def prefilled(self, answer: Turn) -> str:
         return answer.open_text.rstrip()
 
+    def codec(self) -> MessagesCodec:
+        return MessagesCodec()
+
     def answer(self, policy: Policy) -> MessageBuilder:
-        return MessageBuilder(MessagesCodec(), policy)
+        return MessageBuilder(self.codec(), policy)
 
     def _limited(self, body: Json, limit: int | None) -> Json:
         """Set the limit, which there always is; lower a thinking budget that is not below it."""

@@ -105,6 +105,9 @@ class GenerateRequest(BaseRequest):
     def prefills(self, model_takes_it: bool) -> bool:
         return model_takes_it and not self.structured
 
+    def codec(self) -> GeminiCodec:
+        return self._codec
+
     def answer(self, policy: Policy) -> MessageBuilder:
         return GeminiMessageBuilder(self._codec, policy)
 

@@ -148,10 +148,12 @@ class ChatRequest(OpenAIRequest):
         text = answer.text or answer.open_text
         return text.rstrip() if self._vendor.prefill == "bare" else text
 
-    def answer(self, policy: Policy) -> MessageBuilder:
+    def codec(self) -> ChatCodec:
         asked = as_json(self.body.get("stream_options")).get("include_usage") is True
-        codec = ChatCodec(self._vendor, usage_asked=asked)
-        return MessageBuilder(codec, policy)
+        return ChatCodec(self._vendor, usage_asked=asked)
+
+    def answer(self, policy: Policy) -> MessageBuilder:
+        return MessageBuilder(self.codec(), policy)
 
     def with_less_thinking(self) -> ChatRequest | None:
         """Lower what the request says of reasoning in its vendor's words, or else the effort."""

@@ -110,6 +110,9 @@ class ResponsesRequest(OpenAIRequest):
             return None
         return self._like({**self.body, "reasoning": {**reasoning, "effort": "low"}})
 
+    def codec(self) -> ResponsesCodec:
+        return ResponsesCodec(lambda _, __: None)  # who reads for himself keeps no chain
+
     def answer(self, policy: Policy) -> MessageBuilder:
         self._chain.where = policy.chain_store
         return MessageBuilder(ResponsesCodec(self._chain.finished), policy)

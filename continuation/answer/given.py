@@ -1,0 +1,180 @@
+"""What the caller was given of an answer, in blocks and characters: enough to go on from elsewhere.
+
+Bytes would not do: what is delivered twice is the same text, but not the same bytes, for pings and
+the cuts between events differ. So a `Given` reads what leaves for the caller as it reads a
+provider's answer, tells what is new in it as few block events, and skips what was told before.
+`played` turns such events into the beginning of a stream: a first attempt for the engine, which
+then goes on from it as from any that broke off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from continuation.answer.blocks import NATIVE, Segment
+from continuation.answer.client_stream import ClientStream
+from continuation.answer.wire_codec import WireCodec
+from continuation.types import Json, Mode, ReplayBuffer, Resume
+from continuation.wire import eventstream, sse
+from continuation.wire.json_values import as_json, as_text, loads
+from continuation.wire.text_template import KEYS
+
+
+@dataclass(slots=True)
+class _Known:
+    """How far a block is known: characters by type of delta, and whether its end is."""
+
+    sizes: dict[str, int] = field(default_factory=dict[str, int])
+    others: int = 0
+    """Deltas that are more than a text."""
+    done: bool = False
+
+
+class Given:
+    """Reads what one caller is given."""
+
+    def __init__(self, codec: WireCodec, known: Iterable[Json] = (), *, framed: bool) -> None:
+        """Begin. `known`: events that an earlier one told; `framed`: in AWS's framing."""
+        self._codec = codec
+        self._reader = codec.reader()
+        self._unframed = eventstream.Unframed() if framed else None
+        self._buffer = bytearray()
+        self._news: list[Json] = []
+        self._number: dict[object, int] = {}
+        """By the index of a block, how many began before it."""
+        self._count = 0
+        self._index: object = None
+        self._known: list[_Known] = []
+        self._opened = False
+        self.segment = Segment()
+        """All that was given."""
+        for event in known:
+            self._learn(event)
+
+    def _learn(self, event: Json) -> None:
+        kind = event["type"]
+        if kind == "message_start":
+            self._opened = True
+        elif kind == "content_block_start":
+            self._number[event["index"]] = len(self._known)
+            self._known.append(_Known())
+        else:
+            block = self._known[self._number[event["index"]]]
+            name, text = _text_of(event)
+            if kind == "content_block_stop":
+                block.done = True
+            elif text is None:
+                block.others += 1
+            else:
+                block.sizes[name] = block.sizes.get(name, 0) + len(text)
+
+    def read(self, data: bytes) -> None:
+        """Take the next bytes that the caller was given."""
+        self._buffer += data if self._unframed is None else self._unframed(data)
+        raw, read = bytes(self._buffer), 0
+        for delta, end in self._reader.deltas(raw, self._index, text=False):
+            read = end
+            self._take({"type": "content_block_delta", "index": self._index, "delta": delta})
+        for frame in sse.frames(raw, read):
+            read = frame.end
+            for event in () if frame.empty else self._reader.events(frame):
+                self._take(event)
+        del self._buffer[:read]
+
+    def read_body(self, data: bytes) -> None:
+        """Take a whole JSON body."""
+        for event in self._codec.to_events(as_json(loads(data))):
+            self._take(event)
+
+    def eof(self) -> None:
+        """The bytes have ended."""
+        for event in self._reader.eof():
+            self._take(event)
+
+    def _take(self, event: Json) -> None:
+        kind = event["type"]
+        if kind not in NATIVE:
+            return
+        self.segment.add(event)
+        if kind == "message_start":
+            if not self._opened:
+                self._news.append(event)
+            self._opened = True
+        elif kind == "content_block_start":
+            self._number[event["index"]] = self._count
+            self._count += 1
+            if self._count > len(self._known):
+                self._news.append(event)
+        elif kind == "content_block_delta":
+            self._index = event["index"]
+            if (rest := self._new(event)) is not None:
+                self._news.append(rest)
+        elif kind == "content_block_stop":
+            number = self._number[event["index"]]
+            if number >= len(self._known) or not self._known[number].done:
+                self._news.append(event)
+
+    def _new(self, event: Json) -> Json | None:
+        """Return what of a delta is not known."""
+        number = self._number[event["index"]]
+        if number >= len(self._known):
+            return event
+        block, (name, text) = self._known[number], _text_of(event)
+        if text is None:
+            block.others -= 1
+            return event if block.others < 0 else None
+        known = block.sizes.get(name, 0)
+        block.sizes[name] = max(0, known - len(text))
+        rest = text[known:]
+        return {**event, "delta": {"type": name, KEYS[name]: rest}} if rest else None
+
+    def news(self) -> list[Json]:
+        """Return the events since the last call, texts that follow each other as one."""
+        told, joined = list[Json](), list[str]()
+        last: tuple[object, str] | None = None
+        news, self._news = self._news, []
+        for event in [*news, None]:
+            name, text = ("", None) if event is None else _text_of(event)
+            if text is not None and event is not None and last == (event["index"], name):
+                joined.append(text)
+                continue
+            if last is not None:
+                index, kind = last
+                delta: Json = {"type": kind, KEYS[kind]: "".join(joined)}
+                told.append({"type": "content_block_delta", "index": index, "delta": delta})
+                last = None
+            if event is not None and text is not None:
+                last, joined = (event["index"], name), [text]
+            elif event is not None:
+                told.append(event)
+        return told
+
+    def body(self) -> Json:
+        """Return all that was given as one JSON body, as the provider would write it."""
+        segment = self.segment
+        data = self._codec.writer().body(
+            segment.message, segment.blocks, segment.delta, segment.usage
+        )
+        return as_json(loads(data))
+
+
+def _text_of(event: Json) -> tuple[str, str | None]:
+    """Return the type and the text of a delta that is nothing else; otherwise `None` for it."""
+    delta = as_json(event.get("delta"))
+    name = as_text(delta.get("type"))
+    text = delta.get(KEYS.get(name, ""))
+    return name, text if isinstance(text, str) and len(delta) == 2 else None
+
+
+def played(codec: WireCodec, events: Sequence[Json], *, framed: bool = False) -> bytes:
+    """Return the beginning of a stream that says what `events` say; it has no end."""
+    segment = Segment()
+    client = ClientStream(codec.writer(), ReplayBuffer(), streamed=True, framed=framed)
+    client.join(segment, Resume(Mode.FIRST))
+    for event in events:
+        segment.add(event)
+        if event["type"] == "message_start":
+            client.begin(segment.message)
+    client.show()
+    return client.take()

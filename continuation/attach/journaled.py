@@ -1,0 +1,164 @@
+"""Answers on their way into a journal: what the caller is given is told to it, and how it ended.
+
+A journal is handed to `wrap`; the shells know it by the two protocols here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
+from typing import Protocol
+
+import anyio
+import httpx2
+
+from continuation.dialect import ProviderRequest
+from continuation.engine.turn import Turn
+from continuation.types import Outcome
+
+_OVER = frozenset(
+    {Outcome.COMPLETE, Outcome.HEALED, Outcome.TRUNCATED, Outcome.PARTIAL, Outcome.STALLED}
+)
+"""Outcomes of turns that have an answer."""
+_STREAMS = "invoke-with-response-stream"
+"""How the path ends of a request that AWS answers in a framing of its own."""
+
+
+class KeptTurn(Protocol):
+    """One turn of a journal's session."""
+
+    played: bytes | None
+    attempts: int
+
+    def give(self, chunk: bytes) -> None: ...
+    def sent(self, attempts: int) -> None: ...
+    def end(self, outcome: str) -> Future[None] | None: ...
+    def drop(self) -> None: ...
+    def leave(self) -> None: ...
+
+
+class Keeper(Protocol):
+    """A journal."""
+
+    def check(self) -> None: ...
+    def failed(self, error: BaseException) -> None: ...
+    def begin(
+        self, form: str | None, request: ProviderRequest, *, framed: bool
+    ) -> KeptTurn | None: ...
+
+
+def kept_turn(journal: Keeper, turn: Turn, path: str) -> KeptTurn | None:
+    """Begin a turn in the journal, if it is one that a journal can keep."""
+    if (asked := turn.asked) is None:
+        return None
+    try:
+        kept = journal.begin(*asked, framed=path.endswith(_STREAMS))
+    except Exception as error:
+        journal.failed(error)  # the request goes out all the same
+        return None
+    if kept is not None and kept.attempts:
+        turn.resume(kept.attempts, played=kept.played is not None)
+    return kept
+
+
+class Interrupted(httpx2.ReadError):
+    """What was saved of an answer ends here, for its process was stopped."""
+
+
+class Played(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+    """What was saved of an answer, as a first attempt that breaks off."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._data
+        message = "its process was stopped"
+        raise Interrupted(message)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self:
+            yield chunk
+
+    def response(self, request: httpx2.Request, path: str) -> httpx2.Response:
+        """Return the response it is the body of."""
+        framed = path.endswith(_STREAMS)
+        kind = "application/vnd.amazon.eventstream" if framed else "text/event-stream"
+        return httpx2.Response(200, headers={"content-type": kind}, stream=self, request=request)
+
+
+class _Journaled:
+    def __init__(self, stream: httpx2.SyncByteStream | httpx2.AsyncByteStream, turn: Turn) -> None:
+        self._stream = stream
+        self._turn = turn
+        self.kept: KeptTurn
+        self._over = False
+
+    def _finish(self) -> Future[None] | None:
+        """Nobody reads any further; return what is to be waited for."""
+        if self._over:
+            return None
+        self._over = True
+        report = self._turn.recorder.finished
+        if report is not None and report.outcome in _OVER and not report.left:
+            return self.kept.end(report.outcome)
+        self.kept.leave()
+        return None
+
+    def _give(self, chunk: bytes) -> None:
+        self.kept.sent(self._turn.recorder.ledger.sent)
+        self.kept.give(chunk)
+
+
+class JournaledStream(_Journaled, httpx2.SyncByteStream):
+    """The body of a healed turn, told to a journal."""
+
+    def __init__(self, stream: httpx2.SyncByteStream, turn: Turn, kept: KeptTurn) -> None:
+        super().__init__(stream, turn)
+        self._chunks, self.kept = stream, kept
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            for chunk in self._chunks:
+                self._give(chunk)
+                yield chunk
+        finally:
+            _wait(self._finish())
+
+    def close(self) -> None:
+        self._chunks.close()
+        _wait(self._finish())
+
+
+class AsyncJournaledStream(_Journaled, httpx2.AsyncByteStream):
+    """The asynchronous twin."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, turn: Turn, kept: KeptTurn) -> None:
+        super().__init__(stream, turn)
+        self._chunks, self.kept = stream, kept
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._chunks:
+                self._give(chunk)
+                yield chunk
+        finally:
+            await _wait_async(self._finish())
+
+    async def aclose(self) -> None:
+        await self._chunks.aclose()
+        await _wait_async(self._finish())
+
+
+def _wait(done: Future[None] | None) -> None:
+    """Wait until it is durable. If it cannot be, the journal has said so; the answer is in hand."""
+    if done is not None:
+        with contextlib.suppress(Exception):
+            done.result()
+
+
+async def _wait_async(done: Future[None] | None) -> None:
+    if done is not None:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(_wait, done)

@@ -1,0 +1,21 @@
+"""Sessions that survive a kill: the conversation, the answer being written, the tools.
+
+`Journal` is the door; what is promised, and what is not, stands in design/internals/journal.md.
+"""
+
+from continuation.journal.errors import Fenced, JournalError, LeaseHeld, OutcomeUnknown
+from continuation.journal.forms import ToolCall
+from continuation.journal.journal import Codec, Journal, Resume
+from continuation.journal.tools import ToolRun
+
+__all__ = [
+    "Codec",
+    "Fenced",
+    "Journal",
+    "JournalError",
+    "LeaseHeld",
+    "OutcomeUnknown",
+    "Resume",
+    "ToolCall",
+    "ToolRun",
+]

@@ -1,0 +1,568 @@
+"""`Journal`: a session that outlives its process.
+
+What is written, and when, is the whole of it. Before a request leaves: what is new in it, and that
+its turn has begun. While its answer streams: every `save_every` seconds what the caller was given
+since. At its end, in one transaction: the answer, the end, and the running text goes. Before a tool
+begins: that it will. After it: its result. All is appended, keyed by session and number, by the one
+process that owns the session.
+
+After a kill the same request resumes the turn: what was saved is played to the engine as a first
+attempt that broke off, and the engine goes on from it as it does from any. There is no second way.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
+
+from continuation.answer.given import Given, played
+from continuation.journal import forms
+from continuation.journal.errors import Fenced, JournalError
+from continuation.journal.kept import Kept
+from continuation.journal.owner import take
+from continuation.journal.session import PLAIN, Session, characters
+from continuation.journal.store import APPEND, FORGET, Ownership, Statement, Store
+from continuation.types import Json
+from continuation.wire.json_values import as_json, dumps, loads, objects
+
+if TYPE_CHECKING:
+    from continuation.dialect import ProviderRequest
+    from continuation.history.types import OpenCall
+    from continuation.journal.tools import ToolRun
+
+logger = logging.getLogger("continuation")
+
+Durability = Literal["kill", "power"]
+Content = Literal["full", "none"]
+Interrupted = Literal["keep", "drop"]
+
+
+class Codec(Protocol):
+    """Encodes what is kept of the conversation, such as by encryption."""
+
+    def encode(self, data: bytes) -> bytes: ...
+    def decode(self, data: bytes) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """What a session was doing when its process was stopped."""
+
+    kind: Literal["nothing", "turn", "calls"]
+    """`turn`: an answer is half written, and the same request goes on with it. `calls`: calls of
+    the last answer lack a result, or have one that was not sent."""
+    characters: int = 0
+    """Of the half-written answer, as many as are saved."""
+    resumable: bool = True
+    """`False`: a turn is open, and nothing of its answer is there to go on from."""
+    attempts: int = 0
+    """Upstream calls that were made for it."""
+    not_started: tuple[forms.ToolCall, ...] = ()
+    """Calls that never began: safe to run."""
+    unknown: tuple[forms.ToolCall, ...] = ()
+    """Calls that began, and nobody knows what became of them."""
+    abandoned: tuple[forms.ToolCall, ...] = ()
+    """Those of them whose owner was silent for longer than `abandoned_after` when it was lost."""
+    unsent: tuple[str, ...] = ()
+    """Ids of calls that have a result which no request has carried yet."""
+
+
+class Journal:
+    """A session in a file: its conversation, its half-written turn, its tools.
+
+    `target`: the path of an SQLite file; sessions and processes share it. `session`: its name.
+    """
+
+    def __init__(
+        self,
+        target: str | os.PathLike[str],
+        session: str,
+        *,
+        save_every: float = 0.05,
+        durability: Durability = "kill",
+        content: Content = "full",
+        interrupted: Interrupted = "keep",
+        codec: Codec | None = None,
+        lease: float = 30.0,
+        abandoned_after: float = 300.0,
+        readonly: bool = False,
+    ) -> None:
+        """Open a session, and become its owner.
+
+        `save_every`: seconds between saves of running text, and so what a kill may lose.
+        `durability`: `"power"` also syncs them, so that a power loss takes no more than a kill.
+        `content`: `"none"` keeps states alone; a half-written turn is not resumable then.
+        `interrupted`: whether an answer that is not gone on with stays in the history.
+        `codec`: encodes what is kept of the conversation. `lease`: seconds of silence after which
+        an owner on another machine has lost the session. `abandoned_after`: seconds of silence
+        after which a call is told as abandoned.
+
+        Raises `LeaseHeld` when another process owns the session, `JournalError` for a file that is
+        none or of a newer version, and `ValueError` naming field, value and what is possible.
+        """
+        if str(target).startswith(("postgres://", "postgresql://")):
+            message = "target: journals in PostgreSQL do not exist yet; name a file"
+            raise ValueError(message)
+        options = {"durability": Durability, "content": Content, "interrupted": Interrupted}
+        given = {"durability": durability, "content": content, "interrupted": interrupted}
+        for name, kinds in options.items():
+            if given[name] not in get_args(kinds):
+                message = f"{name} = {given[name]!r}: use one of {', '.join(get_args(kinds))}"
+                raise ValueError(message)
+        for name, seconds in {"save_every": save_every, "lease": lease}.items():
+            if not seconds > 0:
+                message = f"{name} = {seconds!r}: must be a number of seconds above 0"
+                raise ValueError(message)
+        if not session:
+            message = "session = '': a name by which the session is found again"
+            raise ValueError(message)
+        self.target, self.session = Path(target), session
+        self.save_every, self.durability = save_every, durability
+        self.content, self.interrupted = content, interrupted
+        self.lease, self.abandoned_after, self.readonly = lease, abandoned_after, readonly
+        self._codec = codec
+        self._process = os.getpid()
+        self._lock = threading.RLock()
+        self._fault: BaseException | None = None
+        self._closed = False
+        self._live: Kept | None = None
+        self._store = Store.of(self.target)
+        self.owner = self._find() if readonly else take(self._store, session, lease)
+        self._state = Session()
+        self._read()
+        if not readonly:
+            self._store.keep(self.owner, lease / 3)
+
+    def _find(self) -> Ownership:
+        with closing(self._store.connect()) as connection:
+            query = "SELECT id, epoch FROM sessions WHERE name = ?"
+            row = connection.execute(query, (self.session,)).fetchone()
+        if row is None:
+            message = f"session {self.session!r}: there is none in {self.target}"
+            raise JournalError(message)
+        return Ownership(*row)
+
+    def _read(self) -> None:
+        """Read what is recorded, without the content of the conversation."""
+        query = (
+            "SELECT number, kind, key, at, CASE WHEN kind IN ('turn', 'end', 'intent')"
+            " THEN content END FROM records WHERE session = ? ORDER BY number"
+        )
+        with closing(self._store.connect()) as connection:
+            for row in connection.execute(query, (self.owner.session,)):
+                self._state.apply(*row)
+
+    # --- who may write ---------------------------------------------------------------------------
+
+    @property
+    def fencing_token(self) -> int:
+        """A number that grows with each owner: what can compare it refuses a zombie."""
+        return self.owner.epoch
+
+    def check(self) -> None:
+        """Raise what keeps this journal from being written, if something does."""
+        if self._closed:
+            message = f"the journal of session {self.session!r} is closed; open it again"
+            raise JournalError(message)
+        if self.readonly:
+            message = f"session {self.session!r} was opened with readonly=True"
+            raise JournalError(message)
+        if self._process != os.getpid():
+            message = "a journal does not pass through fork: open one in the new process"
+            raise Fenced(message)
+        if isinstance(self._fault, Fenced):
+            raise Fenced(str(self._fault)) from self._fault
+
+    def failed(self, error: BaseException) -> None:
+        """Something could not be written. What is in hand goes on; who listens is told."""
+        if self._fault is None:
+            kind = type(error).__name__
+            logger.warning("journal %s: not durable from here on (%s)", self.session, kind)
+        self._fault = error
+
+    def encode(self, data: bytes) -> bytes:
+        """Encode content for the file."""
+        return data if self._codec is None else self._codec.encode(data)
+
+    def _decode(self, data: bytes | None) -> Any:
+        if data is None:
+            return None
+        return loads(data if self._codec is None else self._codec.decode(data))
+
+    def _append(
+        self, *records: tuple[str, str, object], durable: bool, forget: bool = False
+    ) -> Future[None]:
+        """Append records of (kind, key, content); the lock is held by whoever calls."""
+        statements = self._statements(*records, forget=forget)
+        done = self._store.append(self.owner, statements, durable=durable)
+        done.add_done_callback(self._appended)
+        return done
+
+    def _statements(
+        self, *records: tuple[str, str, object], forget: bool = False
+    ) -> list[Statement]:
+        """Take records in, and return what writes them."""
+        statements, at = list[Statement](), time.time()
+        for kind, key, told in records:
+            data = None if told is None else dumps(told)
+            plain = data if kind in PLAIN else None
+            self._state.apply(self._state.number + 1, kind, key, at, plain)
+            if data is not None and kind not in PLAIN:
+                data = self.encode(data) if self.content == "full" else None
+            number, owner = self._state.number, self.owner
+            statements.append((APPEND, (owner.session, number, owner.epoch, kind, key, at, data)))
+        if forget:
+            statements.append((FORGET, (self.owner.session,)))
+        return statements
+
+    def _appended(self, done: Future[None]) -> None:
+        if (error := done.exception()) is not None:
+            self.failed(error)
+        else:
+            self._fault = None
+
+    # --- turns -----------------------------------------------------------------------------------
+
+    def begin(self, form: str | None, request: ProviderRequest, *, framed: bool) -> Kept | None:
+        """Begin a turn for a request that is about to be sent; `None`: it is not kept.
+
+        `framed`: its answer comes in AWS's framing.
+        """
+        if form not in forms.TURNS or not hasattr(request, "codec"):
+            return None  # a format of somebody else's
+        with self._lock:
+            if self._live is not None and not (self._live.ended or self._live.left):
+                logger.warning(
+                    "journal %s: a turn is running; another one beside it is not kept, "
+                    "use journal.child(...) for it",
+                    self.session,
+                )
+                return None
+            return self._begin(form, request, framed=framed)
+
+    def _begin(self, form: str, request: ProviderRequest, *, framed: bool) -> Kept:
+        state, body = self._state, request.body
+        turns = forms.turns(form, body)
+        digests = [forms.digest(turn) for turn in turns]
+        asked = forms.asked(form, request.model, body, digests)
+        codec = getattr(request, "codec")()  # noqa: B009 - not all requests have it
+        events, pieces, attempts = list[Json](), 0, 0
+        resumes = state.turn is not None and state.turn.asked == asked
+        if resumes:
+            events, pieces, attempts = self._running()
+            if events and not (request.streamed and characters(events)):
+                # Nothing to go on from, or a body is wanted now, of which nothing is given early.
+                events, pieces = [], 0
+                self._store.append(self.owner, [(FORGET, (self.owner.session,))], durable=False)
+        elif state.turn is not None:
+            self._close(codec)
+        kept = Kept(
+            self,
+            form,
+            Given(codec, events, framed=framed) if self.content == "full" else None,
+            events,
+            attempts,
+        )
+        kept.begin(streamed=request.streamed, pieces=pieces)
+        if resumes:
+            if events:
+                kept.played = played(codec, events, framed=framed)
+        else:
+            chained = bool(body.get("previous_response_id") or body.get("conversation"))
+            stays, new = state.unmatched(digests, chained=chained)
+            records: list[tuple[str, str, object]] = []
+            if stays is not None:
+                records.append(("rewind", str(stays), None))
+            pairs = zip(digests[new:], turns[new:], strict=True)
+            records += [("message", key, turn) for key, turn in pairs]
+            told = {"form": form, "model": request.model, "framed": framed}
+            self._append(*records, ("turn", asked, told), durable=False, forget=True)
+        self._live = kept
+        return kept
+
+    def _running(self) -> tuple[list[Json], int, int]:
+        """Return what is saved of the open turn: events, pieces, upstream calls."""
+        events, pieces, attempts = list[Json](), 0, 0
+        query = "SELECT number, attempts, content FROM running WHERE session = ? ORDER BY number"
+        with closing(self._store.connect()) as connection:
+            for row in connection.execute(query, (self.owner.session,)):
+                pieces, attempts = row[0], row[1]
+                events += objects(self._decode(row[2]))
+        return events, pieces, attempts
+
+    def _close(self, codec: Any) -> None:
+        """End the open turn: another request has taken its place."""
+        state, turn = self._state, self._state.turn
+        events, _, _ = self._running()
+        kept: list[tuple[str, str, object]] = []
+        if self.interrupted == "keep" and turn is not None and characters(events):
+            given = Given(codec, framed=turn.framed)
+            for event in events:
+                given.segment.add(event)
+            turns = forms.answered(state.form, given.body())
+            kept = [("interrupted", forms.digest(each), each) for each in turns]
+        self._append(*kept, ("drop", "", None), durable=True, forget=True)
+
+    def save_soon(self, kept: Kept, seconds: float) -> None:
+        """Have a turn's text saved in so many seconds."""
+        self._store.save_at(time.monotonic() + seconds, kept)
+
+    def finish(self, kept: Kept) -> Future[None] | None:
+        """Have a turn's end recorded; return what may be waited for."""
+        mine = self._lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001
+        done = self._store.finish(kept)
+        return None if mine else done
+
+    def ended(
+        self, turns: Sequence[Json], outcome: str
+    ) -> tuple[Ownership, Sequence[Statement], bool]:
+        """Return what records an answer and the end of its turn, in one transaction."""
+        with self._lock:
+            answer = [("answer", forms.digest(turn), turn) for turn in turns]
+            end = ("end", "", {"outcome": outcome})
+            return self.owner, self._statements(*answer, end, forget=True), True
+
+    def dropped(self) -> None:
+        """The open turn has no answer."""
+        with self._lock:
+            self._append(("drop", "", None), durable=False, forget=True)
+
+    # --- what there is ---------------------------------------------------------------------------
+
+    def history(self, dialect: str | None = None) -> list[dict[str, Any]]:
+        """Return the conversation as the next request may carry it; `[]`: there is none yet.
+
+        It is what requests and answers said, results that were not sent yet behind it, and for
+        calls without one a result that says what is known. Of a turn that is half written, it is
+        its request's: sent again, the turn goes on.
+
+        `dialect`: fails with `ValueError` if the session speaks another one. Raises `JournalError`
+        where no content is kept.
+        """
+        from continuation import history
+
+        contents = self._contents()
+        with self._lock:
+            state = self._state
+            if dialect is not None and state.form and dialect != state.form:
+                message = f"dialect = {dialect!r}: this session speaks {state.form!r}"
+                raise ValueError(message)
+            if not state.said:
+                return []
+            form, body, _ = self._body(contents)
+            started = {called for called, call in state.calls.items() if call.result is None}
+
+            def reason(call: OpenCall) -> history.Reason:
+                began = self.identified(call).id in started
+                return history.Reason.STARTED_UNKNOWN if began else history.Reason.NOT_STARTED
+
+            policy = history.RepairPolicy(
+                live=False,
+                prefill=True,
+                reason=reason,
+                # An answer that is last here will not be last in the request.
+                allow=lambda change: change.why != "trailing_whitespace",
+            )
+            done = history.repair(body, form, policy=policy, model=state.model)
+            if done.changes:
+                self._log_repair(len(done.changes))
+            return objects(done.body[forms.TURNS[form]])
+
+    def _log_repair(self, changes: int) -> None:
+        key = str(self._state.said[-1].number) if self._state.said else ""
+        if key not in self._state.repaired:
+            logger.warning("journal %s: the history was closed, %d changes", self.session, changes)
+            if not self.readonly and not self._closed:
+                self._append(("repair", key, None), durable=False)
+
+    def _body(self, contents: dict[int | None, Any]) -> tuple[str, Json, dict[str, Json]]:
+        """Return the conversation with unsent results, as a request's body."""
+        state, form = self._state, self._state.form
+        if self.content == "none":
+            message = f"session {self.session!r}: with content = 'none' no conversation is kept"
+            raise JournalError(message)
+        turns = [as_json(contents.get(said.number)) for said in state.said]
+        sent, anonymous = set[str](), 0
+        for said, turn in zip(state.said, turns, strict=True):
+            ids = forms.call_ids(form, turn)
+            anonymous = said.number if "#" in ids else anonymous
+            sent |= ids
+        unsent = {
+            called: as_json(as_json(contents.get(call.result)).get("turn"))
+            for called, call in state.calls.items()
+            if call.result is not None
+            and called not in sent
+            and not (called.startswith("#") and int(called[1:].partition("/")[0]) < anonymous)
+        }
+        told = [*turns, *forms.beside(form, list(unsent.values()))]
+        return form, {"model": state.model, forms.TURNS[form]: told}, unsent
+
+    def _contents(self) -> dict[int | None, Any]:
+        """Read the content of the conversation, by record."""
+        query = (
+            "SELECT number, content FROM records WHERE session = ?"
+            " AND kind IN ('message', 'answer', 'interrupted', 'result')"
+        )
+        self._store.flush()
+        with closing(self._store.connect()) as connection:
+            rows = connection.execute(query, (self.owner.session,)).fetchall()
+        return {number: self._decode(content) for number, content in rows}
+
+    def resume(self) -> Resume:
+        """Say what the session was doing when its process was stopped; changes nothing."""
+        from continuation import history
+
+        contents = self._contents()
+        with self._lock:
+            state = self._state
+            if state.turn is not None and (self._live is None or self._live.left):
+                events, _, attempts = self._running() if self.content == "full" else ([], 0, 0)
+                count = characters(events)
+                return Resume("turn", count, bool(count), attempts)
+            if not state.said or self.content == "none":
+                return Resume("nothing", resumable=False)
+            form, body, unsent = self._body(contents)
+            open_calls = history.unanswered_tool_calls(body, form)
+            not_started, unknown, abandoned = [], [], []
+            for call in open_calls:
+                tool = self.identified(call)
+                began = state.calls.get(tool.id)
+                if began is None:
+                    not_started.append(tool)
+                    continue
+                unknown.append(tool)
+                if time.time() - began.active > self.abandoned_after:
+                    abandoned.append(tool)
+            return Resume(
+                "calls" if open_calls or unsent else "nothing",
+                not_started=tuple(not_started),
+                unknown=tuple(unknown),
+                abandoned=tuple(abandoned),
+                unsent=tuple(unsent),
+            )
+
+    # --- tools -----------------------------------------------------------------------------------
+
+    def tool(self, call: object, *, idempotent: bool = False) -> ToolRun:
+        """Return a context in which a tool runs at most once; see `ToolRun`."""
+        from continuation.journal.tools import ToolRun
+
+        return ToolRun(self, self.identified(call), idempotent=idempotent)
+
+    def identified(self, call: object) -> forms.ToolCall:
+        """Read a call; one without an id gets that of its answer, its name and its arguments."""
+        tool = forms.tool_call(call)
+        if tool.id:
+            return tool
+        answers = [said.number for said in self._state.said if said.kind == "answer"]
+        told = forms.digest([tool.arguments])[:12]
+        return replace(tool, id=f"#{answers[-1] if answers else 0}/{tool.name}/{told}")
+
+    def call(
+        self,
+        call: object,
+        run: Callable[..., Any],
+        *,
+        idempotent: bool = False,
+        verify: Callable[..., Any] | None = None,
+    ) -> Any:
+        """Run a tool for a call, at most once; return its result, also if it ran before.
+
+        `call`: as the SDK gave it. `run` is called with it, and with `idempotency_key` and
+        `fencing_token` if it takes them; if it is a coroutine function, so is this. Its result is
+        JSON. What it raises is recorded as the call's result, and raised.
+
+        A call that began and has no result is not run again: its result says that the outcome is
+        unknown. `idempotent`: it is run again, with the same key. `verify`: is called like `run`,
+        and returns the result if it was done, `None` if it was not (then it is run);
+        `OutcomeUnknown`, raised there, says that it cannot tell.
+
+        Raises `JournalError` when what is about to happen cannot be recorded: then `run` is not
+        called. Raises `Fenced` when another process owns the session.
+        """
+        from continuation.journal import tools
+
+        runner = tools.Runner(self, call, run, idempotent=idempotent, verify=verify)
+        return runner.asynchronously() if runner.asynchronous else runner.now()
+
+    def state_of(self, called: str) -> tuple[bool, int | None]:
+        """Say of a call whether it began, and which record its result is."""
+        call = self._state.calls.get(called)
+        return call is not None, call.result if call is not None else None
+
+    def recorded(self, number: int) -> Json:
+        """Return a recorded result."""
+        self._store.flush()
+        query = "SELECT content FROM records WHERE session = ? AND number = ?"
+        with closing(self._store.connect()) as connection:
+            row = connection.execute(query, (self.owner.session, number)).fetchone()
+        return as_json(self._decode(row[0])) if row else {}
+
+    def result(self, call: object, value: Any, *, failed: bool = False) -> None:
+        """Record a call's result that became known otherwise: late, or run elsewhere.
+
+        It takes the place of one that was made up and not sent yet; one that was recorded stays.
+        """
+        from continuation.journal.tools import wait
+
+        tool = self.identified(call)
+        if self.state_of(tool.id)[1] is None:
+            wait(self.record("result", tool.id, self.result_of(tool, value, failed=failed)))
+
+    def record(self, kind: str, called: str, told: object) -> Future[None]:
+        """Record an intent, a result, or that a tool still runs."""
+        with self._lock:
+            self.check()
+            return self._append((kind, called, told), durable=kind != "active")
+
+    def result_of(self, call: forms.ToolCall, value: Any, *, failed: bool) -> Json:
+        """Return a call's result as it is recorded."""
+        known: Json = {"id": call.id, "name": call.name, "custom": call.custom}
+        turn = forms.result(self._state.form, known, value, failed=failed)
+        return {"turn": turn, "value": value, "failed": failed}
+
+    # --- the rest --------------------------------------------------------------------------------
+
+    def child(self, name: str) -> Journal:
+        """Open a session beside this one, for a subagent or a request in parallel."""
+        return Journal(
+            self.target,
+            f"{self.session}/{name}",
+            save_every=self.save_every,
+            durability=self.durability,
+            content=self.content,
+            interrupted=self.interrupted,
+            codec=self._codec,
+            lease=self.lease,
+            abandoned_after=self.abandoned_after,
+            readonly=self.readonly,
+        )
+
+    def close(self) -> None:
+        """Save what runs, and let the session go: another process may own it at once."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        if self.readonly or self._process != os.getpid():
+            return
+        self._store.flush()
+        self._store.release(self.owner)
+        statement = "UPDATE sessions SET owner = NULL WHERE id = ?", (self.owner.session,)
+        done = self._store.append(self.owner, [statement], durable=True)
+        with suppress(Exception):
+            done.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,84 @@
+"""Who owns a session: one process at a time, until it says otherwise, dies, or is silent too long.
+
+On the same machine the kernel is asked whether the owner lives, so a session is taken over at
+once after a kill. A process is known by its pid, when it began, the boot of its machine and its PID
+namespace: containers on one machine share all but the last. Where these cannot be read (macOS,
+Windows), and from another machine, only the time since the owner's last beat decides.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sqlite3
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+from continuation.journal.errors import LeaseHeld
+from continuation.journal.store import Ownership, Store
+
+
+def myself() -> dict[str, Any]:
+    """Say who this process is."""
+    me: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid()}
+    with suppress(OSError):
+        me["machine"] = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        me["space"] = str(Path("/proc/self/ns/pid").readlink())
+        me["began"] = _began(os.getpid())
+    return me
+
+
+def _began(pid: int) -> str:
+    """Return when a process began; raises `OSError` when there is none."""
+    status = Path(f"/proc/{pid}/stat").read_text()
+    fields = status.rpartition(")")[2].split()
+    if fields[0] in "ZX":  # it is dead, and nobody has asked what of
+        raise ProcessLookupError
+    return fields[19]
+
+
+def is_dead(owner: dict[str, Any]) -> bool | None:
+    """Whether an owner's process is gone; `None`: that cannot be told from here."""
+    me = myself()
+    if "began" not in me or any(owner.get(key) != me[key] for key in ("machine", "space")):
+        return None
+    try:
+        return _began(int(owner["pid"])) != owner.get("began")
+    except (OSError, ValueError, KeyError):
+        return True
+
+
+def take(store: Store, name: str, lease: float) -> Ownership:
+    """Become a session's owner, and make the session if there is none. Raises `LeaseHeld`."""
+    now = time.time()
+    with store.transaction() as connection:
+        db = cast("sqlite3.Connection", connection)
+        row = db.execute(
+            "SELECT id, epoch, owner, since, beat FROM sessions WHERE name = ?", (name,)
+        ).fetchone()
+        me = json.dumps(myself())
+        if row is None:
+            cursor = db.execute(
+                "INSERT INTO sessions (name, epoch, owner, since, beat) VALUES (?, 1, ?, ?, ?)",
+                (name, me, now, now),
+            )
+            return Ownership(int(cursor.lastrowid or 0), 1)
+        session, epoch, owner, since, beat = row
+        if owner is not None:
+            held = json.loads(owner)
+            dead = is_dead(held)
+            # A beat from the future tells that the clock went back, and nothing else.
+            silent = abs(now - beat) > lease
+            if dead is False or (dead is None and not silent):
+                who = f"process {held.get('pid')} on {held.get('host')}"
+                when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
+                message = f"session {name!r} is held by {who} since {when}; "
+                raise LeaseHeld(message + "wait, stop it, or open with readonly=True")
+        db.execute(
+            "UPDATE sessions SET epoch = ?, owner = ?, since = ?, beat = ? WHERE id = ?",
+            (epoch + 1, me, now, now, session),
+        )
+    return Ownership(int(session), int(epoch) + 1)

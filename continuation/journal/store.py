@@ -1,0 +1,371 @@
+"""One file of a project, SQLite in WAL mode: appended to by one thread, read by anybody.
+
+All journals of a process that share a file share its writer, so that what comes together is
+committed together, and no event loop ever waits for a disk. A commit is synced if anything in it
+has to survive a power loss (intents, results, ends of turns, owners); running text only has to
+survive a kill, and what the system has in its cache does.
+
+Whoever appends says as which owner. The epoch is compared in the same transaction, so a process
+that was thought dead and woke up writes nothing (`Fenced`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import random
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from continuation.journal.errors import Fenced, JournalError
+
+_APPLICATION: Final = 0x636F6E74
+_PATIENCE: Final = 60.0
+"""Seconds that a lock is waited for; nothing of ours holds one for more than milliseconds."""
+_BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_NETWORKS: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs", "ceph"})
+
+SCHEMAS: Final = (
+    """
+    CREATE TABLE sessions (
+        id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, epoch INTEGER NOT NULL,
+        owner TEXT, since REAL NOT NULL, beat REAL NOT NULL);
+    CREATE TABLE records (
+        session INTEGER NOT NULL, number INTEGER NOT NULL, epoch INTEGER NOT NULL,
+        kind TEXT NOT NULL, key TEXT NOT NULL, at REAL NOT NULL, content BLOB,
+        PRIMARY KEY (session, number)) WITHOUT ROWID;
+    CREATE TABLE running (
+        session INTEGER NOT NULL, number INTEGER NOT NULL, characters INTEGER NOT NULL,
+        attempts INTEGER NOT NULL, content BLOB,
+        PRIMARY KEY (session, number)) WITHOUT ROWID;
+    """,
+)
+"""What each version of the format adds to the one before."""
+
+APPEND: Final = "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)"
+SAVE: Final = "INSERT INTO running VALUES (?, ?, ?, ?, ?)"
+FORGET: Final = "DELETE FROM running WHERE session = ?"
+BEAT: Final = "UPDATE sessions SET beat = ? WHERE id = ? AND epoch = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Who may append to a session."""
+
+    session: int
+    epoch: int
+
+
+Statement = tuple[str, tuple[Any, ...]]
+
+
+@dataclass(slots=True)
+class _Unit:
+    """What is committed whole or not at all."""
+
+    owner: Ownership
+    statements: Sequence[Statement]
+    durable: bool
+    done: Future[None] = field(default_factory=lambda: Future[None]())
+
+
+class Saving(Protocol):
+    """A turn that runs, whose text is to be saved when it is due."""
+
+    def collect(self) -> tuple[Ownership, Sequence[Statement], bool] | None:
+        """Return what is to be saved now, and whether it is to be synced."""
+        ...
+
+    def finish(self) -> tuple[Ownership, Sequence[Statement], bool] | None:
+        """Return what records its end."""
+        ...
+
+    def saved(self, done: Future[None]) -> None:
+        """What was collected is saved, or cannot be."""
+        ...
+
+
+class Store:
+    """The writer of one file in this process."""
+
+    _open: dict[tuple[int, str], Store] = {}  # noqa: RUF012 - of the class, on purpose
+    _opening = threading.Lock()
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, or make it. Raises `JournalError`, `OSError`."""
+        self.path = path
+        _check(path)
+        try:
+            with closing(self.connect()) as connection:
+                _migrate(connection, path)
+        except sqlite3.DatabaseError as error:
+            message = f"journal {path}: {error}"
+            raise JournalError(message) from error
+        self._wanted = threading.Condition()
+        self._units: list[_Unit] = []
+        self._due: list[tuple[float, Saving]] = []
+        self._ending: list[tuple[Saving, Future[None]]] = []
+        self._beats: dict[Ownership, float] = {}
+        self._beaten = time.monotonic()
+        self._thread: threading.Thread | None = None
+
+    @classmethod
+    def of(cls, path: Path) -> Store:
+        """Return this process's writer of a file."""
+        key = os.getpid(), str(path.absolute())  # after a fork it is another process's
+        with cls._opening:
+            store = cls._open.get(key)
+            if store is None:
+                store = cls._open[key] = cls(path)
+                atexit.register(store.flush)
+        return store
+
+    # --- connections -----------------------------------------------------------------------------
+
+    def connect(self) -> sqlite3.Connection:
+        """Return a connection of its own; any thread may use it, one at a time."""
+        connection = sqlite3.connect(
+            self.path, timeout=0, isolation_level=None, check_same_thread=False
+        )
+        # Switching to WAL can meet a lock too, and its own busy handler is not asked.
+        patiently(lambda: connection.execute("PRAGMA journal_mode=WAL"))
+        return connection
+
+    @contextmanager
+    def transaction(self, *, durable: bool = True) -> Any:
+        """Run a transaction of the caller's own, in the caller's thread."""
+        with closing(self.connect()) as connection:
+            connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+            try:
+                yield connection
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            patiently(lambda: connection.execute("COMMIT"))
+
+    # --- appending -------------------------------------------------------------------------------
+
+    def append(
+        self, owner: Ownership, statements: Sequence[Statement], *, durable: bool
+    ) -> Future[None]:
+        """Append at once; the future fails with `Fenced`, or with what the file failed with."""
+        unit = _Unit(owner, statements, durable)
+        with self._wanted:
+            self._units.append(unit)
+            self._wake()
+        return unit.done
+
+    def save_at(self, when: float, turn: Saving) -> None:
+        """Have a turn's text saved, by `time.monotonic`."""
+        with self._wanted:
+            self._due.append((when, turn))
+            self._wake()
+
+    def finish(self, turn: Saving) -> Future[None] | None:
+        """Have a turn's end recorded. `None`: who asks must not wait for it.
+
+        Streams are closed by the garbage collector too, in whatever thread and at whatever line.
+        """
+        done = Future[None]()
+        mine = self._wanted._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001
+        with self._wanted:
+            self._ending.append((turn, done))
+            self._wake()
+        return None if mine or threading.current_thread() is self._thread else done
+
+    def keep(self, owner: Ownership, every: float) -> None:
+        """Beat for a session until it is released."""
+        with self._wanted:
+            self._beats[owner] = every
+            self._wake()
+
+    def release(self, owner: Ownership) -> None:
+        """Beat no longer for a session."""
+        with self._wanted:
+            self._beats.pop(owner, None)
+
+    def flush(self) -> None:
+        """Save all that runs, and wait until all is committed."""
+        with self._wanted:
+            self._due = [(0.0, turn) for _, turn in self._due]
+            marks = [_Unit(Ownership(0, 0), (), durable=False)]
+            self._units += marks
+            self._wake()
+        with suppress(Exception):
+            marks[0].done.result(_PATIENCE)
+
+    def _wake(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+            self._thread.start()
+        self._wanted.notify()
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        connection: sqlite3.Connection | None = None
+        while True:
+            units = self._wait()
+            try:
+                connection = connection or self.connect()
+                self._commit(connection, units)
+            except BaseException as error:
+                for unit in units:
+                    if not unit.done.done():
+                        unit.done.set_exception(error)
+
+    def _wait(self) -> list[_Unit]:
+        """Wait until something is to be written; return all that is."""
+        with self._wanted:
+            while not (self._units or self._ending):
+                now = time.monotonic()
+                waits = [when - now for when, _ in self._due]
+                waits += [self._beaten + every - now for every in self._beats.values()]
+                if waits and min(waits) <= 0:
+                    break
+                self._wanted.wait(min(waits) if waits else None)
+            units, self._units = self._units, []
+            ending, self._ending = self._ending, []
+            now = time.monotonic()
+            due = [turn for when, turn in self._due if when <= now]
+            self._due = [(when, turn) for when, turn in self._due if when > now]
+            beats = list(self._beats.items())
+        units += [unit for turn in due if (unit := _collected(turn, turn.collect)) is not None]
+        for turn, done in ending:
+            if (unit := _collected(turn, turn.finish)) is None:
+                done.set_result(None)
+            else:
+                unit.done.add_done_callback(partial(_follow, done))
+                units.append(unit)
+        if beats and now >= self._beaten + min(every for _, every in beats):
+            self._beaten = now
+            for owner, _ in beats:
+                beat = BEAT, (time.time(), owner.session, owner.epoch)
+                units.append(_Unit(owner, [beat], durable=False))
+        return units
+
+    def _commit(self, connection: sqlite3.Connection, units: Sequence[_Unit]) -> None:
+        """Commit all that came together."""
+        durable = any(unit.durable for unit in units)
+        connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+        patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+        fenced = list[_Unit]()
+        try:
+            for unit in units:
+                if not unit.statements:
+                    continue
+                row = connection.execute(
+                    "SELECT epoch FROM sessions WHERE id = ?", (unit.owner.session,)
+                ).fetchone()
+                if row is None or row[0] != unit.owner.epoch:
+                    fenced.append(unit)
+                    continue
+                for sql, values in unit.statements:
+                    connection.execute(sql, values)
+            patiently(lambda: connection.execute("COMMIT"))
+        except BaseException:
+            with suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            raise
+        for unit in units:
+            if unit in fenced:
+                self.release(unit.owner)
+                unit.done.set_exception(Fenced("another process owns this session by now"))
+            else:
+                unit.done.set_result(None)
+
+
+def _collected(
+    turn: Saving, collect: Callable[[], tuple[Ownership, Sequence[Statement], bool] | None]
+) -> _Unit | None:
+    """Return what a turn wants written, if anything; what it cannot say is lost, and told."""
+    try:
+        saved = collect()
+    except Exception as error:
+        failed = Future[None]()
+        failed.set_exception(error)
+        turn.saved(failed)
+        return None
+    if saved is None:
+        return None
+    unit = _Unit(*saved)
+    unit.done.add_done_callback(turn.saved)
+    return unit
+
+
+def _follow(done: Future[None], unit: Future[None]) -> None:
+    error = unit.exception()
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)
+
+
+def patiently(act: Callable[[], object]) -> None:
+    """Wait for a lock fairly: SQLite's own waiting lets some writers starve for seconds."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            act()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(random.uniform(0.0002, 0.004))
+        else:
+            return
+
+
+def _check(path: Path) -> None:
+    """Refuse a file that cannot be one, and make it readable to its owner alone."""
+    if (kind := file_system(path)) in _NETWORKS:
+        message = f"journal {path}: on a network file system ({kind}) locks do not hold; "
+        raise JournalError(message + "keep it on a local disk")
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def file_system(path: Path) -> str:
+    """Return the type of the file system a file is on, or would be; `""`: it cannot be told."""
+    best, kind = "", ""
+    with suppress(OSError):
+        where = str(path.absolute().parent.resolve())
+        for line in Path("/proc/self/mounts").read_text().splitlines():
+            _, point, name, *_ = line.split()
+            inside = where == point or where.startswith(point.rstrip("/") + "/")
+            if inside and len(point) >= len(best):
+                best, kind = point, name
+    return kind
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring the file to this version of the format, in one transaction."""
+
+    def value(name: str) -> int:
+        return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+    version = value("user_version")
+    if version == len(SCHEMAS) and value("application_id") == _APPLICATION:
+        return
+    patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+    version, owner = value("user_version"), value("application_id")
+    if owner != _APPLICATION and value("schema_version"):
+        message = f"journal {path}: it is a database of something else; name another file"
+        raise JournalError(message)
+    if version > len(SCHEMAS):
+        message = f"journal {path}: its format {version} is newer than {len(SCHEMAS)}; "
+        raise JournalError(message + "use a newer version of continuation")
+    for schema in SCHEMAS[version:]:
+        for statement in filter(str.strip, schema.split(";")):
+            connection.execute(statement)
+    connection.execute(f"PRAGMA user_version={len(SCHEMAS)}")
+    connection.execute(f"PRAGMA application_id={_APPLICATION}")
+    connection.execute("COMMIT")

@@ -1,0 +1,215 @@
+"""Tools that run at most once.
+
+The intent is durable before a tool begins, its result before the call returns. So a call without an
+intent did not run; one with an intent and without a result may have, in full or in part, and is not
+run again unless its caller has said that this does no harm (`idempotent`) or how to find out
+(`verify`). A crash between an effect and its record cannot be told from inside: nothing here is
+"exactly once".
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from continuation.history.wordings import WORDINGS, Reason
+from continuation.journal import forms
+from continuation.journal.errors import JournalError, OutcomeUnknown
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from continuation.journal.journal import Journal
+
+_ALIVE = 10.0
+"""Seconds between records that a tool still runs."""
+_UNKNOWN = WORDINGS[Reason.STARTED_UNKNOWN]
+
+
+class ToolRun:
+    """One tool's run, as a context. A `with` block cannot skip its body, so look at `fresh`.
+
+    with journal.tool(call) as run:
+        if run.fresh:
+            run.result = send_mail(..., idempotency_key=run.key)
+    use(run.result)
+    """
+
+    def __init__(self, journal: Journal, call: forms.ToolCall, *, idempotent: bool) -> None:
+        self.call = call
+        self.fresh = False
+        """It is to be run: nobody began it before, or it may be run again."""
+        self.key = f"{journal.session}/{call.id}"
+        """The same whenever this call is run: what it goes to can tell that it came twice."""
+        self.fencing_token = journal.fencing_token
+        """Grows with each owner of the session."""
+        self.result: Any = None
+        """What it came to: set it where it is fresh; else it is what was recorded."""
+        self._journal = journal
+        self._idempotent = idempotent
+        self._over = threading.Event()
+
+    def _start(self) -> Future[None] | None:
+        """Find out whether it is to be run; return what is to be waited for."""
+        began, number = self._journal.state_of(self.call.id)
+        if number is not None:
+            told = self._journal.recorded(number)
+            self.result = told.get("value")
+            return None
+        if began and not self._idempotent:
+            self.result = _UNKNOWN
+            return None
+        return self.begin()
+
+    def begin(self) -> Future[None]:
+        """Record that it is about to run."""
+        self.fresh = True
+        terms = {"name": self.call.name, "idempotent": self._idempotent}
+        return self._journal.record("intent", self.call.id, terms)
+
+    def _started(self) -> None:
+        if self.fresh:
+            threading.Thread(target=self._live, name="journal-tool", daemon=True).start()
+
+    def _live(self) -> None:
+        while not self._over.wait(_ALIVE):
+            try:
+                self._journal.record("active", self.call.id, None)
+            except JournalError:
+                return
+
+    def end(self, error: BaseException | None) -> Future[None] | None:
+        """Record what it came to; `error`: what it raised."""
+        self._over.set()
+        if not self.fresh:
+            return None
+        if error is not None and not isinstance(error, Exception):
+            return None  # it was interrupted: nobody knows what it did
+        value = self.result if error is None else f"{type(error).__name__}: {error}"
+        told = self._journal.result_of(self.call, value, failed=error is not None)
+        return self._journal.record("result", self.call.id, told)
+
+    def __enter__(self) -> ToolRun:
+        wait(self._start())
+        self._started()
+        return self
+
+    def __exit__(
+        self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+    ) -> None:
+        wait(self.end(error))
+
+    async def __aenter__(self) -> ToolRun:
+        await anyio.to_thread.run_sync(lambda: wait(self._start()))
+        self._started()
+        return self
+
+    async def __aexit__(
+        self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+    ) -> None:
+        done = self.end(error)
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(wait, done)
+
+
+def wait(done: Future[None] | None) -> None:
+    """Wait until something is durable. Raises `JournalError` where it cannot be."""
+    if done is None:
+        return
+    try:
+        done.result()
+    except JournalError:
+        raise
+    except Exception as error:
+        message = f"the journal cannot be written ({error}), so the tool is refused"
+        raise JournalError(message) from error
+
+
+class Runner:
+    """`Journal.call`: runs a function in a `ToolRun`."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        call: object,
+        run: Callable[..., Any],
+        *,
+        idempotent: bool,
+        verify: Callable[..., Any] | None,
+    ) -> None:
+        if not callable(run):
+            message = f"run = {run!r}: must be callable with the call"
+            raise TypeError(message)
+        self.asynchronous = inspect.iscoroutinefunction(run)
+        self._call, self._run, self._verify = call, run, verify
+        self._run_of_tool = journal.tool(call, idempotent=idempotent)
+        self._journal = journal
+
+    def now(self) -> Any:
+        """Run it, in this thread."""
+        with self._run_of_tool as tool:
+            if self._unsure:
+                self._settle(self._asked())
+            if tool.fresh:
+                tool.result = self._ask(self._run)
+        return tool.result
+
+    async def asynchronously(self) -> Any:
+        """Run it, in this task."""
+        async with self._run_of_tool as tool:
+            if self._unsure:
+                try:
+                    known = self._ask(self._verify)
+                    done = await known if inspect.isawaitable(known) else known
+                except OutcomeUnknown:
+                    done = _UNKNOWN
+                await anyio.to_thread.run_sync(self._settle, done)
+            if tool.fresh:
+                tool.result = await self._ask(self._run)
+        return tool.result
+
+    @property
+    def _unsure(self) -> bool:
+        tool = self._run_of_tool
+        return self._verify is not None and not tool.fresh and tool.result == _UNKNOWN
+
+    def _asked(self) -> Any:
+        try:
+            return self._ask(self._verify)
+        except OutcomeUnknown:
+            return _UNKNOWN
+
+    def _settle(self, done: Any) -> None:
+        """Take what `verify` said: `None`, it was not done and is run; else it is the result."""
+        tool = self._run_of_tool
+        if done is None:
+            wait(tool.begin())
+            return
+        tool.result = done
+        if done != _UNKNOWN:
+            told = self._journal.result_of(tool.call, done, failed=False)
+            wait(self._journal.record("result", tool.call.id, told))
+
+    def _ask(self, function: Callable[..., Any] | None) -> Any:
+        """Call a function with what it takes."""
+        assert function is not None
+        tool = self._run_of_tool
+        extra = {"idempotency_key": tool.key, "fencing_token": tool.fencing_token}
+        try:
+            takes = inspect.signature(function).parameters
+        except (TypeError, ValueError):
+            return function(self._call)
+        every = any(each.kind is each.VAR_KEYWORD for each in takes.values())
+        named = {name: value for name, value in extra.items() if name in takes or every}
+        places = [
+            each
+            for name, each in takes.items()
+            if name not in extra and each.kind in {each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD}
+        ]
+        many = any(each.kind is each.VAR_POSITIONAL for each in takes.values())
+        return function(*([self._call] if places or many else []), **named)

@@ -1,0 +1,189 @@
+"""A turn that was half written goes on where it stopped, in four formats and either shell."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.killed import killed, rows
+from support.sdks.formats import FORMATS, MAKES, request
+from support.sdks.turn import FAST, STREAMS, How, Turn, end, quietly
+
+import continuation
+from continuation import Journal, Report
+from continuation.simulator import Scenario, Simulator, Text
+
+TEXT = "".join(f"{n}. A line of an answer that is long enough to be stopped.\n" for n in range(300))
+TURNS = {"gemini": "contents", "openai-responses": "input"}
+
+every_format = pytest.mark.parametrize("dialect", FORMATS)
+either = pytest.mark.parametrize("how", STREAMS)
+
+
+@pytest.fixture
+def reciting() -> Any:
+    with Simulator(TEXT, Scenario(deltas=40, slow=0.0002)) as running:
+        yield running
+
+
+def ask(
+    sim: Simulator,
+    journal: Journal,
+    dialect: str,
+    how: How,
+    *,
+    stop_after: int | None = None,
+    turns: Any = None,
+    **more: Any,
+) -> tuple[Turn, Report | None]:
+    """Ask for an answer in a session; `stop_after`: read so many pieces and no more."""
+    ran = MAKES[dialect]()
+    asked = request(dialect, 16_000, more)
+    if turns:
+        asked[TURNS.get(dialect, "messages")] = turns
+    bare = ran.connect(sim.url, asynchronous=how.startswith("async"))
+    client: Any = continuation.wrap(bare, config=FAST, journal=journal)
+
+    async def read() -> None:
+        async with getattr(bare, "aio", bare):
+            opened = ran.stream(getattr(client, "aio", client), asked)
+            opened = await opened if hasattr(opened, "__await__") else opened
+            source = await opened.__aenter__() if hasattr(opened, "__aenter__") else opened
+            async for piece in source:
+                ran.pieces.append(piece)
+                if len(ran.pieces) == stop_after:
+                    await (getattr(source, "close", None) or source.aclose)()
+                    return
+            ran.answer = ran.ended(source)
+            ran.report = continuation.last_report()
+
+    with quietly():
+        if how.startswith("async"):
+            asyncio.run(read())
+            return ran, ran.report
+        with bare:
+            opened = ran.stream(client, asked)
+            source = opened.__enter__() if hasattr(opened, "__enter__") else opened
+            for piece in source:
+                ran.pieces.append(piece)
+                if len(ran.pieces) == stop_after:
+                    source.close()
+                    return ran, None
+            ran.answer = ran.ended(source)
+            ran.report = continuation.last_report()
+    return ran, ran.report
+
+
+@every_format
+@either
+def test_a_half_written_turn_goes_on(
+    dialect: str, how: How, reciting: Simulator, tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path / "agent.db", "s")
+    ask(reciting, journal, dialect, how, stop_after=60)
+    first = len(reciting.posts)
+    with killed(journal) as later:
+        waiting = later.resume()
+        assert (waiting.kind, waiting.resumable, waiting.attempts) == ("turn", True, 1)
+        assert waiting.characters > 1_000
+        ran, report = ask(reciting, later, dialect, how, turns=later.history())
+        assert ran.text == TEXT
+        assert report is not None
+        assert report.outcome == "healed", (str(report), [p.body for p in reciting.posts[-2:]])
+        assert report.attempts[0].saved
+        assert (report.saved.output or 0) > 100
+        assert report.billed.output == report.attempts[1].usage.output  # type: ignore[union-attr]
+        assert len(reciting.posts) == first + 1
+        assert later.resume().kind == "nothing"
+        said = later.history()
+    with Journal(tmp_path / "agent.db", "s", readonly=True) as again:
+        assert again.history() == said
+        assert str(said).count("299. A line") == 1
+    assert rows(journal, "SELECT * FROM running") == []
+
+
+@every_format
+def test_a_session_goes_on_with_what_its_sdk_sends_back(
+    dialect: str, reciting: Simulator, tmp_path: Path
+) -> None:
+    """The SDK's own form of an answer is known again: only what is new is appended."""
+    with Journal(tmp_path / "agent.db", "s") as journal:
+        ran, _ = ask(reciting, journal, dialect, "sync-stream")
+        asked = request(dialect, 16_000, {})
+        following = ran.following(asked)[TURNS.get(dialect, "messages")]
+        ask(reciting, journal, dialect, "sync-stream", turns=following)
+        kinds = [row[0] for row in rows(journal, "SELECT kind FROM records ORDER BY number")]
+        assert kinds == ["message", "turn", "answer", "end"] * 2
+
+
+@pytest.mark.parametrize("interrupted", ["keep", "drop"])
+def test_another_request_closes_the_open_turn(
+    interrupted: Any, reciting: Simulator, tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path / "agent.db", "s", interrupted=interrupted)
+    ask(reciting, journal, "anthropic-messages", "sync-stream", stop_after=60)
+    with killed(journal) as later:
+        turns = [*later.history(), {"role": "user", "content": "Something else."}]
+        ask(reciting, later, "anthropic-messages", "sync-stream", turns=turns)
+        roles = [turn["role"] for turn in later.history()]
+    kept = ["user", "assistant", "user", "assistant"]
+    assert roles == (kept if interrupted == "keep" else ["user", "user", "assistant"])
+
+
+def test_a_turn_killed_many_times_is_paid_once(reciting: Simulator, tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "agent.db", "s")
+    before, sizes = 0, list[int]()
+    for stop in (40, 60, 80, 100):
+        ask(reciting, journal, "anthropic-messages", "sync-stream", stop_after=stop)
+        journal = killed(journal)
+        waiting = journal.resume()
+        assert waiting.characters >= before
+        before = waiting.characters
+        sizes.append(sum(len(str(row)) for row in rows(journal, "SELECT content FROM running")))
+    ran, report = ask(reciting, journal, "anthropic-messages", "sync-stream")
+    assert ran.text == TEXT
+    assert report is not None
+    assert waiting.attempts == 4
+    assert sizes[-1] < 1.5 * before + 2_000  # what was saved once is not saved again
+    journal.close()
+
+
+def test_a_body_has_nothing_to_go_on_from(reciting: Simulator, tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "agent.db", "s")
+    ask(reciting, journal, "openai-chat", "sync-stream", stop_after=60)
+    with killed(journal) as later:
+        chat = MAKES["openai-chat"]()
+        bare = chat.connect(reciting.url, asynchronous=False)
+        client = continuation.wrap(bare, config=FAST, journal=later)
+        with bare:
+            answer = chat.create(client, request("openai-chat", 16_000, {}))
+        assert answer.choices[0].message.content == TEXT
+        assert later.history()[-1]["content"] == TEXT
+        assert rows(later, "SELECT * FROM running") == []
+
+
+def test_without_content_states_are_kept(reciting: Simulator, tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "agent.db", "s", content="none")
+    ask(reciting, journal, "anthropic-messages", "sync-stream", stop_after=60)
+    assert not journal.resume().resumable
+    with pytest.raises(continuation.JournalError, match="content = 'none'"):
+        journal.history()
+    assert b"A line of an answer" not in (tmp_path / "agent.db-wal").read_bytes()
+    journal.close()
+
+
+def test_content_is_encoded_by_the_codec(sim: Simulator, tmp_path: Path) -> None:
+    class Turned:
+        def encode(self, data: bytes) -> bytes:
+            return data[::-1]
+
+        decode = encode
+
+    sim.script([end(Text("a line that nobody else reads"))])
+    with Journal(tmp_path / "agent.db", "s", codec=Turned()) as journal:
+        ask(sim, journal, "anthropic-messages", "sync-stream")
+        assert "nobody else" in str(journal.history())
+    assert b"nobody else" not in (tmp_path / "agent.db").read_bytes()
+    assert (tmp_path / "agent.db").stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,165 @@
+"""Tools run at most once, whatever is killed when; and what cannot be known is said so."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.killed import killed, rows
+from support.sdks.formats import FORMATS, request
+from support.sdks.turn import end
+
+from continuation import Fenced, Journal, JournalError, LeaseHeld, OutcomeUnknown
+from continuation.history import validate
+from continuation.journal import forms
+from continuation.simulator import Simulator, ToolCall
+
+from .test_resume import TURNS, ask
+
+CALLS = [ToolCall("Write", {"path": f"{n}.txt", "content": "x"}) for n in range(2)]
+
+
+@pytest.fixture
+def calling(sim: Simulator) -> Simulator:
+    """A model that makes two calls, and then says that it is done."""
+    sim.script([end(*CALLS, stop="tool_use"), end("Done.")])
+    return sim
+
+
+def calls_of(turn: Any) -> list[Any]:
+    """Return the calls of an answer as its SDK has them."""
+    if turn.answer is None:
+        return list(turn.calls)
+    said = turn.said
+    if hasattr(said, "content"):
+        return [block for block in said.content if block.type == "tool_use"]
+    if hasattr(said, "output"):
+        return [item for item in said.output if item.type == "function_call"]
+    return list(said.choices[0].message.tool_calls)
+
+
+@pytest.mark.parametrize("dialect", FORMATS)
+def test_each_state_of_a_call_is_told_for_what_it_is(
+    dialect: str, calling: Simulator, tmp_path: Path
+) -> None:
+    journal, ran = Journal(tmp_path / "a.db", "s"), list[str]()
+    turn, _ = ask(calling, journal, dialect, "sync-stream")
+    first, second = calls_of(turn)
+
+    def write(call: Any, idempotency_key: str) -> dict[str, str]:
+        ran.append(idempotency_key)
+        return {"written": idempotency_key}
+
+    done = journal.call(first, write)
+    with pytest.raises(KeyboardInterrupt), journal.tool(second):
+        raise KeyboardInterrupt  # the process dies while it runs
+    with killed(journal) as later:
+        waiting = later.resume()
+        assert waiting.kind == "calls"
+        assert [call.name for call in waiting.unknown] == ["Write"]
+        assert not waiting.not_started
+        assert later.call(first, write) == done
+        assert "may have run" in later.call(second, write)
+        assert len(ran) == 1
+        turns = later.history()
+        key = TURNS.get(dialect, "messages")
+        assert validate({key: turns, "model": request(dialect, 9, {})["model"]}, live=False) == []
+        assert str(turns).count("may have run") == 1
+        assert done["written"] in str(turns)
+        assert later.history() == turns
+        # A result that becomes known late takes the place of the one that was made up.
+        later.result(second, "written after all")
+        assert "may have run" not in str(later.history())
+        ask(calling, later, dialect, "sync-stream", turns=later.history())
+        assert "Done." in str(later.history()[-1])
+        assert later.resume().unsent == ()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_what_the_caller_declared_decides_on_a_call_of_unknown_outcome(
+    asynchronous: bool, tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path / "a.db", "s")
+
+    def call(number: int, run: Any, **terms: Any) -> Any:
+        made = {"type": "tool_use", "id": f"c{number}", "name": "Send", "input": {}}
+        if not asynchronous:
+            return journal.call(made, run, **terms)
+
+        async def later(*_: Any) -> Any:
+            return run()
+
+        return asyncio.run(journal.call(made, later, **terms))
+
+    for number in range(4):
+        with pytest.raises(KeyboardInterrupt):
+            call(number, lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+    journal = killed(journal)
+
+    def unsure() -> str:
+        raise OutcomeUnknown
+
+    assert call(0, lambda: "again", idempotent=True) == "again"
+    assert call(1, lambda: "again", verify=lambda: "was done") == "was done"
+    assert call(2, lambda: "again", verify=lambda: None) == "again"
+    assert "may have run" in call(3, lambda: "again", verify=unsure)
+    assert [call(n, lambda: "twice") for n in range(3)] == ["again", "was done", "again"]
+
+
+def test_what_a_tool_raises_is_its_result(tmp_path: Path) -> None:
+    with Journal(tmp_path / "a.db", "s") as journal:
+        made = forms.ToolCall("c", "Send", {})
+        with pytest.raises(ZeroDivisionError):
+            journal.call(made, lambda: 1 / 0)
+        assert journal.call(made, lambda: "again") == "ZeroDivisionError: division by zero"
+        with pytest.raises(TypeError, match="a tool call as the SDK gave it"):
+            journal.call(object(), print)
+
+
+def test_one_process_owns_a_session(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "a.db", "s")
+    with pytest.raises(LeaseHeld, match="session 's' is held by process"):
+        Journal(tmp_path / "a.db", "s")
+    with Journal(tmp_path / "a.db", "s", readonly=True) as reader, pytest.raises(JournalError):
+        reader.call({"id": "c", "name": "Send"}, print)
+    with killed(journal) as later:
+        assert later.fencing_token > journal.fencing_token
+        with pytest.raises(Fenced):
+            journal.call({"id": "c", "name": "Send"}, pytest.fail)
+        assert rows(later, "SELECT kind FROM records") == []
+    with later.child("b") as other:
+        assert other.session == "s/b"
+
+
+def test_without_an_intent_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Journal(tmp_path / "a.db", "s") as journal:
+
+        def full(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(type(journal._store), "_commit", full)
+        with pytest.raises(JournalError, match="so the tool is refused"):
+            journal.call({"id": "c", "name": "Send"}, pytest.fail)
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    ("write", "text"),
+    [
+        (b"no database at all, but long enough to be looked at" * 20, "not a database"),
+        ("PRAGMA user_version=99; PRAGMA application_id=1668247156", "newer than"),
+        ("CREATE TABLE mine (x)", "of something else"),
+    ],
+)
+def test_a_file_that_is_none_is_refused(write: Any, text: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    if isinstance(write, bytes):
+        path.write_bytes(write)
+    else:
+        with sqlite3.connect(path) as db:
+            db.executescript(write)
+    with pytest.raises(JournalError, match=text):
+        Journal(path, "s")
