@@ -54,10 +54,10 @@ class Attempt:
     """The provider began to answer it with 2xx, so that it was billed."""
     begun: float = 0.0
     """Seconds since the turn began."""
-    saved: bool = False
-    """It was made by a process that was stopped: what it had given was not paid again."""
     answer_id: str | None = None
     """The id in the answer itself (`msg_...`, `chatcmpl-...`, `resp_...`), where it was read."""
+    saved: bool = False
+    """It was made by a process that was stopped: what it had given was not paid again."""
 
 
 @dataclass(frozen=True, slots=True)

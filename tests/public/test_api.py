@@ -11,7 +11,9 @@ import pytest
 
 import continuation
 
-CLIENT = "*, config: 'Source' = None, on_event: 'OnEvent | None' = None"
+CLIENT = (
+    "*, config: 'Source' = None, on_event: 'OnEvent | None' = None, journal: 'Keeper | None' = None"
+)
 FUNCTIONS = {
     "async_http_client": (
         f"(client: 'httpx2.AsyncClient | None' = None, {CLIENT}, **keys: 'Unpack[PolicyKeys]')"
@@ -38,7 +40,7 @@ FUNCTIONS = {
 }
 CLASSES = {
     "Attempt": "number mode limit stop usage request_id seconds error discarded estimated answered "
-    "begun answer_id",
+    "begun answer_id saved",
     "Escalating": "attempt limit replaces",
     "Finished": "report",
     "Policy": "enabled escalate max_recoveries max_drop_recoveries max_attempts max_retries "
@@ -56,12 +58,14 @@ CLASSES = {
     "Repairing": "attempt code changes",
     "Report": "outcome reason dialect model stop synthetic attempts seams error seconds rows "
     "learned repairs calls host characters",
+    "Resume": "kind characters resumable attempts not_started unknown abandoned unsent",
     "Retrying": "attempt error seconds replaces",
     "Truncated": "attempt reason limit output_tokens",
     "Usage": "input cached cache_write output thinking tools",
     "Violation": "code path message repair",
 }
-OTHERS = {"Event", "TruncatedAnswerError", "Outcome", "__version__"}
+JOURNAL = {"Fenced", "Journal", "JournalError", "LeaseHeld", "OutcomeUnknown"}
+OTHERS = {*JOURNAL, "Event", "TruncatedAnswerError", "Outcome", "__version__"}
 
 
 def test_the_public_names_are_these_and_all_are_there() -> None:
