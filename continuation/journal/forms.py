@@ -9,10 +9,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from continuation.types import Json
-from continuation.wire.json_values import as_json, as_list, as_text, dumps, objects, parsed
+from continuation.wire.json_values import (
+    as_json,
+    as_list,
+    as_text,
+    dumps,
+    is_list,
+    is_map,
+    objects,
+    parsed,
+)
 
 TURNS: Final = {
     "anthropic": "messages",
@@ -54,12 +63,16 @@ def answered(form: str, body: Json) -> list[Json]:
     if form == "openai-responses":
         return objects(body.get("output"))
     if form == "gemini":
-        first = next(iter(objects(body.get("candidates"))), {})
+        first = _first(body.get("candidates"))
         content = as_json(first.get("content"))
         return [{**content, "role": "model"}] if content.get("parts") else []
-    choice = next(iter(objects(body.get("choices"))), {})
-    message = as_json(choice.get("message"))
+    message = as_json(_first(body.get("choices")).get("message"))
     return [{key: value for key, value in message.items() if value not in _EMPTY}]
+
+
+def _first(value: object) -> Json:
+    found = objects(value)
+    return found[0] if found else {}
 
 
 def digest(turn: object) -> str:
@@ -73,12 +86,12 @@ def asked(form: str, model: str, body: Json, digests: Iterable[str]) -> str:
     return digest([form, model, known, *digests])
 
 
-def _essence(value: Any, key: str = "") -> Any:
-    if isinstance(value, dict):
-        kept = {name: _essence(each, name) for name, each in sorted(as_json(value).items())}
+def _essence(value: object, key: str = "") -> object:
+    if is_map(value):
+        kept = {name: _essence(each, name) for name, each in sorted(value.items())}
         return {k: v for k, v in kept.items() if v not in _EMPTY and k not in _ASIDE}
-    if isinstance(value, list):
-        return _joined([_essence(each) for each in as_list(value)])
+    if is_list(value):
+        return _joined([_essence(each) for each in value])
     if key == "thoughtSignature" and isinstance(value, str):  # base64, in either alphabet
         return value.replace("-", "+").replace("_", "/")
     if key == "content" and isinstance(value, str):
@@ -88,10 +101,10 @@ def _essence(value: Any, key: str = "") -> Any:
 
 def _joined(parts: list[Any]) -> list[Any]:
     """Join Gemini's texts: a stream's chunks are parts of their own to its SDK."""
-    told = list[Any]()
+    told, plain = list[Any](), False
     for part in parts:
-        plain = isinstance(part, dict) and set(as_json(part)) == {"text"}
-        if plain and told and isinstance(told[-1], dict) and set(told[-1]) == {"text"}:
+        before, plain = plain, is_map(part) and set(part) == {"text"}
+        if plain and before:
             told[-1] = {"text": told[-1]["text"] + part["text"]}
         else:
             told.append(part)
@@ -133,10 +146,8 @@ def tool_call(call: object) -> ToolCall:
         return call
     if hasattr(call, "arguments") and hasattr(call, "path"):  # an `OpenCall` of the history
         call = {"id": call.id, "name": call.name, "arguments": call.arguments}  # type: ignore[attr-defined]
-    if not isinstance(call, dict):
-        dump = getattr(call, "model_dump", None)
-        call = dump() if callable(dump) else {}
-    told = as_json(call)
+    dump: Any = getattr(call, "model_dump", None)
+    told = as_json(dump() if callable(dump) else call)
     function = as_json(told.get("function")) or as_json(told.get("functionCall")) or told
     name = as_text(function.get("name"))
     called = as_text(told.get("call_id")) or as_text(told.get("id")) or as_text(function.get("id"))
@@ -144,7 +155,8 @@ def tool_call(call: object) -> ToolCall:
     for key in ("input", "arguments", "args"):
         arguments = function.get(key) if arguments is None else arguments
     if not name:
-        message = f"call: a tool call as the SDK gave it, or its JSON; not {type(call).__name__}"
+        kind = type(cast("object", call)).__name__
+        message = f"call: a tool call as the SDK gave it, or its JSON; not {kind}"
         raise TypeError(message)
     custom = told.get("type") == "custom_tool_call"
     if isinstance(arguments, str) and not custom and (read := parsed(arguments)) is not None:
@@ -156,7 +168,8 @@ def result(form: str, call: Json, value: Any, *, failed: bool) -> Json:
     """Return the turn that gives one call its result; `call`: id, name and whether it is custom."""
     name, called = as_text(call.get("name")), as_text(call.get("id"))
     if form == "gemini":
-        said = value if isinstance(value, dict) and not failed else {_word(failed): value}
+        word = "error" if failed else "output"
+        said: object = value if is_map(value) and not failed else {word: value}
         response: Json = {"name": name, "response": said}
         if not called.startswith("#"):
             response["id"] = called
@@ -174,12 +187,8 @@ def result(form: str, call: Json, value: Any, *, failed: bool) -> Json:
     return {"role": "tool", "tool_call_id": called, "content": told}
 
 
-def _word(failed: bool) -> str:
-    return "error" if failed else "output"
-
-
 def _is_blocks(value: object) -> bool:
-    return isinstance(value, list) and all("type" in as_json(each) for each in as_list(value))
+    return is_list(value) and all("type" in as_json(each) for each in value)
 
 
 def beside(form: str, results: Sequence[Json]) -> list[Json]:

@@ -125,8 +125,10 @@ class Journal:
             message = "session = '': a name by which the session is found again"
             raise ValueError(message)
         self.target, self.session = Path(target), session
-        self.save_every, self.durability = save_every, durability
-        self.content, self.interrupted = content, interrupted
+        self.save_every = save_every
+        self.durability: Durability = durability
+        self.content: Content = content
+        self.interrupted: Interrupted = interrupted
         self.lease, self.abandoned_after, self.readonly = lease, abandoned_after, readonly
         self._codec = codec
         self._process = os.getpid()
@@ -431,7 +433,8 @@ class Journal:
                 return Resume("nothing", resumable=False)
             form, body, unsent = self._body(contents)
             open_calls = history.unanswered_tool_calls(body, form)
-            not_started, unknown, abandoned = [], [], []
+            not_started, unknown = list[forms.ToolCall](), list[forms.ToolCall]()
+            abandoned = list[forms.ToolCall]()
             for call in open_calls:
                 tool = self.identified(call)
                 began = state.calls.get(tool.id)

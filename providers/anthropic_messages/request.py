@@ -105,7 +105,7 @@ class MessagesRequest(BaseRequest):
         return MessagesCodec()
 
     def answer(self, policy: Policy) -> MessageBuilder:
-        return MessageBuilder(self.codec(), policy)
+        return MessageBuilder(MessagesCodec(), policy)
 
     def _limited(self, body: Json, limit: int | None) -> Json:
         """Set the limit, which there always is; lower a thinking budget that is not below it."""

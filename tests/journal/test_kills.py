@@ -52,6 +52,7 @@ def test_an_agent_killed_at_random_ends_where_it_would_have(seed: int, tmp_path:
     rng = random.Random(seed)
     path, effects = tmp_path / "agent.db", tmp_path / "effects"
     effects.touch()
+    code = -1
     with Simulator(TEXT, Scenario(deltas=40, slow=0.001, call=False)) as sim:
         for kill in [*(rng.choice([1, 20, 60, 120, 200, 300]) for _ in range(4)), 0]:
             agent = subprocess.Popen(
@@ -68,7 +69,8 @@ def test_an_agent_killed_at_random_ends_where_it_would_have(seed: int, tmp_path:
                         agent.kill()
                         break
             agent.wait()
-        assert agent.returncode == 0
+            code = agent.returncode
+        assert code == 0
     with Journal(path, "s") as journal:
         turns = journal.history()
     assert turns[-1]["content"][0]["text"] == TEXT

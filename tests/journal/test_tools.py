@@ -15,6 +15,7 @@ from support.sdks.turn import end
 from continuation import Fenced, Journal, JournalError, LeaseHeld, OutcomeUnknown
 from continuation.history import validate
 from continuation.journal import forms
+from continuation.journal.store import Store
 from continuation.simulator import Simulator, ToolCall
 
 from .test_resume import TURNS, ask
@@ -85,7 +86,7 @@ def test_what_the_caller_declared_decides_on_a_call_of_unknown_outcome(
     journal = Journal(tmp_path / "a.db", "s")
 
     def call(number: int, run: Any, **terms: Any) -> Any:
-        made = {"type": "tool_use", "id": f"c{number}", "name": "Send", "input": {}}
+        made = forms.ToolCall(f"c{number}", "Send", {})
         if not asynchronous:
             return journal.call(made, run, **terms)
 
@@ -140,7 +141,7 @@ def test_without_an_intent_nothing_runs(tmp_path: Path, monkeypatch: pytest.Monk
         def full(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(type(journal._store), "_commit", full)
+        monkeypatch.setattr(Store, "_commit", full)
         with pytest.raises(JournalError, match="so the tool is refused"):
             journal.call({"id": "c", "name": "Send"}, pytest.fail)
         monkeypatch.undo()
