@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from continuation.types import Json
 from continuation.wire.json_values import (
@@ -144,10 +144,11 @@ def tool_call(call: object) -> ToolCall:
     """
     if isinstance(call, ToolCall):
         return call
-    if hasattr(call, "arguments") and hasattr(call, "path"):  # an `OpenCall` of the history
-        call = {"id": call.id, "name": call.name, "arguments": call.arguments}  # type: ignore[attr-defined]
-    dump: Any = getattr(call, "model_dump", None)
-    told = as_json(dump() if callable(dump) else call)
+    given: Any = call
+    if hasattr(given, "arguments") and hasattr(given, "path"):  # an `OpenCall` of the history
+        given = {"id": given.id, "name": given.name, "arguments": given.arguments}
+    dump = getattr(given, "model_dump", None)
+    told = as_json(dump() if callable(dump) else given)
     function = as_json(told.get("function")) or as_json(told.get("functionCall")) or told
     name = as_text(function.get("name"))
     called = as_text(told.get("call_id")) or as_text(told.get("id")) or as_text(function.get("id"))
@@ -155,7 +156,7 @@ def tool_call(call: object) -> ToolCall:
     for key in ("input", "arguments", "args"):
         arguments = function.get(key) if arguments is None else arguments
     if not name:
-        kind = type(cast("object", call)).__name__
+        kind = type(call).__name__
         message = f"call: a tool call as the SDK gave it, or its JSON; not {kind}"
         raise TypeError(message)
     custom = told.get("type") == "custom_tool_call"
