@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import logging
 import sys
 import traceback
@@ -10,12 +11,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from continuation import __version__
-from continuation.cli import config, demo, doctor, limits, run, serve, sessions, simulate
 from continuation.cli.exits import CommandError, Exit
 from continuation.cli.screen import silence, soften
 
 __all__ = ["Exit", "main"]
 
+_COMMANDS = {
+    **{name: name for name in ("demo", "run", "serve", "simulate")},
+    "check": "sessions",
+    "repair": "sessions",
+    **{name: name for name in ("config", "limits", "doctor")},
+}
+"""The module of each command; most import much that the others do without."""
 _EPILOG = """\
 exit status:
     0  the answer is whole (demo: proven equal; serve, simulate: ended by Ctrl-C)
@@ -36,7 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises `SystemExit`, as argparse does, for `--help`, `--version` and wrong usage.
     """
     soften(sys.stdout, sys.stderr)
-    arguments = _parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    arguments = _parser(given[0] if given else "").parse_args(given)
     logger = logging.getLogger("continuation")
     logger.addFilter(_is_news)
     try:
@@ -64,7 +72,8 @@ def _is_news(record: logging.LogRecord) -> bool:
     return not hasattr(record, "report")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(command: str) -> argparse.ArgumentParser:
+    """Return what reads a command line that begins with `command`, perhaps none of ours."""
     parser = argparse.ArgumentParser(
         prog="continuation",
         description="Finish model answers that ran out of output tokens.",
@@ -73,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"continuation {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, run, serve, simulate, sessions, config, limits, doctor):
-        module.add_to(commands)
+    known = _COMMANDS.get(command)
+    for module in [known] if known else dict.fromkeys(_COMMANDS.values()):
+        importlib.import_module(f"{__name__}.{module}").add_to(commands)
     return parser

@@ -14,6 +14,8 @@ from continuation.cli.exits import CommandError, Commands, Exit, port, reason
 from continuation.cli.screen import screen
 from continuation.config import ConfigError
 
+_UNREAD = 1 << 19
+"""Bytes in the system's hands; it would take several megabytes by itself."""
 _DESCRIPTION = """\
 Serve a gateway on this machine: any agent that can be given a base URL gets whole answers from it.
 What goes to /anthropic, /openai or /gemini is passed on to that provider, with the caller's key."""
@@ -64,6 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         message = f"--host {host} --port {arguments.port}: {reason(error)}; choose another port"
         raise CommandError(message, Exit.USAGE) from error
+    # A caller who does not read lets so much wait for it, and a healed turn keeps what has left.
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNREAD)
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # the gateway says no to WebSockets
     turns = logging.getLogger("continuation.turns")

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -23,7 +24,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
 import uvicorn
@@ -47,6 +48,7 @@ HEAD = event("message_start", message={**MESSAGE, "content": [], "usage": USAGE}
     "content_block_start", index=0, content_block={"type": "text", "text": ""}
 )
 DELTA = event("content_block_delta", index=0, delta={"type": "text_delta", "text": "and so on, "})
+STAMP = re.compile(rb"at ([0-9.]+);")
 TAIL = (
     event("content_block_stop", index=0)
     + event("message_delta", delta={"stop_reason": "end_turn"}, usage=USAGE)
@@ -79,6 +81,7 @@ async def upstream(scope: Any, receive: Any, send: Any) -> None:
     whole, tail = WHOLE, TAIL
     if asked.get("cut") and first:
         whole, tail = (said.replace(b"end_turn", b"max_tokens") for said in (WHOLE, TAIL))
+    stamped = asked.get("stamped", 0)
     if asked.get("delay"):
         await asyncio.wait_for(receive(), asked["delay"])  # the caller leaves
         gone.write_text(repr(time.monotonic()))
@@ -96,7 +99,11 @@ async def upstream(scope: Any, receive: Any, send: Any) -> None:
             if done:
                 gone.write_text(repr(time.monotonic()))
                 return
-        await send({"type": "http.response.body", "body": DELTA, "more_body": True})
+        told = DELTA
+        if stamped:
+            now = f"at {time.monotonic():.6f};"
+            told = event("content_block_delta", index=0, delta={"type": "text_delta", "text": now})
+        await send({"type": "http.response.body", "body": told, "more_body": True})
     watcher.cancel()
     await send({"type": "http.response.body", "body": tail})
 
@@ -235,6 +242,39 @@ class Bench:
         await asyncio.gather(*asked)
         return (self.process.cpu - before) / (streams * events) * 1e6
 
+    async def late(self, streams: int, seconds: float) -> list[float]:
+        """Milliseconds that each event of such streams took from upstream to here."""
+        took, query = list[float](), f"events={int(seconds * 25)}&gap=0.04&stamped=1"
+
+        async def read() -> None:
+            url, body = f"{self.url}/v1/messages?{query}", {**BODY, "stream": True}
+            async with self.session.post(url, json=body) as got:
+                async for chunk in got.content.iter_any():
+                    now = time.monotonic()
+                    took.extend((now - float(at)) * 1000 for at in STAMP.findall(chunk))
+
+        await asyncio.gather(*(read() for _ in range(streams)))
+        return took
+
+    async def stalled(self) -> float:
+        """Megabytes that the process grows by while a reader of 200 MB reads nothing."""
+        await self.ask("events=9", stream=True)
+        before, place = self.process.rss, urlsplit(self.url)
+        reader, writer = await asyncio.open_connection(place.hostname, place.port, limit=1)
+        body = json.dumps({**BODY, "stream": True}).encode()
+        path = f"{place.path}/v1/messages?events={200_000_000 // len(DELTA)}"
+        head = (
+            f"POST {path} HTTP/1.1\r\nhost: {place.netloc}\r\ncontent-length: {len(body)}\r\n\r\n"
+        )
+        writer.write(head.encode() + body)
+        await reader.readexactly(1)
+        now, last = self.process.rss, -1.0
+        while now != last:
+            await asyncio.sleep(3)
+            now, last = self.process.rss, now
+        writer.transport.abort()
+        return (now - before) / 1000
+
     async def flood(self, events: int) -> float:
         """Events a second of one stream."""
         began = time.perf_counter()
@@ -346,6 +386,17 @@ async def started(bench: Bench) -> None:
         await asyncio.sleep(0.02)
 
 
+async def latency(rounds: int, all_three: list[Bench], seconds: float) -> None:
+    """Tell how late events come, without a gateway, through the relay, and through ours."""
+    found: dict[str, list[float]] = {bench.name: [] for bench in all_three}
+    for _ in range(rounds):
+        for bench in all_three:
+            found[bench.name] += await bench.late(40, seconds)
+    for name, took in found.items():
+        p50, p99 = (statistics.quantiles(took, n=100)[at] for at in (49, 98))
+        print(f"an event of 40 streams, {name:<24} p50 {p50:.2f} ms   p99 {p99:.2f} ms", flush=True)
+
+
 async def main(
     base: str, processes: list[Process], urls: list[str], *, quick: bool, rounds: int
 ) -> None:
@@ -353,15 +404,18 @@ async def main(
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
         names = ("relay", "gateway")
-        both = [Bench(n, u, p, session) for n, u, p in zip(names, urls, processes, strict=True)]
+        both = [Bench(n, u, p, session) for n, u, p in zip(names, urls, processes[1:], strict=True)]
         for bench in both:
             await started(bench)
             told = time.monotonic() - bench.process.began
-            print(f"start to first answer, {bench.name}: {told:.2f} s")
+            if bench is both[1]:  # the relay was started earlier
+                print(f"start to first answer, {bench.name}: {told:.2f} s")
             await bench.requests(50)
         seconds, count = (2, 100) if quick else (8, 400)
         await compare("40 streams, an event each 40 ms: CPU µs an event", rounds, both,
                       lambda bench: bench.paced(40, seconds))  # fmt: skip
+        await latency(rounds, [Bench("none", base, processes[0], session), *both], seconds)
+        await compare("reader stalls on 200 MB: MB", rounds, both, Bench.stalled)
         await compare("one stream of 20,000 events: events a second", rounds, both,
                       lambda bench: bench.flood(20_000))  # fmt: skip
         await compare("request of 1 kB: CPU µs", rounds, both, lambda bench: bench.requests(count))
@@ -398,6 +452,7 @@ if __name__ == "__main__":
         base, ports = "http://127.0.0.1:18801", (18801, 18802, 18803)
         table = Path(here, "c.toml")
         table.write_text(f'[upstreams.anthropic]\nbase_url = "{base}"\n')
+        # One after the other: two of them would share what a start takes.
         first = Process(__file__, "--serve", "upstream", "", str(ports[0]), GONE=str(gone))
         if given.soak:
             ours = Process(__file__, "--serve", "gateway", str(table), str(ports[2]))
@@ -406,8 +461,9 @@ if __name__ == "__main__":
             sys.exit(not well)
         relay = Process(__file__, "--serve", "relay", base, str(ports[1]))
         command = ("-m", "continuation", "serve", "--port", str(ports[2]), "--config", str(table))
+        time.sleep(3)
         ours = Process(*command)
         urls = [f"http://127.0.0.1:{ports[1]}", f"http://127.0.0.1:{ports[2]}/anthropic"]
         with running(first, relay, ours):
             rounds = 1 if given.quick else given.rounds
-            asyncio.run(main(base, [relay, ours], urls, quick=given.quick, rounds=rounds))
+            asyncio.run(main(base, [first, relay, ours], urls, quick=given.quick, rounds=rounds))
