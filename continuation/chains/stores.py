@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias
 
+from continuation.wire.json_values import loads
+
 MONTH: Final = 30 * 24 * 3600.0
 """Seconds; a response that is older is no longer kept by OpenAI either."""
 _OVERHEAD: Final = 200
@@ -89,7 +91,7 @@ def encode(entry: Entry) -> bytes:
 def decode(kept: bytes) -> Entry:
     """Return the entry that these bytes say; one that cannot be read counts as lost."""
     try:
-        document: Any = json.loads(kept.decode("utf-8", "surrogatepass"))
+        document = loads(kept)
         if "to" in document:
             return Alias(document["to"])
         if "lost" in document:
