@@ -330,7 +330,6 @@ def test_hidden_thinking_is_scripted_as_well(sim: Simulator, client: openai.Open
 
 def test_models_are_described_in_the_vendors_way(sim: Simulator, client: openai.OpenAI) -> None:
     assert client.models.retrieve("gpt-4o").id == "gpt-4o"
-    assert client.models.list().data == []
     with pytest.raises(openai.NotFoundError, match="does not exist"):
         client.models.retrieve("nobody")
     assert httpx2.get(f"{sim.url}/v1/models").status_code == 401
@@ -347,7 +346,6 @@ def test_some_vendors_tell_their_limits() -> None:
         connect(sim, "/api/v1") as client,
     ):
         told = client.models.retrieve("a/b").model_extra
-        assert [model.id for model in client.models.list()] == ["a/b"]
     assert told is not None
     assert (told["context_length"], told["top_provider"]["max_completion_tokens"]) == (9000, 4096)
 

@@ -329,29 +329,26 @@ class ChatFormat(Format[Context]):
         return [*super().error_events(refusal, scenario, number), *done]
 
     def other(self, request: Recorded) -> Answer:
-        """Tell of one model or of all; some vendors tell a model's window or its ceiling."""
+        """Tell of one model; some vendors tell its window or its ceiling."""
         name, scenario = _model_path(request.path), request.scenario
-        if name is None or not scenario.models_endpoint:
+        if not name or not scenario.models_endpoint:
             text = f"Invalid URL ({request.method} {request.path})"
             return self.refused(Refusal(text, 404 if name is not None else 405), request)
         limits, known = self.limits(name, scenario)
-        if name and not known:
+        if not known:
             return self.refused(no_model(name), request)
-        vendor, described = find_vendor(scenario.vendor, scenario.quirks), list[Json]()
-        for each, facts in ({name: limits} if name else self.models).items():
-            model: Json = {"id": each, "object": "model", "created": CREATED}
-            model["owned_by"] = vendor.name
-            told = dict.fromkeys(vendor.window_fields, facts.window)
-            if vendor.ceiling_field:
-                told[vendor.ceiling_field.removeprefix("data.")] = facts.ceiling
-            for path, size in told.items():
-                *holders, member = path.split(".")
-                place = model
-                for holder in holders:
-                    place = place.setdefault(holder, {})
-                place[member] = size
-            described.append(model)
-        return self.json(200, described[0] if name else {"object": "list", "data": described})
+        vendor = find_vendor(scenario.vendor, scenario.quirks)
+        model: Json = {"id": name, "object": "model", "created": CREATED, "owned_by": vendor.name}
+        told = dict.fromkeys(vendor.window_fields, limits.window)
+        if vendor.ceiling_field:
+            told[vendor.ceiling_field.removeprefix("data.")] = limits.ceiling
+        for path, size in told.items():
+            *holders, member = path.split(".")
+            place = model
+            for holder in holders:
+                place = place.setdefault(holder, {})
+            place[member] = size
+        return self.json(200, model)
 
 
 _INSTRUCTIONS = ("system", "developer")
