@@ -113,9 +113,13 @@ def test_who_waits_for_100_continue_is_told_to_go_on(url: str, upstream: Raw) ->
             "HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/x\r\n"
             "content-length: 0\r\n\r\n",
         ),
+        (
+            b"HTTP/1.1 304 N\r\netag: x\r\ncontent-length: 9\r\n\r\n",
+            "HTTP/1.1 304 Not Modified\r\netag: x\r\n\r\n",
+        ),
         (b"HTTP/1.1 204 N\r\nx-y: z\r\n\r\n", "HTTP/1.1 204 No Content\r\nx-y: z\r\n\r\n"),
     ],
-    ids=["headers", "redirect", "empty"],
+    ids=["headers", "redirect", "unchanged", "empty"],
 )
 def test_an_answer_passes_with_all_its_headers(tmp_path: Path, answer: bytes, shown: str) -> None:
     with Raw(answer) as upstream, serving(tmp_path, upstream.url) as served:
