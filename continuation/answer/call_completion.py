@@ -16,11 +16,13 @@ from continuation.answer.blocks import Block
 from continuation.answer.open_string import as_written, escaped, open_string, unfenced
 from continuation.seams.judge import SeamKind
 from continuation.seams.text import choose_anchor
-from continuation.types import AttemptResult, Json, Proof, Stop
+from continuation.types import AttemptResult, Enough, Head, Json, Proof, Resume, Stop
 from continuation.wire.json_values import as_json, as_list, as_text, dumps, parsed
 
 if TYPE_CHECKING:
     from continuation.answer.message_builder import MessageBuilder
+    from continuation.dialect import Feed
+    from continuation.seams.seam import Verdict
 
 _SURE = frozenset({SeamKind.ANCHOR, SeamKind.PREFILL})
 _LEAST, _LONGEST = 80, 400
@@ -89,6 +91,36 @@ class CallCompletion:
         self.anchor = anchor
         self.know(quotable=anchor is not None)
 
+    def begin(self, resume: Resume, head: Head) -> Feed:
+        """Begin to read what the model goes on with, and to show it as it comes, in a live call."""
+        feed, half = self.text.begin(resume, head), self._place is not None and self._place.half
+        if not self.call.begun or half:
+            return feed
+        known = len(self.text.text)
+
+        def flow() -> bytes:
+            nonlocal known
+            verdict = next((found for _, found in self.text.seams()), None)
+            if verdict is None or not self._exact(verdict):
+                return b""
+            new, known = self.text.text[known:], len(self.text.text)
+            return self._answer.go_on(self.call, new) if new else b""
+
+        def show(chunk: bytes) -> bytes:
+            try:
+                feed(chunk)
+            except Enough as enough:
+                raise Enough(flow(), enough.result) from None
+            return flow()
+
+        return show
+
+    @staticmethod
+    def _exact(verdict: Verdict) -> bool:
+        """Whether the words that were quoted came again, to the letter."""
+        moved = verdict.taken_back or verdict.inserted
+        return verdict.kind in _SURE and verdict.confidence == 1 and not moved
+
     def take(self, result: AttemptResult, *, sure: bool) -> None:
         """Take what an attempt came to; `sure`: only what repeated its anchor is trusted."""
         verdicts, said, before = self.text.seams(), self.text.said, self.text.before
@@ -105,9 +137,7 @@ class CallCompletion:
             trusted = body is said or not sure
             self.know(added=bool(plain), seam="fence" if body is not said else "anchor")
         else:
-            trusted = verdict is not None and (
-                not sure or (verdict.kind in _SURE and verdict.confidence == 1)
-            )
+            trusted = verdict is not None and (not sure or self._exact(verdict))
             self.know(
                 told=self._plain(said),
                 added=verdict is not None and result.made_progress,

@@ -766,6 +766,15 @@ class MessageBuilder:
         segment.delta = {"stop_reason": segment.reason}
         return True
 
+    def go_on(self, call: Block, text: str) -> bytes:
+        """Show what a call goes on with whose beginning the caller has been shown as it came."""
+        if not call.begun or call.closed:
+            return b""
+        call.done = False  # its provider may have ended it where it broke off
+        call.deltas += self._codec.goes_on(call, text)
+        self._client.show()
+        return self._client.take()
+
     def ended(self) -> AttemptResult:
         """Say how the attempt stands, now that its call is whole."""
         return self._result(Stop.END, None)

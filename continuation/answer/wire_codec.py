@@ -8,7 +8,7 @@ from typing import Protocol
 
 from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
-from continuation.wire.json_values import as_text, first_text, last_object
+from continuation.wire.json_values import as_text, dumps, first_text, last_object
 from continuation.wire.sse import Frame
 
 
@@ -187,6 +187,11 @@ class WireCodec(ABC):
     def rest_of(self, call: Block, arrived: str, arguments: str) -> list[Json]:
         """Return the deltas that make a call whole of which `arrived` is there."""
         return [{"type": "input_json_delta", "partial_json": arguments[len(arrived) :]}]
+
+    def goes_on(self, call: Block, text: str) -> list[Json]:
+        """Return the deltas by which the text that a call broke off in goes on; none: it waits."""
+        written = text if call.free else dumps(text).decode()[1:-1]
+        return [{"type": "input_json_delta", "partial_json": written}]
 
     def fast_path(self) -> FastPath:
         """Return what looks at the first attempt without parsing it."""

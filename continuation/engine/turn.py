@@ -476,7 +476,7 @@ class Turn:
         hold = self.policy.seam_buffer_chars
         resume = Resume(Mode.RECOVERY, anchor, prompt=prompt, hold=hold)
         place = f"{completion.name}.{completion.argument}"
-        result = self._ended((yield StreamBody(text.begin(resume, opened[0]))), text, place)
+        result = self._ended((yield StreamBody(completion.begin(resume, opened[0]))), text, place)
         completion.take(result, sure=self.policy.complete_seams == "sure")
         if result.stop is not Stop.END or objection(completion.proof) is not None:
             return held

@@ -128,6 +128,9 @@ class GeminiCodec(WireCodec):
         calls: list[Json] = [{"partialArgs": [piece], "willContinue": True} for piece in told]
         return [{"type": "part_delta", "part": {"functionCall": part}} for part in (*calls, {})]
 
+    def goes_on(self, call: Block, text: str) -> list[Json]:
+        return []
+
     def carries(self, block: Block, blocks: Sequence[Block]) -> bool:
         """Thoughts only under a signature; what the provider ran, only with what came of it."""
         if block.kind in THINKING or block.kind == SIGNATURE:

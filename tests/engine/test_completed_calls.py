@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,7 +70,7 @@ def said(text: str, stop: str = "end_turn") -> bytes:
 
 def complete(
     at: int,
-    *answers: Callable[[dict[str, Any]], bytes] | bytes,
+    *answers: Callable[[dict[str, Any]], Any] | bytes,
     policy: Policy = COMPLETE,
     raw: str | None = None,
     **changes: Any,
@@ -78,7 +79,7 @@ def complete(
     raw = json.dumps({"path": "a.py", "content": FILE}) if raw is None else raw
     left = iter(answers)
 
-    def answer(body: dict[str, Any]) -> bytes:
+    def answer(body: dict[str, Any]) -> Any:
         told = next(left, said("I cannot do that.", "refusal"))
         return told(body) if callable(told) else told
 
@@ -86,16 +87,23 @@ def complete(
     return drive(provider, {**ASKED, **changes}, policy)
 
 
-def rest(manner: Callable[[str, str], str]) -> Callable[[dict[str, Any]], bytes]:
+def bit_by_bit(text: str) -> list[bytes]:
+    pieces = [text[at : at + 50] for at in range(0, len(text), 50)]
+    return [sse([e]) for e in (opening(), *text_block(0, pieces), *closing("end_turn", 500))]
+
+
+def rest(
+    manner: Callable[[str, str], str], tell: Callable[[str], Any] = said
+) -> Callable[[dict[str, Any]], Any]:
     """Answer as a model that goes on, in a manner: it is told the anchor and what follows it."""
 
-    def answer(body: dict[str, Any]) -> bytes:
+    def answer(body: dict[str, Any]) -> Any:
         prompt = body["messages"][-1]["content"][-1]["text"]
         anchor = prompt.rpartition("<anchor>")[2].partition("</anchor>")[0]
         before = prompt.partition("\n<arrived>")[2].rpartition("</arrived>")[0]
         assert FILE.startswith(before)
         assert body["tool_choice"] == {"type": "none"}
-        return said(manner(anchor, FILE[len(before) :]))
+        return tell(manner(anchor, FILE[len(before) :]))
 
     return answer
 
@@ -135,6 +143,15 @@ def test_a_rest_that_proves_nothing_is_not(manner: str) -> None:
     (call,) = driven.report.calls
     assert call.how == "complete"
     assert call.reason
+
+
+@pytest.mark.parametrize("manner", MANNERS)
+def test_a_live_call_goes_on_as_the_text_comes_where_the_anchor_says_how(manner: str) -> None:
+    live = replace(COMPLETE, stream_tool_calls="live")
+    driven = complete(1500, rest(MANNERS[manner], bit_by_bit), policy=live)
+    assert calls_of(driven) == [{"path": "a.py", "content": FILE}]
+    flowed = sum(b"partial_json" in piece for piece in driven.pieces)
+    assert flowed > 20 if manner == "obeys" else flowed == 2
 
 
 def test_any_seam_will_do_where_policy_says_so() -> None:

@@ -202,6 +202,29 @@ def test_the_second_call_is_cut_inside_its_text(dialect: str, how: How) -> None:
     ask(dialect, how, in_the_text(dialect)[37], forced=how.startswith("async"))
 
 
+@pytest.mark.parametrize("dialect", FORMATS)
+def test_a_live_call_flows_on_in_its_block_and_ends_as_cut_if_it_fails(dialect: str) -> None:
+    live = replace(CALLS, stream_tool_calls="live", model_max_output_tokens=LIMIT)
+    wrong = {
+        **NESTED,
+        "to": {"mode": "novel", "content": CONTENT},
+    }  # which the schema tells at last
+    for value, outcome in ((NESTED, Outcome.HEALED), (wrong, Outcome.TRUNCATED)):
+        with simulator(value, in_the_text(dialect)[37], "call") as sim:
+            make = gemini.Ran(vertex=True) if dialect == "gemini" else MAKES[dialect]()
+            asked = request(dialect, LIMIT, tools(dialect, forced=False))
+            ran = play(make, "sync-stream", sim, asked, live)
+        assert ran.error is None
+        assert ran.told.outcome is outcome
+        assert ran.told.calls[-1].reason == (
+            None if value is NESTED else "to.mode: the tool's schema says 'enum'"
+        )
+        if value is NESTED:
+            assert edit(ran, dialect) == NESTED
+        else:
+            assert ran.says_cut
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("dialect", FORMATS)
