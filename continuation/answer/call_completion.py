@@ -128,9 +128,9 @@ class CallCompletion:
         anchor, cut = self.anchor or "", result.stop is not Stop.END
         body = unfenced(said, anchor)
         plain = as_written(body, anchor, cut=cut) if self._place is not None else None
-        if plain is None and body is not said and body.startswith(anchor):
+        self.know(refused=result.stop is Stop.REFUSED, told=plain is not None or self._plain(said))
+        if plain is None and body.startswith(anchor):
             plain = body[len(anchor) :]
-        self.know(refused=result.stop is Stop.REFUSED)
         if plain is not None:
             self.text = self._answer.aside(before + plain)
             # Whether the line break before the fence's end belongs to the text, nobody knows.
@@ -139,7 +139,6 @@ class CallCompletion:
         else:
             trusted = verdict is not None and (not sure or self._exact(verdict))
             self.know(
-                told=self._plain(said),
                 added=verdict is not None and result.made_progress,
                 exact=verdict is not None and not (verdict.taken_back or verdict.inserted),
                 seam=str(verdict.kind) if verdict is not None else "",

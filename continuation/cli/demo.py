@@ -189,6 +189,9 @@ class Show:
             )
             raise ValueError(message)
         ceiling: int | None
+        if self.huge and self.format.name == "gemini":
+            message = "--huge: Gemini's calls come whole or not at all; choose another --dialect"
+            raise ValueError(message)
         if self.huge:
             ceiling = self.limit = limit or max(_SMALLEST, whole // 3 + _SAID_AGAIN)
         elif self.tool:

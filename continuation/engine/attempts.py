@@ -473,10 +473,16 @@ class Attempts:
     # --- later attempts --------------------------------------------------------------------------
 
     def open(
-        self, build: Build, limit: int | None, mode: Mode, way: Way = Way.PROMPT
+        self,
+        build: Build,
+        limit: int | None,
+        mode: Mode,
+        way: Way = Way.PROMPT,
+        above: int = 0,
     ) -> Generator[Command, Reply, tuple[Head, Way] | None]:
         """Send a later attempt, its retries and lessons included; `None`: it failed for good.
 
+        `above`: with no larger limit it would only be cut where the one before it was.
         Returns the head of its answer, and the way in which it was asked at last.
         """
         budget, ledger, tries, lessons = self.budget, self.recorder.ledger, 0, LESSONS
@@ -510,7 +516,11 @@ class Attempts:
                 and (smaller := budget.step_down(limit))
             ):
                 limit = smaller
-            elif lessons and budget.learn(error, limit):
+            elif (
+                lessons
+                and budget.learn(error, limit)
+                and (error.maximum is None or error.maximum > above)
+            ):
                 lessons -= 1
                 way = Way.PROMPT if error.kind is ErrorKind.PREFILL else way
                 limit = error.maximum or limit

@@ -391,7 +391,13 @@ class Turn:
         if replaces:
             answer, resume = kept.fork(), Resume(Mode.REPLACE)
         request = self._attempts.request
-        opened = yield from self._attempts.open(lambda n, _: request.again(n), limit, resume.mode)
+        # A cut call that is to be completed needs no other one that is cut where it was; one that
+        # came parsed does: a stream shows how far it came.
+        known = self._completion is not None and held.args_verified
+        above = self._ledger.limit if known else None
+        opened = yield from self._attempts.open(
+            lambda n, _: request.again(n), limit, resume.mode, above=above or 0
+        )
         new, budget = held, self._attempts.budget
         if opened is not None:
             new = yield from self._read(answer, resume, opened[0])

@@ -165,11 +165,7 @@ def huge() -> bool:
     print(f"{'format':20} {'bytes':>9} attempts  whole  billed/delivered  seconds")
     for size, recoveries in ((600_000, 3), (1_000_000, 6)):
         text = f"# A file of {size:,} characters.\n{source}"[:size]
-        policy = Policy(
-            truncated_tool_call="complete",
-            max_recoveries=recoveries,
-            model_max_output_tokens=CEILING,
-        )
+        policy = Policy(truncated_tool_call="complete", max_recoveries=recoveries)
         for dialect in FORMATS:
             scenario = Scenario(manner="anchor", call=True, ceiling=CEILING, deltas=400)
             asked = request(
