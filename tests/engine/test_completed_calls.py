@@ -169,7 +169,7 @@ def test_cut_again_it_is_gone_on_with_again() -> None:
     def some(anchor: str, more: str) -> str:
         return anchor + more[:700]
 
-    def half(body: dict[str, Any]) -> bytes:
+    def half(body: dict[str, Any]) -> Any:
         return rest(some)(body).replace(b'"end_turn"', b'"max_tokens"')
 
     driven = complete(800, half, half, rest(MANNERS["obeys"]))
