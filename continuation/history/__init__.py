@@ -1,6 +1,8 @@
-"""Make a conversation history valid for its provider again: validate, repair."""
+"""Make a conversation history valid for its provider again: validate, plan, repair."""
 
 from continuation.history.api import (
+    Plan,
+    plan,
     repair,
     repair_refused,
     unanswered_tool_calls,
@@ -30,11 +32,13 @@ __all__ = [
     "HistoryFormat",
     "NewSessionWanted",
     "OpenCall",
+    "Plan",
     "Reason",
     "RepairPolicy",
     "Repaired",
     "Violation",
     "classify",
+    "plan",
     "repair",
     "repair_refused",
     "unanswered_tool_calls",

@@ -1,11 +1,11 @@
-"""Validate a history, repair it: the two verbs, for every dialect."""
+"""Validate a history, plan its repair, repair it: the three verbs, for every dialect."""
 
 from __future__ import annotations
 
 import itertools
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from continuation.history import pairing, passes
 from continuation.history.anthropic.grammar import AnthropicGrammar
@@ -18,6 +18,7 @@ from continuation.history.openai.responses import ResponsesGrammar
 from continuation.history.tree import Message, Part
 from continuation.history.types import (
     Body,
+    Change,
     Facts,
     HistoryFormat,
     OpenCall,
@@ -83,20 +84,7 @@ def repair(
 
     Raises what `validate` raises, and NewSessionWanted when the policy's `ask` decides so.
     """
-    policy = policy if policy is not None else RepairPolicy()
-    grammar = _grammar(body, dialect)
-    context = _context(
-        body, grammar, model, facts, strict=policy.strict, live=policy.live, vendor=policy.vendor
-    )
-    prefill = policy.prefill if policy.prefill is not None else context.prefill
-    context = replace(
-        context, reasoning=policy.reasoning, prefill=prefill, alternate=policy.alternate
-    )
-    # What the quick look takes for a recovery prompt is what we know to be one, not a caller's own.
-    usual = policy.is_recovery is looks_like_recovery or not policy.coalesce
-    if policy.thinking == "keep" and usual and grammar.fast_validate(body, context):
-        return Repaired(body)
-    return _repair(grammar, body, context, policy)
+    return plan(body, dialect, policy=policy, model=model, facts=facts).apply()
 
 
 def repair_refused(
@@ -132,6 +120,54 @@ def repair_refused(
         return forced
     broken = validate(body, dialect, model=model, facts=facts, live=False)
     return shown if broken else Repaired(body)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a repair would do; nothing is done before `apply`."""
+
+    body: Body
+    """The body as it was given."""
+    _repaired: Repaired
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The changes, in the order they would be made."""
+        return self._repaired.changes
+
+    @property
+    def left(self) -> tuple[Violation, ...]:
+        """What would still be wrong, because the policy refused its repair."""
+        return self._repaired.left
+
+    def apply(self) -> Repaired:
+        """The repaired body."""
+        return self._repaired
+
+
+def plan(
+    body: Body,
+    dialect: str | None = None,
+    *,
+    policy: RepairPolicy | None = None,
+    model: str | None = None,
+    facts: Facts | None = None,
+) -> Plan:
+    """Work out a repair without deciding for it; arguments are those of `repair`."""
+    policy = policy if policy is not None else RepairPolicy()
+    grammar = _grammar(body, dialect)
+    context = _context(
+        body, grammar, model, facts, strict=policy.strict, live=policy.live, vendor=policy.vendor
+    )
+    prefill = policy.prefill if policy.prefill is not None else context.prefill
+    context = replace(
+        context, reasoning=policy.reasoning, prefill=prefill, alternate=policy.alternate
+    )
+    # What the quick look takes for a recovery prompt is what we know to be one, not a caller's own.
+    usual = policy.is_recovery is looks_like_recovery or not policy.coalesce
+    if policy.thinking == "keep" and usual and grammar.fast_validate(body, context):
+        return Plan(body, Repaired(body))
+    return Plan(body, _repair(grammar, body, context, policy))
 
 
 def unanswered_tool_calls(body: Body, dialect: str | None = None) -> tuple[OpenCall, ...]:

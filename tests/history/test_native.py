@@ -15,6 +15,7 @@ from continuation.history import (
     Reason,
     RepairPolicy,
     classify,
+    plan,
     repair,
     repair_refused,
     unanswered_tool_calls,
@@ -373,9 +374,10 @@ def test_an_unknown_dialect_and_a_body_without_history_say_what_to_do() -> None:
         validate({"prompt": "x"})
 
 
-def test_changes_are_told_and_single_ones_refused() -> None:
+def test_a_plan_can_be_shown_and_single_changes_refused() -> None:
     body = write(AN, "U:x A[c:a] U:y A[t:z,th-] U:w")
-    assert {change.what for change in repair(body).changes} == {
+    planned = plan(body)
+    assert {change.what for change in planned.changes} == {
         "synthesize_result",
         "merge_messages",
         "drop_thinking",
