@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import itertools
 import logging
 from collections.abc import Iterator, Mapping
@@ -37,6 +39,23 @@ _GRAMMARS: dict[HistoryFormat, Grammar] = {
     for grammar in (AnthropicGrammar(), ChatGrammar(), ResponsesGrammar(), GeminiGrammar())
 }
 
+
+@contextlib.contextmanager
+def no_collector() -> Iterator[None]:
+    """Let the garbage collector rest while a history is taken apart.
+
+    What is made of it holds no cycles. To look at all of it again and again took as long as the
+    repair, and for so long, tenths of a second at a time, no other thread could run.
+    """
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
 _ROUNDS = 8
 """A bound for rounds of passes, of which random damage (tests/history) needs three at most."""
 
@@ -66,7 +85,7 @@ def validate(
     context = _context(body, grammar, model, facts, strict=strict, live=live, vendor=vendor)
     if grammar.fast_validate(body, context):
         return []
-    return list(_check(History(grammar, body, context)))
+    return _faults(grammar, body, context)
 
 
 def repair(
@@ -109,7 +128,7 @@ def repair_refused(
         # Vendors behind this API that demand thinking back, which cannot be made up here.
         error = replace(error, code="thinking_missing")
     shown = repair(body, dialect, policy=error.policy(policy), model=model, facts=facts)
-    for code in (change.why for change in shown.changes):
+    for code in dict.fromkeys(change.why for change in shown.changes):
         # Several rules may share an error text, so the one that was broken may have another name.
         text = rules.get(code)
         meant = classify(400, text) if text is not None else None
@@ -180,22 +199,30 @@ def unanswered_tool_calls(body: Body, dialect: str | None = None) -> tuple[OpenC
     return tuple(pairing.open_call(history, exchange, pair) for exchange, pair in found)
 
 
+@no_collector()
+def _faults(grammar: Grammar, body: Body, context: HistoryContext) -> list[Violation]:
+    """All that is wrong with a body."""
+    return list(_check(History(grammar, body, context)))
+
+
+@no_collector()
 def _repair(
     grammar: Grammar, body: Body, context: HistoryContext, policy: RepairPolicy
 ) -> Repaired:
     """Run the passes until there is nothing left to do, or nothing that the policy allows."""
     done = Repaired(body)
     for number in range(_ROUNDS):
-        work = Work(grammar, done.body, context, policy)
-        done = replace(done, left=tuple(_check(work)))
+        work = Work(grammar, done.body, context, policy=policy)
+        # Whether anything is wrong; what it is the passes see for themselves.
+        broken = next(_check(work), None) is not None
         # What no provider objects to, and is wanted all the same.
         wanted = policy.coalesce and passes.has_recovery(work)
         wanted = wanted or (policy.thinking != "keep" and number == 0)
-        if not done.left and not wanted:
+        if not broken and not wanted:
             return done
         passes.run(work)
         if not work.changes:
-            return done
+            break
         for change in work.changes if _log.isEnabledFor(logging.DEBUG) else ():
             _log.debug("%s at %s: %s", change.what, change.where, change.why)
         # Messages nobody touched are written as the very objects they were read from.
@@ -211,7 +238,7 @@ def _repair(
             headers={**done.headers, **work.headers},
         )
         policy = replace(policy, thinking="keep")
-    return replace(done, left=tuple(_check(History(grammar, done.body, context))))
+    return replace(done, left=tuple(_faults(grammar, done.body, context)))
 
 
 def _check(history: History) -> Iterator[Violation]:

@@ -89,6 +89,7 @@ class History:
     body: Body
     context: HistoryContext
     messages: list[Message] = field(init=False)
+    _torn: dict[Part, Part] | None = None
 
     def __post_init__(self) -> None:
         self.messages = self.grammar.read(self.body, self.context)
@@ -99,12 +100,15 @@ class History:
 
     def torn(self) -> dict[Part, Part]:
         """Parts with halves of characters, which strict readers of JSON refuse, and them whole."""
-        return {
-            part: replace(part, native=native, text=unbroken(part.text))
-            for message in self.messages
-            for part in message.parts
-            if (native := unbroken(part.native)) is not part.native
-        }
+        if self._torn is None:  # looked at once: by the check, and then by the repair
+            self._torn = {
+                part: replace(part, native=native, text=unbroken(part.text))
+                for message in self.messages
+                for part in message.parts
+                if "\\ud" in repr(part.native)  # how half a character is shown: hardly ever
+                and (native := unbroken(part.native)) is not part.native
+            }
+        return self._torn
 
     def violation(self, broken: Fault | str, at: Message | Part | str) -> Violation:
         """The violation of a rule, given as code or fault, at a message, a part or a path."""
@@ -133,7 +137,7 @@ class History:
 class Work(History):
     """A history under repair: what the passes change."""
 
-    policy: RepairPolicy
+    policy: RepairPolicy = field(kw_only=True)
     changes: list[Change] = field(default_factory=list[Change])
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
     """Fields of the body itself to set, or to delete if None."""

@@ -308,7 +308,7 @@ class _Moves:
     """What leaves its place, and what is put behind which message."""
 
     decisions: Mapping[str, Decision]
-    """What the policy wants for each open call, by path."""
+    """What the policy's `ask` wants for each open call, by path."""
     removed: set[Part] = field(default_factory=set[Part])
     placed: dict[int, list[Part]] = field(default_factory=dict[int, list[Part]])
     """Results by the position of the message that they go behind."""
@@ -355,16 +355,14 @@ def _carry_out(work: Work, moves: _Moves) -> None:
 
 
 def _decisions(work: Work, pairing: Pairing) -> Mapping[str, Decision]:
+    if work.policy.unanswered_tool_calls != "ask" or work.policy.ask is None:
+        return {}
     found = [
         open_call(work, exchange, pair)
         for exchange, pair in pairing.unanswered()
         if pair.call.cut or not may_be_live(work, exchange)
     ]
-    if work.policy.unanswered_tool_calls != "ask":
-        return {call.path: work.policy.unanswered_tool_calls for call in found}
-    if not found or work.policy.ask is None:
-        return {}
-    answer = work.policy.ask(tuple(found))
+    answer = work.policy.ask(tuple(found)) if found else {}
     chosen: dict[str, Decision] = {
         call.path: answer if isinstance(answer, str) else answer.get(call.id, "synthesize")
         for call in found
@@ -422,7 +420,8 @@ def _choose(work: Work, pair: Pair, moves: _Moves) -> Part:
 def _close(work: Work, exchange: Exchange, pair: Pair, moves: _Moves) -> list[Part]:
     """Answer an open call, or drop it; what hung on it goes by the dialect's own rules."""
     call, reason = pair.call, work.policy.reason
-    if moves.decisions.get(work.path(call)) == "purge" or not work.grammar.can_answer(call):
+    wanted = moves.decisions.get(work.path(call), work.policy.unanswered_tool_calls)
+    if wanted == "purge" or not work.grammar.can_answer(call):
         if work.may("drop_call", call, "tool_result_missing"):
             moves.removed.add(call)
         return []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -24,7 +23,7 @@ def beginnings(body: Body, lengths: Collection[int]) -> Iterator[tuple[int, byte
     messages, digest, done = _messages(body), hashlib.blake2b(digest_size=16), 0
     for length in sorted(length for length in lengths if length <= len(messages)):
         for message in messages[done:length]:
-            digest.update(json.dumps(_bare(message), sort_keys=True, default=str).encode())
+            digest.update("\0".join(_tokens(message)).encode(errors="surrogatepass"))
         done = length
         yield length, digest.digest()
 
@@ -34,9 +33,18 @@ def _messages(body: Body) -> list[Any]:
     return as_list(body.get(found))
 
 
-def _bare(value: Any) -> Any:
+def _tokens(value: Any) -> Iterator[str]:
+    """What a value is made of. Not by `json.dumps`, in which other threads wait for all of it."""
     if is_list(value):
-        return [_bare(each) for each in value]
-    if is_map(value):
-        return {key: _bare(each) for key, each in value.items() if key != "cache_control"}
-    return value
+        yield "["
+        for each in value:
+            yield from _tokens(each)
+        yield "]"
+    elif is_map(value):
+        yield "{"
+        for key in sorted(value.keys() - {"cache_control"}):
+            yield key
+            yield from _tokens(value[key])
+        yield "}"
+    else:
+        yield repr(value)

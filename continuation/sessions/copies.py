@@ -304,10 +304,12 @@ def _repair_storage(
             copy = Path(beside, root.name)
             shutil.copytree(root, copy, symlinks=True)
             for file, data in changes.items():
-                if data is None:
-                    (copy / file).unlink(missing_ok=True)
-                else:
-                    _write_whole(copy / file, data, like=copy / file)
+                (copy / file).unlink(missing_ok=True)  # it may be a link to somewhere else
+                if data is not None:
+                    (copy / file).write_bytes(data)
+                    shutil.copymode(root / file, copy / file)
+            if os.name == "posix":  # all at once, before it gets its name
+                os.sync()
             if not in_place:
                 copy.rename(made)
             else:

@@ -120,13 +120,15 @@ def _objects(
     Inner objects of a torn record are objects too, so a record must have the fields of another one
     in the same file, unless the line begins with it.
     """
-    decoder, at = json.JSONDecoder(), text.find('{"')
-    while at >= 0:
+    decoder, at, patience = json.JSONDecoder(), text.find('{"'), 20 * len(text)
+    while at >= 0 and patience >= 0:
         behind = at + 1
         try:
             value, stop = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            pass
+        except json.JSONDecodeError as error:  # it is read so far once for each level it is deep
+            patience -= error.pos - at
+        except RecursionError:
+            patience -= 10_000
         else:
             given = as_map(value)
             if at == 0 or any(shape <= given.keys() for shape in shapes):

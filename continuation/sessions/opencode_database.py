@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -29,6 +29,8 @@ class Database:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
+        self._parts: dict[str, list[tuple[Path, bytes]]] = {}
+        """Those of one session, by message: each by itself would cost as much without an index."""
 
     @property
     def is_opencode(self) -> bool:
@@ -43,18 +45,25 @@ class Database:
 
     def messages(self, session: str) -> list[tuple[Path, bytes]]:
         """The messages of a session, in the order in which the agent reads them."""
-        return self._rows("message", "session_id", session, "time_created, id")
+        self._parts.clear()
+        for owner, place, data in self._rows("part", "message_id", session, "id"):
+            self._parts.setdefault(owner, []).append((place, data))
+        rows = self._rows("message", "id", session, "time_created, id")
+        return [(place, data) for _, place, data in rows]
 
     def parts(self, message: str) -> list[tuple[Path, bytes]]:
-        """The parts of a message."""
-        return self._rows("part", "message_id", message, "id")
+        """The parts of a message, of the session whose messages were asked for last."""
+        return self._parts.get(message, [])
 
-    def _rows(self, table: str, owner: str, name: str, order: str) -> list[tuple[Path, bytes]]:
+    def _rows(
+        self, table: str, owner: str, session: str, order: str
+    ) -> Iterator[tuple[str, Path, bytes]]:
         found = self.connection.execute(
-            f"SELECT id, CAST(data AS BLOB) FROM {table} WHERE {owner} = ? ORDER BY {order}",
-            (name,),
+            f"SELECT {owner}, id, CAST(data AS BLOB) FROM {table} WHERE session_id = ?"
+            f" ORDER BY {order}",
+            (session,),
         )
-        return [(Path(table, str(row)), bytes(data or b"")) for row, data in found]
+        return ((str(own), Path(table, str(row)), bytes(data or b"")) for own, row, data in found)
 
     def change(self, places: Mapping[Path, bytes | None]) -> None:
         """Give rows new contents, all or none; those without go, a message with its parts."""

@@ -25,7 +25,15 @@ from continuation.types import (
     Untouched,
     Way,
 )
-from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, loads
+from continuation.wire.json_values import (
+    as_int,
+    as_json,
+    as_list,
+    as_text,
+    dumps,
+    dumps_patiently,
+    loads,
+)
 
 
 def read_body(request: Request) -> Json:
@@ -160,7 +168,7 @@ class BaseRequest(ABC):
 
     def outgoing(self, headers: Mapping[str, str]) -> Outgoing:
         """Return the request as it is, with further headers."""
-        return Outgoing(dumps(self.body), headers=headers)
+        return Outgoing(dumps_patiently(self.body), headers=headers)
 
     def first(self, limit: int) -> Outgoing:
         """Return the caller's request with another limit, streamed or not as the caller asked."""

@@ -341,16 +341,18 @@ def _first_after_calls(message: Message) -> int | None:
 
 def _calls_last(work: Work, message: Message) -> list[Message]:
     """Move what follows calls before them; with signed thinking, behind their results instead."""
-    at = _first_after_calls(message)
-    if at is None or not work.may("move_text", message.parts[at], "tool_use_not_last"):
-        return [message]
-    if not any(part.signed for part in message.parts):
-        calls = message.of(Kind.CALL)
-        message.keep([part for part in message.parts if part.kind is not Kind.CALL] + calls)
-        return [message]
-    rest = Message("assistant", message.parts[at:], None, message.index, touched=True)
-    message.keep(message.parts[:at])
-    return [message, *_calls_last(work, rest)]
+    made = [message]
+    while (at := _first_after_calls(made[-1])) is not None:
+        last = made[-1]
+        if not work.may("move_text", last.parts[at], "tool_use_not_last"):
+            break
+        if not any(part.signed for part in last.parts):
+            plain = [part for part in last.parts if part.kind is not Kind.CALL]
+            last.keep(plain + last.of(Kind.CALL))
+            break
+        made.append(Message("assistant", last.parts[at:], None, last.index, touched=True))
+        last.keep(last.parts[:at])
+    return made
 
 
 def _unpaired_on_server(history: History) -> dict[Part, str]:
@@ -360,6 +362,8 @@ def _unpaired_on_server(history: History) -> dict[Part, str]:
     an open server call at the end of the history is paused, not abandoned.
     """
     unpaired: dict[Part, str] = {}
+    if not any(message.has(Kind.SERVER_CALL, Kind.SERVER_RESULT) for message in history.messages):
+        return unpaired  # as nearly always
     waiting: dict[str, Part] = {}
     for message in history.messages:
         for part in message.of(Kind.SERVER_CALL, Kind.SERVER_RESULT):

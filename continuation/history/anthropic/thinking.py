@@ -110,7 +110,7 @@ def _misplaced(history: History) -> Iterator[tuple[Part, str]]:
             while end and parts[end - 1].kind is Kind.THINKING:
                 end -= 1
             yield from ((part, "thinking_last") for part in parts[end:])
-            thoughts = [part for part in thoughts if part not in parts[end:]]
+            thoughts = thoughts[: len(thoughts) - len(parts[end:])]
         if parts[0].kind is not Kind.THINKING and leads:
             yield from ((part, "thinking_not_first") for part in thoughts)
         elif message.has(Kind.CALL):
@@ -137,8 +137,8 @@ def _open_loop(history: History) -> list[Message]:
         if message.role == "user" and not message.has(Kind.RESULT):
             break
         if message.role == "assistant":
-            loop.insert(0, message)
-    return loop
+            loop.append(message)
+    return loop[::-1]
 
 
 def _loop_without_thinking(history: History) -> Message | None:

@@ -168,7 +168,10 @@ class GeminiGrammar(Grammar):
 
 
 def _get(given: Mapping[str, Any], *keys: str) -> Any:
-    return next((given[key] for key in keys if given.get(key) is not None), None)
+    for key in keys:
+        if (value := given.get(key)) is not None:
+            return value
+    return None
 
 
 def _read_part(index: int, n: int, native: Any) -> Part:

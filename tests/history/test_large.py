@@ -1,0 +1,137 @@
+"""Histories of thousands of parts: what they cost, and that a program's event loop goes on.
+
+Time is that of this process, and its measure what the machine takes to read and write the same
+JSON once: neither a slow machine nor a busy one makes a difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from support.golden import LOGS, as_bytes, opencode
+from support.notation import DIALECTS, write
+
+import continuation
+from continuation.history import classify, repair_refused, validate
+from continuation.sessions import check
+
+pytestmark = pytest.mark.slow
+SHAPES: dict[str, Callable[[int], str]] = {
+    "calls": lambda n: f"U:x A[{','.join(f'c:k{i}' for i in range(n))}] U:y",
+    "turns": lambda n: f"U:x {' '.join(f'A[c:k{i}]' for i in range(n))} U:y",
+}
+SHAPE = pytest.mark.parametrize("shape", SHAPES)
+PARTS = 10_000
+OPEN = "No tool output found for function call k0."
+PATHS = dict(
+    zip(
+        DIALECTS,
+        ("messages", "chat/completions", "responses", "models/gemini-x:generateContent"),
+        strict=True,
+    )
+)
+
+
+def _spent(work: Callable[[], object]) -> float:
+    """The seconds of this process that it takes, at its best."""
+    spent: list[float] = []
+    for _ in range(2):
+        gc.collect()
+        began = time.process_time()
+        work()
+        spent.append(time.process_time() - began)
+    return min(spent)
+
+
+def _copy(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+@SHAPE
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_open_calls_by_the_thousands_are_mended_while_the_event_loop_goes_on(
+    dialect: str, shape: str
+) -> None:
+    """No silence is longer than 50 ms, or than to write what is sent, as its SDK does there."""
+    body = write(dialect, SHAPES[shape](PARTS), max_tokens=1000)
+    sent, silences = list[bytes](), list[float]()
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        sent.append(request.content)
+        return httpx2.Response(400 if len(sent) == 1 else 418, json={"error": {"message": OPEN}})
+
+    async def beat() -> None:
+        while True:
+            before = time.process_time()
+            await asyncio.sleep(0.001)
+            silences.append(time.process_time() - before)
+
+    async def mend(data: bytes) -> None:
+        bare = httpx2.AsyncClient(
+            transport=httpx2.MockTransport(answer), base_url="http://here/v1/"
+        )
+        async with continuation.async_http_client(bare, log_repairs=False) as client:
+            beating = asyncio.create_task(beat())
+            await client.post(PATHS[dialect], content=data)
+            beating.cancel()
+
+    error = classify(400, OPEN)
+    assert error is not None
+    cost = _spent(partial(repair_refused, body, error, dialect))
+    assert cost < 30 * _spent(partial(_copy, body))
+    gc.collect()
+    gc.freeze()  # a full collection would look at all that the other tests have left behind
+    try:
+        asyncio.run(mend(json.dumps(body).encode()))
+    finally:
+        gc.unfreeze()
+    assert len(sent) == 2
+    made = json.loads(sent[1])
+    assert validate(made, dialect, live=False) == []
+    assert max(silences) < max(0.05, _spent(partial(json.dumps, made)))
+
+
+@SHAPE
+@pytest.mark.parametrize("store", [*LOGS, "opencode.db"])
+def test_a_session_of_many_parts_costs_by_their_number(
+    store: str, shape: str, tmp_path: Path
+) -> None:
+    costs: list[float] = []
+    for parts in (600, 3_000):
+        path, line = tmp_path / f"{parts}" / store, SHAPES[shape](parts)
+        path.parent.mkdir()
+        if store in LOGS:
+            path.write_bytes(as_bytes(LOGS[store](line)))
+        else:
+            opencode(path, line)
+        assert [session.exit_code for session in check(path)] == [1]
+        costs.append(_spent(partial(check, path)))
+    assert costs[1] < 5 * 2 * costs[0]
+
+
+@pytest.mark.parametrize(
+    "torn",
+    [
+        json.dumps(
+            {"type": "user", "message": {"content": [{"n": {"n": n}} for n in range(50_000)]}}
+        ),
+        json.dumps({"type": "user", "message": {"content": 'a "quoted" line\n' * 100_000}}),
+        '{"type":' * 100_000,
+    ],
+    ids=["objects", "text", "depth"],
+)
+def test_a_long_line_that_is_torn_is_not_read_over_and_over(torn: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(as_bytes(LOGS["claude-code"]("U:go A[t:x] U:y")) + torn[:-3].encode())
+    (session,) = check(path)
+    assert [problem.code for problem in session.problems] == ["torn_tail"]
+    assert _spent(partial(check, path)) < 100 * _spent(partial(_copy, torn.split(":")))
