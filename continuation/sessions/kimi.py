@@ -35,12 +35,12 @@ class KimiCode(Log):
         for record in records:
             fold.take(record)
         fold.release()
-        for entry in fold.steps.values():
-            begin = entry.records[0]
+        for entry in (entry for name, entry in fold.steps.items() if name in fold.open):
+            begin = entry.opening or entry.records[0].value
             words = "a step begins here and never ends; the program died in it."
-            fold.problems.append(Problem("step_unfinished", begin.line, words))
-            event = {**as_map(begin.value.get("event")), "type": "step.end"}
-            entry.closing = {**begin.value, "event": event}
+            fold.problems.append(Problem("step_unfinished", entry.records[0].line, words))
+            event = {**as_map(begin.get("event")), "type": "step.end"}
+            entry.closing = {**begin, "event": event}
         return fold.entries, fold.problems
 
     def write(self, message: Any, like: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
@@ -66,7 +66,10 @@ class _Fold:
     entries: list[LogEntry] = field(default_factory=list[LogEntry])
     problems: list[Problem] = field(default_factory=list[Problem])
     steps: dict[str, LogEntry] = field(default_factory=dict[str, LogEntry])
-    """Open steps by their id."""
+    """Steps by their id, and which of them have not ended."""
+    open: set[str] = field(default_factory=set[str])
+    told: set[Any] = field(default_factory=set[Any])
+    """Ids of what steps hold."""
     waiting: set[str] = field(default_factory=set[str])
     """Calls without result."""
     deferred: list[LogEntry] = field(default_factory=list[LogEntry])
@@ -91,10 +94,11 @@ class _Fold:
 
     def _event(self, event: Mapping[str, Any], record: Record) -> None:
         if event.get("type") == "step.begin":
-            self.release()
-            entry = LogEntry({"role": "assistant", "content": None}, [record])
-            self.entries.append(entry)
-            self.steps[str(event.get("uuid"))] = entry
+            name = str(event.get("uuid"))
+            if name in self.steps:  # the line was written twice
+                self.steps[name].records.append(record)
+            else:
+                self._begin(name, [record])
         elif event.get("type") == "tool.result":
             call = str(event.get("toolCallId"))
             text = text_of(as_map(event.get("result")).get("output"))
@@ -106,15 +110,35 @@ class _Fold:
         else:
             self._step_event(event, record)
 
+    def _begin(
+        self, name: str, records: list[Record], opening: dict[str, Any] | None = None
+    ) -> LogEntry:
+        self.release()
+        self.open.add(name)
+        self.steps[name] = entry = LogEntry(
+            {"role": "assistant", "content": None}, records, opening
+        )
+        self.entries.append(entry)
+        return entry
+
     def _step_event(self, event: Mapping[str, Any], record: Record) -> None:
-        ends = event.get("type") == "step.end"
-        name = str(event.get("uuid" if ends else "stepUuid"))
-        entry = self.steps.pop(name, None) if ends else self.steps.get(name)
-        if entry is None:
-            words = "this record belongs to a step whose beginning is lost; it is kept as it is."
-            self.problems.append(Problem("step_unknown", record.line, words))
+        if event.get("type") == "step.end":
+            name = str(event.get("uuid"))
+            self.open.discard(name)
+            if name in self.steps:
+                self.steps[name].records.append(record)
             return
+        name, own = str(event.get("stepUuid")), event.get("uuid")
+        if (entry := self.steps.get(name)) is None:
+            words = "the beginning of this record's step is lost; the step begins here."
+            self.problems.append(Problem("step_unknown", record.line, words))
+            turn = {key: event[key] for key in ("turnId", "step") if key in event}
+            begin = {"type": "step.begin", "uuid": name, **turn}
+            entry = self._begin(name, [], {**record.value, "event": begin})
         entry.records.append(record)
+        if own in self.told:  # the line was written twice
+            return
+        self.told |= {own} - {None}
         if event.get("type") == "content.part":
             _add_content(entry.message, as_map(event.get("part")))
         elif event.get("type") == "tool.call":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
@@ -25,6 +26,8 @@ class LogEntry:
 
     message: Any
     records: list[Record]
+    opening: dict[str, Any] | None = None
+    """A record that began the message and is lost."""
     closing: dict[str, Any] | None = None
     """A record that should have ended the message and never was written."""
 
@@ -135,12 +138,13 @@ class ThreadedLog(Log):
     """The field of a message that holds its parts."""
 
     def read(self, records: list[Record]) -> tuple[list[LogEntry], list[Problem]]:
-        entries, problems = list[LogEntry](), list[Problem]()
+        entries, problems = list[LogEntry](), _drop_copies(records)
         spoken = [record for record in records if self.fits(record.value)]
         main = [record for record in spoken if not record.value.get("isSidechain")]
         spoken = main or spoken  # a log of its own is what a subagent did
         if any("uuid" in record.value for record in spoken):
-            kept, problems = _thread(records, spoken)
+            kept, lost = _thread(records, spoken)
+            problems += lost
             spoken = self.belonging(spoken, kept)
         for record in spoken:
             message = record.value["message"]
@@ -175,9 +179,32 @@ class ThreadedLog(Log):
         return [{**kept, "type": kind, "uuid": name, "message": message}]
 
 
+def _drop_copies(records: list[Record]) -> list[Problem]:
+    """Drop lines that were written twice; of the two the one behind the record before it stays."""
+    own = dict[str, Record]()
+    for record in records:
+        name, parent = (as_text(record.value.get(key)) for key in ("uuid", "parentUuid"))
+        kept = own.setdefault(name, record)
+        if parent and parent in own and kept.line < own[parent].line and kept.value == record.value:
+            own[name] = record
+    copies = [
+        record
+        for record in records
+        if (kept := own[as_text(record.value.get("uuid"))]) is not record
+        and "uuid" in record.value
+        and kept.value == record.value
+    ]
+    gone = set(copies)
+    records[:] = [record for record in records if record not in gone]
+    words = "the line stands in the file twice; one of the two is left out."
+    return [Problem("line_twice", record.line, words) for record in copies]
+
+
 def _thread(records: list[Record], spoken: list[Record]) -> tuple[set[str], list[Problem]]:
     """Ids of the records from the last up to the root; a lost parent is bridged and reported."""
     by_id = {str(r.value["uuid"]): r for r in records if isinstance(r.value.get("uuid"), str)}
+    order = {record: place for place, record in enumerate(records)}
+    places = [order[record] for record in spoken]
     at: Record | None = spoken[-1]
     kept, problems = set[str](), list[Problem]()
     while at is not None and (name := str(at.value.get("uuid"))) not in kept:
@@ -185,14 +212,14 @@ def _thread(records: list[Record], spoken: list[Record]) -> tuple[set[str], list
         parent = at.value.get("parentUuid")
         if not isinstance(parent, str):
             break
-        line, at = at.line, by_id.get(parent)
+        below, at = at, by_id.get(parent)
         if at is None:
             words = "the record before this one is lost; what stands above it in the file is used."
-            problems.append(Problem("lost_parent", line, words))
-            above = [
-                r for r in spoken if r.line < line and as_text(r.value.get("uuid")) not in kept
-            ]
-            at = above[-1] if above else None
+            problems.append(Problem("lost_parent", below.line, words))
+            above = bisect_left(places, order[below])
+            while above and as_text(spoken[above - 1].value.get("uuid")) in kept:
+                above -= 1
+            at = spoken[above - 1] if above else None
     return kept, problems
 
 

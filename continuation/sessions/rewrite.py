@@ -9,7 +9,7 @@ from typing import Any
 
 from continuation.sessions.lines import Record, written
 from continuation.sessions.logs import Log, LogEntry
-from continuation.wire.json_values import as_text
+from continuation.wire.json_values import as_map, as_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,18 +129,34 @@ class _LogWriter:
             self.behind.setdefault(self.anchor, []).extend(lines)
             return
         self.unmoved.discard(origin)
-        self.anchor = entry.records[-1]
-        if lines[0].raw is None:
-            self.stay[entry.records[0]] = lines
+        first, self.anchor = entry.records[0], entry.records[-1]
+        if self._is_crossed(origin):
+            self.anchor = first
+        if lines[0].raw is None or self.anchor is first:
+            self.stay[first] = lines
             return
         for record, line in zip(entry.records, lines, strict=False):
             self.stay[record] = [line]
         self.behind.setdefault(self.anchor, []).extend(lines[len(entry.records) :])
 
+    def _is_crossed(self, origin: int) -> bool:
+        """Whether another message begins among its lines: then these are brought together.
+
+        Its results may stand there, and behind them what was said while they were waited for.
+        """
+        last = self.entries[origin].records[-1].line
+        roles = list[str]()
+        for at in range(origin + 1, len(self.entries)):
+            if self.entries[at].records[0].line > last:
+                break
+            roles.append(as_text(as_map(self.entries[at].message).get("role")))
+        return "assistant" in roles or "user" in roles[:1]
+
     def _lines_of(self, number: int, message: Any, entry: LogEntry | None) -> list[_Line]:
         if entry is not None and message is entry.message:
-            closing = [_Line(entry.closing, None)] if entry.closing else []
-            return [_Line(record.value, record.raw) for record in entry.records] + closing
+            made = ([_Line(one, None)] if one else [] for one in (entry.opening, entry.closing))
+            opening, closing = made
+            return opening + [_Line(each.value, each.raw) for each in entry.records] + closing
         like: Mapping[str, Any] = {}
         if entry is not None:
             like = entry.records[0].value

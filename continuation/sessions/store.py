@@ -18,7 +18,7 @@ from continuation.sessions.logs import ClaudeCode, Codex, Log, Plain, QwenCode
 from continuation.sessions.opencode import Folder, Shelf, Storage
 from continuation.sessions.opencode_database import Database, is_database, opened
 from continuation.sessions.rewrite import LogSource
-from continuation.wire.json_values import as_map, is_list, is_map
+from continuation.wire.json_values import as_map, as_text, is_list, is_map
 
 _LOGS: tuple[Log, ...] = (KimiCode(), Codex(), QwenCode(), ClaudeCode(), Plain())
 _FIELD = {HistoryFormat.GEMINI: "contents", HistoryFormat.OPENAI_RESPONSES: "input"}
@@ -45,6 +45,8 @@ class SavedSession:
     """What it was read from; None for a request body."""
     name: str = ""
     """Its id, where a path holds several."""
+    model: str = ""
+    """Whose rules count, where the log names another model than its agent's own."""
 
     @property
     def exit_code(self) -> int:
@@ -85,8 +87,9 @@ def judged(session: SavedSession, policy: RepairPolicy | None) -> SavedSession:
     if session.dialect is not None:
         body, dialect = session.body, session.dialect
         live = policy.live or not any(body.values())  # an empty one has only just begun
-        session.violations = validate(body, dialect, model="", strict=policy.strict, live=live)
-        session.repaired = repair(body, dialect, model="", policy=replace(policy, live=live))
+        model, rules = session.model, replace(policy, live=live)
+        session.violations = validate(body, dialect, model=model, strict=policy.strict, live=live)
+        session.repaired = repair(body, dialect, model=model, policy=rules)
     return session
 
 
@@ -217,7 +220,10 @@ def _load_log(path: Path, data: bytes) -> SavedSession:
     dialect = log.dialect(messages)
     body = {_FIELD.get(dialect, "messages"): messages}
     source = LogSource(log, records, entries)
-    return SavedSession(path, log.name, dialect, body, problems + more, source=source)
+    # Of the agent's own models only the request says how they are asked to think.
+    told = [as_text(as_map(message).get("model")) for message in messages]
+    model = next((name for name in reversed(told) if name and "claude" not in name.lower()), "")
+    return SavedSession(path, log.name, dialect, body, problems + more, source=source, model=model)
 
 
 def _load_chat(

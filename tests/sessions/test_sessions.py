@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import shutil
 import sqlite3
 from pathlib import Path
@@ -107,15 +108,77 @@ def _texts(said: str) -> set[str]:
     return {word for word in words if not word.startswith("th")}
 
 
+LINES = (
+    GOLDEN,
+    "U:go A[t:x,c:a,c:b] R:a R:b A[t:y] U:on A[th+,t:hm,c:d] R:d A[c:e] R:e A[t:end] U:last A[t:z]",
+    "U:u A[c:k] R:k A[c:k1,c:k2,c:k3] R:k1 R:k2 R:k3 A[t:z] U:u1 A[t:z1] U:u2 A[th+,t:z2]",
+)
+
+
+def _damaged(rng: random.Random, data: bytes) -> bytes:
+    """What a kill, a full disk, a power failure or a second writer leaves of a log."""
+    for _ in range(rng.randint(1, 3)):
+        lines = data.splitlines(keepends=True) or [b"\n"]
+        at, to, cut = (rng.randrange(len(each)) for each in (lines, lines, data or b" "))
+        torn = lines[at][: rng.randrange(len(lines[at]))]
+        match rng.randrange(7):
+            case 0:
+                lines = [data[:cut]]
+            case 1:
+                del lines[at : at + rng.randint(1, 3)]
+            case 2:
+                lines.insert(to, lines[at])
+            case 3:
+                lines[at] = torn + b"\n"
+            case 4:  # the next line is fused with what is left of it
+                lines[at] = torn
+            case 5:
+                lines[at] = lines[at].rstrip(b"\n")
+            case _:
+                lines = [data[:cut], b"\0" * rng.randint(1, 50), data[cut:]]
+        data = b"".join(lines)
+    return data
+
+
 @pytest.mark.parametrize("name", LOGS)
-def test_a_repaired_prefix_written_out_is_a_clean_log(name: str, tmp_path: Path) -> None:
-    golden = as_bytes(LOGS[name](GOLDEN))
-    for cut in range(0, len(golden), 37):
-        path = _save(tmp_path / f"s{cut}.jsonl", golden[:cut])
+@pytest.mark.parametrize("count", [12, pytest.param(500, marks=pytest.mark.slow)])
+def test_a_log_with_any_damage_is_clean_once_it_is_repaired(
+    name: str, count: int, tmp_path: Path
+) -> None:
+    for seed in range(count):
+        rng = random.Random(f"{name} {seed}")
+        data = _damaged(rng, as_bytes(LOGS[name](rng.choice(LINES))))
+        path, made = _save(tmp_path / "s.jsonl", data), tmp_path / "s.repaired.jsonl"
+        made.unlink(missing_ok=True)
         session = _only(write_repaired(path))
         if session.written is not None:
-            again = _only(check(session.written))
-            assert (again.exit_code, again.problems, again.violations) == (0, [], []), cut
+            again = _only(check(made))
+            assert (again.exit_code, again.problems, again.violations) == (0, [], []), seed
+            assert session.repaired is not None
+            wanted = read(str(again.dialect), dict(session.repaired.body))
+            assert _texts(_said(again)) == _texts(wanted), seed
+
+
+def test_what_a_line_says_whose_step_has_lost_its_beginning_is_kept(tmp_path: Path) -> None:
+    records = LOGS["kimi-code"]("U:go A[t:x,c:a] R:a A[t:y] U:on")
+    records = [record for record in records if record.get("event", {}).get("type") != "step.begin"]
+    session = _only(write_repaired(_save(tmp_path / "s.jsonl", as_bytes(records))))
+    assert {problem.code for problem in session.problems} == {"step_unknown"}
+    assert session.written is not None
+    again = _only(check(session.written))
+    assert (again.exit_code, _said(again)) == (0, "U:go A[t:x,c:a] R:a A[t:y] U:on")
+
+
+@pytest.mark.parametrize(("model", "clean"), [("kimi-k2.6", True), ("claude-opus-5", False)])
+def test_a_log_s_thinking_is_judged_by_the_model_it_names(
+    model: str, clean: bool, tmp_path: Path
+) -> None:
+    records = LOGS["claude-code"]("U:go A[th-,t:x] U:on A[t:y]")
+    for record in records:
+        if "model" in record.get("message", {}):
+            record["message"]["model"] = model
+    session = _only(check(_save(tmp_path / "s.jsonl", as_bytes(records))))
+    assert (session.exit_code == 0) == clean
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -411,7 +474,7 @@ def test_a_storage_that_cannot_be_repaired_leaves_nothing_half_done(
         usage = shutil._ntuple_diskusage(100, 100, 0)
         monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     elif fault == "writing":
-        monkeypatch.setattr(os, "fsync", fail)
+        monkeypatch.setattr(Path, "write_bytes", fail)
     else:
         rename = Path.rename
         monkeypatch.setattr(
