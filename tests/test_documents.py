@@ -32,3 +32,11 @@ def test_a_page_names_files_that_exist(page: Path) -> None:
         and not any(f"/{file}".endswith(f"/{name.lstrip('./')}") for file in FILES)
     }
     assert gone == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_names_tests_that_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for file, name in set(re.findall(r"([\w/]+\.py)::(\w+)", text)):
+        found = [path for path in FILES if f"/{path}".endswith(f"/{file}")]
+        assert any(f"def {name}(" in (ROOT / path).read_text() for path in found), (file, name)

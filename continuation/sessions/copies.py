@@ -71,6 +71,10 @@ def repairing(
 
 
 def _beside(path: Path, word: str) -> Path:
+    path = path if path.name.strip(".") else path.resolve()  # such as "."
+    if not path.name:
+        msg = f"{path}: nothing can lie beside it; name a folder in it"
+        raise OSError(msg)
     return path.with_name(f"{path.stem}.{word}{path.suffix}")
 
 

@@ -36,9 +36,10 @@ def main() -> int:
                 whole.changed += told.changed
             spent = time.monotonic() - began
             print(
-                f"{dialect}: {whole.histories:,} histories, {whole.valid:,} valid as they were;"
-                f" invalid {len(whole.invalid)}, lost {len(whole.lost)}, changed though valid"
-                f" {len(whole.changed)}; {spent:.0f} s",
+                f"{dialect}: {whole.histories:,} histories from number {asked.seed:,} on,"
+                f" {whole.valid:,} valid as they were; invalid {len(whole.invalid)},"
+                f" lost {len(whole.lost)}, changed though valid {len(whole.changed)};"
+                f" {spent:.0f} s",
                 *(whole.invalid + whole.lost + whole.changed)[:10],
                 flush=True,
             )

@@ -139,6 +139,12 @@ def test_of_a_folder_what_is_repaired_is_in_the_copy_or_kept(logs: Path, in_plac
     assert len(list(logs.parent.iterdir())) == 2
 
 
+def test_the_folder_that_one_is_in_has_a_name(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(logs)
+    write_repaired(Path())
+    assert logs.with_name("projects.repaired").is_dir()
+
+
 def test_of_a_clean_folder_nothing_is_written(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "a.jsonl").write_bytes(as_bytes(LOGS["codex"](GOLDEN)))
