@@ -362,7 +362,9 @@ def _decisions(work: Work, pairing: Pairing) -> Mapping[str, Decision]:
         for exchange, pair in pairing.unanswered()
         if pair.call.cut or not may_be_live(work, exchange)
     ]
-    answer = work.policy.ask(tuple(found)) if found else {}
+    if not found:
+        return {}
+    answer = work.policy.ask(tuple(found))
     chosen: dict[str, Decision] = {
         call.path: answer if isinstance(answer, str) else answer.get(call.id, "synthesize")
         for call in found

@@ -141,7 +141,7 @@ def _damaged(rng: random.Random, data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", LOGS)
-@pytest.mark.parametrize("count", [12, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [12, pytest.param(300, marks=pytest.mark.slow)])
 def test_a_log_with_any_damage_is_clean_once_it_is_repaired(
     name: str, count: int, tmp_path: Path
 ) -> None:
