@@ -6,7 +6,7 @@ import contextlib
 import gc
 import itertools
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from continuation.history import pairing, passes
@@ -41,7 +41,7 @@ _GRAMMARS: dict[HistoryFormat, Grammar] = {
 
 
 @contextlib.contextmanager
-def no_collector() -> Iterator[None]:
+def no_collector() -> Generator[None]:
     """Let the garbage collector rest while a history is taken apart.
 
     What is made of it holds no cycles. To look at all of it again and again took as long as the
