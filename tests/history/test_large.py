@@ -1,7 +1,7 @@
 """Histories of thousands of parts: what they cost, and that a program's event loop goes on.
 
-Time is that of this process, and its measure what the machine takes to read and write the same
-JSON once: neither a slow machine nor a busy one makes a difference.
+What is held here is the shape, with four or five times as many parts: neither a slow machine nor a
+tracer that looks on makes a difference. What it costs, `tests/benchmarks/histories.py` says.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
@@ -30,9 +29,9 @@ SHAPES: dict[str, Callable[[int], str]] = {
     "turns": lambda n: f"U:x {' '.join(f'A[c:k{i}]' for i in range(n))} U:y",
 }
 SHAPE = pytest.mark.parametrize("shape", SHAPES)
-PARTS = 10_000
+PARTS = 4_000
 OPEN = "No tool output found for function call k0."
-PATHS = dict(
+PATHS: dict[str, str] = dict(
     zip(
         DIALECTS,
         ("messages", "chat/completions", "responses", "models/gemini-x:generateContent"),
@@ -57,32 +56,26 @@ def _spent(work: Callable[[], object]) -> float:
     return min(spent)
 
 
-def _copy(value: Any) -> Any:
-    return json.loads(json.dumps(value))
-
-
 @pytest.mark.parametrize(
     ("dialect", "shape"), [*((each, "turns") for each in DIALECTS), ("anthropic", "calls")]
 )
 def test_open_calls_by_the_thousands_are_mended_while_the_event_loop_goes_on(
     dialect: str, shape: str
 ) -> None:
-    """No silence is longer than 50 ms, or than to write what is sent, as its SDK does there.
-
-    What a collection of all that the program held before would take is left out.
-    """
+    """The loop turns on while a worker's thread mends: more than a few times, for it takes long."""
     body = write(dialect, SHAPES[shape](PARTS), max_tokens=1000)
-    sent, silences = list[bytes](), list[float]()
+    sent, turned = list[bytes](), list[int]()
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         sent.append(request.content)
+        turned.append(0)
         return httpx2.Response(400 if len(sent) == 1 else 418, json={"error": {"message": OPEN}})
 
     async def beat() -> None:
         while True:
-            before = time.process_time()
             await asyncio.sleep(0.001)
-            silences.append(time.process_time() - before)
+            if len(sent) == 1:
+                turned[0] += 1
 
     async def mend(data: bytes) -> None:
         bare = httpx2.AsyncClient(
@@ -95,18 +88,13 @@ def test_open_calls_by_the_thousands_are_mended_while_the_event_loop_goes_on(
 
     error = classify(400, OPEN)
     assert error is not None
-    cost = _spent(partial(repair_refused, body, error, dialect))
-    assert cost < 30 * _spent(partial(_copy, body))
-    gc.collect()
-    gc.freeze()  # a full collection would look at all that the other tests have left behind
-    try:
-        asyncio.run(mend(json.dumps(body).encode()))
-    finally:
-        gc.unfreeze()
+    quarter = write(dialect, SHAPES[shape](PARTS // 4), max_tokens=1000)
+    costs = [_spent(partial(repair_refused, each, error, dialect)) for each in (quarter, body)]
+    assert costs[1] < 4 * 2.5 * costs[0]
+    asyncio.run(mend(json.dumps(body).encode()))
     assert len(sent) == 2
-    made = json.loads(sent[1])
-    assert validate(made, dialect, live=False) == []
-    assert max(silences) < max(0.05, _spent(partial(json.dumps, made)))
+    assert validate(json.loads(sent[1]), dialect, live=False) == []
+    assert turned[0] > 3
 
 
 @SHAPE
@@ -139,8 +127,11 @@ def test_a_session_of_many_parts_costs_by_their_number(
     ids=["objects", "text", "depth"],
 )
 def test_a_long_line_that_is_torn_is_not_read_over_and_over(torn: str, tmp_path: Path) -> None:
-    path = tmp_path / "s.jsonl"
-    path.write_bytes(as_bytes(LOGS["claude-code"]("U:go A[t:x] U:y")) + torn[:-3].encode())
-    (session,) = check(path)
-    assert [problem.code for problem in session.problems] == ["torn_tail"]
-    assert _spent(partial(check, path)) < 100 * _spent(partial(_copy, torn.split(":")))
+    path, costs = tmp_path / "s.jsonl", list[float]()
+    for part in (len(torn) // 4, len(torn)):
+        whole = as_bytes(LOGS["claude-code"]("U:go A[t:x] U:y"))
+        path.write_bytes(whole + torn[: part - 3].encode())
+        (session,) = check(path)
+        assert [problem.code for problem in session.problems] == ["torn_tail"]
+        costs.append(_spent(partial(check, path)))
+    assert costs[1] < 4 * 2.5 * costs[0]
