@@ -240,6 +240,9 @@ class Journal:
         """
         if form not in forms.TURNS or not hasattr(request, "codec"):
             return None  # a format of somebody else's
+        if self._state.turn is not None:
+            # What was given of it is saved first; not under the lock, which the writer needs too.
+            self._store.flush()
         with self._lock:
             if self._live is not None and not (self._live.ended or self._live.left):
                 logger.warning(

@@ -118,6 +118,20 @@ def test_a_session_goes_on_with_what_its_sdk_sends_back(
         assert kinds == ["message", "turn", "answer", "end"] * 2
 
 
+@either
+def test_a_turn_that_was_left_goes_on_in_the_same_process(
+    how: How, reciting: Simulator, tmp_path: Path
+) -> None:
+    with Journal(tmp_path / "agent.db", "s", save_every=60) as journal:
+        ask(reciting, journal, "openai-chat", how, stop_after=60)
+        ran, report = ask(reciting, journal, "openai-chat", how)
+        assert ran.text == TEXT
+        assert report is not None
+        assert report.attempts[0].saved
+        assert str(journal.history()).count("299. A line") == 1
+    assert rows(journal, "SELECT * FROM running") == []
+
+
 @pytest.mark.parametrize("interrupted", ["keep", "drop"])
 def test_another_request_closes_the_open_turn(
     interrupted: Any, reciting: Simulator, tmp_path: Path
