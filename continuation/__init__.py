@@ -91,8 +91,7 @@ if not TYPE_CHECKING:  # to a type checker, a `__getattr__` here would make any 
         elif name in _JOURNAL:
             from continuation import journal as room
         else:
-            msg = f"module {__name__!r} has no attribute {name!r}"
-            raise AttributeError(msg)
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(room, name)
         globals()[name] = value
         return value

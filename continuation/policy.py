@@ -264,8 +264,7 @@ def check(values: Mapping[str, Any]) -> dict[str, Any]:
         ours, *words = ALIASES.get(key, (key,))
         if words:
             if not isinstance(value, bool):
-                message = f"{key} = {shown(key, value)}: must be true or false"
-                raise TypeError(message)
+                raise TypeError(f"{key} = {shown(key, value)}: must be true or false")
             plain[ours] = words[value]
         else:
             plain[ours] = value
@@ -288,12 +287,10 @@ def known_key(key: str, value: object, known: Iterable[str]) -> None:
         word = _RENAMED_WORDS.get((old[key], value)) if isinstance(value, str) else None
         more = f", and {value!r} is {word!r}" if word else ""
         more = ", the other way round: true logs" if key == "quiet" else more
-        message = f"{told}: {key!r} is {old[key]!r} now{more}"
-        raise ValueError(message)
+        raise ValueError(f"{told}: {key!r} is {old[key]!r} now{more}")
     near = difflib.get_close_matches(key, (*known, *old), n=1, cutoff=0.5)
     hint = f"did you mean {old.get(near[0], near[0])!r}?" if near else f"known: {', '.join(known)}"
-    message = f"{told}: unknown key {key!r}; {hint}"
-    raise ValueError(message)
+    raise ValueError(f"{told}: unknown key {key!r}; {hint}")
 
 
 def possible(key: str) -> str:
@@ -318,8 +315,7 @@ def read_value(key: str, text: str) -> Any:
         return kind(text) if kind in (int, float) else text
     except (KeyError, ValueError):
         needed = "true or false" if kind is bool else f"of type {possible(key)}"
-        message = f"{key} = {shown(key, text)}: must be {needed}"
-        raise ValueError(message) from None
+        raise ValueError(f"{key} = {shown(key, text)}: must be {needed}") from None
 
 
 class _Shape(NamedTuple):
@@ -369,8 +365,7 @@ def _check(key: str, value: Any) -> None:
             wrong = f"{value!r} is {word!r} now" if word else f"choose one of {possible(key)}"
     elif not shape.takes(value):
         needed = f"must be {possible(key)}, not {type(value).__name__}"
-        message = f"{key} = {shown(key, value)}: {needed}"
-        raise TypeError(message)
+        raise TypeError(f"{key} = {shown(key, value)}: {needed}")
     elif shape.between and not shape.between.low <= value <= shape.between.high:
         wrong = f"must be {shape.between}"
     elif key == "chain_store" and not value:
@@ -382,8 +377,7 @@ def _check(key: str, value: Any) -> None:
             wrong = "{anchor} and {state} are filled in; write other braces twice"
             cause = error
     if wrong:
-        message = f"{key} = {shown(key, value)}: {wrong}"
-        raise ValueError(message) from cause
+        raise ValueError(f"{key} = {shown(key, value)}: {wrong}") from cause
 
 
 # --- what files and messages need ---------------------------------------------------------------

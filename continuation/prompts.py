@@ -154,11 +154,10 @@ def _fill(template: str, values: dict[str, str]) -> str:
         raise ValueError(msg) from None
     for _, name, _, _ in parts:
         if name is not None and name not in values:
-            msg = (
+            raise ValueError(
                 f"recovery prompt: unknown placeholder {{{name}}} in {template!r}; "
                 "use {anchor} and {state}, and {{ for a brace"
             )
-            raise ValueError(msg)
     try:
         return template.format(**values)
     except (KeyError, ValueError) as error:

@@ -128,8 +128,7 @@ class Rehearsal(Simulator):
 
 def _named(scenario: str) -> _Play:
     if scenario not in _PLAYS:
-        message = f"scenario {scenario!r}: choose one of {', '.join(_PLAYS)}"
-        raise ValueError(message)
+        raise ValueError(f"scenario {scenario!r}: choose one of {', '.join(_PLAYS)}")
     return _PLAYS[scenario]
 
 
@@ -170,8 +169,7 @@ def set_testing(
     Raises `ValueError` for a wait below 0.
     """
     if longest_wait < 0:
-        message = f"longest_wait = {longest_wait!r}: must be 0 or more seconds"
-        raise ValueError(message)
+        raise ValueError(f"longest_wait = {longest_wait!r}: must be 0 or more seconds")
     return _restoring(retry.cap_waits(longest_wait if testing else None))
 
 
@@ -197,8 +195,7 @@ else:
     def __getattr__(name: str) -> Any:
         """Fetch the fixture when it is asked for: importing this module needs no pytest."""
         if name != "simulator":
-            message = f"module {__name__!r} has no attribute {name!r}"
-            raise AttributeError(message)
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from continuation.pytest_plugin import simulator
 
         return simulator

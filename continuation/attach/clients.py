@@ -71,11 +71,10 @@ def standing_for(client: HttpT | None, kind: type[HttpT], healing: Healing) -> H
     if client is None:
         return cast("HttpT", healing.client(kind(**_DEFAULTS), owned=True))
     if not isinstance(client, kind):  # pyright: ignore[reportUnnecessaryIsInstance]
-        message = (
+        raise TypeError(
             f"client must be an httpx2.{kind.__name__}, not {name_of(client)}; "
             "for the client of an SDK there is continuation.wrap"
         )
-        raise TypeError(message)
     return client if healing.is_healing(client) else cast("HttpT", healing.client(client))
 
 
@@ -91,11 +90,9 @@ def _copied(client: Any, healing: Healing) -> Any:
     try:
         copy = client.copy(http_client=ours, **options)
     except Exception as error:
-        message = f"it cannot be copied ({error})"
-        raise Unsupported(message) from error
+        raise Unsupported(f"it cannot be copied ({error})") from error
     if getattr(copy, "_client", None) is not ours or type(copy) is not type(client):
-        message = "its copy does not take another HTTP client"
-        raise Unsupported(message)
+        raise Unsupported("its copy does not take another HTTP client")
     return copy
 
 
@@ -144,8 +141,7 @@ _OPENAI_REFUSED = {
 def _openai(client: Any, healing: Healing) -> Any:
     check_client(client, "openai", 3, {"OpenAI"}, _OPENAI_REFUSED)
     if not within(owner_of(client, "_send_request"), "openai"):
-        message = "it sends requests in a way of its own"
-        raise Unsupported(message)
+        raise Unsupported("it sends requests in a way of its own")
     copy = _copied(client, healing)
     if copy is not client:
         follow(copy)

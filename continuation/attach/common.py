@@ -38,17 +38,15 @@ class Healing:
         journal: Keeper | None = None,
     ) -> None:
         if on_event is not None and not callable(on_event):  # or each event would log it, too late
-            message = (
+            raise TypeError(
                 f"on_event = {shown('on_event', on_event)}: must be callable with one event, "
                 "as print is"
             )
-            raise TypeError(message)
         if any(map(inspect.iscoroutinefunction, (on_event, getattr(on_event, "__call__", None)))):  # noqa: B004
-            message = (
+            raise TypeError(
                 f"on_event = {shown('on_event', on_event)}: must be a plain function, since a turn "
                 "waits for no listener; asyncio.Queue().put_nowait hands the events to a task"
             )
-            raise TypeError(message)
         self._config = config
         self._on_event = on_event
         self._keys = keys
@@ -81,8 +79,7 @@ class Healing:
             return HealingClient(client, self.engine, owned=owned)
         if isinstance(client, httpx2.AsyncClient):
             return AsyncHealingClient(client, self.engine, owned=owned)
-        message = f"it sends through {name_of(client)}, not through an httpx2 client"
-        raise Unsupported(message)
+        raise Unsupported(f"it sends through {name_of(client)}, not through an httpx2 client")
 
 
 # --- which client it is -------------------------------------------------------------------------
@@ -99,15 +96,13 @@ def check_client(
     version = str(getattr(sys.modules.get(package), "__version__", ""))
     major = re.match(r"\d+", version)
     if major is None or int(major[0]) < oldest:
-        message = f"{package} {version or 'of no version'} is too old"
-        raise Unsupported(message)
+        raise Unsupported(f"{package} {version or 'of no version'} is too old")
     names = {name.removeprefix("Async") for name in classes(client, package)}
     for name, why in refused.items():
         if name in names:
             raise Unsupported(why)
     if not names & served:
-        message = "it is no client"
-        raise Unsupported(message)
+        raise Unsupported("it is no client")
 
 
 def name_of(thing: object) -> str:

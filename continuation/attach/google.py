@@ -45,8 +45,7 @@ def attach(client: Any, healing: Healing) -> Any:
     Raises `Unsupported`, and changes nothing, if they would not see each of its requests.
     """
     if "AsyncClient" in classes(client, PACKAGE):
-        message = "wrap the Client it belongs to; that one's `aio` is then wrapped as well"
-        raise Unsupported(message)
+        raise Unsupported("wrap the Client it belongs to; that one's `aio` is then wrapped as well")
     check_client(client, PACKAGE, 3, {"Client"}, {})
     api: Any = getattr(client, "_api_client", None)
     if why := _reason(api):

@@ -110,8 +110,7 @@ class Session:
             # For who reads on, an end would pass for that of a whole answer: we end it as a closed
             # connection would. Who closes the stream itself knows that it is not whole.
             if self._closed and self.abandoned and self._attached:
-                message = "the client was closed"
-                raise httpx2.ReadError(message, request=self._request)
+                raise httpx2.ReadError("the client was closed", request=self._request)
             return None
         reply, self._reply = self._reply, None
         asked, self._asked = self._asked, None
@@ -185,8 +184,7 @@ class Session:
         if self._closed:
             if isinstance(error, httpx2.ReadError):
                 raise error
-            message = "the stream was closed"
-            raise httpx2.ReadError(message) from error
+            raise httpx2.ReadError("the stream was closed") from error
         self._reply = error
 
     def _break(self, bug: Exception) -> bytes:

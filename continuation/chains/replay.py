@@ -82,8 +82,7 @@ def as_items(given: object) -> list[Any]:
         return [given]
     if is_list(given):
         return list(given)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - JSON
-    msg = f"input: a {type(given).__name__}; give a string, an object or an array"
-    raise ValueError(msg)
+    raise ValueError(f"input: a {type(given).__name__}; give a string, an object or an array")
 
 
 def _canon(value: object) -> str:
@@ -168,12 +167,10 @@ def replay(
             why = f"the lost response alone knows the calls of these outputs: {named}"
             raise ChainLost(why, missing)
         if body.get(ANCHOR) and history is None:
-            why = "nothing is known of what went before"
-            raise ChainLost(why)
+            raise ChainLost("nothing is known of what went before")
         del made[ANCHOR]
     if not limits.hold(items):
-        why = f"the history of {len(items)} items is too large to send again"
-        raise ChainLost(why)
+        raise ChainLost(f"the history of {len(items)} items is too large to send again")
     return made
 
 

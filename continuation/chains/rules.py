@@ -129,19 +129,16 @@ def after_not_found(
     """
     anchor = body.get(ANCHOR)
     if begun:
-        why = "the chain was lost after the answer had begun"
-        raise ChainLost(why)
+        raise ChainLost("the chain was lost after the answer had begun")
     if not isinstance(anchor, str) or (sent is not None and sent.why == "replayed"):
-        why = "the server does not find a chain that was sent in full"
-        raise ChainLost(why)
+        raise ChainLost("the server does not find a chain that was sent in full")
     base, history = _walk(anchor, find, through_held=True)
     # What went before a response that the server has lost and we never knew is lost with it.
     known = carried(history or [], stored=False) if base is None else None
     made = replay(body, known, limits=limits)
     named = references(made["input"])
     if named:
-        why = f"only the lost response knows the items {', '.join(named)}"
-        raise ChainLost(why)
+        raise ChainLost(f"only the lost response knows the items {', '.join(named)}")
     return Rewritten(made, "replayed")
 
 
@@ -161,12 +158,10 @@ def _walk(anchor: str, find: Find, *, through_held: bool) -> tuple[str | None, l
                 turns.append(items)
                 at = base
             case Lost(why):
-                why = f"the turn {at} was made whole out of several responses, and {why}"
-                raise ChainLost(why)
+                raise ChainLost(f"the turn {at} was made whole out of several responses, and {why}")
             case _:
                 return at, [item for turn in reversed(turns) for item in turn] if turns else None
-    why = f"the chain has more than {_MOST_HOPS} turns"
-    raise ChainLost(why)
+    raise ChainLost(f"the chain has more than {_MOST_HOPS} turns")
 
 
 def refusal(lost: ChainLost) -> dict[str, Any]:

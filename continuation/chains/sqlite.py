@@ -84,8 +84,7 @@ class SqliteStore:
         """
         check_bounds(max_entries=max_entries, max_age=max_age)
         if max_bytes < _SMALLEST:
-            message = f"max_bytes: {max_bytes!r} is too small; give {_SMALLEST} or more"
-            raise ValueError(message)
+            raise ValueError(f"max_bytes: {max_bytes!r} is too small; give {_SMALLEST} or more")
         self._path = Path(path)
         self._most, self._age, self._now = max_entries, max_age, now
         self._pages = max_bytes // _PAGE
@@ -179,8 +178,7 @@ class SqliteStore:
         head = os.read(file, len(_HEADER))
         os.close(file)
         if head.strip(b"\0") and head != _HEADER:  # a mistyped name must not cost anybody a file
-            message = "it is no SQLite database"
-            raise NotOursError(message)
+            raise NotOursError("it is no SQLite database")
         connection = sqlite3.connect(
             self._path,
             timeout=self._patience,
@@ -202,8 +200,7 @@ class SqliteStore:
                     connection.execute(statement)
                 connection.execute("INSERT INTO salt VALUES (?)", (os.urandom(16),))
             elif _number(connection, "application_id") != _OURS:
-                message = "it belongs to another program"
-                raise NotOursError(message)
+                raise NotOursError("it belongs to another program")
             elif _number(connection, "user_version") != _FORM:
                 message = "it belongs to another version of this program; delete it to begin anew"
                 raise NotOursError(message)

@@ -186,8 +186,7 @@ def check_bounds(**bounds: float) -> None:
     """Raise ValueError for a bound that leaves no room at all."""
     for name, value in bounds.items():
         if not value >= 1:
-            message = f"{name}: {value!r} is too small; give 1 or more"
-            raise ValueError(message)
+            raise ValueError(f"{name}: {value!r} is too small; give 1 or more")
 
 
 def rows(entries: Mapping[Key, Entry], salt: bytes, room: int) -> list[tuple[bytes, bytes]]:

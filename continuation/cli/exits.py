@@ -36,16 +36,14 @@ class CommandError(Exception):
 def positive(text: str) -> int:
     """Read a positive whole number, for argparse."""
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
-        message = f"{text!r} is not a positive whole number"
-        raise argparse.ArgumentTypeError(message)
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
     return int(text)
 
 
 def port(text: str) -> int:
     """Read a port, for argparse."""
     if not text.isascii() or not text.isdecimal() or int(text) > 65535:
-        message = f"{text!r} is not a port from 0 to 65535"
-        raise argparse.ArgumentTypeError(message)
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
     return int(text)
 
 

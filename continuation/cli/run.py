@@ -74,8 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(message, Exit.USAGE)
     url: str | None = arguments.base_url
     if url is not None and not url.startswith(("http://", "https://")):
-        message = f"--base-url {url}: must begin with http:// or https://"
-        raise CommandError(message, Exit.USAGE)
+        raise CommandError(f"--base-url {url}: must begin with http:// or https://", Exit.USAGE)
     prompt: str = arguments.prompt
     if prompt == "-":
         prompt = ""
@@ -86,8 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
                 message = f"standard input: not UTF-8 text ({error.reason} at byte {error.start})"
                 raise CommandError(message, Exit.USAGE) from error
     if not prompt.strip():
-        message = "PROMPT is empty"
-        raise CommandError(message, Exit.USAGE)
+        raise CommandError("PROMPT is empty", Exit.USAGE)
     ask = Prompt(arguments.model, prompt, arguments.max_tokens or _MODEST, arguments.system)
     config = in_force(arguments.config)
     if not arguments.max_tokens:
@@ -147,8 +145,7 @@ class _Sink:
             self._stream.flush()
         except OSError as error:
             self.written -= len(text)
-            message = f"{self.name}: {error.strerror or error}"
-            raise _SinkError(message) from error
+            raise _SinkError(f"{self.name}: {error.strerror or error}") from error
         self._last = text[-1]
 
     def close(self) -> None:
@@ -201,8 +198,7 @@ class _Turn:
 
                 self._stop = self._format.stream(wrapped, ask, Ear(hear)).stop
             if self._stop is None and not self._sink.written:
-                message = "no event of an answer"
-                raise ValueError(message)
+                raise ValueError("no event of an answer")
         except KeyboardInterrupt:
             why, status = "interrupted", Exit.INTERRUPTED
         except _SinkError as error:

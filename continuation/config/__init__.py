@@ -205,8 +205,7 @@ def load(source: Source) -> Config:
     if isinstance(source, Config):
         for vendor in source.vendors:  # made by a program; those of a file were checked
             for mistake in server_mistakes(vendor.settings):
-                message = f"[vendors.{vendor.name}] {mistake}"
-                raise ConfigError(message)
+                raise ConfigError(f"[vendors.{vendor.name}] {mistake}")
         return source
     if isinstance(source, Policy):
         given = {
@@ -216,11 +215,10 @@ def load(source: Source) -> Config:
         }
         return Config((Layer("the Policy given in the program", given),) if given else ())
     if not isinstance(source, (str, Path)):  # pyright: ignore[reportUnnecessaryIsInstance]
-        message = (
+        raise TypeError(
             f"config must be a continuation.Policy or the path of a TOML file, "
             f"not {type(source).__name__}"
         )
-        raise TypeError(message)
     return read(Path(source))
 
 
@@ -302,8 +300,7 @@ def _check_table(key: str, value: object) -> None:
         raise ValueError(message)
     known_key(key, value, TABLES)
     if not isinstance(value, dict):
-        message = f"{key} = {shown(key, value)}: must be a table, [{key}]"
-        raise TypeError(message)
+        raise TypeError(f"{key} = {shown(key, value)}: must be a table, [{key}]")
 
 
 def _check_glob(glob: str | None, values: object) -> None:
@@ -313,8 +310,7 @@ def _check_glob(glob: str | None, values: object) -> None:
         message = f"= {shown(glob, values)}: must be a table; write [models.{_quoted('claude-*')}]"
         raise TypeError(message)
     if not glob.strip():
-        message = "is empty; for every model there is [defaults]"
-        raise ValueError(message)
+        raise ValueError("is empty; for every model there is [defaults]")
 
 
 def _key(key: str, value: Any, glob: str | None, folder: Path) -> dict[str, Any]:
@@ -335,11 +331,9 @@ def _key(key: str, value: Any, glob: str | None, folder: Path) -> dict[str, Any]
 def _vendor(name: str, values: object) -> VendorTable:
     """Check the shape of a vendor's table; what its settings mean, `server_mistakes` knows."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
-        message = "the name must be of letters, digits, '_', '.' and '-'"
-        raise ValueError(message)
+        raise ValueError("the name must be of letters, digits, '_', '.' and '-'")
     if not isinstance(values, dict):
-        message = f"= {shown(name, values)}: must be a table with base_url"
-        raise TypeError(message)
+        raise TypeError(f"= {shown(name, values)}: must be a table with base_url")
     settings = dict(cast("dict[str, Any]", values))
     for key, value in settings.items():
         if not re.fullmatch(r"[a-z][a-z0-9_]*", key):
@@ -360,8 +354,7 @@ def _vendor(name: str, values: object) -> VendorTable:
             message = f"base_url = {shown('base_url', pattern)}: must be a text or a list of texts"
             raise TypeError(message)
         if not re.fullmatch(r"(?=.*[A-Za-z0-9])[^\s?#]+", pattern):
-            message = f'base_url = {pattern!r}: must be a glob such as "*.example.com/v1"'
-            raise ValueError(message)
+            raise ValueError(f'base_url = {pattern!r}: must be a glob such as "*.example.com/v1"')
         globs.append(_bare(pattern))
     return VendorTable(name, tuple(globs), settings)
 
@@ -429,15 +422,13 @@ def parse(text: str) -> dict[str, Any]:
         item = _ITEM.match(text, at)
         if item is None or item[1] in seen:
             why = f"{item[1]!r} is said twice" if item else "write off, or key=value, key=value"
-            message = f"{HEADER}: {shown('', text)}: {why}"
-            raise ValueError(message)
+            raise ValueError(f"{HEADER}: {shown('', text)}: {why}")
         key, told = item[1], item[2]
         try:
             value = read_value(key, json.loads(told) if told.startswith('"') else told)
             values |= _for_one_call({key: value})
         except (ValueError, TypeError) as error:
-            message = f"{HEADER}: {error}"
-            raise ValueError(message) from None
+            raise ValueError(f"{HEADER}: {error}") from None
         seen.add(key)
         at, more = item.end(), bool(item[3])
     return values
@@ -447,6 +438,5 @@ def _for_one_call(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values under our own keys, checked; raises as `check`."""
     checked = check(values)
     for key in CLIENT_KEYS & values.keys():
-        message = f"{key} = {shown(key, values[key])}: holds for a client, not for one call"
-        raise ValueError(message)
+        raise ValueError(f"{key} = {shown(key, values[key])}: holds for a client, not for one call")
     return checked

@@ -71,8 +71,7 @@ def read_gateway(values: object) -> GatewayTable:
             between = _PINGS if key == "ping_seconds" else _IDLE
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not number or not between.low <= float(cast("float", value)) <= between.high:
-                message = f"{key} = {shown(key, value)}: must be a number {between}"
-                raise ValueError(message)
+                raise ValueError(f"{key} = {shown(key, value)}: must be a number {between}")
             found[key] = float(cast("float", value))
     return GatewayTable(**found)
 
@@ -80,10 +79,9 @@ def read_gateway(values: object) -> GatewayTable:
 def read_upstream(name: str, values: object, vendor: Callable[[str], object]) -> Upstream:
     """Read `[upstreams.NAME]`; `vendor` says how one speaks, if it is known."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name) or name in _OWN_PATHS:
-        message = (
+        raise ValueError(
             "the name is a path: small letters, digits, '_', '-', and none of the gateway's own"
         )
-        raise ValueError(message)
     table = _as_table(f"[upstreams.{name}]", values)
     names = [item.name for item in fields(Upstream)][1:]
     upstream = BUILT_IN.get(name)
@@ -103,12 +101,10 @@ def read_upstream(name: str, values: object, vendor: Callable[[str], object]) ->
     found["base_url"] = found.get("base_url", upstream.base_url if upstream else "").rstrip("/")
     found.setdefault("dialect", upstream.dialect if upstream else None)
     if not found["base_url"]:
-        message = 'base_url is missing: say where, as in "https://llm.example.com"'
-        raise ValueError(message)
+        raise ValueError('base_url is missing: say where, as in "https://llm.example.com"')
     if found["dialect"] not in DIALECTS:
         told = "is missing" if found["dialect"] is None else f"= {found['dialect']!r}"
-        message = f"dialect {told}: choose one of {', '.join(map(repr, DIALECTS))}"
-        raise ValueError(message)
+        raise ValueError(f"dialect {told}: choose one of {', '.join(map(repr, DIALECTS))}")
     if found.get("vendor") and vendor(found["vendor"]) is None:
         message = f"vendor = {found['vendor']!r}: there is no [vendors.{found['vendor']}] table"
         raise ValueError(message)
@@ -117,15 +113,13 @@ def read_upstream(name: str, values: object, vendor: Callable[[str], object]) ->
 
 def _as_table(place: str, values: object) -> Mapping[str, object]:
     if not isinstance(values, dict):
-        message = f"= {shown('', values)}: must be a table, {place}"
-        raise TypeError(message)
+        raise TypeError(f"= {shown('', values)}: must be a table, {place}")
     return cast("Mapping[str, object]", values)
 
 
 def _text(key: str, value: object) -> str:
     if not isinstance(value, str) or not value:
-        message = f"{key} = {shown(key, value)}: must be a text"
-        raise TypeError(message)
+        raise TypeError(f"{key} = {shown(key, value)}: must be a text")
     return value
 
 
@@ -136,7 +130,6 @@ def _headers(value: object) -> dict[str, str]:
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or not re.fullmatch(
             r"[\t\x20-\x7e\x80-\xff]*", text
         ):
-            message = f"headers: {name} = {shown(name, text)}: is no header"
-            raise ValueError(message)
+            raise ValueError(f"headers: {name} = {shown(name, text)}: is no header")
         found[name.lower()] = text
     return found

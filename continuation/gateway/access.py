@@ -67,8 +67,7 @@ class Access:
         found = _HOST.fullmatch(host)
         name = found[1].strip("[]") if found else ""
         if not (is_loopback(name) or _is_address(name) or {host, name} & self._hosts):
-            message = f"Host {host!r} is not known: add it to hosts under [gateway]"
-            raise GatewayError(403, message)
+            raise GatewayError(403, f"Host {host!r} is not known: add it to hosts under [gateway]")
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
         crossed = headers.get(b"sec-fetch-site", b"none") not in {b"none", b"same-origin"}
         same = origin in {f"http://{host}", f"https://{host}"}

@@ -60,11 +60,10 @@ class Gateway:
     def __init__(self, config: Config, *, insecure: bool = False) -> None:
         for layer in config.layers:
             if layer.values.get("on_failure") == "raise":
-                message = (
+                raise ConfigError(
                     f'{layer.source} on_failure = "raise": nobody behind a gateway can catch an '
                     'exception; choose "stop" or "truncated"'
                 )
-                raise ConfigError(message)
         default = Layer("the gateway's default", {"clamp": True})
         self.config = Config((default, *config.layers), config.vendors, config.gateway)
         self.table = config.gateway
@@ -89,12 +88,10 @@ class Gateway:
     def _key(self, upstream: Upstream) -> bytes:
         place = f"[upstreams.{upstream.name}] key_env = {upstream.key_env!r}"
         if not self.has_token:
-            message = f"{place}: needs an access token; set {self.table.token_env}"
-            raise ConfigError(message)
+            raise ConfigError(f"{place}: needs an access token; set {self.table.token_env}")
         key = os.environ.get(upstream.key_env, "").encode()
         if not key:
-            message = f"{place}: there is no such environment variable, or it is empty"
-            raise ConfigError(message)
+            raise ConfigError(f"{place}: there is no such environment variable, or it is empty")
         return b"Bearer " + key if upstream.dialect == "openai" else key
 
     # --- ASGI ----------------------------------------------------------------------------------
@@ -176,8 +173,7 @@ class Gateway:
     async def _pass(self, caller: Caller, scope: Scope, upstream: Upstream, rest: str) -> None:
         """Relay a request, or heal its answer."""
         if caller.named.get(b"upgrade", b"").lower() == b"websocket":
-            message = "WebSockets do not pass: use HTTP"
-            raise GatewayError(426, message)
+            raise GatewayError(426, "WebSockets do not pass: use HTTP")
         if sum(len(name) + len(value) for name, value in caller.headers) > _MOST_HEADERS:
             message = f"the headers are larger than {_MOST_HEADERS:,} bytes: send fewer"
             raise GatewayError(431, message)

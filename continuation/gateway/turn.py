@@ -97,8 +97,7 @@ class GatewayTurn:
         except ValueError as error:
             raise GatewayError(400, str(error)) from error
         if override.get("on_failure") == "raise":
-            message = f'{HEADER}: on_failure = "raise": choose "stop" or "truncated"'
-            raise GatewayError(400, message)
+            raise GatewayError(400, f'{HEADER}: on_failure = "raise": choose "stop" or "truncated"')
         return override
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:

@@ -39,8 +39,7 @@ def detect(body: Body) -> HistoryFormat:
         return HistoryFormat.OPENAI_RESPONSES
     if not is_list(body.get("messages")):
         lacks = "body: no list `messages`, `contents` or `input` in it"
-        msg = f"{lacks}; name the dialect or mend the body"
-        raise ValueError(msg)
+        raise ValueError(f"{lacks}; name the dialect or mend the body")
     asks_chat = bool(_CHAT_FIELDS & body.keys())
     tool = as_map(next(iter(as_list(body.get("tools"))), None))
     if as_text(body.get("model")).startswith("claude") and not asks_chat:

@@ -372,8 +372,7 @@ def _decisions(work: Work, pairing: Pairing) -> Mapping[str, Decision]:
     for decision in chosen.values():
         if decision not in get_args(Decision):
             words = ", ".join(map(repr, get_args(Decision)))
-            msg = f"ask= decided {decision!r}: use one of {words}"
-            raise ValueError(msg)
+            raise ValueError(f"ask= decided {decision!r}: use one of {words}")
     if "new_session" in chosen.values():
         raise NewSessionWanted(tuple(found))
     return chosen

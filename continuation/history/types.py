@@ -174,8 +174,7 @@ class RepairPolicy:
             raise ValueError(msg)
         for name, choices in _CHOICES.items():
             if (value := getattr(self, name)) not in choices:
-                msg = f"{name}={value!r}: use one of {', '.join(choices)}"
-                raise ValueError(msg)
+                raise ValueError(f"{name}={value!r}: use one of {', '.join(choices)}")
 
 
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {

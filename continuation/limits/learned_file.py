@@ -99,16 +99,14 @@ class Memory:
 def read(path: Path) -> LearnedFile:
     """Read a file; raises `ValueError` when it is not ours or not whole, `OSError`."""
     if path.stat().st_size > _LARGEST:
-        message = "it is too large to be a file of ours"
-        raise ValueError(message)
+        raise ValueError("it is too large to be a file of ours")
     try:
         document: Any = json.loads(path.read_bytes())
         if document[_MARK] != _FORM:
             raise ValueError
         salt, listed = bytes.fromhex(document["salt"]), document["lessons"][-MOST:]
     except (ValueError, LookupError, TypeError) as error:
-        message = "it is damaged, or no file of ours; delete it to begin anew"
-        raise ValueError(message) from error
+        raise ValueError("it is damaged, or no file of ours; delete it to begin anew") from error
     lessons: dict[Key, dict[str, Any]] = {}
     for item in listed:
         # What is not sound among the lessons is passed over.

@@ -342,11 +342,10 @@ def report(thing: object) -> Report | None:
     """
     found = _id_of(thing)
     if found is None:
-        message = (
+        raise TypeError(
             f"{type(thing).__name__} carries no id; give the message or raw response the "
             "SDK returned, its stream, its error, or the id itself, or use last_report()"
         )
-        raise TypeError(message)
     with _lock:
         return _reports.get(found)
 

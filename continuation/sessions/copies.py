@@ -64,8 +64,7 @@ def repairing(
     if target is None:
         made = _beside(root.resolve(), "orig" if in_place else "repaired")
     if made.absolute().resolve().is_relative_to(root.resolve()):
-        msg = f"{made}: lies in {root}, which is to be copied; name a target outside of it"
-        raise OSError(msg)
+        raise OSError(f"{made}: lies in {root}, which is to be copied; name a target outside of it")
     repair = _repair_storage if storage_in(path) is not None else _repair_folder
     return repair(path, made.absolute(), policy, in_place=in_place)
 
@@ -73,8 +72,7 @@ def repairing(
 def _beside(path: Path, word: str) -> Path:
     path = path if path.name.strip(".") else path.resolve()  # such as "."
     if not path.name:
-        msg = f"{path}: nothing can lie beside it; name a folder in it"
-        raise OSError(msg)
+        raise OSError(f"{path}: nothing can lie beside it; name a folder in it")
     return path.with_name(f"{path.stem}.{word}{path.suffix}")
 
 
@@ -83,16 +81,14 @@ def _beside(path: Path, word: str) -> Path:
 
 def _refuse_made(path: Path, remedy: str = "move it away or name another target") -> None:
     if path.exists():
-        msg = f"{path}: exists already; {remedy}"
-        raise FileExistsError(msg)
+        raise FileExistsError(f"{path}: exists already; {remedy}")
 
 
 def _refuse_full(folder: Path, files: Iterable[Path]) -> None:
     needed = sum(each.stat().st_size for each in files if each.is_file())
     free = shutil.disk_usage(folder).free
     if free < needed:
-        msg = f"{folder}: a copy takes {needed:,} bytes, and {free:,} are free"
-        raise OSError(msg)
+        raise OSError(f"{folder}: a copy takes {needed:,} bytes, and {free:,} are free")
 
 
 class _Still:

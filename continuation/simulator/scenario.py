@@ -213,8 +213,7 @@ class Scenario:
             try:
                 changes[name] = _read(_KINDS[name], value)
             except ValueError as error:
-                msg = f"{key}={value!r}: {error}"
-                raise ValueError(msg) from None
+                raise ValueError(f"{key}={value!r}: {error}") from None
         return replace(self, **changes)
 
 

@@ -33,8 +33,7 @@ def loads(data: bytes | bytearray | str) -> Any:
     try:
         return json.loads(raw)
     except RecursionError as error:  # a model that runs wild writes brackets and nothing else
-        message = "it is nested too deeply"
-        raise ValueError(message) from error
+        raise ValueError("it is nested too deeply") from error
 
 
 def dumps(value: object) -> bytes:

@@ -39,16 +39,13 @@ from continuation.wire.json_values import (
 def read_body(request: Request) -> Json:
     """Return the request's body. Raises `Untouched` when it is not one we can read and change."""
     if request.headers.get("authorization", "").startswith("AWS4-"):
-        message = "the request is signed over its body"
-        raise Untouched(message)
+        raise Untouched("the request is signed over its body")
     try:
         parsed = loads(request.body)
     except ValueError as error:
-        message = "the request body is not JSON"
-        raise Untouched(message) from error
+        raise Untouched("the request body is not JSON") from error
     if not isinstance(parsed, dict):
-        message = "the request body is not a JSON object"
-        raise Untouched(message)
+        raise Untouched("the request body is not a JSON object")
     return cast("Json", parsed)
 
 

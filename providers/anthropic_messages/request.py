@@ -242,8 +242,7 @@ class AnthropicMessages:
     def call(self, request: Request) -> MessagesRequest:
         body = read_body(request)
         if "anthropic_version" not in body and _BEDROCK.search(request.path):
-            message = "it asks a model of another format"
-            raise Untouched(message)
+            raise Untouched("it asks a model of another format")
         return MessagesRequest(request, body)
 
     def keep_alive(self, opening: bytes) -> bytes:

@@ -169,8 +169,7 @@ def _laid_over(base: Profile, settings: Mapping[str, object]) -> Profile:
         known_key(key, value, (*_READERS, vendors.LIKE))
         reader, possible = _one_of(*built_in()) if key == vendors.LIKE else _READERS[key]
         if (told := reader(value)) is _WRONG:
-            message = f"{key} = {shown(key, value)}: must be {possible}"
-            raise ValueError(message)
+            raise ValueError(f"{key} = {shown(key, value)}: must be {possible}")
         read[key] = told
     like = read.pop(vendors.LIKE, None)
     return replace(base if like is None else built_in()[like], **read)

@@ -75,10 +75,9 @@ def vendors() -> Mapping[str, SimulatedVendor]:
             continue
         server, history = as_json(table.get(SERVER)), as_json(table.get(HISTORY))
         if strange := server.keys() - own:
-            msg = (
+            raise ValueError(
                 f"vendors.toml: [{name}.{SERVER}] has an unknown key: {', '.join(sorted(strange))}"
             )
-            raise ValueError(msg)
         dialect = {key: value for key, value in table.items() if key in own}
         demands = {key: value for key, value in history.items() if key != "models"}
         values: dict[str, Any] = {**dialect, **server, **demands}
@@ -112,8 +111,7 @@ def find_vendor(name: str, quirks: str = "") -> SimulatedVendor:
     Raises ValueError that names what is unknown and what is possible.
     """
     if name not in vendors():
-        msg = f"vendor: {name!r} is none of {', '.join(vendors())}"
-        raise ValueError(msg)
+        raise ValueError(f"vendor: {name!r} is none of {', '.join(vendors())}")
     changes: dict[str, Any] = {}
     for quirk in filter(None, quirks.split("+")):
         if quirk not in QUIRKS:
