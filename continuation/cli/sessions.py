@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from continuation.cli.exits import CommandError, Commands, Exit, reason
 from continuation.cli.screen import screen
@@ -48,40 +48,6 @@ all. Lines that needed no repair stay as they are, byte for byte. Of a folder, F
 the repaired files alone, each where it belongs, so that it can be copied over the folder.
 
 {_FORMS}"""
-
-REPAIRS: Final = {
-    "add_assistant": "let the assistant speak between results and the user",
-    "add_first_user": "put a short user message before it",
-    "add_last_user": "put a short user message after it",
-    "close_loop": "close the tool loop with a short assistant message",
-    "convert_block": "write the block in this format's form, or drop it",
-    "convert_message": "write the message in this format's form",
-    "declare_tools": "declare the tools that were used",
-    "drop_call": "drop the call and what is tied to it",
-    "drop_message": "drop the empty message",
-    "drop_result": "drop the result",
-    "drop_text": "drop the empty text",
-    "drop_thinking": "drop the thinking block",
-    "fill_reasoning": "put a stand-in for the lost reasoning",
-    "fix_arguments": "make the arguments whole JSON, or empty",
-    "fix_result_type": "give the result the type that its call asks for",
-    "join_recovery": "join the answer that an old recovery prompt had split",
-    "let_server_drop_thinking": "ask the server to drop the thinking",
-    "merge_messages": "make one message of it and the one before",
-    "move_result": "move the result next to its call",
-    "move_text": "move the text away from behind the call",
-    "rename_call": "give the call and its result a new id",
-    "rename_result": "give the result the id of its call",
-    "replace_halves": "put another character for each half of one",
-    "sign_call": "put the stand-in signature that the provider accepts",
-    "split_message": "give each side of the conversation its own part",
-    "strip_id": "take the id away",
-    "strip_signature": "take the signature away",
-    "synthesize_result": "answer the call with an error that says what is known of its outcome",
-    "thinking_off": "turn thinking off for the request",
-    "trim_text": "trim the text's end",
-}
-"""What each repair and each change does, in plain words."""
 
 
 def add_to(commands: Commands) -> None:
@@ -219,6 +185,9 @@ def _kinds(found: Iterable[T], kind: Callable[[T], Hashable]) -> Iterator[tuple[
 
 
 def _details(session: SavedSession) -> Iterator[str]:
+    from continuation.history.rules import TABLE
+
+    repairs = TABLE["repairs"]
     for problem, more in _kinds(session.problems, lambda each: each.code):
         place = f"line {problem.line}" if problem.line else "the file"
         yield f"  {place}: {problem.message}{more}"
@@ -228,12 +197,12 @@ def _details(session: SavedSession) -> Iterator[str]:
         yield f"  {where}: {violation.code}{more}"
         yield f"      a provider would say: {violation.message}"
         if session.written is None:
-            yield f"      a repair would: {REPAIRS.get(violation.repair, violation.repair)}"
+            yield f"      a repair would: {repairs[violation.repair]['does']}"
     # What was done; before it is done, only what no violation has announced.
     announced = {violation.code for violation in session.violations}
     changes = session.repaired.changes if session.repaired is not None else ()
     for change, more in _kinds(changes, lambda each: (each.what, each.why)):
-        what = REPAIRS.get(change.what, change.what)
+        what = repairs[change.what]["does"]
         if session.written is not None:
             yield f"  repaired at {change.where}: {what}{more}"
         elif change.why not in announced:

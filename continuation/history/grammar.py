@@ -10,52 +10,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
+from continuation.history.rules import REPAIRS
 from continuation.history.tree import MADE_HERE, Fault, Kind, Message, Part, text_of, unbroken
 from continuation.history.types import Body, Change, HistoryFormat, RepairPolicy, Violation
 from continuation.wire.json_values import as_list, as_map
 
 JoinTexts: TypeAlias = Callable[[str, str], str]
 """Makes one text of two that an old recovery prompt had parted."""
-
-_CODES: Final = {
-    "synthesize_result": "tool_result_missing",
-    "move_result": "tool_result_displaced tool_results_split tool_result_not_first"
-    " tool_results_out_of_order",
-    "move_text": "tool_use_not_last",
-    "drop_result": "tool_result_orphan tool_result_surplus tool_result_duplicate",
-    "rename_result": "tool_result_id_missing",
-    "rename_call": "tool_use_duplicate_id tool_use_id_invalid tool_use_id_too_long",
-    "fix_arguments": "tool_input_invalid",
-    "fix_result_type": "output_type_invalid",
-    "split_message": "tool_use_in_user tool_result_in_assistant",
-    "drop_call": "server_result_missing server_result_orphan call_incomplete",
-    "declare_tools": "tools_undeclared",
-    "convert_message": "message_invalid role_invalid tool_calls_empty message_foreign"
-    " content_invalid",
-    "convert_block": "block_invalid content_type_invalid input_type_invalid",
-    "add_first_user": "first_not_user history_empty",
-    "add_last_user": "prefill_unsupported last_not_user",
-    "merge_messages": "roles_not_alternating",
-    "drop_message": "message_empty item_duplicate",
-    "drop_text": "text_empty text_blank result_text_empty system_text_empty"
-    " content_empty_with_calls",
-    "trim_text": "trailing_whitespace",
-    "replace_halves": "text_surrogate",
-    "add_assistant": "user_after_tool",
-    "thinking_off": "thinking_missing thinking_mode_unsupported",
-    "drop_thinking": "thinking_not_first thinking_modified thinking_unsigned thinking_foreign"
-    " thinking_redacted_invalid thinking_blank thinking_last thinking_bound thinking_in_user"
-    " thinking_when_off thinking_unsupported reasoning_refused reasoning_dangling item_not_stored"
-    " encrypted_content_invalid",
-    "fill_reasoning": "reasoning_missing",
-    "strip_id": "item_id_reused item_id_invalid",
-    "sign_call": "thought_signature_missing",
-    "strip_signature": "thought_signature_invalid",
-}
-REPAIRS: Final = {code: repair for repair, codes in _CODES.items() for code in codes.split()}
-"""The repair for each rule, by the rule's code."""
 
 
 @dataclass(frozen=True, slots=True)

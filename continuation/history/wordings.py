@@ -60,8 +60,6 @@ HEAD: Final = "[The beginning of this conversation is not available.]"
 CONTINUE: Final = "Continue."
 LOOP_CLOSED: Final = "The tool calls above have been made."
 REASONING: Final = "(reasoning not recorded)"
-HALVES: Final = "The request body is not valid JSON: no low surrogate in string"
-"""What strict readers of JSON say of half a character, such as an emoji that was cut in two."""
 LATE: Final = "Late result of the call {id}:"
 
 #: How agents known to us word a result that they made up (facts read in their sources).

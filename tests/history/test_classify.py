@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from continuation.history import classify
-from continuation.history.anthropic.rules import RULES
 from continuation.history.classify import message_of
-from continuation.history.gemini.rules import RULES as GEMINI
-from continuation.history.grammar import REPAIRS
 from continuation.history.openai.responses import ResponsesGrammar
-from continuation.history.openai.rules import CHAT_RULES, RESPONSES_RULES
+from continuation.history.rules import REPAIRS, texts
+from continuation.history.types import HistoryFormat
 
 TEXTS = """
 thinking_bound drop_thinking
@@ -266,7 +264,7 @@ def test_only_refusals_of_the_request_are_looked_at(status: int) -> None:
     assert classify(status, FIXTURES[0][0]) is None
 
 
-_TEXTS = {**RULES, **CHAT_RULES, **RESPONSES_RULES, **GEMINI}
+_TEXTS = {rule: text for each in HistoryFormat for rule, text in texts(each).items()}
 
 
 @pytest.mark.parametrize(("code", "text"), sorted(_TEXTS.items()), ids=sorted(_TEXTS))

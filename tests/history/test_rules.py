@@ -12,9 +12,8 @@ from support.damage import FIELDS
 from support.notation import Facts, Json, anthropic_block, chat_call, gemini_part, write
 
 from continuation.history import RepairPolicy, classify, repair, repair_refused, validate
-from continuation.history.anthropic.rules import RULES as ANTHROPIC
-from continuation.history.gemini.rules import RULES as GEMINI
-from continuation.history.openai.rules import CHAT_RULES, RESPONSES_RULES
+from continuation.history.rules import texts
+from continuation.history.types import HistoryFormat
 
 
 @dataclass(frozen=True)
@@ -600,18 +599,10 @@ def test_a_rule_is_found_in_its_place_in_the_providers_words_and_mended(
         assert again.changes
 
 
-@pytest.mark.parametrize(
-    ("dialect", "rules"),
-    [
-        ("anthropic", ANTHROPIC),
-        ("openai-chat", CHAT_RULES),
-        ("openai-responses", RESPONSES_RULES),
-        ("gemini", GEMINI),
-    ],
-)
-def test_every_rule_has_a_case(dialect: str, rules: dict[str, Any]) -> None:
+@pytest.mark.parametrize("dialect", HistoryFormat)
+def test_every_rule_has_a_case(dialect: HistoryFormat) -> None:
     only_the_provider_can_tell = {"thinking_bound", "encrypted_content_invalid"}
     if dialect == "openai-chat":  # a server's chat template has its say only when it refuses
         only_the_provider_can_tell.add("roles_not_alternating")
     covered = {case.code for case in CASES[dialect]}
-    assert set(rules) - only_the_provider_can_tell == covered
+    assert set(texts(dialect)) - only_the_provider_can_tell == covered

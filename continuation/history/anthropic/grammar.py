@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from continuation.history.anthropic import thinking
-from continuation.history.anthropic.rules import RULES
 from continuation.history.grammar import Grammar, History, HistoryContext, JoinTexts, Work
 from continuation.history.passes import side_fault, split_by_side
+from continuation.history.rules import texts
 from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, text_of
 from continuation.history.types import Body, HistoryFormat, Violation
 from continuation.history.wordings import LEAD, LEADS, looks_like_recovery, looks_synthetic
@@ -45,7 +45,7 @@ class AnthropicGrammar(Grammar):
 
     dialect: ClassVar[HistoryFormat] = HistoryFormat.ANTHROPIC
     field: ClassVar[str] = "messages"
-    rules: ClassVar[Mapping[str, str]] = RULES
+    rules: ClassVar[Mapping[str, str]] = texts(dialect)
     calls_last: ClassVar[bool] = True
     id_keys: ClassVar[tuple[str, str] | None] = ("id", "tool_use_id")
 

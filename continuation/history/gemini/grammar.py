@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from continuation.history.gemini.rules import RULES
 from continuation.history.grammar import Grammar, History, HistoryContext, JoinTexts, Work
 from continuation.history.passes import merge_neighbours, side_fault, split_by_side
+from continuation.history.rules import texts
 from continuation.history.tree import Fault, Kind, Message, Part, Role, blank
 from continuation.history.types import Body, HistoryFormat, Violation
 from continuation.history.wordings import LEAD, LEADS, looks_synthetic
@@ -35,7 +35,7 @@ class GeminiGrammar(Grammar):
 
     dialect: ClassVar[HistoryFormat] = HistoryFormat.GEMINI
     field: ClassVar[str] = "contents"
-    rules: ClassVar[Mapping[str, str]] = RULES
+    rules: ClassVar[Mapping[str, str]] = texts(dialect)
     ordered: ClassVar[bool] = True
 
     def plainly_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:

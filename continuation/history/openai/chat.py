@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final
 from jiter import from_json
 
 from continuation.history.grammar import Grammar, History, HistoryContext, JoinTexts, Work
-from continuation.history.openai.rules import CHAT_RULES
+from continuation.history.rules import texts
 from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, text_of
 from continuation.history.types import Body, HistoryFormat, Violation
 from continuation.history.wordings import LEAD, LEADS, looks_like_recovery, looks_synthetic
@@ -46,7 +46,7 @@ class ChatGrammar(Grammar):
 
     dialect: ClassVar[HistoryFormat] = HistoryFormat.OPENAI_CHAT
     field: ClassVar[str] = "messages"
-    rules: ClassVar[Mapping[str, str]] = CHAT_RULES
+    rules: ClassVar[Mapping[str, str]] = texts(dialect)
     one_message: ClassVar[bool] = False
     unique_ids: ClassVar[bool] = False
     id_keys: ClassVar[tuple[str, str] | None] = ("id", "tool_call_id")

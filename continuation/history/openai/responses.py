@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Final
 
 from jiter import from_json
 
-from continuation.history.grammar import REPAIRS, Grammar, History, HistoryContext, JoinTexts, Work
-from continuation.history.openai.rules import RESPONSES_RULES
+from continuation.history.grammar import Grammar, History, HistoryContext, JoinTexts, Work
+from continuation.history.rules import REPAIRS, texts
 from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, text_of
 from continuation.history.types import Body, HistoryFormat, Violation
 from continuation.history.wordings import LEAD, LEADS, looks_synthetic
@@ -56,7 +56,7 @@ class ResponsesGrammar(Grammar):
 
     dialect: ClassVar[HistoryFormat] = HistoryFormat.OPENAI_RESPONSES
     field: ClassVar[str] = "input"
-    rules: ClassVar[Mapping[str, str]] = RESPONSES_RULES
+    rules: ClassVar[Mapping[str, str]] = texts(dialect)
     repairs: ClassVar[Mapping[str, str]] = {**REPAIRS, "reasoning_missing": "strip_id"}
     adjacent: ClassVar[bool] = False
     one_message: ClassVar[bool] = False
