@@ -31,9 +31,8 @@ from continuation.chains.replay import (
 from continuation.chains.stores import Alias, Entry, Find, KeptTurn, Key, Lost, MemoryStore, Store
 from continuation.history.types import Body
 
-Content: TypeAlias = Literal["joined", "all", "off"]
-"""Which turns are kept with what they say: those that need it; all, in case the server loses the
-chain; none."""
+Content: TypeAlias = Literal["joined", "off"]
+"""Which turns are kept with what they say: those that need it, or none."""
 
 _MOST_HOPS: Final = 4096
 
@@ -69,11 +68,8 @@ def entries_for(
     """
     if first.get("store") is False:
         return {}
-    made: dict[str, Entry] = {}
-    if held is not None and held != given:
-        made[given] = Alias(held)
-    if held is not None and content != "all":
-        return made
+    if held is not None:
+        return {given: Alias(held)} if held != given else {}
     if content == "off":
         why = 'such turns are not kept (content = "off")'
     elif first.get("conversation"):
@@ -81,12 +77,9 @@ def entries_for(
     else:
         items = as_items(first.get("input")) + carried(output, stored=True)
         if limits.hold(items):
-            made[held or given] = KeptTurn(first.get(ANCHOR), items, joined=held is None)
-            return made
+            return {given: KeptTurn(first.get(ANCHOR), items)}
         why = f"its {len(items)} items are too large to be kept"
-    if held is None:
-        made[given] = Lost(why)
-    return made
+    return {given: Lost(why)}
 
 
 # -- what to send --------------------------------------------------------------------------------
@@ -100,7 +93,7 @@ def rewrite(body: Body, find: Find, *, limits: ReplayLimits = LIMITS) -> Rewritt
     anchor = body.get(ANCHOR)
     if not isinstance(anchor, str) or body.get("conversation"):
         return None
-    base, history = _walk(anchor, find, through_held=False)
+    base, history = _walk(anchor, find)
     if base == anchor:
         return None
     if history is None:
@@ -115,24 +108,21 @@ def after_not_found(
     find: Find,
     *,
     sent: Rewritten | None = None,
-    begun: bool = False,
     limits: ReplayLimits = LIMITS,
 ) -> Rewritten:
     """Return the full input, without an anchor, for a server that has lost the chain of `body`.
 
     It says "Previous response with id ... not found", or, of a joined turn that was sent without
     an anchor, "Item with id ... not found". `body` is the caller's; `sent` what became of it, None
-    if it was sent as it was; `begun`: some of this answer has reached the caller.
+    if it was sent as it was. It is asked before any of the answer has reached the caller.
 
-    Raises ChainLost unless all that went before is known and every output has its call, after the
-    answer has begun, and when what was not found is the full input itself: once a turn is enough.
+    Raises ChainLost unless all that went before is known and every output has its call, and when
+    what was not found is the full input itself: once a turn is enough.
     """
     anchor = body.get(ANCHOR)
-    if begun:
-        raise ChainLost("the chain was lost after the answer had begun")
     if not isinstance(anchor, str) or (sent is not None and sent.why == "replayed"):
         raise ChainLost("the server does not find a chain that was sent in full")
-    base, history = _walk(anchor, find, through_held=True)
+    base, history = _walk(anchor, find)
     # What went before a response that the server has lost and we never knew is lost with it.
     known = carried(history or [], stored=False) if base is None else None
     made = replay(body, known, limits=limits)
@@ -142,11 +132,11 @@ def after_not_found(
     return Rewritten(made, "replayed")
 
 
-def _walk(anchor: str, find: Find, *, through_held: bool) -> tuple[str | None, list[Any] | None]:
+def _walk(anchor: str, find: Find) -> tuple[str | None, list[Any] | None]:
     """Go back over what is known, to the response from where the server knows it right.
 
     Returns that response, None for the beginning, and the items of the turns between, None if there
-    is none. `through_held`: the server knows nothing any more; go back as far as we know.
+    is none.
     """
     at: str | None = anchor
     turns: list[list[Any]] = []  # the newest first
@@ -154,7 +144,7 @@ def _walk(anchor: str, find: Find, *, through_held: bool) -> tuple[str | None, l
         match find(at) if at is not None else None:
             case Alias(to):
                 at = to
-            case KeptTurn(base, items, joined) if joined or through_held:
+            case KeptTurn(base, items):
                 turns.append(items)
                 at = base
             case Lost(why):
@@ -215,11 +205,8 @@ class Tenant:
     def rewrite(self, body: Body) -> Rewritten | None:
         return rewrite(body, self.find, limits=self.chains.limits)
 
-    def after_not_found(
-        self, body: Body, *, sent: Rewritten | None = None, begun: bool = False
-    ) -> Rewritten:
-        limits = self.chains.limits
-        return after_not_found(body, self.find, sent=sent, begun=begun, limits=limits)
+    def after_not_found(self, body: Body, *, sent: Rewritten | None = None) -> Rewritten:
+        return after_not_found(body, self.find, sent=sent, limits=self.chains.limits)
 
     def keep(self, first: Body, output: list[Any], *, given: str, held: str | None) -> bool:
         """Keep what `entries_for` says; call it before the terminal bytes leave.

@@ -57,9 +57,10 @@ class KeptTurn:
     base: str | None
     """The response that the turn went on from, as the server knows it."""
     items: list[Any] = field(repr=False)
-    """The input of the turn, then its output, in a form that can be sent."""
-    joined: bool = True
-    """No single response holds it: the server knows only attempts, and a recovery prompt."""
+    """The input of the turn, then its output, in a form that can be sent.
+
+    No single response holds it: the server knows only attempts, and a recovery prompt.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,8 @@ def encode(entry: Entry) -> bytes:
             document: Mapping[str, Any] = {"to": to}
         case Lost(why):
             document = {"lost": why}
-        case KeptTurn(base, items, joined):
-            document = {"base": base, "items": items, "joined": joined}
+        case KeptTurn(base, items):
+            document = {"base": base, "items": items}
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass")
 
@@ -96,7 +97,7 @@ def decode(kept: bytes) -> Entry:
             return Alias(document["to"])
         if "lost" in document:
             return Lost(document["lost"])
-        return KeptTurn(document["base"], document["items"], document["joined"])
+        return KeptTurn(document["base"], document["items"])
     except (ValueError, LookupError, TypeError):
         # Passing the request on would show the model half a turn.
         return Lost("its record cannot be read")
@@ -192,15 +193,12 @@ def check_bounds(**bounds: float) -> None:
 def rows(entries: Mapping[Key, Entry], salt: bytes, room: int) -> list[tuple[bytes, bytes]]:
     """Return digest and bytes of each entry that fits in a store of `room` bytes.
 
-    One that takes too much room and can be done without is left out. A joined turn cannot: its id
-    would mean half a turn. It is kept as lost.
+    A turn that takes too much room is kept as lost: without, its id would mean half a turn.
     """
     made: list[tuple[bytes, bytes]] = []
     for key, entry in entries.items():
         kept = encode(entry)
         if len(kept) > max(room // 8, _OVERHEAD):
-            if isinstance(entry, KeptTurn) and not entry.joined:
-                continue
             kept = encode(Lost(f"its {len(kept)} bytes are too many for the store"))
         made.append((key.digest(salt), kept))
     return made

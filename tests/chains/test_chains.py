@@ -145,20 +145,11 @@ def test_with_content_off_a_joined_turn_is_remembered_only_as_such() -> None:
         sent(request("U:y"), **made)
 
 
-def test_content_of_all_turns_is_kept_on_request_and_used_only_when_the_server_forgot() -> None:
-    made = entries_for(
-        request("U:x", None), items("A[t:a]"), given="resp_1", held="resp_2", content="all"
-    )
-    assert made == {"resp_1": Alias("resp_2"), "resp_2": turn("U:x A[t:a]", joined=False)}
-    assert sent(request("U:y"), **made)["previous_response_id"] == "resp_2"
-    assert said(replayed(request("U:y"), **made)) == "U:x A[t:a] U:y"
-
-
 def test_a_joined_turn_of_a_conversation_fails_closed_later() -> None:
     first = request("U:x", None, conversation="conv_1")
     made = entries_for(first, items("A[t:a]"), given="resp_1", held=None)
     assert isinstance(made["resp_1"], Lost)
-    assert entries_for(first, [], given="resp_1", held="resp_1", content="all") == {}
+    assert entries_for(first, [], given="resp_1", held="resp_1") == {}
 
 
 def test_a_joined_turn_beyond_the_limits_fails_closed_later() -> None:
@@ -266,13 +257,13 @@ def test_w05_a_reference_is_no_call_and_cannot_be_looked_up_by_a_server_that_for
     with pytest.raises(ChainLost, match="outputs: a"):
         sent(body, resp_1=turn("U:x"))
     for reference in (named, {"id": "fc_1"}):
-        kept = KeptTurn(None, [reference, *items("A[t:b]")], joined=False)
+        kept = KeptTurn(None, [reference, *items("A[t:b]")])
         with pytest.raises(ChainLost, match="items fc_1"):
             replayed(request("U:y"), resp_1=kept)
 
 
 def test_w09_a_lost_chain_is_sent_in_full_once() -> None:
-    kept = turn("U:x A[t:a]", joined=False)
+    kept = turn("U:x A[t:a]")
     known, body = {"resp_1": kept}, request("U:y")
     made = after_not_found(body, known.get)
     assert "previous_response_id" not in made.body
@@ -318,7 +309,6 @@ def test_w09_the_error_says_what_is_missing_and_how_to_go_on() -> None:
 
 def test_w09_a_call_is_never_put_in_again_while_its_anchor_stays() -> None:
     body = request("R:a")
-    assert rewrite(body, {"resp_1": turn("U:x A[c:a]", joined=False)}.get) is None
     assert sent(body, resp_1=Alias("resp_2"))["input"] == body["input"]
     moved = sent(body, resp_1=turn("R:z A[t:b,c:a]", "resp_0"))
     assert said(moved) == "R:z A[t:b,c:a] R:a"
@@ -331,12 +321,6 @@ def test_w10_a_history_too_large_to_send_again_fails_closed() -> None:
             rewrite(request("U:y"), known.get, limits=ReplayLimits(items=2))
         with pytest.raises(ChainLost, match="too large"):
             rewrite(request("U:y"), known.get, limits=ReplayLimits(size=20))
-
-
-def test_w12_nothing_is_sent_again_after_the_answer_has_begun() -> None:
-    known = {"resp_1": turn("U:x A[t:a]", joined=False)}
-    with pytest.raises(ChainLost, match="after the answer had begun"):
-        after_not_found(request("U:y"), known.get, begun=True)
 
 
 @pytest.mark.parametrize(
@@ -368,12 +352,13 @@ def test_w14_ids_that_do_not_begin_as_they_must_are_dropped_and_call_ids_kept() 
 
 
 def test_a_tenant_keeps_and_rewrites_with_the_settings_of_its_registry() -> None:
-    chains = Chains(content="all", limits=ReplayLimits(items=3))
+    chains = Chains(limits=ReplayLimits(items=3))
     tenant: Tenant = chains.of("api", None)
-    assert tenant.keep(request("U:x", None), items("A[t:a]"), given="resp_1", held="resp_1")
-    assert tenant.find("resp_1") == turn("U:x A[t:a]", joined=False)
-    assert tenant.rewrite(request("U:y")) is None
-    assert said(tenant.after_not_found(request("U:y")).body) == "U:x A[t:a] U:y"
+    assert tenant.keep(request("U:x", None), items("A[t:a]"), given="resp_1", held=None)
+    assert tenant.find("resp_1") == turn("U:x A[t:a]")
+    made = tenant.rewrite(request("U:y"))
+    assert made is not None
+    assert said(made.body) == said(tenant.after_not_found(request("U:y")).body) == "U:x A[t:a] U:y"
     with pytest.raises(ChainLost, match="4 items is too large"):
         tenant.after_not_found(request("U:y U:z"))
     chains.store.close()

@@ -99,8 +99,6 @@ PARTS = st.lists(st.sampled_from(["th", "ths", "search"]), max_size=2)
 
 
 class Conversation(RuleBasedStateMachine):
-    content = "joined"
-
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
@@ -117,8 +115,7 @@ class Conversation(RuleBasedStateMachine):
     def open(self) -> None:
         path = Path(self.folder.name) / "chains.db"
         self.store = SqliteStore(path) if self.sqlite else MemoryStore()
-        chains = Chains(self.store, content=self.content)  # type: ignore[arg-type]
-        self.tenant = chains.of("api", "key")
+        self.tenant = Chains(self.store).of("api", "key")
 
     def teardown(self) -> None:
         if self.store is not None:
@@ -164,7 +161,6 @@ class Conversation(RuleBasedStateMachine):
             try:
                 sent = self.tenant.after_not_found(body, sent=made).body
             except ChainLost:
-                assert self.content != "all"
                 return None
             read = self.server.read(sent)
         assert _seen(read) == expected
@@ -196,20 +192,12 @@ class Conversation(RuleBasedStateMachine):
 
 
 class Forgetful(Conversation):
-    """The same, with a server that loses responses, and a registry that keeps all turns."""
-
-    content = "all"
+    """The same, with a server that loses responses: what is not known fails closed."""
 
     @precondition(lambda self: self.server.context)
     @rule(data=st.data())
     def forget(self, data: st.DataObject) -> None:
         del self.server.context[data.draw(st.sampled_from(sorted(self.server.context)))]
-
-
-class ForgetfulWithLittle(Forgetful):
-    """What is not known from the beginning fails closed, and no other way."""
-
-    content = "joined"
 
 
 def _part(kind: str) -> list[Any]:
@@ -237,7 +225,5 @@ _FEW = settings(
 )
 TestConversation = Conversation.TestCase
 TestForgetful = Forgetful.TestCase
-TestForgetfulWithLittle = ForgetfulWithLittle.TestCase
 TestConversation.settings = _FEW
 TestForgetful.settings = _FEW
-TestForgetfulWithLittle.settings = _FEW

@@ -73,7 +73,7 @@ ENTRIES: list[Entry] = [
     Alias("resp_2"),
     Lost("because"),
     turn("U:x A[t:whole,c:a] R:a", "resp_0"),
-    KeptTurn(None, [{"n": 2**70, "f": 0.1, "s": "é\ud800 \u2028"}], joined=False),
+    KeptTurn(None, [{"n": 2**70, "f": 0.1, "s": "é\ud800 \u2028"}]),
 ]
 
 
@@ -146,10 +146,9 @@ def test_one_entry_cannot_push_out_the_others(make: MakeStore) -> None:
     store = make(max_bytes=512 * 1024)
     store.put({key(0): Alias("a")})
     giant = [{"role": "user", "content": "x" * 100_000}]
-    store.put({key(1): KeptTurn(None, giant), key(2): KeptTurn(None, giant, joined=False)})
+    store.put({key(1): KeptTurn(None, giant)})
     assert store.get(key(0)) == Alias("a")
     assert isinstance(store.get(key(1)), Lost)
-    assert store.get(key(2)) is None
 
 
 def test_a_closed_store_keeps_and_finds_nothing(make: MakeStore) -> None:
