@@ -129,17 +129,14 @@ class Format(ABC, Generic[ContextT]):
 
     # -- refusals
 
-    def refuse(
-        self, context: ContextT, checks: Sequence[Check[ContextT]] | None = None
-    ) -> Answer | None:
+    def refuse(self, context: ContextT) -> Answer | None:
         """Refuse what the provider would refuse; None lets the request through."""
         request = context.request
         found: Refusal | str | None = self.unknown_caller(request)
         if found is None and request.body is None:
             found = self.no_json
         if found is None:
-            checks = self.checks if checks is None else checks
-            found = next(chain.from_iterable(check(context) for check in checks), None)
+            found = next(chain.from_iterable(check(context) for check in self.checks), None)
         if found is None:
             return None
         return self.refused(Refusal(found) if isinstance(found, str) else found, request)
@@ -187,11 +184,6 @@ class Format(ABC, Generic[ContextT]):
         written = self.write(context, reply)
         if isinstance(written, dict):
             return self.json(200, written, reply.headers)
-        if reply.raw_events is not None:
-            written = (
-                Event(name, data if isinstance(data, str) else compact(data))
-                for name, data in reply.raw_events
-            )
         sent = list(islice(written, reply.error_after))
         if reply.error_after is not None:
             sent += self.error_events(self._fault(reply), context.scenario, len(sent))

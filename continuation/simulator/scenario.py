@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any
 
 from continuation.simulator.manners import MANNERS
 from continuation.simulator.openai_chat.vendors import find_vendor
@@ -71,9 +71,8 @@ class Reply:
     - `delay`: seconds before the status line. `slow`: seconds before each event.
     - `stall`: after so many events comes silence until the client hangs up; in the JSON form comes
       nothing at all. `gate`: wait for it before event `gate_at`, or before the JSON body.
-    - `chunk`: bytes per write. `newline`, `comments`, `gzip`: shapes a stream may legally have.
+    - `chunk`: bytes per write. `gzip`: the body is packed.
     - `deltas`: characters per text, thinking or argument delta.
-    - `raw_events`: (event name or None, data) sent verbatim in place of the blocks.
     - `raw_body`: the body verbatim, whatever the request asked for.
     """
 
@@ -93,11 +92,8 @@ class Reply:
     gate: threading.Event | None = None
     gate_at: int = 0
     chunk: int | None = None
-    newline: Literal["\n", "\r\n"] = "\n"
-    comments: bool = False
     gzip: bool = False
     deltas: int | None = None
-    raw_events: Sequence[tuple[str | None, str | Mapping[str, Any]]] | None = None
     raw_body: bytes | str | Mapping[str, Any] | None = None
 
 

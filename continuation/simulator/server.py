@@ -368,7 +368,7 @@ def send_body(line: Line, reply: Reply, body: bytes) -> None:
 def send_events(line: Line, reply: Reply, events: Sequence[Event], recorded: Recorded) -> None:
     """Send events as one chunked body; stops, waits and drops where the reply says so."""
     packer = zlib.compressobj(wbits=31) if reply.gzip else None
-    frames = [_framed(event, reply) for event in events]
+    frames = [_framed(event) for event in events]
     if reply.slow:
         bounds = [*range(len(frames) + 1)]
     else:  # all that lies between two places where something is to happen goes out in one write
@@ -388,14 +388,11 @@ def send_events(line: Line, reply: Reply, events: Sequence[Event], recorded: Rec
     line.write(framed + b"0\r\n\r\n")
 
 
-def _framed(event: Event, reply: Reply) -> bytes:
+def _framed(event: Event) -> bytes:
     if event.framed is not None:
         return event.framed
-    newline = reply.newline
-    name = "" if event.name is None else f"event: {event.name}{newline}"
-    data = "".join(f"data: {line}{newline}" for line in event.data.split("\n"))
-    comment = f": keep-alive{newline}{newline}" if reply.comments else ""
-    return f"{comment}{name}{data}{newline}".encode()
+    name = "" if event.name is None else f"event: {event.name}\n"
+    return f"{name}data: {event.data}\n\n".encode()
 
 
 def _before(line: Line, reply: Reply, number: int) -> None:

@@ -165,7 +165,7 @@ KEYS = {"x-api-key": "k", "authorization": "Bearer k", "x-goog-api-key": "k"}
         ("openai-chat", 401, "You didn't provide an API key."),
         ("openai-responses", 401, "You didn't provide an API key."),
         ("gemini", 403, "unregistered callers"),
-        ("vertex", 401, "missing required authentication"),
+        ("vertex", 403, "unregistered callers"),
     ],
 )
 def test_who_has_no_key_is_a_stranger(sim: Simulator, dialect: str, status: int, why: str) -> None:

@@ -35,12 +35,8 @@ from continuation.simulator.gemini.request import (
 from continuation.simulator.model import Ask, Said
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
-from continuation.wire.json_values import as_int, as_list, is_list, objects
+from continuation.wire.json_values import as_int, as_list
 
-_NO_KEY_VERTEX = (
-    "Request is missing required authentication credential. Expected OAuth 2 access token, login "
-    "cookie or other valid authentication credential."
-)
 _VERTEX = 65_535
 """What Vertex takes of 2.5, 3 and 3.5 Flash, whose limit the Gemini API tells as 65,536."""
 _OURS = re.compile(r"gem|learnlm")
@@ -50,43 +46,13 @@ _OURS = re.compile(r"gem|learnlm")
 
 
 def not_found(target: Target) -> Refusal:
-    if target.vertex:
-        text = (
-            f"Publisher Model `publishers/google/models/{target.model}` was not found or your "
-            "project does not have access to it. Please ensure you are using a valid model version."
-        )
-    else:
-        text = (
-            f"models/{target.model} is not found for API version {target.version}, or is not "
-            f"supported for {target.verb or 'generateContent'}. Call ListModels to see the list "
-            "of available models and their supported methods."
-        )
-    return Refusal(text, 404)
+    return Refusal(f"models/{target.model} is not found for API version {target.version}", 404)
 
 
-def model_known(context: Context) -> Iterator[Refusal]:
-    """Refuse a model that is not here; the `-latest` names are known to v1beta only."""
-    target = context.target
-    if not context.served or (context.alias and target.version == "v1"):
-        yield not_found(target)
-
-
-def form(context: Context) -> Iterator[str]:
-    """Want contents with parts (the text on their form is ours), and a limit that is a number."""
-    given = context.body.get("contents")
-    if given is not None and (not is_list(given) or len(objects(given)) != len(given)):
-        yield "Invalid value at 'contents': each must be a Content"
-    elif not given:
-        yield (
-            "Unable to submit request because at least one contents field is required."
-            if context.vertex
-            else "* GenerateContentRequest.contents: contents is not specified"
-        )
-    for n, content in enumerate(() if context.vertex else contents(context.body)):
-        if not parts(content):
-            yield (
-                f"* GenerateContentRequest.contents[{n}].parts: contents.parts must not be empty."
-            )
+def form(context: Context) -> Iterator[Refusal | str]:
+    """Want a model that is here, and a limit that is a number."""
+    if not context.served:
+        yield not_found(context.target)
     if (asked := context.asked) is not None and as_int(asked) is None:
         yield f"Invalid value at 'generation_config.max_output_tokens' (TYPE_INT32), \"{asked}\""
 
@@ -141,8 +107,8 @@ _ORDER = """
     tool_result_displaced tool_results_split tool_result_not_first tool_result_duplicate
     tool_results_out_of_order thought_signature_missing
 """
-_VERTEX_ONLY = ("message_empty", "text_empty")
-"""The Gemini API takes an empty text, and tells of missing parts in words of its own."""
+_VERTEX_ONLY = ("text_empty",)
+"""The Gemini API takes an empty text."""
 _TOLERATED = ("roles_not_alternating",)
 """Both take contents of one role in a row: the SDK's own chats send them after a stream."""
 
@@ -194,7 +160,7 @@ def window(context: Context) -> Iterator[str]:
 class GeminiFormat(Format[Context]):
     """Serves generateContent, streamGenerateContent and what belongs to them, under any prefix."""
 
-    checks = (model_known, form, continuation_token, limit, history, signatures, window)
+    checks = (form, continuation_token, limit, history, signatures, window)
     kinds = GRPC_STATUSES
     words: ClassVar[Mapping[str, str]] = {
         "invalid_request_error": "INVALID_ARGUMENT",
@@ -302,9 +268,7 @@ class GeminiFormat(Format[Context]):
     def unknown_caller(self, request: Recorded) -> Refusal | None:
         """Refuse a request without a key, which may be in the query too."""
         refusal = super().unknown_caller(request)
-        if refusal is None or any(parse_qs(request.query).get("key", [])):
-            return None
-        return Refusal(_NO_KEY_VERTEX, 401) if _target(request).vertex else refusal
+        return None if any(parse_qs(request.query).get("key", [])) else refusal
 
     def refused(
         self, refusal: Refusal, request: Recorded, headers: Mapping[str, str] | None = None
@@ -326,8 +290,7 @@ class GeminiFormat(Format[Context]):
 
     def _described(self, context: Context) -> Answer:
         asked, model = context.target, context.model
-        gone = next(model_known(context), None) is not None or not context.known
-        if gone or not context.scenario.models_endpoint:
+        if not (context.known and context.scenario.models_endpoint):
             return self.refused(not_found(asked), context.request)
         if asked.vertex:  # which tells no limits
             name = f"publishers/google/models/{asked.model}"

@@ -21,7 +21,6 @@ _PATH = re.compile(
     r"models/(?P<model>[^/:]+)(?::(?P<verb>\w+))?$"
 )
 _GENERATION = re.compile(r"gemini-(\d+)(?:\.\d+)?")
-_ALIAS = re.compile(r"gemini-(?:flash|flash-lite|pro)-latest$")
 _WORD = re.compile(r"(?<=[a-z])([A-Z])")
 
 
@@ -120,9 +119,9 @@ class Context(AnyContext):
         self.target, self._issued = asked_of, issued
         self.vertex, self.name = asked_of.vertex, asked_of.model
         self.streamed = asked_of.verb == "streamGenerateContent"
-        found, self.alias = _GENERATION.match(self.name), _ALIAS.match(self.name) is not None
-        #: 3 for gemini-3.5-flash; 0 for what is no Gemini.
-        self.generation = int(found[1]) if found else 3 * self.alias
+        found = _GENERATION.match(self.name)
+        #: 3 for gemini-3.5-flash and the `-latest` names; 0 for what is no Gemini.
+        self.generation = int(found[1]) if found else 3 * self.name.endswith("-latest")
         # The input is estimated: the four-character tokens of the prompt as JSON.
         prompt = [get(self.body, name) for name in _PROMPT]
         self.input_tokens = sum(tokens(compact(value)) for value in prompt if value is not None)

@@ -22,18 +22,8 @@ from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
 from continuation.wire.json_values import as_int, as_list, mapping
 
-_NO_KEY = (
-    "You didn't provide an API key. You need to provide your API key in an Authorization header "
-    "using Bearer auth (i.e. Authorization: Bearer YOUR_KEY), or as the password field (with blank "
-    "username) if you're accessing the API from your browser and are prompted for a username and "
-    "password. You can obtain an API key from https://platform.openai.com/account/api-keys."
-)
-_NO_JSON = (
-    "We could not parse the JSON body of your request. (HINT: This likely means you aren't using "
-    "your HTTP library correctly. The OpenAI API expects a JSON payload, but what was sent was not "
-    "valid JSON. If you have trouble figuring out how to fix this, please contact us through our "
-    "help center at help.openai.com.)"
-)
+_NO_KEY = "You didn't provide an API key. You need to provide it in an Authorization header."
+_NO_JSON = "We could not parse the JSON body of your request."
 
 # -- what is refused
 
@@ -48,12 +38,7 @@ _FLAGS = (
 
 
 def form(context: Context) -> Iterator[Refusal]:
-    """Want a model, messages and limits of one token or more; the texts are OpenAI's."""
-    if not context.name:
-        yield Refusal("you must provide a model parameter")
-    if not context.messages or len(context.messages) != len(context.body["messages"]):
-        text = "Invalid type for 'messages': expected an array of objects."
-        yield Refusal(text, code="invalid_type", param="messages")
+    """Want limits of one token or more; the text is OpenAI's."""
     for name in LIMITS:
         value = context.body.get(name)
         if value is not None and (as_int(value) or 0) < 1:

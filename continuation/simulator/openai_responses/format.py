@@ -33,18 +33,6 @@ SMALLEST = 16
 """The smallest output limit, in tokens."""
 
 
-def required(context: Context) -> Iterator[Refusal]:
-    body, code = context.body, "missing_required_parameter"
-    if not isinstance(body.get("model"), str):
-        yield Refusal("Missing required parameter: 'model'.", code=code, param="model")
-    if not any(body.get(k) for k in ("input", "previous_response_id", "prompt", "conversation")):
-        text = (
-            'One of "input" or "previous_response_id" or "prompt" or "conversation_id" must be'
-            " provided."
-        )
-        yield Refusal(text, code=code, param="input")
-
-
 def settings(context: Context) -> Iterator[Refusal]:
     """Compare the limit, the model and the reasoning with what there is."""
     body, most = context.body, context.model.ceiling
@@ -167,7 +155,7 @@ def encrypted_and_window(context: Context) -> Iterator[Refusal]:
 class ResponsesFormat(Format[Context]):
     """Serves `/responses` and what belongs to it, under any prefix of the path."""
 
-    checks = (required, settings, kept, reasoning_kept, history, encrypted_and_window)
+    checks = (settings, kept, reasoning_kept, history, encrypted_and_window)
     kinds: ClassVar[Mapping[int, str]] = {429: "rate_limit_error"}
     fault_texts: ClassVar[Mapping[str, str]] = {
         "rate_limit_error": "Rate limit reached. Please try again later.",
@@ -215,7 +203,7 @@ class ResponsesFormat(Format[Context]):
         body = context.body
         writer = Writer(context, reply, self.new_id)
         response = writer.response()
-        struck = (reply.drop, reply.error_after, reply.stall, reply.raw_events)
+        struck = (reply.drop, reply.error_after, reply.stall)
         # What the client never got to its end was never finished.
         if all(fault is None for fault in struck):
             # A server that forgets keeps it all the same: it may remember later.
