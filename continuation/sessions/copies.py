@@ -31,24 +31,6 @@ from continuation.sessions.store import (
 )
 
 
-def write_repaired(
-    path: Path,
-    *,
-    policy: RepairPolicy | None = None,
-    target: Path | None = None,
-    in_place: bool = False,
-) -> list[SavedSession]:
-    """Write a repaired copy of the sessions at a path; clean ones are left alone.
-
-    The copy goes beside the original as `<name>.repaired<suffix>`, or to `target`; with `in_place`
-    it takes the original's place, which is kept as `<name>.orig<suffix>`. Of a folder of logs only
-    those that are repaired are in the copy, or are kept; opencode's storage is one thing. Raises
-    what `load` raises, FileExistsError rather than overwrite, and OSError where an original that
-    is to be replaced is in use.
-    """
-    return list(repairing(path, policy=policy, target=target, in_place=in_place))
-
-
 def repairing(
     path: Path,
     *,
@@ -56,7 +38,14 @@ def repairing(
     target: Path | None = None,
     in_place: bool = False,
 ) -> Iterator[SavedSession]:
-    """`write_repaired`, one session at a time; all is in its place when there are no more."""
+    """Write a repaired copy of the sessions at a path; clean ones are left alone.
+
+    The copy goes beside the original as `<name>.repaired<suffix>`, or to `target`; with `in_place`
+    it takes the original's place, which is kept as `<name>.orig<suffix>`. Of a folder of logs only
+    those that are repaired are in the copy, or are kept; opencode's storage is one thing. All is in
+    its place when no more sessions come. Raises what `checked` raises, FileExistsError rather than
+    overwrite, and OSError where an original that is to be replaced is in use.
+    """
     made = _beside(path, "orig") if in_place else target or _beside(path, "repaired")
     if not path.is_dir():
         return _repair_file(path, path if in_place else made, policy, made if in_place else None)

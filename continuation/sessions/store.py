@@ -38,9 +38,9 @@ class SavedSession:
     problems: list[Problem] = field(default_factory=list[Problem])
     violations: list[Violation] = field(default_factory=list[Violation])
     repaired: Repaired | None = None
-    """What a repair would give; None before `check`."""
+    """What a repair would give; None before `checked`."""
     written: Path | None = None
-    """Where `write_repaired` put the repaired copy."""
+    """Where `repairing` put the repaired copy."""
     source: LogSource | Storage | SavedChat | Checkpoint | None = None
     """What it was read from; None for a request body."""
     name: str = ""
@@ -57,25 +57,12 @@ class SavedSession:
         return 1 if self.problems or self.violations or changed else 0
 
 
-def load(path: Path) -> list[SavedSession]:
-    """Read the sessions at a path: a file, opencode's storage or database, a folder of logs.
-
-    Damage is reported in `problems`, never raised. Raises OSError if there is nothing to read.
-    """
-    return list(read(path))
-
-
-def check(path: Path, *, policy: RepairPolicy | None = None) -> list[SavedSession]:
-    """Read the sessions at a path and find what is wrong with their histories.
+def checked(path: Path, *, policy: RepairPolicy | None = None) -> Iterator[SavedSession]:
+    """Read the sessions at a path and find what is wrong with their histories, one at a time.
 
     A saved session is taken for dead: a trailing open call is a fault, unless the policy says that
-    it may be live. Raises what `load` raises.
+    it may be live. Raises OSError if there is nothing to read.
     """
-    return list(checked(path, policy=policy))
-
-
-def checked(path: Path, *, policy: RepairPolicy | None = None) -> Iterator[SavedSession]:
-    """`check`, one session at a time: a folder may hold more than fits in memory."""
     return (judged(session, policy) for session in read(path))
 
 
@@ -97,7 +84,10 @@ def judged(session: SavedSession, policy: RepairPolicy | None) -> SavedSession:
 
 
 def read(path: Path) -> Iterator[SavedSession]:
-    """The sessions at a path, one at a time."""
+    """The sessions at a path, one at a time: in a file, opencode's storage, a folder of logs.
+
+    Damage is reported in `problems`, never raised.
+    """
     if not path.is_dir():
         yield from read_file(path)
         return

@@ -18,10 +18,10 @@ import httpx2
 import pytest
 from support.golden import LOGS, as_bytes, opencode
 from support.notation import DIALECTS, write
+from support.sessions import check
 
 import continuation
 from continuation.history import classify, repair_refused, validate
-from continuation.sessions import check
 
 pytestmark = pytest.mark.slow
 SHAPES: dict[str, Callable[[int], str]] = {

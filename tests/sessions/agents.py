@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from continuation.sessions import check, write_repaired
+from continuation.sessions import checked, repairing
 from continuation.simulator import Recorded, Reply, Scenario, Simulator, Text, ToolCall
 from continuation.simulator.model import Ask
 from continuation.simulator.wire import Answer
@@ -231,9 +231,9 @@ def faults(agent: Agent, binary: Path, model: Model, home: Path) -> list[str]:
     if not mark.exists():
         return [f"it never came to the call: {told}"]
     agent.damage(sessions)
-    (broken,) = check(sessions)
-    write_repaired(sessions, in_place=True)
-    (again,) = check(sessions)
+    (broken,) = checked(sessions)
+    list(repairing(sessions, in_place=True))
+    (again,) = checked(sessions)
     statuses = [broken.exit_code, again.exit_code]
     model.reset()
     words = [broken.path.stem if word == "ID" else word for word in agent.resume]

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from support.golden import GOLDEN, LOGS, as_bytes, opencode
 from support.notation import DIALECTS, Json, read, write
+from support.sessions import check, load, write_repaired
 
 from continuation.history import RepairPolicy, repair, validate
-from continuation.sessions import SavedSession, check, load, write_repaired
+from continuation.sessions import SavedSession
 
 
 def _save(path: Path, data: bytes) -> Path:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from support.golden import GOLDEN, LOGS, as_bytes, opencode
 from support.notation import Json, read, write
+from support.sessions import check, write_repaired
 
 from continuation.cli import main
-from continuation.sessions import check, write_repaired
 from continuation.sessions.copies import _Still
 
 BROKEN = "U:go A[t:x,c:a] U:on"
