@@ -19,10 +19,15 @@ def is_loopback(host: str) -> bool:
     """Whether a host is this machine, by its address or by the names it always has."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
+    address = _address(host.strip("[]"))
+    return address is not None and address.is_loopback
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        return ipaddress.ip_address(host)
     except ValueError:
-        return False
+        return None
 
 
 class Access:
@@ -66,7 +71,7 @@ class Access:
         host = headers.get(b"host", b"").decode("latin-1").lower()
         found = _HOST.fullmatch(host)
         name = found[1].strip("[]") if found else ""
-        if not (is_loopback(name) or _is_address(name) or {host, name} & self._hosts):
+        if not (is_loopback(name) or _address(name) or {host, name} & self._hosts):
             raise GatewayError(403, f"Host {host!r} is not known: add it to hosts under [gateway]")
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
         crossed = headers.get(b"sec-fetch-site", b"none") not in {b"none", b"same-origin"}
@@ -75,11 +80,3 @@ class Access:
             who = f"pages of {origin}" if origin else "other sites"
             message = f"{who} may not use this: add the origin to origins under [gateway]"
             raise GatewayError(403, message)
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
