@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ REPAIRS: Final[Mapping[str, str]] = {
 """The repair for each rule, by the rule's code."""
 
 
+@cache
 def texts(dialect: str) -> Mapping[str, str]:
     """Return a provider's error text for each rule of its dialect."""
     told = {**TABLE[dialect], **TABLE["every"]}

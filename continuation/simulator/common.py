@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from continuation.history import Violation
+from continuation.history.rules import texts
 from continuation.simulator.model import Said, tokens
 from continuation.simulator.scenario import Block, Raw, Reply, Text, Thinking, ToolCall
 from continuation.simulator.wire import Json
@@ -38,13 +39,10 @@ def conversation_key(*head: Any) -> str:
     return hashlib.sha256(json.dumps(head).encode()).hexdigest()
 
 
-def by_rank(found: Iterable[Violation], order: str) -> list[Violation]:
-    """Sort violations: a provider names what it looks for first, and of that the foremost.
-
-    `order` names codes, the one that is looked for first before all others.
-    """
-    ranks = {code: rank for rank, code in enumerate(order.split())}
-    return sorted(found, key=lambda v: (ranks.get(v.code, len(ranks)), numbers_in(v.path)))
+def by_rank(found: Iterable[Violation], dialect: str) -> list[Violation]:
+    """Sort violations: a provider names what it looks for first, and of that the foremost."""
+    ranks = {code: rank for rank, code in enumerate(texts(dialect))}
+    return sorted(found, key=lambda v: (ranks[v.code], numbers_in(v.path)))
 
 
 def numbers_in(path: str) -> list[int]:

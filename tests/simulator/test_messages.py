@@ -265,8 +265,8 @@ def test_an_unusual_history_the_provider_takes_is_taken(
                 "messages": [GO, model(HM, text("x"))],
                 "thinking": {"type": "disabled"},
             },
-            "When thinking is disabled, an `assistant` message in the final position cannot "
-            "contain `thinking`. To use thinking blocks, enable `thinking` in your request.",
+            "messages.1: When thinking is disabled, an `assistant` message in the final position "
+            "cannot contain `thinking`. To use thinking blocks, enable `thinking` in your request.",
         ),
         (
             {"model": OLD, "thinking": {"type": "enabled", "budget_tokens": 1023}},

@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from continuation.history import validate
+from continuation.history.rules import texts
 from continuation.simulator.anthropic import signatures
 from continuation.simulator.anthropic.events import Writer
 from continuation.simulator.anthropic.request import THINKING, Context, input_tokens
-from continuation.simulator.common import by_rank, compact, conversation_key
+from continuation.simulator.common import by_rank, compact, conversation_key, numbers_in
 from continuation.simulator.format import Format
 from continuation.simulator.model import Ask, Said
 from continuation.simulator.scenario import Reply, Scenario
@@ -22,10 +23,8 @@ from continuation.wire.json_values import as_int, as_list, loads, mapping
 
 # -- what is refused
 
-PREFILL = (
-    "This model does not support assistant message prefill. "
-    "The conversation must end with a user message."
-)
+_TEXTS = texts("anthropic")
+"""What it says to histories."""
 _THINKING_DOCS = "https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking"
 _CONTROLS = "thinking-binding-controls-2026-08-01"
 _NEEDS_CONTROLS = f"That setting requires the `{_CONTROLS}` value in the `anthropic-beta` header."
@@ -73,24 +72,9 @@ def prefill(context: Context) -> Iterator[str]:
     if last is None or last.role != "assistant" or last.of("server_tool_use"):
         return
     if context.thinking == "disabled" and last.of(*THINKING):
-        yield (
-            "When thinking is disabled, an `assistant` message in the final position cannot "
-            "contain `thinking`. To use thinking blocks, enable `thinking` in your request."
-        )
+        yield _TEXTS["thinking_when_off"].format(n=last.message)
     if not context.model.prefill or context.thinking not in (None, "disabled"):
-        yield PREFILL
-
-
-_ORDER = """
-    message_invalid block_invalid role_invalid tool_use_in_user tool_result_in_assistant
-    first_not_user message_empty text_empty text_blank result_text_empty system_text_empty
-    tool_use_id_invalid tool_input_invalid tools_undeclared tool_use_duplicate_id
-    thinking_not_first thinking_last thinking_unsigned thinking_blank thinking_redacted_invalid
-    thinking_foreign thinking_modified tool_use_not_last tool_result_missing
-    tool_result_not_first tool_results_split tool_result_displaced tool_result_orphan
-    tool_result_duplicate server_result_missing server_result_orphan thinking_missing
-    trailing_whitespace
-"""
+        yield _TEXTS["prefill_unsupported"]
 
 
 def history(context: Context) -> Iterator[str]:
@@ -106,13 +90,9 @@ def history(context: Context) -> Iterator[str]:
                 yield f"{placed.path}.thinking.signature: Field required"
         first = turn.blocks[0].kind if turn.role == "assistant" and turn.blocks else ""
         if turn.of(*THINKING) and first not in THINKING and not turn.of("server_tool_use"):
-            yield (
-                f"{turn.blocks[0].path}.type: If an assistant message contains any thinking "
-                "blocks, the first block must be `thinking` or `redacted_thinking`. "
-                f"Found `{first}`."
-            )
+            yield _TEXTS["thinking_not_first"].format(n=turn.message, detail=first)
     found = validate(context.body, "anthropic", facts=context.model, live=False)
-    yield from (violation.message for violation in by_rank(found, _ORDER))
+    yield from (violation.message for violation in by_rank(found, "anthropic"))
 
 
 def thinking_blocks(context: Context) -> Iterator[str]:
@@ -124,8 +104,10 @@ def thinking_blocks(context: Context) -> Iterator[str]:
         binding=context.model.binding and not (drop and _CONTROLS in context.betas),
         strict=context.scenario.strict_signatures,
     )
-    for text in found:
-        yield f"{text} {_NEEDS_CONTROLS}" if drop and text.endswith(signatures.BOUND) else text
+    for code, placed in found:
+        n, m = numbers_in(placed.path)
+        text = _TEXTS[code].format(n=n, m=m)
+        yield f"{text} {_NEEDS_CONTROLS}" if drop and code == "thinking_bound" else text
 
 
 def window(context: Context) -> Iterator[str]:

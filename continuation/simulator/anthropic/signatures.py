@@ -12,20 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from continuation.simulator.anthropic.request import THINKING, messages, turns, without
+from continuation.simulator.anthropic.request import THINKING, Placed, messages, turns, without
 from continuation.simulator.common import DIGEST, digest, seal, unseal
 from continuation.simulator.wire import Json
 
 _MARK = b"SIM"
-MODIFIED = (
-    "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified. "
-    "These blocks must remain as they were in the original response."
-)
-INVALID = "Invalid `signature` in `thinking` block"
-BOUND = (
-    f"{INVALID}. The block is bound to a different conversation. Remove the block, or set "
-    '`thinking.block_binding.prefix_mismatch_behavior` to "drop_block".'
-)
 
 
 class Signer:
@@ -44,8 +35,8 @@ class Signer:
         return signature
 
 
-def errors(body: Json, *, binding: bool, strict: bool) -> Iterator[str]:
-    """Yield what is wrong with the thinking blocks of a request.
+def errors(body: Json, *, binding: bool, strict: bool) -> Iterator[tuple[str, Placed]]:
+    """Yield the rules that thinking blocks of a request break, each with its block.
 
     `binding`: the model checks the conversation before a block. `strict`: signatures made
     elsewhere are refused.
@@ -59,15 +50,16 @@ def errors(body: Json, *, binding: bool, strict: bool) -> Iterator[str]:
             if placed.kind == "thinking":
                 signed = unseal(_MARK, str(block.get("signature")), 3)
                 if signed is None:
-                    fault = INVALID if strict else None
+                    fault = "thinking_foreign" if strict else None
                 elif signed[0] != digest(str(block.get("thinking"))):
-                    fault = MODIFIED if turn.message == latest else INVALID
+                    last = turn.message == latest
+                    fault = "thinking_modified" if last else "thinking_foreign"
                 else:
                     kept = before is None or signed[2] == _chain(before)
                     kept = kept and signed[1] == _prefix(body, turn.message)
-                    fault = BOUND if binding and not kept else None
+                    fault = "thinking_bound" if binding and not kept else None
                 if fault is not None:
-                    yield f"{placed.path}: {fault}"
+                    yield fault, placed
             before = block
 
 

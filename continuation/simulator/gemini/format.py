@@ -100,13 +100,6 @@ def limit(context: Context) -> Iterator[str]:
         )
 
 
-_ORDER = """
-    message_invalid role_invalid block_invalid message_empty text_empty
-    thought_signature_invalid prefill_unsupported first_not_user tool_use_in_user
-    tool_result_in_assistant tool_result_orphan tool_result_surplus tool_result_missing
-    tool_result_displaced tool_results_split tool_result_not_first tool_result_duplicate
-    tool_results_out_of_order thought_signature_missing
-"""
 _VERTEX_ONLY = ("text_empty",)
 """The Gemini API takes an empty text."""
 _TOLERATED = ("roles_not_alternating",)
@@ -117,7 +110,7 @@ def history(context: Context) -> Iterator[str]:
     """Yield what is wrong with the conversation; it is about to be answered, so no call is live."""
     tolerated = _TOLERATED if context.vertex else (*_TOLERATED, *_VERTEX_ONLY)
     found = validate(context.body, "gemini", model=context.name, facts=context.model, live=False)
-    for violation in by_rank(found, _ORDER):
+    for violation in by_rank(found, "gemini"):
         if violation.code == "prefill_unsupported":
             yield "Requests ending with a model turn are not supported."
         elif violation.code not in tolerated:

@@ -180,12 +180,6 @@ def _template_flags(context: Context) -> Iterator[Refusal]:
         yield from _says(context, "trailing_mistral")
 
 
-# Tool results first: a broken pair is what the others look for first.
-_ORDER = """
-    message_invalid role_invalid message_foreign tool_calls_empty tool_use_id_invalid
-    tool_result_id_missing tool_use_duplicate_id tool_result_missing tool_result_displaced
-    tool_result_orphan tool_result_duplicate
-"""
 _ELSEWHERE = ("last_not_user", "roles_not_alternating")
 """Looked at with the end of the request, or by nobody."""
 
@@ -205,7 +199,7 @@ def history(context: Context) -> Iterator[Refusal]:
     if not vendor.checked:
         return
     found = validate(context.body, "openai-chat", live=False, vendor=vendor.name)
-    for violation in by_rank(found, _ORDER):
+    for violation in by_rank(found, "openai-chat"):
         if violation.code not in (*_ELSEWHERE, *vendor.tolerates):
             number, *_ = [*numbers_in(violation.path), 0]
             message = messages[number] if number < len(messages) else {}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from continuation.history import validate
+from continuation.history.rules import texts
 from continuation.limits import ModelLimits
 from continuation.simulator.common import by_rank, compact, conversation_key, numbers_in
 from continuation.simulator.format import Format
@@ -76,10 +77,7 @@ def kept(context: Context) -> Iterator[Refusal]:
         bare = item.get("type") == "reasoning" and not item.get("encrypted_content")
         name = item.get("id") if bare or is_reference(item) else None
         if name is not None and str(name) not in shelf.items:
-            text = (
-                f"Item with id '{name}' not found. Items are not persisted when `store` is set to"
-                " false. Try again with `store` set to true, or remove this item from your input."
-            )
+            text = texts("openai-responses")["item_not_stored"].format(id=name)
             yield Refusal(text, 404, param="input")
 
 
@@ -97,12 +95,6 @@ def reasoning_kept(context: Context) -> Iterator[Refusal]:
             yield Refusal(text, param="input")
 
 
-_ORDER = """
-    message_invalid role_invalid content_type_invalid input_type_invalid message_empty
-    item_id_invalid item_not_stored item_duplicate item_id_reused tool_use_id_invalid
-    tool_input_invalid call_incomplete reasoning_dangling tool_use_duplicate_id
-    tool_result_orphan tool_result_id_missing tool_result_duplicate tool_result_missing
-"""
 _INVALID_VALUES = ("role_invalid", "content_type_invalid", "input_type_invalid", "item_id_invalid")
 
 
@@ -127,7 +119,7 @@ def history(context: Context) -> Iterator[Refusal]:
     body: Json = {"model": context.body.get("model"), "input": answerable}
     if context.body.get("store") is False:
         body["store"] = False
-    for violation in by_rank(validate(body, "openai-responses", live=False), _ORDER):
+    for violation in by_rank(validate(body, "openai-responses", live=False), "openai-responses"):
         code, text, path = violation.code, own(violation.message), own(violation.path)
         place = next(iter(numbers_in(violation.path)), 0)
         if place < held and code != "tool_result_missing":
