@@ -50,7 +50,7 @@ def read_body(request: Request) -> Json:
 
 
 class BaseRequest(ABC):
-    """A request whose body is a JSON object with a list of turns; see `ProviderRequest`."""
+    """A request whose body is a JSON object with a list of turns."""
 
     turns_key: ClassVar[str] = "messages"
     model_key: ClassVar[str] = "model"
@@ -122,7 +122,7 @@ class BaseRequest(ABC):
             body[self.stream_key] = True
         return Outgoing(dumps(body), self._stream_path, headers={"accept": "application/json"})
 
-    # --- `ProviderRequest` -----------------------------------------------------------------------
+    # --- what the engine asks --------------------------------------------------------------------
 
     @property
     def completable(self) -> bool:

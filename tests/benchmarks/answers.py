@@ -61,7 +61,7 @@ class Answers:
         context = self._context({**self._asked, "stream": True}, self._path)
         events = self._format.answer(context, reply).events
         assert events is not None
-        return [_framed(event, reply) for event in events]
+        return [_framed(event) for event in events]
 
     def text_stream(self, text: str, stop: str = END) -> list[bytes]:
         """Return a stream that says a text."""

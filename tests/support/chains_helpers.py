@@ -21,5 +21,5 @@ def said(body: Json) -> str:
     return read("openai-responses", body)
 
 
-def turn(line: str, base: str | None = None, *, joined: bool = True) -> KeptTurn:
-    return KeptTurn(base, items(line), joined)
+def turn(line: str, base: str | None = None) -> KeptTurn:
+    return KeptTurn(base, items(line))
