@@ -291,8 +291,8 @@ def test_the_sdk_tells_what_is_refused_in_every_shape(sim: Simulator) -> None:
     for vendor in vendors():
         sim.scenario = Scenario(vendor=vendor)
         with connect(sim) as client, pytest.raises(openai.BadRequestError) as caught:
-            client.chat.completions.create(model=MODEL, messages=[])
-        assert "expected an array" in caught.value.response.text
+            client.chat.completions.create(model=MODEL, messages=[GO], max_tokens=0)
+        assert "below minimum value" in caught.value.response.text
 
 
 # -- an assistant message at the end

@@ -87,10 +87,9 @@ def test_thinking_is_spent_before_the_text_and_may_eat_the_limit(
 @pytest.mark.parametrize(
     "shape",
     [
-        {"chunk": 7, "newline": "\r\n", "comments": True},
         {"chunk": 1},
         {"gzip": True, "chunk": 3},
-        {"deltas": 1, "newline": "\r\n", "delay": 0.01},
+        {"deltas": 1, "delay": 0.01},
     ],
     ids=lambda shape: "+".join(shape),
 )

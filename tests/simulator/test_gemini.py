@@ -529,8 +529,10 @@ BARE = {"functionCall": FC["functionCall"]}
     ("contents", "why"),
     [
         ([], "* GenerateContentRequest.contents: contents is not specified"),
-        (["hi"], "Invalid value at 'contents': each must be a Content"),
-        ({"parts": 1}, "Invalid value at 'contents': each must be a Content"),
+        (
+            [GO, model(), GO],
+            "* GenerateContentRequest.contents[1].parts: contents.parts must not be empty.",
+        ),
         ([GO, model("hm")], "Requests ending with a model turn are not supported."),
         ([GO, model(FC)], COUNTS),
         (

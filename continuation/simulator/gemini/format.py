@@ -50,9 +50,14 @@ def not_found(target: Target) -> Refusal:
 
 
 def form(context: Context) -> Iterator[Refusal | str]:
-    """Want a model that is here, and a limit that is a number."""
+    """Want a model that is here, contents with parts, and a limit that is a number."""
     if not context.served:
         yield not_found(context.target)
+    for n, content in enumerate(() if context.vertex else contents(context.body)):
+        if not parts(content):
+            yield (
+                f"* GenerateContentRequest.contents[{n}].parts: contents.parts must not be empty."
+            )
     if (asked := context.asked) is not None and as_int(asked) is None:
         yield f"Invalid value at 'generation_config.max_output_tokens' (TYPE_INT32), \"{asked}\""
 
@@ -100,8 +105,8 @@ def limit(context: Context) -> Iterator[str]:
         )
 
 
-_VERTEX_ONLY = ("text_empty",)
-"""The Gemini API takes an empty text."""
+_VERTEX_ONLY = ("message_empty", "text_empty")
+"""The Gemini API takes an empty text, and tells of missing parts in words of its own."""
 _TOLERATED = ("roles_not_alternating",)
 """Both take contents of one role in a row: the SDK's own chats send them after a stream."""
 
