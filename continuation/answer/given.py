@@ -20,6 +20,9 @@ from continuation.wire import eventstream, sse
 from continuation.wire.json_values import as_json, as_text, loads
 from continuation.wire.text_template import KEYS
 
+_LOOK = 1024
+"""Bytes in which events are looked at one by one, before all behind them are read at once."""
+
 
 @dataclass(slots=True)
 class _Known:
@@ -39,7 +42,8 @@ class Given:
         self._codec = codec
         self._reader = codec.reader()
         self._unframed = eventstream.Unframed() if framed else None
-        self._buffer = bytearray()
+        self._rest = b""
+        """The beginning of an event."""
         self._news: list[Json] = []
         self._number: dict[object, int] = {}
         """By the index of a block, how many began before it."""
@@ -69,18 +73,27 @@ class Given:
             else:
                 block.sizes[name] = block.sizes.get(name, 0) + len(text)
 
-    def read(self, data: bytes) -> None:
+    def read(self, chunks: Sequence[bytes]) -> None:
         """Take the next bytes that the caller was given."""
-        self._buffer += data if self._unframed is None else self._unframed(data)
-        raw, read = bytes(self._buffer), 0
-        for delta, end in self._reader.deltas(raw, self._index, text=False):
-            read = end
-            self._take({"type": "content_block_delta", "index": self._index, "delta": delta})
-        for frame in sse.frames(raw, read):
-            read = frame.end
-            for event in () if frame.empty else self._reader.events(frame):
-                self._take(event)
-        del self._buffer[:read]
+        if self._unframed is not None:
+            chunks = [self._unframed(b"".join(chunks))]
+        raw, look = self._rest + b"".join(chunks), _LOOK
+        chunks = () if self._rest else chunks
+        while True:
+            if found := self._reader.joined(raw, self._index, chunks):
+                delta, read = found
+                self._take({"type": "content_block_delta", "index": self._index, "delta": delta})
+                raw, look = raw[read:], _LOOK
+            # What the reader learns of an event makes those behind it cheap: few at a time.
+            part, read, chunks = raw[:look], 0, ()
+            for frame in sse.frames(part):
+                read = frame.end
+                for event in () if frame.empty else self._reader.events(frame):
+                    self._take(event)
+            if not read and len(part) == len(raw):
+                break
+            raw, look = raw[read:], 2 * look
+        self._rest = raw
 
     def read_body(self, data: bytes) -> None:
         """Take a whole JSON body."""

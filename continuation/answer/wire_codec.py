@@ -26,6 +26,15 @@ class Reader(Protocol):
         """
         return iter(())
 
+    def joined(
+        self, raw: bytes, index: object, chunks: Sequence[bytes] = ()
+    ) -> tuple[Json, int] | None:
+        """Tell them as one delta, where they are many; `None`: they are to be told one by one.
+
+        With it comes where the last of them ends. `chunks`: the bytes as they were cut, if known.
+        """
+        return None
+
     def eof(self) -> Sequence[Json]:
         """The bytes ended where they should: return what that alone says."""
         return ()

@@ -15,6 +15,7 @@ import httpx2
 
 from continuation.dialect import ProviderRequest
 from continuation.engine.turn import Turn
+from continuation.ledger import Ledger
 from continuation.types import Outcome
 
 _OVER = frozenset(
@@ -30,9 +31,9 @@ class KeptTurn(Protocol):
 
     played: bytes | None
     attempts: int
+    ledger: Ledger | None
 
     def give(self, chunk: bytes) -> None: ...
-    def sent(self, attempts: int) -> None: ...
     def end(self, outcome: str) -> Future[None] | None: ...
     def drop(self) -> None: ...
     def leave(self) -> None: ...
@@ -89,10 +90,9 @@ class Played(httpx2.SyncByteStream, httpx2.AsyncByteStream):
 
 
 class _Journaled:
-    def __init__(self, stream: httpx2.SyncByteStream | httpx2.AsyncByteStream, turn: Turn) -> None:
-        self._stream = stream
-        self._turn = turn
-        self.kept: KeptTurn
+    def __init__(self, turn: Turn, kept: KeptTurn) -> None:
+        self._turn, self.kept = turn, kept
+        kept.ledger = turn.recorder.ledger
         self._over = False
 
     def _finish(self) -> Future[None] | None:
@@ -106,22 +106,19 @@ class _Journaled:
         self.kept.leave()
         return None
 
-    def _give(self, chunk: bytes) -> None:
-        self.kept.sent(self._turn.recorder.ledger.sent)
-        self.kept.give(chunk)
-
 
 class JournaledStream(_Journaled, httpx2.SyncByteStream):
     """The body of a healed turn, told to a journal."""
 
     def __init__(self, stream: httpx2.SyncByteStream, turn: Turn, kept: KeptTurn) -> None:
-        super().__init__(stream, turn)
-        self._chunks, self.kept = stream, kept
+        super().__init__(turn, kept)
+        self._chunks = stream
 
     def __iter__(self) -> Iterator[bytes]:
+        give = self.kept.give
         try:
             for chunk in self._chunks:
-                self._give(chunk)
+                give(chunk)
                 yield chunk
         finally:
             _wait(self._finish())
@@ -135,13 +132,14 @@ class AsyncJournaledStream(_Journaled, httpx2.AsyncByteStream):
     """The asynchronous twin."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, turn: Turn, kept: KeptTurn) -> None:
-        super().__init__(stream, turn)
-        self._chunks, self.kept = stream, kept
+        super().__init__(turn, kept)
+        self._chunks = stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        give = self.kept.give
         try:
             async for chunk in self._chunks:
-                self._give(chunk)
+                give(chunk)
                 yield chunk
         finally:
             await _wait_async(self._finish())

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
@@ -144,7 +144,7 @@ class Journal:
             self._store.keep(self.owner, lease / 3)
 
     def _find(self) -> Ownership:
-        with closing(self._store.connect()) as connection:
+        with self._store.connection() as connection:
             query = "SELECT id, epoch FROM sessions WHERE name = ?"
             row = connection.execute(query, (self.session,)).fetchone()
         if row is None:
@@ -158,7 +158,7 @@ class Journal:
             "SELECT number, kind, key, at, CASE WHEN kind IN ('turn', 'end', 'intent')"
             " THEN content END FROM records WHERE session = ? ORDER BY number"
         )
-        with closing(self._store.connect()) as connection:
+        with self._store.connection() as connection:
             for row in connection.execute(query, (self.owner.session,)):
                 self._state.apply(*row)
 
@@ -297,7 +297,7 @@ class Journal:
         """Return what is saved of the open turn: events, pieces, upstream calls."""
         events, pieces, attempts = list[Json](), 0, 0
         query = "SELECT number, attempts, content FROM running WHERE session = ? ORDER BY number"
-        with closing(self._store.connect()) as connection:
+        with self._store.connection() as connection:
             for row in connection.execute(query, (self.owner.session,)):
                 pieces, attempts = row[0], row[1]
                 events += objects(self._decode(row[2]))
@@ -417,7 +417,7 @@ class Journal:
             " AND kind IN ('message', 'answer', 'interrupted', 'result')"
         )
         self._store.flush()
-        with closing(self._store.connect()) as connection:
+        with self._store.connection() as connection:
             rows = connection.execute(query, (self.owner.session,)).fetchall()
         return {number: self._decode(content) for number, content in rows}
 
@@ -508,7 +508,7 @@ class Journal:
         """Return a recorded result."""
         self._store.flush()
         query = "SELECT content FROM records WHERE session = ? AND number = ?"
-        with closing(self._store.connect()) as connection:
+        with self._store.connection() as connection:
             row = connection.execute(query, (self.owner.session, number)).fetchone()
         return as_json(self._decode(row[0])) if row else {}
 

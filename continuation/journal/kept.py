@@ -16,6 +16,7 @@ from continuation.wire.json_values import dumps
 
 if TYPE_CHECKING:
     from continuation.journal.journal import Journal
+    from continuation.ledger import Ledger
 
 
 class Kept:
@@ -40,7 +41,8 @@ class Kept:
         self._armed = False
         self._pieces = 0
         self._characters = characters(events)
-        self._sent = 0
+        self.ledger: Ledger | None = None
+        """Counts the upstream calls that this process makes for it."""
 
     def begin(self, *, streamed: bool, pieces: int) -> None:
         """The answer begins; `pieces`: how often its text was saved before."""
@@ -52,10 +54,6 @@ class Kept:
         if not self._armed and self._streamed:
             self._armed = True
             self._journal.save_soon(self, self._journal.save_every)
-
-    def sent(self, attempts: int) -> None:
-        """So many upstream calls were begun by now."""
-        self._sent = attempts
 
     # --- on the writer's thread, which alone reads what was given ---------------------------------
 
@@ -70,19 +68,18 @@ class Kept:
             return None
         self._pieces += 1
         self._characters += characters(news)
-        attempts = self.attempts - (self.played is not None) + self._sent
+        attempts = self.attempts - (self.played is not None)
+        attempts += self.ledger.sent if self.ledger is not None else 0
         content = journal.encode(dumps(news))
         row = (journal.owner.session, self._pieces, self._characters, attempts, content)
         return journal.owner, [(SAVE, row)], journal.durability == "power"
 
     def _read(self, given: Given) -> None:
-        data = bytearray()
-        while self._chunks:
-            data += self._chunks.popleft()
-        if data and self._streamed:
-            given.read(bytes(data))
-        elif data:
-            given.read_body(bytes(data))
+        chunks = [self._chunks.popleft() for _ in range(len(self._chunks))]
+        if chunks and self._streamed:
+            given.read(chunks)
+        elif chunks:
+            given.read_body(b"".join(chunks))
 
     def finish(self) -> tuple[Ownership, Sequence[Statement], bool] | None:
         """Return what records the end of the answer; if that was not given, the turn stays open."""

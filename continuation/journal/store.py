@@ -17,9 +17,9 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -102,9 +102,10 @@ class Store:
     def __init__(self, path: Path) -> None:
         """Open the file, or make it. Raises `JournalError`, `OSError`."""
         self.path = path
+        self._spare: list[sqlite3.Connection] = []
         _check(path)
         try:
-            with closing(self.connect()) as connection:
+            with self.connection() as connection:
                 _migrate(connection, path)
         except sqlite3.DatabaseError as error:
             message = f"journal {path}: {error}"
@@ -116,6 +117,8 @@ class Store:
         self._beats: dict[Ownership, float] = {}
         self._beaten = time.monotonic()
         self._thread: threading.Thread | None = None
+        self._syncs: bool | None = None
+        """Whether the thread's connection syncs what it commits; `None`: that is not set yet."""
 
     @classmethod
     def of(cls, path: Path) -> Store:
@@ -140,9 +143,23 @@ class Store:
         return connection
 
     @contextmanager
+    def connection(self) -> Generator[sqlite3.Connection]:
+        """Lend a connection to one thread; opening one takes as long as ten queries."""
+        try:
+            connection = self._spare.pop()
+        except IndexError:
+            connection = self.connect()
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        self._spare.append(connection)
+
+    @contextmanager
     def transaction(self, *, durable: bool = True) -> Any:
         """Run a transaction of the caller's own, in the caller's thread."""
-        with closing(self.connect()) as connection:
+        with self.connection() as connection:
             connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
             try:
@@ -216,7 +233,8 @@ class Store:
         while True:
             units = self._wait()
             try:
-                connection = connection or self.connect()
+                if connection is None:
+                    connection, self._syncs = self.connect(), None
                 self._commit(connection, units)
             except BaseException as error:
                 for unit in units:
@@ -256,7 +274,9 @@ class Store:
     def _commit(self, connection: sqlite3.Connection, units: Sequence[_Unit]) -> None:
         """Commit all that came together."""
         durable = any(unit.durable for unit in units)
-        connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+        if durable != self._syncs:
+            connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            self._syncs = durable
         patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
         fenced = list[_Unit]()
         try:
@@ -319,7 +339,7 @@ def patiently(act: Callable[[], object]) -> None:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() > deadline:
                 raise
-            time.sleep(random.uniform(0.0002, 0.004))
+            time.sleep(random.uniform(0.0001, 0.0008))
         else:
             return
 

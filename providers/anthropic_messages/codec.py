@@ -209,6 +209,11 @@ class _Reader(Reader):
     def deltas(self, raw: bytes, index: object, *, text: bool) -> Iterator[tuple[Json, int]]:
         return self._plain.deltas(raw, index, text=text)
 
+    def joined(
+        self, raw: bytes, index: object, chunks: Sequence[bytes] = ()
+    ) -> tuple[Json, int] | None:
+        return self._plain.joined(raw, index, chunks)
+
 
 def _string(event: Json) -> object:
     """Return the text of an event that says nothing beside it."""

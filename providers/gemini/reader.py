@@ -37,7 +37,7 @@ class GeminiReader:
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
         self._count = 0
-        self._chunks = 0
+        self._parsed = 0
         self._begun = False
         self._open: tuple[int, str] | None = None
         self._streaming = False
@@ -57,7 +57,6 @@ class GeminiReader:
 
     def events(self, frame: _sse.Frame) -> Sequence[Json]:
         if (event := self._plain.match(frame)) is not None:
-            self._chunks += 1
             return (event,)
         self._count_plain()
         try:
@@ -69,9 +68,12 @@ class GeminiReader:
         return told
 
     def deltas(self, raw: bytes, index: object, *, text: bool) -> Iterator[tuple[Json, int]]:
-        for found in self._plain.deltas(raw, index, text=text):
-            self._chunks += 1
-            yield found
+        return self._plain.deltas(raw, index, text=text)
+
+    def joined(
+        self, raw: bytes, index: object, chunks: Sequence[bytes] = ()
+    ) -> tuple[Json, int] | None:
+        return self._plain.joined(raw, index, chunks)
 
     def _count_plain(self) -> None:
         """Take the count of the plain chunk that came last, if there was one."""
@@ -95,7 +97,7 @@ class GeminiReader:
         if not (chunk := as_json(given)):
             yield {"type": "no response"}
             return
-        self._chunks += 1
+        self._parsed += 1
         if error := as_json(chunk.get("error")):
             kind = as_text(error.get("status")) or str(error.get("code") or "error")
             yield {"type": "error", "error": {"type": kind}}
@@ -122,7 +124,8 @@ class GeminiReader:
         parts = as_list(as_json(candidate.get("content")).get("parts"))
         said = [event for part in parts if part for event in self._part(as_json(part))]
         if beside := {k: v for k, v in candidate.items() if k not in _OF_ANSWER}:
-            self._beside.append({"chunk": self._chunks, "candidate": beside})
+            chunk = self._parsed + self._plain.seen
+            self._beside.append({"chunk": chunk, "candidate": beside})
         told = as_text(candidate.get("continuationToken")) or None
         self._token = told or (None if said else self._token)
         reason = as_text(candidate.get("finishReason"))

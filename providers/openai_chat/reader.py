@@ -51,6 +51,13 @@ class ChatReader:
         found = self._plain.deltas(raw, index, text=text)
         return found if text else self._observed(index, found)
 
+    def joined(
+        self, raw: bytes, index: object, chunks: Sequence[bytes] = ()
+    ) -> tuple[Json, int] | None:
+        if (found := self._plain.joined(raw, index, chunks)) is not None:
+            self._pieces.observe(index, found[0])
+        return found
+
     def _observed(
         self, index: object, found: Iterator[tuple[Json, int]]
     ) -> Iterator[tuple[Json, int]]:

@@ -79,6 +79,11 @@ class ResponsesReader(Reader):
     def deltas(self, raw: bytes, index: object, *, text: bool) -> Iterator[tuple[Json, int]]:
         return self._plain.deltas(raw, index, text=text)
 
+    def joined(
+        self, raw: bytes, index: object, chunks: Sequence[bytes] = ()
+    ) -> tuple[Json, int] | None:
+        return self._plain.joined(raw, index, chunks)
+
     def tell(self, event: Json) -> Iterator[Json]:
         """Tell one decoded event."""
         kind = as_text(event.get("type"))

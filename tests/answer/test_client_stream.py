@@ -66,6 +66,11 @@ class Tells:
     def deltas(self, raw: bytes, index: object, *, text: bool) -> Iterator[tuple[Json, int]]:
         return iter(())
 
+    def joined(
+        self, raw: bytes, index: object, chunks: Sequence[bytes] = ()
+    ) -> tuple[Json, int] | None:
+        return None
+
     def eof(self) -> Sequence[Json]:
         return ()
 

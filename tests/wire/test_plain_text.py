@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -274,9 +275,10 @@ def streams(draw: st.DrawFn, chunks: st.SearchStrategy[Chunk]) -> list[Frame]:
 def check(new: Callable[[], Any], frames: Sequence[Frame]) -> None:
     fast, short, slow = new(), new(), new()
     slow._plain = Slow(lambda chunk: None, {})
-    fast._plain._credit = short._plain._credit = 10**6
+    fast._plain._spent = short._plain._spent = -(10**6)
     index = None
-    for frame in frames:
+    for place, frame in enumerate(frames):
+        _check_joined(new, frames[:place], frames[place:], index)
         told = list(slow.events(frame))
         assert list(fast.events(frame)) == told
         more = short.deltas(_sse.encode(frame.name, frame.data), index, text=False)
@@ -284,6 +286,23 @@ def check(new: Callable[[], Any], frames: Sequence[Frame]) -> None:
         assert (alike or list(short.events(frame))) == told
         index = told[-1].get("index") if told else index
     assert list(fast.eof()) == list(short.eof()) == list(slow.eof())
+
+
+def _check_joined(
+    new: Callable[[], Any], before: Sequence[Frame], frames: Sequence[Frame], index: object
+) -> None:
+    """What is told of many events at once is what is told of each, one after the other."""
+    many, each = new(), new()
+    for frame in before:
+        assert list(many.events(frame)) == list(each.events(frame))
+    chunks = [_sse.encode(frame.name, frame.data) for frame in frames]
+    if (found := many.joined(b"".join(chunks), index, chunks)) is not None:
+        ((kind, _), (key, text)), end = found[0].items(), found[1]
+        sizes = list(itertools.accumulate(map(len, chunks)))
+        told = [event for frame in frames[: sizes.index(end) + 1] for event in each.events(frame)]
+        assert {event["index"] for event in told} == {index}
+        assert "".join(event["delta"][key] for event in told) == text, kind
+        assert many._plain.seen == each._plain.seen
 
 
 def _chat_reader() -> Reader:
@@ -397,11 +416,11 @@ def test_the_usual_chunks_are_parsed_at_the_beginning_alone(form: int, escaped: 
     for number, text in enumerate(said):
         name, chunk = _usual(text, number)[form][1]
         data = json.dumps(chunk, ensure_ascii=escaped).encode("utf-8", "surrogatepass")
-        before = reader._plain._credit
+        before = reader._plain.seen
         told = reader.events(Frame(name, data, 0))
         (heard,) = [e["delta"] for e in told if e["type"] == "content_block_delta"]
         assert text in heard.values(), "hostile text is text"
-        long += reader._plain._credit <= before
+        long += reader._plain.seen == before
     assert long <= 3 or not escaped, "half an emoji that comes raw is for the lenient parser"
 
 
@@ -410,7 +429,8 @@ def test_a_server_that_says_something_new_with_each_text_is_not_learnt_for_ever(
     for number in range(50):
         name, chunk = _chat(f"c{number}", {"content": "a"}, None, {}, {}, first=False)
         reader.events(Frame(name, json.dumps(chunk).encode(), 0))
-    assert reader._plain._credit == 0
+    assert reader._plain.seen == 0
+    assert reader._plain._spent == 200
 
 
 # --- events in their usual form -------------------------------------------------------------------
