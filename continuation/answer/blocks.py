@@ -24,13 +24,8 @@ SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 THINKING = frozenset({"thinking", "redacted_thinking"})
 NATIVE = frozenset(
     {
-        "message_start",
-        "content_block_start",
-        "content_block_delta",
-        "content_block_stop",
-        "message_delta",
-        "message_stop",
-        "error",
+        *("message_start", "content_block_start", "content_block_delta", "content_block_stop"),
+        *("message_delta", "message_stop", "error"),
     }
 )
 """The events that are looked at; a `ping`, or one nobody knows, is passed on."""

@@ -31,11 +31,7 @@ from continuation.types import AttemptResult, Enough, Outcome, Outgoing
 logger = logging.getLogger("continuation")
 
 _BODY_BOUND = (
-    "content-length",
-    "transfer-encoding",
-    "content-digest",
-    "digest",
-    "content-md5",
+    *("content-length", "transfer-encoding", "content-digest", "digest", "content-md5"),
     "idempotency-key",
 )
 """Headers that speak of one body; with another one they would be wrong, the last one a lie."""

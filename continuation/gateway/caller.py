@@ -18,15 +18,8 @@ LARGEST = 64 << 20
 
 _HOP_BY_HOP = frozenset(
     {
-        b"connection",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
+        *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization"),
+        *(b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"),
     }
 )
 """Headers that speak of one connection (RFC 9110, 7.6.1), and not of what passes through it."""

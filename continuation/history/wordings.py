@@ -8,6 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from continuation.history.rules import TABLE
 from continuation.prompts import Cause, looks_like_recovery_prompt, recovery_prompt
 
 
@@ -27,33 +28,8 @@ class Reason(StrEnum):
     """The result exists, but lies outside the part of the history that is sent."""
 
 
-_MARK: Final = "[no result]"
-
-#: A model acts on these texts, so each says what is known and nothing more: a call that may have
-#: run must not read as "not done", and one that was never started must not read as "failed".
 WORDINGS: Final[Mapping[Reason, str]] = MappingProxyType(
-    {
-        Reason.NOT_STARTED: f"{_MARK} This call was never started. Make it again if it is needed.",
-        Reason.STARTED_UNKNOWN: (
-            f"{_MARK} The session was interrupted before a result of this call was recorded. It may"
-            " have run in full, in part or not at all: check the state before doing it again."
-        ),
-        Reason.CANCELLED: (
-            f"{_MARK} The user cancelled this call. It may have taken effect in part."
-            " Do not repeat it unasked."
-        ),
-        Reason.REJECTED: f"{_MARK} The user refused this call, so it did not run.",
-        Reason.ARGS_TRUNCATED: (
-            f"{_MARK} The arguments of this call were cut off, so it did not run."
-            " Make it again, in smaller pieces if they are long."
-        ),
-        Reason.RESULT_LOST: f"{_MARK} This call ended, but its result was lost.",
-        Reason.SUPERSEDED: (
-            f"{_MARK} The same call was made again before this one was answered;"
-            " see the later result."
-        ),
-        Reason.NOT_IN_CONTEXT: f"{_MARK} The result of this call is not part of this context.",
-    }
+    {Reason(name): f"[no result] {text}" for name, text in TABLE["wordings"].items()}
 )
 
 HEAD: Final = "[The beginning of this conversation is not available.]"

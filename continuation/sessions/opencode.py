@@ -11,32 +11,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 from continuation.history.tree import text_of
 from continuation.sessions.lines import Problem, before_the_cut, written
+from continuation.sessions.opencode_database import Database
 from continuation.wire.json_values import as_list, as_map, as_text
-
-
-class Shelf(Protocol):
-    """Where sessions are kept. A place in it is a file below a root, or a table and a row's id."""
-
-    @property
-    def named(self) -> bool:
-        """Whether a value holds its own id and its session's; if not, they are kept beside it."""
-        ...
-
-    def sessions(self) -> list[str]:
-        """The ids of all sessions."""
-        ...
-
-    def messages(self, session: str) -> list[tuple[Path, bytes]]:
-        """The messages of a session in their order; the stem of a place is the message's id."""
-        ...
-
-    def parts(self, message: str) -> list[tuple[Path, bytes]]:
-        """The parts of a message in their order."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +27,7 @@ class Folder:
     only: str = ""
     """The one session that is asked for."""
     named: bool = True
+    """A value holds its own id and its session's; if not, they are kept beside it."""
 
     @classmethod
     def find(cls, path: Path) -> Folder | None:
@@ -61,14 +42,20 @@ class Folder:
         return [self.only] if self.only else sorted(each.name for each in folders)
 
     def messages(self, session: str) -> list[tuple[Path, bytes]]:
+        """The messages of a session in their order; the stem of a place is the message's id."""
         return self._files(self.root / "message" / session)
 
     def parts(self, message: str) -> list[tuple[Path, bytes]]:
+        """The parts of a message in their order."""
         return self._files(self.root / "part" / message)
 
     def _files(self, folder: Path) -> list[tuple[Path, bytes]]:
         files = sorted(folder.glob("*.json"))
         return [(file.relative_to(self.root), file.read_bytes()) for file in files]
+
+
+Shelf: TypeAlias = Folder | Database
+"""Where sessions are kept. A place in it is a file below a root, or a table and a row's id."""
 
 
 class _Part(NamedTuple):

@@ -18,33 +18,18 @@ REASONING: Final = "thinking"
 
 TYPED: Final = {kind: call.text for kind, call in CALLS.items() if call.text}
 """Calls whose arguments come as text, and the field that holds it."""
-SERVER_ITEMS: Final = frozenset(
-    {
-        "web_search_call",
-        "file_search_call",
-        "code_interpreter_call",
-        "image_generation_call",
-        "mcp_call",
-        "mcp_list_tools",
-        "tool_search_call",
-        "tool_search_output",
-        "shell_call_output",
-        "program",
-        "program_output",
-        "compaction",
-    }
-)
-"""What the provider runs itself; it is kept, and an answer with it can be gone on from."""
 LIVE: Final = frozenset(
     {
-        "web_search_call",
-        "file_search_call",
-        "code_interpreter_call",
-        "image_generation_call",
-        "mcp_call",
+        *("web_search_call", "file_search_call", "code_interpreter_call"),
+        *("image_generation_call", "mcp_call"),
     }
 )
-"""Those of them that tell how they go on, and in the end how they went: they have a status."""
+"""What the provider runs itself and tells how it goes on, and in the end how it went: a status."""
+SERVER_ITEMS: Final = LIVE | {
+    *("mcp_list_tools", "tool_search_call", "tool_search_output", "shell_call_output"),
+    *("program", "program_output", "compaction"),
+}
+"""All that it runs itself; it is kept, and an answer with it can be gone on from."""
 _PREFIXES: Final = {"message": "msg", "function_call": "fc", "custom_tool_call": "ctc"}
 """Kinds of items that are known by what they hold, so that they may have any id."""
 ALONE: Final = frozenset({"web_search_call", "compaction"})
