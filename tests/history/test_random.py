@@ -8,7 +8,7 @@ from support.random_histories import tally
 @pytest.mark.parametrize(
     ("dialect", "count"),
     [(dialect, 200) for dialect in DIALECTS]
-    + [pytest.param(dialect, 6_000, marks=pytest.mark.slow) for dialect in DIALECTS],
+    + [pytest.param(dialect, 20_000, marks=pytest.mark.slow) for dialect in DIALECTS],
 )
 def test_random_histories_are_mended_whole_and_left_alone_where_another_validator_finds_nothing(
     dialect: str, count: int
