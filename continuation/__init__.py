@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if not Path(__path__[0], "providers").is_dir():
     __path__.append(str(Path(__path__[0]).parent))
 
-from continuation.attach.doors import async_http_client, http_client, wrap
+from continuation.attach.doors import async_http_client, finish, http_client, wrap
 from continuation.config import override
 from continuation.ledger import Attempt
 from continuation.policy import Policy
@@ -69,6 +69,7 @@ __all__ = [
     "Violation",
     "__version__",
     "async_http_client",
+    "finish",
     "http_client",
     "last_report",
     "override",

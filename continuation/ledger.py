@@ -57,7 +57,8 @@ class Attempt:
     answer_id: str | None = None
     """The id in the answer itself (`msg_...`, `chatcmpl-...`, `resp_...`), where it was read."""
     saved: bool = False
-    """It was made by a process that was stopped: what it had given was not paid again."""
+    """It was made before this turn, by a process that was stopped or elsewhere: what it had given
+    was not paid again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class Ledger:
         self.before = 0
         """How many were, by processes before this one."""
         self.played = False
-        """The first call is one of theirs."""
+        """The first call is one of theirs, or was made elsewhere."""
         self.paused = 0
         """How many of them the provider paused, within their limit and not at its end."""
         self.limit: int | None = None

@@ -6,9 +6,10 @@ The doors alone: what they need, the HTTP layer above all, is imported when one 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine, Mapping
     from typing import Unpack
 
     import httpx2
@@ -19,6 +20,19 @@ if TYPE_CHECKING:
     from continuation.reports.report import OnEvent
 
 ClientT = TypeVar("ClientT")
+AnswerT = TypeVar("AnswerT")
+
+
+class SyncClient(Protocol):
+    """Any SDK's synchronous client."""
+
+    def __enter__(self) -> Any: ...
+
+
+class AsyncClient(Protocol):
+    """Any SDK's asynchronous client."""
+
+    async def __aenter__(self) -> Any: ...
 
 
 def wrap(
@@ -109,3 +123,36 @@ def async_http_client(
     from continuation.attach.common import Healing
 
     return standing_for(client, httpx2.AsyncClient, Healing(config, on_event, keys, journal))
+
+
+@overload
+def finish(client: SyncClient, request: Mapping[str, Any], answer: Mapping[str, Any]) -> Any: ...
+@overload
+def finish(client: SyncClient, request: Mapping[str, Any], answer: AnswerT) -> AnswerT: ...
+@overload
+def finish(
+    client: AsyncClient, request: Mapping[str, Any], answer: Mapping[str, Any]
+) -> Coroutine[Any, Any, Any]: ...
+@overload
+def finish(
+    client: AsyncClient, request: Mapping[str, Any], answer: AnswerT
+) -> Coroutine[Any, Any, AnswerT]: ...
+def finish(client: object, request: Mapping[str, Any], answer: object) -> Any:
+    """Return an answer whole that came cut from elsewhere, such as a batch or a log.
+
+    What is there of it is not paid again: it is the first attempt of a turn like any other, which
+    goes on from there. An answer that is not cut comes back without a request. One without a stop
+    reason broke off, and is gone on with. Half a function call is asked for again.
+
+    `client`: an SDK's, wrapped (its policies hold) or not; one of google-genai is wrapped by this.
+    Of an asynchronous one the result is to be awaited. `request`: what the answer was asked for
+    with, as keywords of the SDK's method, or its JSON; it is sent without a stream. `answer`: the
+    SDK's object or its JSON; the result is of the SDK's own type. `last_report().saved` says what
+    was not paid again.
+
+    Raises `TypeError` for an answer that is none, or is not one of this client's, and for a client
+    that cannot be wrapped; and what the SDK raises for the request.
+    """
+    from continuation.attach.elsewhere import finished
+
+    return finished(client, request, answer)

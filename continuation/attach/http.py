@@ -29,6 +29,7 @@ from continuation.attach.journaled import (
     AsyncJournaledStream,
     JournaledStream,
     KeptTurn,
+    Played,
     kept_turn,
 )
 from continuation.attach.preparing import KEY, Preparation
@@ -507,7 +508,8 @@ class HealingClient(_StandIn, httpx2.Client):
         self, session: HealedStream, turn: Turn, kept: KeptTurn | None
     ) -> httpx2.Response:
         """Open a turn whose answer is told to a journal."""
-        session.played = kept.played if kept is not None else None
+        if kept is not None and kept.played is not None:
+            session.played = Played(kept.played)
         try:
             response = session.open()
         except BaseException:
@@ -587,7 +589,8 @@ class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
     async def _journaled(
         self, session: AsyncHealedStream, turn: Turn, kept: KeptTurn | None
     ) -> httpx2.Response:
-        session.played = kept.played if kept is not None else None
+        if kept is not None and kept.played is not None:
+            session.played = Played(kept.played)
         try:
             response = await session.open()
         except BaseException:

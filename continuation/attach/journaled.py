@@ -1,13 +1,15 @@
 """Answers on their way into a journal: what the caller is given is told to it, and how it ended.
 
-A journal is handed to `wrap`; the shells know it by the two protocols here.
+A journal is handed to `wrap`; the shells know it by the two protocols here. What it saved of an
+answer, or what was given elsewhere (`GIVEN`), is played as the first attempt.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from concurrent.futures import Future
+from contextvars import ContextVar
 from typing import Protocol
 
 import anyio
@@ -68,25 +70,58 @@ class Interrupted(httpx2.ReadError):
 
 
 class Played(httpx2.SyncByteStream, httpx2.AsyncByteStream):
-    """What was saved of an answer, as a first attempt that breaks off."""
+    """An answer as a first attempt: what was saved of a stream, which breaks off, or a whole body.
 
-    def __init__(self, data: bytes) -> None:
+    `whole`: it is a JSON body, all of it.
+    """
+
+    def __init__(self, data: bytes, *, whole: bool = False) -> None:
         self._data = data
+        self._whole = whole
 
     def __iter__(self) -> Iterator[bytes]:
         yield self._data
-        message = "its process was stopped"
-        raise Interrupted(message)
+        if not self._whole:
+            message = "its process was stopped"
+            raise Interrupted(message)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for chunk in self:
             yield chunk
 
-    def response(self, request: httpx2.Request, path: str) -> httpx2.Response:
+    def response(self, request: httpx2.Request) -> httpx2.Response:
         """Return the response it is the body of."""
-        framed = path.endswith(_STREAMS)
+        framed = request.url.path.endswith(_STREAMS)
         kind = "application/vnd.amazon.eventstream" if framed else "text/event-stream"
+        kind = "application/json" if self._whole else kind
         return httpx2.Response(200, headers={"content-type": kind}, stream=self, request=request)
+
+
+class Elsewhere:
+    """An answer's body from elsewhere: the first attempt of the next turn in its context."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body: bytes | None = body
+
+    @contextlib.contextmanager
+    def played(self) -> Generator[None]:
+        """Let the turn begin inside the block."""
+        token = GIVEN.set(self)
+        try:
+            yield
+        finally:
+            GIVEN.reset(token)
+
+    def play(self, turn: Turn) -> Played | None:
+        """Return what takes the place of a turn's first attempt; `None`: another turn's it was."""
+        body, self._body = self._body, None
+        if body is None:
+            return None
+        turn.resume(1, played=True)
+        return Played(body, whole=True)
+
+
+GIVEN: ContextVar[Elsewhere | None] = ContextVar("continuation_given", default=None)
 
 
 class _Journaled:

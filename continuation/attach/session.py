@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import httpx2
 
-from continuation.attach.journaled import Played
+from continuation.attach.journaled import GIVEN, Played
 from continuation.attach.preparing import KEY, Preparation
 from continuation.dialect import Feed
 from continuation.engine.commands import (
@@ -58,8 +58,9 @@ class Session:
         self.elapsed: datetime.timedelta | None = None
         self.abandoned = False
         """Its client is about to be closed, and this stream with it."""
-        self.played: bytes | None = None
-        """What was saved of the answer, in place of the first attempt."""
+        given = GIVEN.get()
+        self.played: Played | None = None if given is None else given.play(turn)
+        """What there is of the answer already, in place of the first attempt."""
         self._send = send
         self._turn = turn
         self._script = turn.run()
@@ -217,7 +218,7 @@ class Session:
         self._own = outgoing is None
         if self.played is not None:
             played, self.played = self.played, None
-            made = Played(played).response(original, original.url.path)
+            made = played.response(original)
             made.elapsed = datetime.timedelta()
             return made
         if outgoing is None:

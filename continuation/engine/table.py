@@ -267,6 +267,8 @@ class Situation:
     """The limit can still be raised by a fifth or more, and was not raised yet."""
     raisable: bool = True
     """The limit can still be raised, by however little."""
+    given: bool = False
+    """It was given elsewhere, or to a process that was stopped: no text of it is paid again."""
     recovering: bool = False
     """The attempt that ended went on from a partial."""
     later: bool = False
@@ -378,6 +380,9 @@ ROWS: tuple[Row, ...] = (
     Row("cut behind calls that are whole", Action.FINISH, Outcome.TRUNCATED,
         "cut after a function call",
         when={"stop": Stop.LENGTH, "call": WHOLE}),
+    Row("cut, visible text that was given before", Action.RECOVER,
+        when={"stop": Stop.LENGTH, "given": True, "recoveries": True, "text": True, "call": NONE,
+              "not_resumable": False}, either=MAY_GO_ON),
     Row("cut below the ceiling, nothing shown", Action.ESCALATE,
         when={"stop": Stop.LENGTH, "below": True, "shown": False, "recovering": False}),
     Row("cut below the ceiling, text shown, then a call", Action.ESCALATE_BEHIND,

@@ -183,7 +183,7 @@ class Turn:
         `played`: the first attempt says what was given then; it is not paid again.
         """
         self._ledger.before = attempts - played
-        self._ledger.played = played
+        self._ledger.played = played or self._ledger.played
 
     # --- the life of a turn --------------------------------------------------------------------
 
@@ -311,6 +311,7 @@ class Turn:
             completable=completable,
             below=budget.below,
             raisable=budget.raisable,
+            given=self._ledger.played and self._mode is Mode.FIRST,
             recovering=self._mode in {Mode.RECOVERY, Mode.NATIVE_CONTINUATION},
             later=self._mode is not Mode.FIRST,
             failed=isinstance(result.error, Failed),

@@ -205,8 +205,11 @@ class Report:
 
     @property
     def saved(self) -> Usage:
-        """What a process that was stopped had been given, and was not paid again: an estimate."""
-        return total([a for a in self.attempts if a.saved])
+        """What was given before, to a process that was stopped or elsewhere, and not paid again.
+
+        Of a stopped process: an estimate.
+        """
+        return total([a for a in self.attempts if a.saved and not a.discarded])
 
     @property
     def left(self) -> bool:

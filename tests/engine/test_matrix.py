@@ -452,6 +452,10 @@ REASONS: Mapping[Cell, str] = {
     **_without("a hop ended without a new token", ONLY_GEMINI, FORMATS[:3]),
     **_without("cut, the provider gave a token", ONLY_GEMINI, FORMATS[:3]),
     **_without(
+        "cut, visible text that was given before",
+        "of an answer from elsewhere, in all formats and both shells (tests/attach/test_finish.py)",
+    ),
+    **_without(
         "cut behind calls that are whole",
         "in a body of Messages nothing stands behind the last call: it may be the cut one",
         FORMATS[:1],

@@ -96,6 +96,7 @@ a hop ended with a token | paused token | token
 a hop ended without a new token | paused text | finish partial
 cut, the provider gave a token | length token below | token
 cut behind calls that are whole | length call=whole below | finish truncated
+cut, visible text that was given before | length below text given | recover
 cut below the ceiling, nothing shown | length below text | escalate
 cut below the ceiling, text shown, then a call | length below shown text call=cut | escalate_behind
 cut below the ceiling, text shown | length below shown text | recover

@@ -82,6 +82,21 @@ def what_is_told_of_a_turn(message: object) -> None:
     assert_type(report.billed.output, int | None)
 
 
+async def answers_from_elsewhere(
+    sync: anthropic.Anthropic,
+    other: openai.AsyncOpenAI,
+    google: genai.Client,
+    message: anthropic.types.Message,
+    chat: openai.types.chat.ChatCompletion,
+    body: Mapping[str, Any],
+) -> None:
+    assert_type(continuation.finish(sync, body, message), anthropic.types.Message)
+    assert_type(await continuation.finish(other, body, chat), openai.types.chat.ChatCompletion)
+    assert_type(continuation.finish(google, body, body), Any)
+    assert_type(await continuation.finish(google.aio, body, message), anthropic.types.Message)
+    continuation.finish(other, body)  # type: ignore[call-overload]
+
+
 def histories(body: Mapping[str, Any]) -> None:
     repaired = continuation.repair(body)
     assert_type(repaired, continuation.Repaired)

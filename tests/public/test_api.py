@@ -19,6 +19,7 @@ FUNCTIONS = {
         f"(client: 'httpx2.AsyncClient | None' = None, {CLIENT}, **keys: 'Unpack[PolicyKeys]')"
         " -> 'httpx2.AsyncClient'"
     ),
+    "finish": "(client: 'object', request: 'Mapping[str, Any]', answer: 'object') -> 'Any'",
     "http_client": (
         f"(client: 'httpx2.Client | None' = None, {CLIENT}, **keys: 'Unpack[PolicyKeys]')"
         " -> 'httpx2.Client'"

@@ -1,0 +1,83 @@
+"""`finish`: an answer that came cut from elsewhere is gone on with, as a turn's first attempt."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+from collections.abc import Awaitable, Mapping
+from functools import reduce
+from typing import Any, cast
+
+from continuation.attach.clients import wrapped
+from continuation.attach.common import Healing, name_of
+from continuation.attach.http import AsyncHealingClient, HealingClient
+from continuation.attach.journaled import Elsewhere
+
+_DOORS = {
+    "choices": ("chat.completions.create", "finish_reason", "length"),
+    "candidates": ("models.generate_content", "finishReason", "MAX_TOKENS"),
+    "output": ("responses.create", "status", "incomplete"),
+    "content": ("messages.create", "stop_reason", "max_tokens"),
+}
+"""By what only its answers have: the SDK's method of each format, and how an answer is told that
+was cut."""
+_STREAMING = frozenset({"stream", "stream_options"})
+_ADDED = {"sdk_http_response", "automatic_function_calling_history", "parsed"}
+"""What google-genai adds to an answer."""
+
+
+def finished(client: Any, request: Mapping[str, Any], answer: object) -> Any:
+    """Return the whole answer, or what is to be awaited for it; see `doors.finish`."""
+    body = _body(answer)
+    key = next((key for key in _DOORS if isinstance(body.get(key), list)), None)
+    if key is None:
+        raise TypeError(
+            f"answer = {name_of(answer)}: must be an answer as an SDK gives it, or its JSON; "
+            "of a line of a batch that is its message, or the body of its response"
+        )
+    door, place, word = _DOORS[key]
+    for told in body[key][:1] if key in {"choices", "candidates"} else [body]:
+        told[place] = told.get(place) or word  # without a reason it broke off
+    asked = {key: value for key, value in request.items() if key not in _STREAMING}
+    if door == "messages.create":
+        if "betas" in asked or type(answer).__name__.startswith("Beta"):
+            door = f"beta.{door}"
+        # Given by name, it says that a long call without a stream is meant.
+        asked.setdefault("timeout", getattr(client, "timeout", None))
+    if any(isinstance(value, type) for value in asked.values()):
+        door = door.replace("create", "parse")
+    try:
+        call = reduce(getattr, door.split("."), _healing(client))
+    except AttributeError:
+        raise TypeError(
+            f"client = {name_of(client)}: has no {door}, which such an answer comes from"
+        ) from None
+    given = Elsewhere(json.dumps(body).encode())
+    with given.played():
+        whole = call(**asked)
+    return _later(given, whole) if inspect.isawaitable(whole) else whole
+
+
+async def _later(given: Elsewhere, whole: Awaitable[Any]) -> Any:
+    with given.played():
+        return await whole
+
+
+def _healing(client: Any) -> Any:
+    """Return a client that heals: this one, if it does."""
+    inner = getattr(client, "_api_client", client)  # of google-genai's asynchronous one, too
+    http = getattr(inner, "_httpx_client", getattr(inner, "_client", None))
+    ours = isinstance(http, (HealingClient, AsyncHealingClient))
+    return client if ours else wrapped(client, Healing(None, None, {}))
+
+
+def _body(answer: Any) -> Any:
+    """Return an answer's JSON, as its provider sent it."""
+    if isinstance(answer, Mapping):
+        return copy.deepcopy({**cast("Mapping[str, Any]", answer)})
+    if hasattr(answer, "to_dict"):
+        return answer.to_dict(mode="json", warnings=False)
+    if hasattr(answer, "model_dump"):
+        return answer.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=_ADDED)
+    return {}
