@@ -58,6 +58,11 @@ _PLAYS: Mapping[str, _Play] = {
         scenario={"thinking": "all"},
     ),
     "drop": _Play("The first answer's connection breaks.", cut=False, scenario={"drop": {1: 8}}),
+    "kill": _Play(
+        "The process that asks is killed while the first answer is written.",
+        cut=False,
+        scenario={"kill": {1: 100}, "slow": 0.002},
+    ),
     "mislabelled": _Play("The first answer is cut and says it ended.", label="end_turn"),
     "overloaded": _Play(
         "The first answer is cut, and the second attempt meets an overloaded provider.",

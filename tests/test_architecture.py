@@ -34,6 +34,7 @@ ROOMS: dict[str, set[str]] = {
         "config",
         "reports",
         "history",
+        "journal+lazy",
         "sessions",
         "simulator",
         "words",

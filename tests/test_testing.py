@@ -139,8 +139,43 @@ def test_an_answer_of_the_users_own() -> None:
     assert outcome() is Outcome.HEALED
 
 
+AGENT = """
+import sys, warnings
+import anthropic, continuation
+warnings.simplefilter("ignore")
+journal = continuation.Journal(sys.argv[2], session="s")
+bare = anthropic.Anthropic(base_url=sys.argv[1], api_key="k", max_retries=0)
+client = continuation.wrap(bare, journal=journal)
+asked = [{"role": "user", "content": "Write it."}]
+with client.messages.stream(model="claude-opus-5", max_tokens=32000, messages=asked) as stream:
+    print(stream.get_final_text(), end="")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("named", [False, True])
+def test_an_agent_in_a_process_of_its_own_is_killed_and_goes_on(
+    named: bool, simulator: Rehearsal, tmp_path: Path
+) -> None:
+    """The guide's test. The process is found by its connection, or named."""
+    if not named and sys.platform != "linux":
+        pytest.skip("the kernel tells of a connection's process on Linux alone")
+    simulator.play("kill")
+    for status in (-9, 0):
+        command = [sys.executable, "-c", AGENT, simulator.url, str(tmp_path / "agent.db")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
+            simulator.victim = agent if named else None
+            said, _ = agent.communicate()
+        assert agent.returncode == status
+    assert said == simulator.answer
+    assert len(simulator.posts) == 2
+    (turn,) = [m for m in simulator.posts[1].body["messages"] if m["role"] == "assistant"]  # type: ignore[index]
+    assert str(turn["content"])
+
+
 def test_every_scenario_is_documented() -> None:
-    assert {*HEALED, "whole", "always-cut", "cut-call", "call-stays-cut"} == set(SCENARIOS)
+    others = {"whole", "always-cut", "cut-call", "call-stays-cut", "kill"}
+    assert {*HEALED, *others} == set(SCENARIOS)
     assert all(about.endswith(".") for about in SCENARIOS.values())
 
 

@@ -20,6 +20,7 @@ _COMMANDS = {
     **{name: name for name in ("demo", "run", "serve", "simulate")},
     "check": "sessions",
     "repair": "sessions",
+    "sessions": "journal",
     **{name: name for name in ("config", "limits", "doctor")},
 }
 """The module of each command; most import much that the others do without."""

@@ -89,6 +89,11 @@ def add_to(commands: Commands) -> None:
         help="show a Write call three times as long as the model can write at once (not: gemini)",
     )
     parser.add_argument(
+        "--kill",
+        action="store_true",
+        help="show an agent with a journal that is killed while the model writes, and goes on",
+    )
+    parser.add_argument(
         "--dialect",
         choices=names(),
         help=f"wire format, and so SDK (default: by the model's name, else {_DEFAULT_DIALECT})",
@@ -98,6 +103,10 @@ def add_to(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the demo; whole only if equality was proven."""
+    if arguments.kill:
+        from continuation.cli.demo_kill import run as run_kill
+
+        return run_kill(arguments)
     show = Show(arguments)
     speaks = show.format
     made = f"{speaks.sdk.module}.{speaks.sdk.client}(){speaks.method}"
@@ -275,10 +284,10 @@ class Show:
             end = self._ask(ours, Ear(hear, count) if self.tool else Ear(hear))
         text = "".join(pieces)
         if not self.tool:
-            equal = self._prove("the answer", text.encode(errors="replace"))
+            equal = self.prove("the answer", text.encode(errors="replace"))
         else:
             self.out.line(f"   the caller saw {text!r} once, and one call, {self._stopped(end)}")
-            equal = self._prove("the call", _only_content(end)) and end.stop == self.format.called
+            equal = self.prove("the call", _only_content(end)) and end.stop == self.format.called
         self._sum_up(text)
         return equal
 
@@ -289,7 +298,7 @@ class Show:
     def _stopped(self, end: End) -> str:
         return f"{self.format.stop_name} {end.stop!r}"
 
-    def _prove(self, what: str, got: bytes) -> bool:
+    def prove(self, what: str, got: bytes) -> bool:
         """Compare what came with the file, and show both digests."""
         self.out.line()
         self.out.line("3. the proof", "bold")

@@ -10,6 +10,7 @@ import platform
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import httpx2
@@ -24,9 +25,9 @@ from continuation.reports.account import plural
 
 _DESCRIPTION = """\
 Tell what is installed, which clients can be wrapped and how those of clouds sign, which
-configuration is in force, and heal five answers of a simulated provider in each wire format, and
-one through each client of a cloud. Needs no key and no network. Exit status
-1: something is wrong; "note" is not wrong."""
+configuration is in force, what a journal stands on, and heal five answers of a simulated provider
+in each wire format, and one through each client of a cloud. Needs no key and no network. Exit
+status 1: something is wrong; "note" is not wrong."""
 _STYLES = {"ok": "green", "note": "yellow", "FAIL": "bold red"}
 _NEEDED = ("httpx2", "jiter", "tiktoken")
 _OPTIONAL = ("anthropic", "openai", "google-genai", "rich", "opentelemetry-api")
@@ -82,6 +83,9 @@ def add_to(commands: Commands) -> None:
         "doctor", help="check the installation and heal a cut answer", description=_DESCRIPTION
     )
     parser.add_argument("--config", metavar="FILE", help="look at this configuration file")
+    parser.add_argument(
+        "--journal", type=Path, metavar="FILE", help="look at where this journal is, or is to be"
+    )
     parser.set_defaults(command=run)
 
 
@@ -89,15 +93,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Look at everything; say what was found as it is found."""
     out = screen(sys.stdout)
     failed = 0
-    for mark, about, what in _examination(arguments.config):
+    for mark, about, what in _examination(arguments.config, arguments.journal):
         out.line(f"{mark:<4}  {about:<18}  {what}", _STYLES[mark])
         failed += mark == "FAIL"
     out.line(f"{plural(failed, 'problem')} found" if failed else "all is well")
     return Exit.NOT_WHOLE if failed else Exit.WHOLE
 
 
-def _examination(named: str | None) -> Iterator[Finding]:
-    """Look at one thing after the other. `named`: a configuration file, if one was named."""
+def _examination(named: str | None, journal: Path | None) -> Iterator[Finding]:
+    """Look at one thing after the other: a configuration file and a journal, if they are named."""
     yield "ok", "python", f"{platform.python_version()} ({sys.platform})"
     yield "ok", "continuation", continuation.__version__
     for name in _NEEDED:
@@ -120,6 +124,7 @@ def _examination(named: str | None) -> Iterator[Finding]:
     except OSError as error:
         yield "FAIL", "configuration", unreadable(error, who)
     yield from _surroundings()
+    yield from _journal(journal)
     # Each format whose SDK is installed; without any SDK there is nothing to test with.
     spoken = [one for one in offered() if one.sdk.installed]
     if not spoken:
@@ -170,6 +175,23 @@ def _surroundings() -> Iterator[Finding]:
     elif provider := os.environ.get("OTEL_PYTHON_TRACER_PROVIDER"):
         what = f"tracer provider {provider!r}"
     yield "ok", "tracing", what
+
+
+def _journal(named: Path | None) -> Iterator[Finding]:
+    import sqlite3  # some builds of Python have none
+
+    from continuation.journal.store import NETWORKS, file_system
+
+    mended = sqlite3.sqlite_version_info >= (3, 51, 3)
+    race = "" if mended else "; before 3.51.3 processes that share a journal can, rarely, damage it"
+    yield "ok" if mended else "note", "sqlite", f"{sqlite3.sqlite_version}{race}"
+    path = named or Path("agent.db")
+    kind = file_system(path)
+    what = f"{path} on {kind or 'a file system that cannot be told'}"
+    if kind in NETWORKS:
+        what += ": a network file system, where locks do not hold; a journal is refused there"
+    wrong = "FAIL" if named else "note"
+    yield wrong if kind in NETWORKS else "ok", "journal", what
 
 
 # --- the self-test ------------------------------------------------------------------------------

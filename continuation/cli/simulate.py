@@ -98,6 +98,8 @@ class _Logged(Simulator):
             told += [f"out {spent(reply):,}", reply.stop]
         if reply.drop is not None:
             told.append("dropped")
+        if reply.kill is not None:
+            told.append("to be killed")
         with self._telling:
             self._out.line("  ".join(told))
         return answer, reply

@@ -31,7 +31,7 @@ _APPLICATION: Final = 0x636F6E74
 _PATIENCE: Final = 60.0
 """Seconds that a lock is waited for; nothing of ours holds one for more than milliseconds."""
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-_NETWORKS: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs", "ceph"})
+NETWORKS: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs", "ceph"})
 
 SCHEMAS: Final = (
     """
@@ -346,7 +346,7 @@ def patiently(act: Callable[[], object]) -> None:
 
 def _check(path: Path) -> None:
     """Refuse a file that cannot be one, and make it readable to its owner alone."""
-    if (kind := file_system(path)) in _NETWORKS:
+    if (kind := file_system(path)) in NETWORKS:
         message = f"journal {path}: on a network file system ({kind}) locks do not hold; "
         raise JournalError(message + "keep it on a local disk")
     with suppress(FileExistsError):
@@ -366,23 +366,28 @@ def file_system(path: Path) -> str:
     return kind
 
 
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the file to this version of the format, in one transaction."""
+def check_format(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the version of a file's format; 0: nothing is in it yet. Raises `JournalError`."""
 
     def value(name: str) -> int:
         return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
-    version = value("user_version")
-    if version == len(SCHEMAS) and value("application_id") == _APPLICATION:
-        return
-    patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
-    version, owner = value("user_version"), value("application_id")
-    if owner != _APPLICATION and value("schema_version"):
+    # In this order: all three are written in one transaction, perhaps just now.
+    if value("schema_version") and value("application_id") != _APPLICATION:
         message = f"journal {path}: it is a database of something else; name another file"
         raise JournalError(message)
-    if version > len(SCHEMAS):
+    if (version := value("user_version")) > len(SCHEMAS):
         message = f"journal {path}: its format {version} is newer than {len(SCHEMAS)}; "
         raise JournalError(message + "use a newer version of continuation")
+    return version
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring the file to this version of the format, in one transaction."""
+    if check_format(connection, path) == len(SCHEMAS):
+        return
+    patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+    version = check_format(connection, path)
     for schema in SCHEMAS[version:]:
         for statement in filter(str.strip, schema.split(";")):
             connection.execute(statement)

@@ -58,7 +58,7 @@ Block = Text | Thinking | ToolCall | Raw
 class Reply:
     """One answer of the model and how its bytes travel, as events or as one JSON body.
 
-    Event counts (`drop`, `error_after`, `stall`, `gate_at`) count every event, pings too.
+    Event counts (`drop`, `kill`, `error_after`, `stall`, `gate_at`) count every event, pings too.
 
     - `stop`, `stop_sequence`: why the model stopped, in Anthropic's words; other formats translate.
     - `usage`: laid over what was computed; None takes a field away. `extra`: laid over the message,
@@ -66,6 +66,8 @@ class Reply:
     - `status`, `error` (type, message), `headers`: another HTTP status makes it an error answer.
     - `drop`: after so many events the connection is closed without the end of the body. -1: before
       the status line. A JSON body breaks off in its middle.
+    - `kill`: after so many events the process that asked is killed (`Simulator.victim`), before any
+      JSON body.
     - `error_after`: after so many events comes an `error` event, which `error` describes, and the
       end. A JSON body has no events: there the same fault is an error status.
     - `delay`: seconds before the status line. `slow`: seconds before each event.
@@ -85,6 +87,7 @@ class Reply:
     error: tuple[str, str] | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     drop: int | None = None
+    kill: int | None = None
     error_after: int | None = None
     delay: float = 0.0
     slow: float = 0.0
@@ -125,7 +128,8 @@ class Scenario:
     Faults, by attempt (1 is a conversation's first model call since start or reset):
 
     - `status`: attempt to HTTP status, with `retry_after` seconds or `retry_after_ms`.
-    - `drop`, `error_event`: attempt to the number of events after which it strikes.
+    - `drop`, `kill`, `error_event`: attempt to the number of events after which it strikes. `kill`
+      sends SIGKILL to the process that asked; with `slow` it has read, and saved, what came before.
 
     The provider:
 
@@ -154,6 +158,7 @@ class Scenario:
     retry_after: float | None = None
     retry_after_ms: int | None = None
     drop: Mapping[int, int] = field(default_factory=dict[int, int])
+    kill: Mapping[int, int] = field(default_factory=dict[int, int])
     error_event: Mapping[int, int] = field(default_factory=dict[int, int])
     slow: float = 0.0
     ceiling: int | None = None

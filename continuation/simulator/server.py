@@ -13,6 +13,7 @@ import zlib
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self, cast
@@ -27,6 +28,7 @@ from continuation.simulator.model import Ask, Reciter
 from continuation.simulator.openai_chat.format import ChatFormat
 from continuation.simulator.openai_responses.format import ResponsesFormat
 from continuation.simulator.scenario import Reply, Scenario
+from continuation.simulator.victim import Victim, kill
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal
 
 SETTINGS_HEADER = "x-simulate"
@@ -61,6 +63,9 @@ class Simulator:
     ) -> None:
         self.keys = dict(keys or {})
         self.scenario = scenario or Scenario()
+        self.victim: Victim = None
+        """Whom `kill` kills: a `subprocess.Popen`, a pid, or a function to call instead; `None`:
+        the process at the other end, where the kernel tells which one that is (Linux)."""
         self.requests: list[Recorded] = []
         self._formats: Sequence[Format[Any]] = [kind(models or {}) for kind in _FORMATS]
         self._reciter = answer if isinstance(answer, Reciter) else None
@@ -169,8 +174,12 @@ class Simulator:
             return Reply(status=status, headers=headers)
         if self._reciter is None:
             return Reply(status=500, error=("api_error", _NOTHING_TO_SAY))
-        drop, error = scenario.drop.get(attempt), scenario.error_event.get(attempt)
-        return replace(self._reciter.reply(ask, scenario), drop=drop, error_after=error)
+        return replace(
+            self._reciter.reply(ask, scenario),
+            drop=scenario.drop.get(attempt),
+            kill=scenario.kill.get(attempt),
+            error_after=scenario.error_event.get(attempt),
+        )
 
 
 class _Server(ThreadingHTTPServer):
@@ -245,7 +254,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _exchange(self) -> None:
         recorded = self._read()
         server = cast("_Server", self.server)
-        line = Line(self.connection, server.stopped)
+        line = Line(self.connection, server.stopped, server.simulator.victim)
         try:
             self._send(line, recorded, *server.simulator.respond(recorded))
         except DropError:
@@ -312,9 +321,10 @@ class ClosedError(Exception):
 class Line:
     """One connection for one exchange: bytes out, and an eye on whether the client is there."""
 
-    def __init__(self, connection: socket.socket, stopped: threading.Event) -> None:
+    def __init__(self, connection: socket.socket, stopped: threading.Event, victim: Victim) -> None:
         self._connection, self._stopped = connection, stopped
         self.write = connection.sendall
+        self.kill = partial(kill, victim, connection)
 
     def wait_for(self, gate: threading.Event) -> None:
         while not gate.is_set():
@@ -358,6 +368,8 @@ def wait_before_status(line: Line, reply: Reply, answer: Answer) -> None:
 
 def send_body(line: Line, reply: Reply, body: bytes) -> None:
     """Send one body of known length; a drop breaks it off in its middle."""
+    if reply.kill is not None:
+        line.kill()
     if reply.drop is not None:
         line.write(body[: len(body) // 2])
         raise DropError
@@ -372,7 +384,8 @@ def send_events(line: Line, reply: Reply, events: Sequence[Event], recorded: Rec
     if reply.slow:
         bounds = [*range(len(frames) + 1)]
     else:  # all that lies between two places where something is to happen goes out in one write
-        marks = {mark for mark in (reply.drop, reply.stall, reply.gate_at) if mark is not None}
+        places = (reply.drop, reply.kill, reply.stall, reply.gate_at)
+        marks = {mark for mark in places if mark is not None}
         bounds = [0, *sorted(mark for mark in marks if 0 < mark < len(frames)), len(frames)]
     for start, stop in itertools.pairwise(bounds):
         _before(line, reply, start)
@@ -400,6 +413,8 @@ def _before(line: Line, reply: Reply, number: int) -> None:
         line.wait_for(reply.gate)
     if reply.drop is not None and reply.drop <= number:
         raise DropError
+    if reply.kill == number:
+        line.kill()
     if reply.stall is not None and reply.stall <= number:
         line.stay_silent()
     line.pause(reply.slow)

@@ -102,6 +102,26 @@ def test_the_demo_proves_equality_over_several_seams(capsys: Capture) -> None:
     assert err == ""
 
 
+@pytest.mark.slow
+def test_the_demo_kills_an_agent_and_the_answer_is_whole(answer: Path, capsys: Capture) -> None:
+    assert main(["demo", "--kill", "--file", str(answer)]) == Exit.WHOLE
+    said = capsys.readouterr().out
+    for line in (
+        r"   SIGKILL after [\d,]+ characters of the answer",
+        r"   demo: interrupted",
+        r"   healed; the tool ran 1 time",
+        r"   not paid again: [\d,]{3,} tokens; billed by this process: [\d,]+",
+        r"   identical",
+    ):
+        assert re.search(f"^{line}$", said, re.MULTILINE), line
+
+
+def test_the_demo_of_a_kill_is_shown_with_a_text(capsys: Capture) -> None:
+    for more in (["--tool"], ["--dialect", "gemini"]):
+        assert main(["demo", "--kill", *more]) == Exit.USAGE
+        assert "leave the others out" in capsys.readouterr().err
+
+
 def test_the_demo_tells_every_event_on_a_line_of_its_own(answer: Path, capsys: Capture) -> None:
     main(["demo", "--file", str(answer), "--manner", "exact"])
     told = re.findall(r"^ +[\d.]+ s  (\w+)", capsys.readouterr().out, re.MULTILINE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import continuation
 from continuation.cli import doctor, main
 from continuation.cli.formats import names
 from continuation.config import ENVIRONMENT
+from continuation.journal import store
 
 ANSWERS, CLOUDS = doctor._TESTS, doctor._CLOUDS
 """All that the self-test heals, in each format: one test looks at all of it, two at one."""
@@ -167,3 +169,22 @@ def test_a_missing_dependency_is_a_problem(
     status, lines = told(capsys)
     assert status == 1
     assert rows(lines, "no-such-package") == [("FAIL", "missing: install it again")]
+
+
+@pytest.mark.parametrize(("named", "mark"), [(True, "FAIL"), (False, "note")])
+def test_what_a_journal_stands_on_is_told(
+    named: bool, mark: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    arguments = ["--journal", str(tmp_path / "j.db")] if named else []
+    status, lines = told(capsys, *arguments)
+    assert status == 0
+    ((good, where),) = rows(lines, "journal")
+    assert (good, where.startswith(arguments[-1] if named else "agent.db on ")) == ("ok", True)
+    ((known, version),) = rows(lines, "sqlite")
+    mended = sqlite3.sqlite_version_info >= (3, 51, 3)
+    assert (known, "3.51.3" in version) == (("ok", False) if mended else ("note", True))
+    monkeypatch.setattr(store, "file_system", lambda _: "nfs4")
+    status, lines = told(capsys, *arguments)
+    assert (status, rows(lines, "journal")[0][0]) == (int(named), mark)
+    assert not (tmp_path / "j.db").exists()

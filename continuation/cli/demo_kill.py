@@ -1,0 +1,143 @@
+"""`continuation demo --kill`: an agent is killed while the model writes, and started again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import continuation
+from continuation.cli.demo import Show
+from continuation.cli.exits import CommandError, Exit, reason
+from continuation.cli.journal import lines_of, listed
+from continuation.limits import find
+from continuation.reports.account import number, plural
+from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall
+
+AGENT = """\
+import json, sys, warnings
+import anthropic, continuation, httpx2
+
+url, file, model, limit, answer, log = sys.argv[1:]
+warnings.simplefilter("ignore", DeprecationWarning)  # a simulated model does not retire
+http = httpx2.Client(trust_env=False)
+bare = anthropic.Anthropic(base_url=url, api_key="simulated", max_retries=0, http_client=http)
+journal = continuation.Journal(file, session="demo")
+client = continuation.wrap(bare, journal=journal)
+tools = [{"name": "Look", "input_schema": {"type": "object"}}]
+
+
+def tell(**what):
+    print(json.dumps(what), flush=True)
+
+
+def look(call):
+    with open(log, "a") as ran:
+        ran.write(call.id + chr(10))
+    return "It is a long file."
+
+
+for call in journal.resume().not_started:
+    journal.call(call, look)
+messages = journal.history() or [{"role": "user", "content": "Look, then write the file."}]
+while True:
+    given = 0
+    with client.messages.stream(
+        model=model, max_tokens=int(limit), tools=tools, messages=messages
+    ) as stream:
+        for text in stream.text_stream:
+            given += len(text)
+            tell(given=given)
+        reply = stream.get_final_message()
+    for call in (block for block in reply.content if block.type == "tool_use"):
+        journal.call(call, look)
+    if reply.stop_reason != "tool_use":
+        break
+    messages = journal.history()
+with open(answer, "wb") as whole:
+    whole.write("".join(block.text for block in reply.content).encode())
+report = continuation.last_report()
+tell(saved=report.saved.output, billed=report.billed.output, outcome=report.outcome)
+"""
+_SHARE = 0.4
+"""Of the answer, what the agent is given before it is killed."""
+_SECONDS = 3.0
+"""How long the model writes."""
+_STEPS = 1200
+"""Events it writes them in, about."""
+_LOOKS = Reply([Text("I look first."), ToolCall("Look", {})], stop="tool_use")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the demo; whole only if equality was proven, and the tool ran once."""
+    if arguments.dialect not in {None, "anthropic"} or arguments.tool or arguments.huge:
+        message = "--kill: is shown with a text and the anthropic SDK; leave the others out"
+        raise CommandError(message, Exit.USAGE)
+    show = Show(arguments)
+    size = max(1, show.length // _STEPS)
+    slow = _SECONDS * size / show.length
+    scenario = Scenario(manner=arguments.manner, deltas=size, slow=slow)
+    out, versions = show.out, f"continuation {continuation.__version__}"
+    try:
+        simulator = Simulator(show.path, scenario)
+    except OSError as error:
+        message = f"cannot start the simulator: {reason(error)}"
+        raise CommandError(message, Exit.USAGE) from error
+    with simulator, tempfile.TemporaryDirectory() as folder:
+        agent = _Agent(simulator, Path(folder), show.model)
+        sdk = f"{show.format.sdk.name} {show.format.sdk.version}"
+        out.line(f"{versions}, {sdk}; {show.model} simulated at {simulator.url}, no key needed")
+        out.line(f"the model's answer is {show.path}: {len(show.content):,} bytes")
+        out.line()
+        out.line("1. an agent with a journal: it runs a tool, and the model writes", "bold")
+        simulator.script([_LOOKS])
+        given = agent.live(until=int(show.length * _SHARE))
+        out.line(f"   SIGKILL after {plural(given, 'character')} of the answer", "red")
+        for line, _ in lines_of(listed(agent.file)[0]):
+            out.line(f"   {line}", "dim")
+        out.line()
+        out.line("2. the same program, started again", "bold")
+        agent.live(until=None)
+        told = agent.told
+        if "saved" not in told:
+            message = f"the agent did not come to its end (exit status {agent.status})"
+            raise CommandError(message, Exit.NOT_WHOLE)
+        runs = len(agent.log.read_text().splitlines())
+        out.line(f"   {told['outcome']}; the tool ran {plural(runs, 'time')}")
+        saved, billed = number(told["saved"]), number(told["billed"])
+        out.line(f"   not paid again: {saved} tokens; billed by this process: {billed}")
+        equal = show.prove("the answer", agent.answer.read_bytes())
+    return Exit.WHOLE if equal and runs == 1 else Exit.NOT_WHOLE
+
+
+class _Agent:
+    """The program, as often as it is started."""
+
+    def __init__(self, simulator: Simulator, folder: Path, model: str) -> None:
+        self.file, self.answer, self.log = (folder / name for name in ("db", "answer", "log"))
+        known = find(model)
+        limit = known.ceiling if known is not None else 64_000
+        given = [simulator.url, self.file, model, limit, self.answer, self.log]
+        self._command = [sys.executable, "-c", AGENT, *map(str, given)]
+        self.told: dict[str, Any] = {}
+        """What it said last."""
+        self.status = 0
+
+    def live(self, *, until: int | None) -> int:
+        """Run it; kill it once it was given so many characters. Return how many it was given."""
+        given = 0
+        with subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                self.told = json.loads(line)
+                given = self.told.get("given", given)
+                if until is not None and given >= until:
+                    process.kill()
+                    break
+            process.stdout.close()
+        self.status = process.returncode
+        return given

@@ -1,0 +1,203 @@
+"""`continuation sessions`: what is in a journal's file, and what a resume would do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from continuation.cli.exits import CommandError, Commands, Exit
+from continuation.cli.screen import screen
+from continuation.reports.account import number, plural
+
+if TYPE_CHECKING:
+    from continuation.journal.look import Listed
+
+_DESCRIPTION = """\
+Look into the file of a `continuation.Journal`, also while a process has it open: nothing is taken
+over, and but for `prune` nothing is written. What was said is told by `export`, and by `show` with
+--content, and by nothing else."""
+_UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
+_STYLES = {"running": "green", "interrupted": "yellow", "calls open": "yellow", "idle": ""}
+
+
+def add_to(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "sessions", help="list, show, export and prune the sessions of a journal",
+        description=_DESCRIPTION,
+    )  # fmt: skip
+    verbs = parser.add_subparsers(metavar="WHAT", required=True)
+    for verb, act, about in (
+        ("list", _list, "tell each session: its state, its owner, what is open in it"),
+        ("show", _show, "tell what happened in a session, in time"),
+        ("resume", _resume, "tell what a session would go on with"),
+        ("export", _export, "write a session's valid history, as the JSON of a request"),
+        ("prune", _prune, "remove sessions that nobody owns and that are silent for long"),
+    ):
+        one = verbs.add_parser(verb, help=about, description=about[0].upper() + about[1:] + ".")
+        one.add_argument("file", type=Path, metavar="FILE", help="the journal's file")
+        if verb in {"show", "resume", "export"}:
+            one.add_argument("session", metavar="SESSION", help="the session's name")
+        if verb == "show":
+            one.add_argument("--content", action="store_true", help="with what was said")
+        if verb == "export":
+            one.add_argument("--dialect", metavar="D", help="fail unless the session speaks it")
+        if verb == "prune":
+            one.add_argument(
+                "--older", type=_age, default=_age("30d"), metavar="AGE",
+                help="silent for so long, as in 90m, 12h, 30d, 2w (default: 30d)",
+            )  # fmt: skip
+            one.add_argument("--yes", action="store_true", help="remove them; else they are told")
+        one.add_argument("--json", action="store_true", help="tell it as JSON")
+        one.set_defaults(command=_run, act=act)
+
+
+def _age(text: str) -> float:
+    """Read an age in seconds, for argparse."""
+    if (read := re.fullmatch(r"(\d+)([mhdw])", text)) is None:
+        message = f"{text!r} is no age; write a number and m, h, d or w, as in 30d"
+        raise argparse.ArgumentTypeError(message)
+    return int(read[1]) * _UNITS[read[2]]
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    import sqlite3
+
+    from continuation.journal import JournalError
+
+    try:
+        lines, entry = arguments.act(arguments)
+    except (JournalError, sqlite3.Error, ValueError, OSError) as error:
+        raise CommandError(str(error), Exit.USAGE) from error
+    out = screen(sys.stdout)
+    if arguments.json:
+        lines = [(json.dumps(entry, indent=2, ensure_ascii=False), "")]
+    for line, style in lines:
+        out.line(
+            "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in line), style
+        )
+    return Exit.WHOLE
+
+
+Told = tuple[list[tuple[str, str]], dict[str, Any]]
+"""Lines with their styles, and the same as JSON."""
+
+
+def _list(arguments: argparse.Namespace) -> Told:
+    found = listed(arguments.file)
+    lines = [line for each in found for line in lines_of(each)]
+    return lines or [("no session yet", "")], {"sessions": [asdict(each) for each in found]}
+
+
+def listed(file: Path) -> list[Listed]:
+    """Return the sessions of a journal's file. Raises `JournalError`."""
+    from continuation.journal import look
+
+    with look.reading(file) as journal:
+        return look.sessions(journal)
+
+
+def lines_of(one: Listed) -> list[tuple[str, str]]:
+    """Tell one session, in lines with their styles."""
+    owner = f"owner {one.owner} (process {one.process})" if one.owner else "no owner"
+    seen = f"seen {_span(time.time() - one.seen)} ago"
+    told = [one.dialect, one.model, plural(one.turns, "turn"), owner, seen]
+    lines = [(f"{one.session}: {one.state}", _STYLES[one.state])]
+    lines += [("  " + ", ".join(filter(None, told)), "")]
+    if one.saves:
+        given = f"{plural(one.characters, 'character')} in {plural(one.saves, 'save')}"
+        calls = plural(one.attempts, "upstream call")
+        lines.append((f"  a turn is half written: {given}, {calls}", ""))
+    for call in one.calls:
+        lines.append((f"  {call.name} ({call.id}) began {_span(call.seconds)} ago: no result", ""))
+    if one.waiting:
+        lines.append((f"  {plural(one.waiting, 'call')} of the last answer never began", ""))
+    return lines
+
+
+def _span(seconds: float) -> str:
+    for unit, size in reversed(_UNITS.items()):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _show(arguments: argparse.Namespace) -> Told:
+    from continuation.journal import look
+
+    with look.reading(arguments.file) as journal:
+        one = look.sessions(journal, arguments.session)[0]
+        moments = look.told(journal, one.session, content=arguments.content)
+    lines = lines_of(one)
+    for moment in moments:
+        took = "" if moment.seconds is None else f", after {moment.seconds:.3f} s"
+        lines.append((f"  {moment.at:+11.3f} s  {moment.what}{took}", ""))
+        if moment.content is not None:
+            said = json.dumps(moment.content, ensure_ascii=False)
+            lines.append((f"                 {said}", "dim"))
+    return lines, {**asdict(one), "moments": [asdict(moment) for moment in moments]}
+
+
+def _opened(arguments: argparse.Namespace) -> Any:
+    """Open a session to read, in a file that is there and whose content can be read."""
+    from continuation.journal import Journal, look
+
+    with look.reading(arguments.file) as journal:
+        one = look.sessions(journal, arguments.session)[0]
+        kept = look.kept(journal, one.session)
+    return one, Journal(arguments.file, one.session, readonly=True, content=kept)
+
+
+def _resume(arguments: argparse.Namespace) -> Told:
+    one, journal = _opened(arguments)
+    found = journal.resume()
+    told, lines = {**asdict(found), "state": one.state, "owner": one.owner}, lines_of(one)
+    if one.owner == "alive":
+        lines.append((f"a resume is refused: process {one.process} owns the session", "red"))
+    elif found.kind == "turn" and found.resumable:
+        given = f"behind {plural(found.characters, 'character')} that are not paid again"
+        lines.append((f"the same request goes on {given}", ""))
+    elif found.kind == "turn":
+        lines.append(("the same request is asked again: nothing of its answer is kept", ""))
+    elif found.kind == "nothing":
+        lines.append(("there is nothing to go on with: the next request begins a turn", ""))
+    for calls, what in (
+        (found.not_started, "never began: safe to run"),
+        (found.unknown, "began, and nobody knows what became of it: not run again"),
+    ):
+        lines += [(f"  {call.name} ({call.id}) {what}", "") for call in calls]
+    lines += [
+        (f"  the result of {call} goes out with the next request", "") for call in found.unsent
+    ]
+    for calls in ("not_started", "unknown", "abandoned"):  # of calls, no arguments
+        told[calls] = [{"id": call.id, "name": call.name} for call in getattr(found, calls)]
+    return lines, told
+
+
+def _export(arguments: argparse.Namespace) -> Told:
+    one, journal = _opened(arguments)
+    turns = journal.history(arguments.dialect)
+    from continuation.journal.forms import TURNS
+
+    body = {"model": one.model, TURNS.get(one.dialect, "messages"): turns}
+    return [(json.dumps(body, indent=2, ensure_ascii=False), "")], body
+
+
+def _prune(arguments: argparse.Namespace) -> Told:
+    from continuation.journal import look
+
+    freed = 0
+    if arguments.yes:
+        gone, freed = look.prune(arguments.file, arguments.older)
+    else:
+        gone = [one.session for one in listed(arguments.file) if one.silent(arguments.older)]
+    lines = [(f"{'removed' if arguments.yes else 'would remove'} {name}", "") for name in gone]
+    told = f"removed {plural(len(gone), 'session')}; the file is {number(freed)} bytes smaller"
+    if not arguments.yes:
+        told = f"{plural(len(gone), 'session')}; nothing is removed without --yes"
+    return [*lines, (told, "")], {"removed": arguments.yes, "sessions": gone, "bytes": freed}

@@ -1,0 +1,265 @@
+"""What is in a journal's file, for who only looks: the sessions, one of them in time, its age.
+
+All but `prune` is read through a connection that cannot write, so a process that has the file open
+is not disturbed, and nothing is taken over. Only states are read unless content is asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Generator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, Literal
+
+from continuation.journal.errors import JournalError
+from continuation.journal.forms import TURNS
+from continuation.journal.owner import is_dead
+from continuation.journal.session import Session
+from continuation.journal.store import Store, check_format, patiently
+from continuation.wire.json_values import as_json, as_text, parsed
+
+_SILENT = 3600.0
+"""Seconds; who is silent for so long, on a machine that cannot be asked, has lost any lease."""
+_STATES = "CASE WHEN kind IN ('turn', 'end', 'intent') THEN content END"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTool:
+    """A tool that began and has no result."""
+
+    id: str
+    name: str
+    seconds: float
+    """Since it began."""
+
+
+@dataclass(slots=True)
+class Listed:
+    """One session, as it stands."""
+
+    session: str
+    state: str = "idle"
+    """`running`; `interrupted`: a turn is half written and its process is gone; `calls open`: calls
+    have no result, and nobody runs them; or `idle`."""
+    owner: str | None = None
+    """`alive`, `gone`, or `unknown`: its machine cannot be asked from here."""
+    process: str | None = None
+    """Of the owner: its pid and host."""
+    seen: float = 0.0
+    """When it was last known to live, in seconds since 1970."""
+    dialect: str = ""
+    model: str = ""
+    turns: int = 0
+    """That ended."""
+    characters: int = 0
+    """Of a half-written answer, in so many saves, after so many upstream calls."""
+    saves: int = 0
+    attempts: int = 0
+    calls: list[OpenTool] = field(default_factory=list[OpenTool])
+    waiting: int = 0
+    """Calls of the last answer that never began; 0 where a codec has encoded them."""
+
+    def silent(self, seconds: float) -> bool:
+        """Whether nobody owns it, and nothing was heard of it for so long."""
+        since = time.time() - self.seen
+        free = self.owner in {None, "gone"} or (self.owner == "unknown" and since > _SILENT)
+        return free and since > seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One line of a session's time."""
+
+    at: float
+    """Seconds since the session's first record."""
+    what: str
+    seconds: float | None = None
+    """How long it took, of what has ended."""
+    content: Any = None
+    """What was said, where that is asked for."""
+
+
+@contextmanager
+def reading(path: Path) -> Generator[sqlite3.Connection]:
+    """Open a file to read. Raises `JournalError` for one that is missing, or is no journal."""
+    if not path.is_file():
+        raise JournalError(f"journal {path}: there is no such file")
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as found:
+            patiently(lambda: check_format(found, path))
+            if not found.execute("PRAGMA user_version").fetchone()[0]:
+                raise JournalError(f"journal {path}: it is empty")
+            yield found
+    except sqlite3.Error as error:
+        raise JournalError(f"journal {path}: {error}") from error
+
+
+def sessions(connection: sqlite3.Connection, name: str | None = None) -> list[Listed]:
+    """Return the sessions of a file, the one that was heard of last first; or the one named so.
+
+    Raises `JournalError` where there is none of that name.
+    """
+    query = "SELECT id, name, owner, beat FROM sessions WHERE name != '' AND name = ifnull(?, name)"
+    found = connection.execute(query, (name,)).fetchall()
+    if name is not None and not found:
+        raise JournalError(
+            f"session {name!r}: there is none; `continuation sessions list` tells which there are"
+        )
+    return sorted((_listed(connection, *row) for row in found), key=lambda each: -each.seen)
+
+
+def _listed(
+    connection: sqlite3.Connection, number: int, name: str, owner: str | None, beat: float
+) -> Listed:
+    state, began = Session(), dict[str, float]()
+    query = f"SELECT number, kind, key, at, {_STATES} FROM records WHERE session = ? ORDER BY 1"
+    for record in connection.execute(query, (number,)):
+        state.apply(*record)
+        if record[1] == "intent":
+            began[record[2]] = record[3]
+    listed = Listed(name, seen=max(beat, state.at), dialect=state.form, model=state.model)
+    listed.turns = state.turns
+    if owner is not None:
+        held = as_json(json.loads(owner))
+        listed.owner = {True: "gone", False: "alive", None: "unknown"}[is_dead(held)]
+        listed.process = f"{held.get('pid')} on {held.get('host')}"
+    query = "SELECT count(*), max(characters), max(attempts) FROM running WHERE session = ?"
+    saved = connection.execute(query, (number,)).fetchone()
+    listed.saves, listed.characters, listed.attempts = (count or 0 for count in saved)
+    listed.calls = [
+        OpenTool(called, as_text(call.begun.get("name")), time.time() - began.get(called, 0.0))
+        for called, call in state.calls.items()
+        if call.result is None
+    ]
+    listed.waiting = _waiting(connection, number, state)
+    calls = bool(listed.calls or listed.waiting)
+    if state.turn is not None or calls:
+        listed.state = "calls open" if state.turn is None else "interrupted"
+        if listed.owner == "alive":
+            listed.state = "running"
+    return listed
+
+
+def _waiting(connection: sqlite3.Connection, number: int, state: Session) -> int:
+    """Count the calls of the last answer that never began."""
+    answer = list(takewhile(lambda said: said.kind == "answer", reversed(state.said)))
+    if not answer or state.turn is not None:
+        return 0
+    from continuation.history import unanswered_tool_calls
+
+    first, turns = answer[-1].number, list[Any]()
+    query = "SELECT content FROM records WHERE session = ? AND kind = 'answer' AND number >= ?"
+    with suppress(JournalError):
+        turns = [readable("", row[0]) for row in connection.execute(query, (number, first))]
+    called = unanswered_tool_calls(
+        {TURNS[state.form]: [as_json(turn) for turn in turns]}, state.form
+    )
+    begun = sum(call.number > first for call in state.calls.values())
+    return max(0, len(called) - begun)
+
+
+def told(connection: sqlite3.Connection, name: str, *, content: bool) -> list[Moment]:
+    """Return what happened in a session, in its order; `content`: with what was said.
+
+    Raises `JournalError` for content that only a codec can read.
+    """
+    column = "content" if content else _STATES
+    query = (
+        f"SELECT number, epoch, kind, key, at, {column} FROM records WHERE session ="
+        " (SELECT id FROM sessions WHERE name = ?) ORDER BY 1"
+    )
+    moments, began, owner, first = list[Moment](), dict[str, tuple[float, str]](), 1, None
+    for _, epoch, kind, key, at, data in connection.execute(query, (name,)):
+        first = at if first is None else first
+        if epoch != owner:
+            moments.append(Moment(at - first, f"owner {epoch} takes over"))
+            owner = epoch
+        more, said = readable(name, data), None
+        if kind in {"turn", "intent"}:
+            began[key if kind == "intent" else kind] = at, as_text(as_json(more).get("name"))
+        source = {"end": "turn", "drop": "turn", "result": key}.get(kind, "")
+        since, tool = began.pop(source, (None, ""))
+        if content and kind in {"message", "answer", "interrupted", "result"}:
+            said = as_json(more).get("value") if kind == "result" else more
+        if kind in _WORDS:
+            known = {key: as_json(more).get(key) for key in ("model", "outcome", "name")}
+            what = _WORDS[kind].format(key=key, tool=tool, **known)
+            took = None if since is None else at - since
+            moments.append(Moment(at - first, what, took, said))
+    return moments
+
+
+_WORDS = {
+    "turn": "a turn begins: {model}",
+    "end": "the turn ends: {outcome}",
+    "drop": "the turn ends without an answer",
+    "message": "the request says something new",
+    "answer": "the model has answered",
+    "interrupted": "half an answer stays in the history",
+    "rewind": "the request goes back to turn {key}",
+    "intent": "tool {name} begins ({key})",
+    "result": "tool {tool} has a result ({key})",
+    "repair": "the history was closed",
+}
+
+
+def readable(name: str, data: bytes | None) -> Any:
+    """Decode content. Raises `JournalError` for what only a codec can read."""
+    if data is None:
+        return None
+    with suppress(UnicodeDecodeError):
+        if (value := parsed(data.decode())) is not None:
+            return value
+    raise JournalError(
+        f"session {name!r}: a codec has encoded its content; read it in a program that has the "
+        "codec: Journal(..., codec=..., readonly=True)"
+    )
+
+
+def kept(connection: sqlite3.Connection, name: str) -> Literal["full", "none"]:
+    """Say whether a session's content is kept. Raises `JournalError` where a codec has it."""
+    query = (
+        "SELECT content FROM records WHERE kind = 'message' AND session ="
+        " (SELECT id FROM sessions WHERE name = ?) LIMIT 1"
+    )
+    row = connection.execute(query, (name,)).fetchone()
+    return "none" if row is not None and readable(name, row[0]) is None else "full"
+
+
+def prune(path: Path, older: float) -> tuple[list[str], int]:
+    """Remove the sessions that nobody owns and that were silent for so many seconds.
+
+    Return their names, and by how many bytes the file shrank. Raises `JournalError`.
+    """
+    with reading(path):
+        size, store = _size(path), Store.of(path)
+    with store.transaction() as connection:
+        gone = [each.session for each in sessions(connection) if each.silent(older)]
+        for name in gone:
+            number = "(SELECT id FROM sessions WHERE name = ?)"
+            connection.execute(f"DELETE FROM records WHERE session = {number}", (name,))
+            connection.execute(f"DELETE FROM running WHERE session = {number}", (name,))
+            # The number of the last session is not used again: a process that owned it and wakes
+            # up would be taken for the owner of a new one.
+            last = "(SELECT max(id) FROM sessions)"
+            connection.execute(f"DELETE FROM sessions WHERE name = '' AND id < {last}")
+            connection.execute(
+                "UPDATE sessions SET name = '', owner = NULL, epoch = epoch + 1"
+                f" WHERE name = ? AND id = {last}",
+                (name,),
+            )
+            connection.execute("DELETE FROM sessions WHERE name = ?", (name,))
+    if gone:
+        with closing(store.connect()) as db:
+            patiently(lambda: db.execute("VACUUM"))
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return gone, max(0, size - _size(path))
+
+
+def _size(path: Path) -> int:
+    return sum(each.stat().st_size for each in path.parent.glob(f"{path.name}*"))
