@@ -1,9 +1,11 @@
 """What the gateway costs: CPU of its process, against a bare relay of uvicorn and aiohttp.
 
     python tests/benchmarks/gateway.py [--quick] [--rounds N]
+    python tests/benchmarks/gateway.py --litellm ENVIRONMENT
     python tests/benchmarks/gateway.py --soak 20000
 
 Upstream, relay and gateway are processes of their own. Rounds are interleaved, figures are medians.
+`--litellm`: beside LiteLLM's proxy, from an environment that `litellm[proxy]` was installed in.
 `--soak`: so many turns, a fifth of them cut, a tenth left by their callers; what they leave behind.
 """
 
@@ -75,7 +77,9 @@ async def upstream(scope: Any, receive: Any, send: Any) -> None:
     while more:
         message = await receive()
         body, more = body + message.get("body", b""), message.get("more_body", False)
-    asked = {k: float(v[0]) for k, v in parse_qs(scope["query_string"].decode()).items()}
+    # LiteLLM passes no query on: its models differ in the path of their base URL.
+    query = scope["query_string"].decode() or scope["path"].split("/")[1]
+    asked = {k: float(v[0]) for k, v in parse_qs(query).items()}
     events, gap = int(asked.get("events", 0)), asked.get("gap", 0)
     first = json.loads(body)["max_tokens"] == BODY["max_tokens"] and b'"assistant"' not in body
     whole, tail = WHOLE, TAIL
@@ -182,10 +186,10 @@ def serve(what: str, base: str, port: int) -> None:
 class Process:
     """One of them; what it has used so far is read from the kernel."""
 
-    def __init__(self, *command: str, **environment: str) -> None:
+    def __init__(self, *command: str, program: str = sys.executable, **environment: str) -> None:
         began = time.monotonic()
         self.process = subprocess.Popen(
-            [sys.executable, *command], env={**os.environ, **environment},
+            [program, *command], env={**os.environ, **environment},
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         self.began = began
@@ -318,6 +322,54 @@ class Bench:
         return (float(told) - left) * 1000
 
 
+class LiteLLM(Bench):
+    """LiteLLM's proxy, asked in OpenAI's format; its models stand for what the upstream is asked.
+
+    It can pass bytes on unread too, as a relay does, and costs about as much as one then.
+    """
+
+    KEY = "sk-of-litellm"
+    QUERIES = ("events=0", "events=50&gap=0.04", "events=20000")
+
+    @classmethod
+    def config(cls, base: str) -> str:
+        models = [
+            {
+                "model_name": query,
+                "litellm_params": {
+                    "model": f"anthropic/{BODY['model']}",
+                    "api_base": f"{base}/{query}",
+                    "api_key": "k",
+                },
+            }
+            for query in cls.QUERIES
+        ]
+        return json.dumps({"model_list": models, "general_settings": {"master_key": cls.KEY}})
+
+    async def ask(self, query: str = "", *, stream: bool = False) -> int:
+        body = {**BODY, "model": query or "events=0", "stream": stream}
+        key = {"authorization": f"Bearer {self.KEY}"}
+        async with self.session.post(f"{self.url}/chat/completions", json=body, headers=key) as got:
+            assert got.status == 200, await got.text()
+            return sum([len(chunk) async for chunk in got.content.iter_any()])
+
+
+async def beside_litellm(gateway: Process, peer: Process, place: str) -> None:
+    """The three figures that LiteLLM is the peer of."""
+    with running(peer):
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
+            theirs = LiteLLM("LiteLLM", "http://127.0.0.1:18804", peer, session)
+            both = [theirs, Bench("gateway", place, gateway, session)]
+            for bench in both:
+                await started(bench)
+                await bench.requests(50)
+            await compare("40 streams, an event each 40 ms: CPU µs an event", 3, both,
+                          lambda bench: bench.paced(40, 2))  # fmt: skip
+            await compare("one stream of 20,000 events: events a second", 1, both,
+                          lambda bench: bench.flood(20_000))  # fmt: skip
+            await compare("request of 1 kB: CPU µs", 3, both, lambda bench: bench.requests(100))
+
+
 async def compare(
     title: str, rounds: int, both: list[Bench], measure: Callable[[Bench], Awaitable[float]]
 ) -> None:
@@ -325,9 +377,9 @@ async def compare(
     for _ in range(rounds):
         for bench in both:
             found[bench.name].append(await measure(bench))
-    relay, ours = (statistics.median(found[bench.name]) for bench in both)
+    peer, ours = (statistics.median(found[bench.name]) for bench in both)
     print(
-        f"{title:<48} relay {relay:>10,.1f}   gateway {ours:>10,.1f}   x {ours / relay:.2f}",
+        f"{title:<48} {both[0].name} {peer:>10,.1f}   gateway {ours:>10,.1f}   x {ours / peer:.3f}",
         flush=True,
     )
 
@@ -441,6 +493,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--litellm", type=Path, metavar="ENVIRONMENT")
     parser.add_argument("--soak", type=int, metavar="TURNS")
     parser.add_argument("--serve", nargs=3, metavar=("WHAT", "BASE", "PORT"))
     given = parser.parse_args()
@@ -466,4 +519,15 @@ if __name__ == "__main__":
         urls = [f"http://127.0.0.1:{ports[1]}", f"http://127.0.0.1:{ports[2]}/anthropic"]
         with running(first, relay, ours):
             rounds = 1 if given.quick else given.rounds
+            if given.litellm:
+                file = Path(here, "litellm.yaml")
+                file.write_text(LiteLLM.config(base))
+                peer = Process(
+                    *("--config", str(file), "--port", "18804"),
+                    program=str(given.litellm / "bin" / "litellm"),
+                    HOME=here,
+                    LITELLM_LOCAL_MODEL_COST_MAP="True",
+                )
+                asyncio.run(beside_litellm(ours, peer, urls[1]))
+                sys.exit()
             asyncio.run(main(base, [first, relay, ours], urls, quick=given.quick, rounds=rounds))
