@@ -111,19 +111,10 @@ def run(arguments: argparse.Namespace) -> int:
     speaks = show.format
     made = f"{speaks.sdk.module}.{speaks.sdk.client}(){speaks.method}"
     out = show.out
-    try:
-        simulator = Simulator(show.path, show.scenario)
-    except OSError as error:
-        message = f"cannot start the simulator: {reason(error)}"
-        raise CommandError(message, Exit.USAGE) from error
+    simulator = show.provider(show.scenario)
     with simulator, warnings.catch_warnings():
         # A simulated model does not retire.
         warnings.simplefilter("ignore", DeprecationWarning)
-        sdk = f"{speaks.sdk.name} {speaks.sdk.version}"
-        versions = f"continuation {continuation.__version__}, {sdk}"
-        out.line(f"{versions}; {show.model} simulated at {simulator.url}, no key needed")
-        out.line(f"the model's answer is {show.path}: {len(show.content):,} bytes")
-        out.line()
         try:
             with speaks.sdk.simulated(simulator.url) as client:
                 out.line(f"1. {made}, as it is", "bold")
@@ -216,6 +207,20 @@ class Show:
             rest = max(0, whole - self.limit)
             ceiling = max(self.limit, rest // _RECOVERIES + rest // 300 + _SAID_AGAIN)
         self.scenario = Scenario(manner=manner, call=self.tool, ceiling=ceiling)
+
+    def provider(self, scenario: Scenario) -> Simulator:
+        """Make the simulated provider, and tell what it simulates."""
+        try:
+            simulator = Simulator(self.path, scenario)
+        except OSError as error:
+            message = f"cannot start the simulator: {reason(error)}"
+            raise CommandError(message, Exit.USAGE) from error
+        sdk = f"{self.format.sdk.name} {self.format.sdk.version}"
+        versions = f"continuation {continuation.__version__}, {sdk}"
+        self.out.line(f"{versions}; {self.model} simulated at {simulator.url}, no key needed")
+        self.out.line(f"the model's answer is {self.path}: {len(self.content):,} bytes")
+        self.out.line()
+        return simulator
 
     def paced(self) -> Scenario:
         """Return the scenario for eyes that want to follow; a call is held until it is whole."""

@@ -7,16 +7,16 @@ import json
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import continuation
 from continuation.cli.demo import Show
-from continuation.cli.exits import CommandError, Exit, reason
+from continuation.cli.exits import CommandError, Exit
 from continuation.cli.journal import lines_of, listed
 from continuation.limits import find
 from continuation.reports.account import number, plural
-from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall
+from continuation.simulator import Reply, Simulator, Text, ToolCall
 
 AGENT = """\
 import json, sys, warnings
@@ -65,34 +65,19 @@ tell(saved=report.saved.output, billed=report.billed.output, outcome=report.outc
 """
 _SHARE = 0.4
 """Of the answer, what the agent is given before it is killed."""
-_SECONDS = 3.0
-"""How long the model writes."""
-_STEPS = 1200
-"""Events it writes them in, about."""
 _LOOKS = Reply([Text("I look first."), ToolCall("Look", {})], stop="tool_use")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the demo; whole only if equality was proven, and the tool ran once."""
-    if arguments.dialect not in {None, "anthropic"} or arguments.tool or arguments.huge:
+    show = Show(arguments)
+    if show.tool or show.format.name != "anthropic":
         message = "--kill: is shown with a text and the anthropic SDK; leave the others out"
         raise CommandError(message, Exit.USAGE)
-    show = Show(arguments)
-    size = max(1, show.length // _STEPS)
-    slow = _SECONDS * size / show.length
-    scenario = Scenario(manner=arguments.manner, deltas=size, slow=slow)
-    out, versions = show.out, f"continuation {continuation.__version__}"
-    try:
-        simulator = Simulator(show.path, scenario)
-    except OSError as error:
-        message = f"cannot start the simulator: {reason(error)}"
-        raise CommandError(message, Exit.USAGE) from error
+    out = show.out
+    simulator = show.provider(replace(show.paced(), ceiling=None))
     with simulator, tempfile.TemporaryDirectory() as folder:
         agent = _Agent(simulator, Path(folder), show.model)
-        sdk = f"{show.format.sdk.name} {show.format.sdk.version}"
-        out.line(f"{versions}, {sdk}; {show.model} simulated at {simulator.url}, no key needed")
-        out.line(f"the model's answer is {show.path}: {len(show.content):,} bytes")
-        out.line()
         out.line("1. an agent with a journal: it runs a tool, and the model writes", "bold")
         simulator.script([_LOOKS])
         given = agent.live(until=int(show.length * _SHARE))

@@ -94,6 +94,7 @@ def reading(path: Path) -> Generator[sqlite3.Connection]:
             patiently(lambda: check_format(found, path))
             if not found.execute("PRAGMA user_version").fetchone()[0]:
                 raise JournalError(f"journal {path}: it is empty")
+            found.execute("BEGIN")  # what is read is of one moment
             yield found
     except sqlite3.Error as error:
         raise JournalError(f"journal {path}: {error}") from error

@@ -117,7 +117,7 @@ def test_the_demo_kills_an_agent_and_the_answer_is_whole(answer: Path, capsys: C
 
 
 def test_the_demo_of_a_kill_is_shown_with_a_text(capsys: Capture) -> None:
-    for more in (["--tool"], ["--dialect", "gemini"]):
+    for more in (["--tool"], ["--dialect", "gemini"], ["--model", "gpt-5"]):
         assert main(["demo", "--kill", *more]) == Exit.USAGE
         assert "leave the others out" in capsys.readouterr().err
 
