@@ -140,6 +140,22 @@ def test_the_call_it_was_asked_for_with_may_have_been_streamed_long_or_of_a_beta
     assert [post.headers["anthropic-beta"] for post in reciting.posts] == ["x-1"]
 
 
+def test_only_the_first_request_is_answered_by_it(sim: Simulator) -> None:
+    """The SDK of Gemini runs functions by itself, and sends their results within the same call."""
+    ran, asked = MAKES["gemini"](), request("gemini", LIMIT, {})
+    sim.script([end(ToolCall("look", {}))])
+    answer = asked_before(ran, sim, asked)
+    sim.script([end("I looked.")])
+    looked = list[str]()
+
+    def look() -> str:
+        looked.append("once")
+        return "a file"
+
+    finish(ran, sim, {**asked, "config": {"tools": [look], "max_output_tokens": LIMIT}}, answer)
+    assert (ran.text, looked, len(sim.posts)) == ("I looked.", ["once"], 1)
+
+
 def test_what_cannot_be_finished_is_said() -> None:
     anthropics = anthropic.Anthropic(api_key="k")
     with pytest.raises(TypeError, match=r"answer = builtins.dict: .* of a line of a batch"):

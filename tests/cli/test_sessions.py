@@ -168,6 +168,8 @@ def test_who_only_looks_changes_nothing(model: Simulator, file: Path, capsys: Ca
         after = rows(journal, "SELECT * FROM records"), rows(journal, "SELECT epoch FROM sessions")
         assert after == before
         journal.check()
+    with look.reading(file) as found, pytest.raises(sqlite3.OperationalError, match="readonly"):
+        found.execute("DELETE FROM records")
 
 
 def test_wrong_usage_ends_with_2_and_makes_no_file(file: Path, capsys: Capture) -> None:
