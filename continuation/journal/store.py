@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -105,6 +105,8 @@ class Store:
         self._spare: list[sqlite3.Connection] = []
         _check(path)
         try:
+            with closing(sqlite3.connect(path)) as found:  # WAL would change what is not ours
+                patiently(lambda: check_format(found, path))
             with self.connection() as connection:
                 _migrate(connection, path)
         except sqlite3.DatabaseError as error:

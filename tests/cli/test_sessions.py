@@ -189,6 +189,8 @@ def test_wrong_usage_ends_with_2_and_makes_no_file(file: Path, capsys: Capture) 
         other.execute("CREATE TABLE theirs (a)")
     before = file.read_bytes()
     assert "a database of something else" in refused("list", str(file))
+    with pytest.raises(continuation.JournalError, match="a database of something else"):
+        Journal(file, "s")
     assert file.read_bytes() == before
     file.unlink()
     Journal(file, "s").close()
