@@ -63,7 +63,8 @@ def wrap(
     `config`: a `Policy`, the path of a TOML file (see `continuation.config`), or a `Config` from
     that module; without one the file that CONTINUATION_CONFIG names, or else the defaults.
     `on_event`: a plain function, called with each event of a turn as it happens: `Truncated`,
-    `Escalating`, `Recovering`, `Retrying`, `Repairing`, and `Finished` with the report.
+    `Escalating`, `Recovering`, `Retrying`, `Repairing`, `Finished` with the report, and
+    `NotDurable` behind it if the journal could not be written.
     `journal`: a `Journal` that keeps the conversation, so that it outlives this process.
     `keys`: keys of `Policy`, as in `wrap(client, max_recoveries=2)`; they go before the `config`.
 

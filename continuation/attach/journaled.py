@@ -18,6 +18,7 @@ import httpx2
 from continuation.dialect import ProviderRequest
 from continuation.engine.turn import Turn
 from continuation.ledger import Ledger
+from continuation.reports.report import NotDurable
 from continuation.types import Outcome
 
 _OVER = frozenset(
@@ -35,6 +36,8 @@ class KeptTurn(Protocol):
     attempts: int
     ledger: Ledger | None
 
+    @property
+    def fault(self) -> str | None: ...
     def give(self, chunk: bytes) -> None: ...
     def end(self, outcome: str) -> Future[None] | None: ...
     def drop(self) -> None: ...
@@ -59,6 +62,7 @@ def kept_turn(journal: Keeper, turn: Turn, path: str) -> KeptTurn | None:
         kept = journal.begin(*asked, framed=path.endswith(_STREAMS))
     except Exception as error:
         journal.failed(error)  # the request goes out all the same
+        turn.recorder.tell(NotDurable(type(error).__name__))
         return None
     if kept is not None and kept.attempts:
         turn.resume(kept.attempts, played=kept.played is not None)
@@ -136,10 +140,15 @@ class _Journaled:
             return None
         self._over = True
         report = self._turn.recorder.finished
-        if report is not None and report.outcome in _OVER and not report.left:
+        if report is not None and report.outcome in _OVER and not self._turn.recorder.left:
             return self.kept.end(report.outcome)
         self.kept.leave()
         return None
+
+    def _ended(self) -> None:
+        """All is recorded, or cannot be: then who listens is told, and the answer is in hand."""
+        if (fault := self.kept.fault) is not None:
+            self._turn.recorder.tell(NotDurable(fault))
 
 
 class JournaledStream(_Journaled, httpx2.SyncByteStream):
@@ -156,11 +165,16 @@ class JournaledStream(_Journaled, httpx2.SyncByteStream):
                 give(chunk)
                 yield chunk
         finally:
-            _wait(self._finish())
+            self._end()
 
     def close(self) -> None:
         self._chunks.close()
-        _wait(self._finish())
+        self._end()
+
+    def _end(self) -> None:
+        if (done := self._finish()) is not None:
+            _wait(done)
+            self._ended()
 
 
 class AsyncJournaledStream(_Journaled, httpx2.AsyncByteStream):
@@ -177,21 +191,20 @@ class AsyncJournaledStream(_Journaled, httpx2.AsyncByteStream):
                 give(chunk)
                 yield chunk
         finally:
-            await _wait_async(self._finish())
+            await self._end()
 
     async def aclose(self) -> None:
         await self._chunks.aclose()
-        await _wait_async(self._finish())
+        await self._end()
+
+    async def _end(self) -> None:
+        if (done := self._finish()) is not None:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(_wait, done)
+            self._ended()
 
 
-def _wait(done: Future[None] | None) -> None:
-    """Wait until it is durable. If it cannot be, the journal has said so; the answer is in hand."""
-    if done is not None:
-        with contextlib.suppress(Exception):
-            done.result()
-
-
-async def _wait_async(done: Future[None] | None) -> None:
-    if done is not None:
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(_wait, done)
+def _wait(done: Future[None]) -> None:
+    """Wait until it is durable, or cannot be: the answer is in hand either way."""
+    with contextlib.suppress(Exception):
+        done.result()

@@ -299,6 +299,7 @@ class Session:
         if self.elapsed is None:
             self.elapsed = datetime.timedelta(seconds=time.perf_counter() - self._started)
         if self._turn.recorder.finished is None:
+            self._turn.recorder.left = True
             self._report(Outcome.PARTIAL, "closed by the caller")
         self._stop()
 

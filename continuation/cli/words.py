@@ -7,6 +7,7 @@ from continuation.reports.report import (
     Escalating,
     Event,
     Finished,
+    NotDurable,
     Recovering,
     Repairing,
     Retrying,
@@ -52,5 +53,7 @@ def describe(event: Event) -> str:
         case Repairing():
             changes = plural(event.changes, "change")
             return f"attempt {event.attempt}: the history was repaired ({event.code}, {changes})"
+        case NotDurable():
+            return f"the journal could not be written ({event.error}); what is given is not kept"
         case Finished():
             return f"finished: {summary(event.report)}"

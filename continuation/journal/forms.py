@@ -165,6 +165,13 @@ def tool_call(call: object) -> ToolCall:
     return ToolCall(called, name, arguments, custom)
 
 
+def alike(turn: Json, call: ToolCall) -> int:
+    """Count the calls in Gemini's turn that have no id, and say what this one says."""
+    made = [tool_call(part) for part in objects(turn.get("parts")) if part.get("functionCall")]
+    said = digest([call.name, call.arguments])
+    return sum(not each.id and digest([each.name, each.arguments]) == said for each in made)
+
+
 def result(form: str, call: Json, value: Any, *, failed: bool) -> Json:
     """Return the turn that gives one call its result; `call`: id, name and whether it is custom."""
     name, called = as_text(call.get("name")), as_text(call.get("id"))

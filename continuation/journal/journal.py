@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import logging
 import os
+import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
 
@@ -28,8 +31,17 @@ from continuation.journal import forms
 from continuation.journal.errors import Fenced, JournalError
 from continuation.journal.kept import Kept
 from continuation.journal.owner import take
-from continuation.journal.session import PLAIN, Session, characters
-from continuation.journal.store import APPEND, FORGET, Ownership, Statement, Store
+from continuation.journal.session import CONTENT, PLAIN, Session, characters
+from continuation.journal.store import (
+    APPEND,
+    FORGET,
+    FORKED,
+    SAVE,
+    Ownership,
+    Statement,
+    Store,
+    follow,
+)
 from continuation.types import Json
 from continuation.wire.json_values import as_json, dumps, loads, objects
 
@@ -43,6 +55,11 @@ logger = logging.getLogger("continuation")
 Durability = Literal["kill", "power"]
 Content = Literal["full", "none"]
 Interrupted = Literal["keep", "drop"]
+
+
+_PASSING = (sqlite3.OperationalError, OSError)
+"""What may pass: a disk that is full, a file that cannot be reached."""
+_AGAIN = frozenset({APPEND, SAVE, FORGET})
 
 
 class Codec(Protocol):
@@ -134,11 +151,15 @@ class Journal:
         self._process = os.getpid()
         self._lock = threading.RLock()
         self._fault: BaseException | None = None
+        self._owed: list[Statement] = []
+        """What could not be written: it goes before what is written next."""
         self._closed = False
         self._live: Kept | None = None
         self._store = Store.of(self.target)
         self.owner = self._find() if readonly else take(self._store, session, lease)
         self._state = Session()
+        self._named = Counter[str]()
+        """How often calls without an id were asked about."""
         self._read()
         if not readonly:
             self._store.keep(self.owner, lease / 3)
@@ -178,10 +199,14 @@ class Journal:
             message = f"session {self.session!r} was opened with readonly=True"
             raise JournalError(message)
         if self._process != os.getpid():
-            message = "a journal does not pass through fork: open one in the new process"
-            raise Fenced(message)
+            raise Fenced(FORKED)
         if isinstance(self._fault, Fenced):
             raise Fenced(str(self._fault)) from self._fault
+
+    @property
+    def fault(self) -> str | None:
+        """What the last writing failed with, as an exception's name; `None`: it succeeded."""
+        return None if self._fault is None else type(self._fault).__name__
 
     def failed(self, error: BaseException) -> None:
         """Something could not be written. What is in hand goes on; who listens is told."""
@@ -203,33 +228,56 @@ class Journal:
         self, *records: tuple[str, str, object], durable: bool, forget: bool = False
     ) -> Future[None]:
         """Append records of (kind, key, content); the lock is held by whoever calls."""
-        statements = self._statements(*records, forget=forget)
+        return self._write(self._statements(*records, forget=forget), durable=durable)
+
+    def _write(self, statements: Sequence[Statement], *, durable: bool) -> Future[None]:
+        told, statements = Future[None](), self.owing(statements)
         done = self._store.append(self.owner, statements, durable=durable)
-        done.add_done_callback(self._appended)
-        return done
+        done.add_done_callback(partial(self.written, statements))
+        done.add_done_callback(partial(follow, told))
+        return told
 
     def _statements(
         self, *records: tuple[str, str, object], forget: bool = False
     ) -> list[Statement]:
-        """Take records in, and return what writes them."""
+        """Take records in, and return what writes them. What cannot be encoded is not taken in."""
         statements, at = list[Statement](), time.time()
-        for kind, key, told in records:
-            data = None if told is None else dumps(told)
-            plain = data if kind in PLAIN else None
-            self._state.apply(self._state.number + 1, kind, key, at, plain)
-            if data is not None and kind not in PLAIN:
-                data = self.encode(data) if self.content == "full" else None
+        contents = [self._content(kind, told) for kind, _, told in records]
+        for (kind, key, _), data in zip(records, contents, strict=True):
+            self._state.apply(
+                self._state.number + 1, kind, key, at, data if kind in PLAIN else None
+            )
             number, owner = self._state.number, self.owner
             statements.append((APPEND, (owner.session, number, owner.epoch, kind, key, at, data)))
         if forget:
             statements.append((FORGET, (self.owner.session,)))
         return statements
 
-    def _appended(self, done: Future[None]) -> None:
-        if (error := done.exception()) is not None:
-            self.failed(error)
-        else:
+    def _content(self, kind: str, told: object) -> bytes | None:
+        data = None if told is None else dumps(told)
+        if data is None or kind in PLAIN:
+            return data
+        return self.encode(data) if self.content == "full" else None
+
+    def owing(self, statements: Sequence[Statement]) -> list[Statement]:
+        """Return what is to be written, behind what is still owed."""
+        with self._lock:
+            owed, self._owed = self._owed, []
+        return [*owed, *statements]
+
+    def written(self, statements: Sequence[Statement], done: Future[None]) -> None:
+        """Something is written, or is owed; not an intent, for its tool is refused."""
+        error = done.exception()
+        if error is None:
             self._fault = None
+            return
+        self.failed(error)
+        with self._lock:
+            for sql, values in statements if isinstance(error, _PASSING) else ():
+                if sql == APPEND and values[3] == "intent":
+                    self._state.refused(values[4])
+                elif sql in _AGAIN:
+                    self._owed.append((sql, values))
 
     # --- turns -----------------------------------------------------------------------------------
 
@@ -259,14 +307,14 @@ class Journal:
         digests = [forms.digest(turn) for turn in turns]
         asked = forms.asked(form, request.model, body, digests)
         codec = getattr(request, "codec")()  # noqa: B009 - not all requests have it
-        events, pieces, attempts = list[Json](), 0, 0
+        events, pieces, attempts, begun = list[Json](), 0, 0, list[Statement]()
         resumes = state.turn is not None and state.turn.asked == asked
         if resumes:
             events, pieces, attempts = self._running()
             if events and not (request.streamed and characters(events)):
                 # Nothing to go on from, or a body is wanted now, of which nothing is given early.
                 events, pieces = [], 0
-                self._store.append(self.owner, [(FORGET, (self.owner.session,))], durable=False)
+                begun.append((FORGET, (self.owner.session,)))
         elif state.turn is not None:
             self._close(codec)
         kept = Kept(
@@ -276,7 +324,7 @@ class Journal:
             events,
             attempts,
         )
-        kept.begin(streamed=request.streamed, pieces=pieces)
+        kept.begin(streamed=request.streamed, pieces=pieces + 1)
         if resumes:
             if events:
                 kept.played = played(codec, events, framed=framed)
@@ -289,7 +337,11 @@ class Journal:
             pairs = zip(digests[new:], turns[new:], strict=True)
             records += [("message", key, turn) for key, turn in pairs]
             told = {"form": form, "model": request.model, "framed": framed}
-            self._append(*records, ("turn", asked, told), durable=False, forget=True)
+            begun = self._statements(*records, ("turn", asked, told), forget=True)
+        # That it is asked counts, also if nothing is given of its answer.
+        count = characters(events), attempts + 1
+        begun.append((SAVE, (self.owner.session, pieces + 1, *count, self._content("", []))))
+        self._write(begun, durable=False)
         self._live = kept
         return kept
 
@@ -299,7 +351,7 @@ class Journal:
         query = "SELECT number, attempts, content FROM running WHERE session = ? ORDER BY number"
         with self._store.connection() as connection:
             for row in connection.execute(query, (self.owner.session,)):
-                pieces, attempts = row[0], row[1]
+                pieces, attempts = row[0], max(attempts, row[1])
                 events += objects(self._decode(row[2]))
         return events, pieces, attempts
 
@@ -333,7 +385,7 @@ class Journal:
         with self._lock:
             answer = [("answer", forms.digest(turn), turn) for turn in turns]
             end = ("end", "", {"outcome": outcome})
-            return self.owner, self._statements(*answer, end, forget=True), True
+            return self.owner, self.owing(self._statements(*answer, end, forget=True)), True
 
     def dropped(self) -> None:
         """The open turn has no answer."""
@@ -365,8 +417,10 @@ class Journal:
             form, body, _ = self._body(contents)
             started = {called for called, call in state.calls.items() if call.result is None}
 
+            identify = self._identifier(contents)
+
             def reason(call: OpenCall) -> history.Reason:
-                began = self.identified(call).id in started
+                began = identify(call).id in started
                 return history.Reason.STARTED_UNKNOWN if began else history.Reason.NOT_STARTED
 
             policy = history.RepairPolicy(
@@ -410,16 +464,18 @@ class Journal:
         told = [*turns, *forms.beside(form, list(unsent.values()))]
         return form, {"model": state.model, forms.TURNS[form]: told}, unsent
 
-    def _contents(self) -> dict[int | None, Any]:
-        """Read the content of the conversation, by record."""
-        query = (
-            "SELECT number, content FROM records WHERE session = ?"
-            " AND kind IN ('message', 'answer', 'interrupted', 'result')"
-        )
+    def _contents(self, number: int | None = None) -> dict[int | None, Any]:
+        """Read the content of the conversation, by record; `number`: of that one alone."""
+        query = "SELECT number, kind, content FROM records WHERE session = ?"
+        values = [self.owner.session]
+        if number is not None:
+            query, values = f"{query} AND number = ?", [*values, number]
         self._store.flush()
         with self._store.connection() as connection:
-            rows = connection.execute(query, (self.owner.session,)).fetchall()
-        return {number: self._decode(content) for number, content in rows}
+            found = connection.execute(query, values).fetchall()
+        with self._lock:
+            found += [(told[1], told[3], told[6]) for sql, told in self._owed if sql == APPEND]
+        return {each: self._decode(content) for each, kind, content in found if kind in CONTENT}
 
     def resume(self) -> Resume:
         """Say what the session was doing when its process was stopped; changes nothing."""
@@ -429,7 +485,7 @@ class Journal:
         with self._lock:
             state = self._state
             if state.turn is not None and (self._live is None or self._live.left):
-                events, _, attempts = self._running() if self.content == "full" else ([], 0, 0)
+                events, _, attempts = self._running()
                 count = characters(events)
                 return Resume("turn", count, bool(count), attempts)
             if not state.said or self.content == "none":
@@ -438,8 +494,7 @@ class Journal:
             open_calls = history.unanswered_tool_calls(body, form)
             not_started, unknown = list[forms.ToolCall](), list[forms.ToolCall]()
             abandoned = list[forms.ToolCall]()
-            for call in open_calls:
-                tool = self.identified(call)
+            for tool in map(self._identifier(contents), open_calls):
                 began = state.calls.get(tool.id)
                 if began is None:
                     not_started.append(tool)
@@ -464,13 +519,45 @@ class Journal:
         return ToolRun(self, self.identified(call), idempotent=idempotent)
 
     def identified(self, call: object) -> forms.ToolCall:
-        """Read a call; one without an id gets that of its answer, its name and its arguments."""
+        """Read a call; one without an id gets that of its answer, its name and its arguments.
+
+        Those that are alike in one answer are told apart by the order in which they are run.
+        """
         tool = forms.tool_call(call)
         if tool.id:
             return tool
+        ids = self._ids(tool, self._contents(self._answered))
+        with self._lock:
+            self._named[ids[0]] += 1
+            return replace(tool, id=ids[(self._named[ids[0]] - 1) % len(ids)])
+
+    @property
+    def _answered(self) -> int:
+        """The number of the last answer."""
         answers = [said.number for said in self._state.said if said.kind == "answer"]
-        told = forms.digest([tool.arguments])[:12]
-        return replace(tool, id=f"#{answers[-1] if answers else 0}/{tool.name}/{told}")
+        return answers[-1] if answers else 0
+
+    def _ids(self, tool: forms.ToolCall, contents: dict[int | None, Any]) -> list[str]:
+        """Return the ids of the last answer's calls that are like one without an id."""
+        number = self._answered
+        key = f"#{number}/{tool.name}/{forms.digest([tool.arguments])[:12]}"
+        alike = forms.alike(as_json(contents.get(number)), tool)
+        return [key, *(f"{key}/{nth}" for nth in range(2, alike + 1))]
+
+    def _identifier(self, contents: dict[int | None, Any]) -> Callable[[OpenCall], forms.ToolCall]:
+        """Return what identifies open calls: they are those that have no result."""
+        known = dict[str, forms.ToolCall]()
+
+        def identify(call: OpenCall) -> forms.ToolCall:
+            tool = known.get(call.path) or forms.tool_call(call)
+            if not tool.id:
+                ids, taken = self._ids(tool, contents), {each.id for each in known.values()}
+                free = [each for each in ids if each not in taken and not self.state_of(each)[1]]
+                tool = replace(tool, id=(free or ids)[0])
+            known[call.path] = tool
+            return tool
+
+        return identify
 
     def call(
         self,
@@ -506,11 +593,7 @@ class Journal:
 
     def recorded(self, number: int) -> Json:
         """Return a recorded result."""
-        self._store.flush()
-        query = "SELECT content FROM records WHERE session = ? AND number = ?"
-        with self._store.connection() as connection:
-            row = connection.execute(query, (self.owner.session, number)).fetchone()
-        return as_json(self._decode(row[0])) if row else {}
+        return as_json(self._contents(number).get(number))
 
     def result(self, call: object, value: Any, *, failed: bool = False) -> None:
         """Record a call's result that became known otherwise: late, or run elsewhere.
@@ -525,8 +608,8 @@ class Journal:
 
     def record(self, kind: str, called: str, told: object) -> Future[None]:
         """Record an intent, a result, or that a tool still runs."""
+        self.check()
         with self._lock:
-            self.check()
             return self._append((kind, called, told), durable=kind != "active")
 
     def result_of(self, call: forms.ToolCall, value: Any, *, failed: bool) -> Json:
@@ -554,18 +637,15 @@ class Journal:
 
     def close(self) -> None:
         """Save what runs, and let the session go: another process may own it at once."""
-        with self._lock:
-            if self._closed:
-                return
+        if self._closed or self.readonly or self._process != os.getpid():
             self._closed = True
-        if self.readonly or self._process != os.getpid():
             return
+        self._closed = True
         self._store.flush()
         self._store.release(self.owner)
         statement = "UPDATE sessions SET owner = NULL WHERE id = ?", (self.owner.session,)
-        done = self._store.append(self.owner, [statement], durable=True)
         with suppress(Exception):
-            done.result()
+            self._write([statement], durable=True).result()
 
     def __enter__(self) -> Self:
         return self

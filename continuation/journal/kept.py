@@ -39,6 +39,7 @@ class Kept:
         self._streamed = True
         self._chunks: deque[bytes] = deque()
         self._armed = False
+        self._news: list[Json] = []
         self._pieces = 0
         self._characters = characters(events)
         self.ledger: Ledger | None = None
@@ -60,19 +61,29 @@ class Kept:
     def collect(self) -> tuple[Ownership, Sequence[Statement], bool] | None:
         """Return what is to be saved now; the writer asks, when it is due."""
         self._armed = False
+        row = None if self.ended else self._row()
+        return None if row is None else self._save(row)
+
+    def _save(self, row: tuple[object, ...]) -> tuple[Ownership, Sequence[Statement], bool]:
+        journal = self._journal
+        return journal.owner, journal.owing([(SAVE, row)]), journal.durability == "power"
+
+    def _row(self) -> tuple[object, ...] | None:
+        """Return what is new as a row, if anything is; what cannot be encoded stays new."""
         given, journal = self._given, self._journal
-        if self.ended or given is None:
+        if given is None:
             return None
         self._read(given)
-        if not (news := given.news()):
+        self._news += given.news()
+        if not self._news:
             return None
+        content = journal.encode(dumps(self._news))
         self._pieces += 1
-        self._characters += characters(news)
+        self._characters += characters(self._news)
+        self._news = []
         attempts = self.attempts - (self.played is not None)
         attempts += self.ledger.sent if self.ledger is not None else 0
-        content = journal.encode(dumps(news))
-        row = (journal.owner.session, self._pieces, self._characters, attempts, content)
-        return journal.owner, [(SAVE, row)], journal.durability == "power"
+        return journal.owner.session, self._pieces, self._characters, attempts, content
 
     def _read(self, given: Given) -> None:
         chunks = [self._chunks.popleft() for _ in range(len(self._chunks))]
@@ -85,19 +96,23 @@ class Kept:
         """Return what records the end of the answer; if that was not given, the turn stays open."""
         given, turns = self._given, list[Json]()
         if given is not None:
-            saved = self.collect()
+            row = self._row()
             if self._streamed:
                 given.eof()
             if given.segment.reason is None:
-                return saved
+                return None if row is None else self._save(row)
             turns = forms.answered(self._form, given.body())
         self.ended = True
         return self._journal.ended(turns, self._outcome)
 
-    def saved(self, done: Future[None]) -> None:
+    def saved(self, statements: Sequence[Statement], done: Future[None]) -> None:
         """What was collected is saved, or cannot be."""
-        if (error := done.exception()) is not None:
-            self._journal.failed(error)
+        self._journal.written(statements, done)
+
+    @property
+    def fault(self) -> str | None:
+        """What the last writing failed with, as an exception's name."""
+        return self._journal.fault
 
     # --- on the caller's, which may be any: garbage is collected in all of them -------------------
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 import json
 import os
 import socket
-import sqlite3
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from continuation.journal.errors import LeaseHeld
 from continuation.journal.store import Ownership, Store
@@ -26,8 +25,9 @@ def myself() -> dict[str, Any]:
     me: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid()}
     with suppress(OSError):
         me["machine"] = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        me["space"] = str(Path("/proc/self/ns/pid").readlink())
-        me["began"] = _began(os.getpid())
+        if Path("/proc/self").readlink() == Path(str(os.getpid())):  # /proc is of our own space
+            me["space"] = str(Path("/proc/self/ns/pid").readlink())
+            me["began"] = _began(os.getpid())
     return me
 
 
@@ -54,8 +54,7 @@ def is_dead(owner: dict[str, Any]) -> bool | None:
 def take(store: Store, name: str, lease: float) -> Ownership:
     """Become a session's owner, and make the session if there is none. Raises `LeaseHeld`."""
     now = time.time()
-    with store.transaction() as connection:
-        db = cast("sqlite3.Connection", connection)
+    with store.transaction() as db:
         row = db.execute(
             "SELECT id, epoch, owner, since, beat FROM sessions WHERE name = ?", (name,)
         ).fetchone()

@@ -35,6 +35,8 @@ class Call:
     """When it was last known to run."""
     result: int | None = None
     """The number of the record of its result."""
+    before: Call | None = None
+    """What was known of it before it was begun again."""
 
 
 @dataclass(slots=True)
@@ -78,7 +80,7 @@ class Session:
             self.turn = None
             self.turns += kind == "end"
         elif kind == "intent":
-            self.calls[key] = Call(more, number, at)
+            self.calls[key] = Call(more, number, at, before=self.calls.get(key))
         elif kind == "active":
             self.calls[key].active = at
         elif kind == "result":
@@ -86,6 +88,11 @@ class Session:
             call.result = number
         elif kind == "repair":
             self.repaired.add(key)
+
+    def refused(self, key: str) -> None:
+        """The last intent of a call could not be recorded, so it did not begin."""
+        if (before := self.calls.pop(key).before) is not None:
+            self.calls[key] = before
 
     def unmatched(self, digests: list[str], *, chained: bool) -> tuple[int | None, int]:
         """Compare a request's turns with what was said.
@@ -104,6 +111,8 @@ class Session:
         return None, known
 
 
+CONTENT = frozenset({"message", "answer", "interrupted", "result"})
+"""Kinds of records whose content is the conversation's."""
 PLAIN = frozenset({"turn", "end", "intent"})
 """Kinds of records whose content tells of the session and is no content of the conversation."""
 

@@ -50,10 +50,14 @@ SCHEMAS: Final = (
 )
 """What each version of the format adds to the one before."""
 
-APPEND: Final = "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)"
-SAVE: Final = "INSERT INTO running VALUES (?, ?, ?, ?, ?)"
+# Written again when it failed: what is there after all, under its number, is not repeated.
+APPEND: Final = "INSERT OR IGNORE INTO records VALUES (?, ?, ?, ?, ?, ?, ?)"
+SAVE: Final = "INSERT OR IGNORE INTO running VALUES (?, ?, ?, ?, ?)"
 FORGET: Final = "DELETE FROM running WHERE session = ?"
 BEAT: Final = "UPDATE sessions SET beat = ? WHERE id = ? AND epoch = ?"
+
+
+FORKED: Final = "a journal does not pass through fork: open one in the new process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,7 @@ class Saving(Protocol):
         """Return what records its end."""
         ...
 
-    def saved(self, done: Future[None]) -> None:
+    def saved(self, statements: Sequence[Statement], done: Future[None]) -> None:
         """What was collected is saved, or cannot be."""
         ...
 
@@ -96,7 +100,9 @@ class Saving(Protocol):
 class Store:
     """The writer of one file in this process."""
 
-    _open: dict[tuple[int, str], Store] = {}  # noqa: RUF012 - of the class, on purpose
+    _open: dict[str, Store] = {}  # noqa: RUF012 - of the class, on purpose
+    _left: list[object] = []  # noqa: RUF012
+    """Connections of the process that this was forked from: SQLite wants them neither used..."""
     _opening = threading.Lock()
 
     def __init__(self, path: Path) -> None:
@@ -112,6 +118,14 @@ class Store:
         except sqlite3.DatabaseError as error:
             message = f"journal {path}: {error}"
             raise JournalError(message) from error
+        self._file = path.stat()
+        self._connection: sqlite3.Connection | None = None
+        self.lost = False
+        """It is of the process that this one was forked from."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin with nothing to write."""
         self._wanted = threading.Condition()
         self._units: list[_Unit] = []
         self._due: list[tuple[float, Saving]] = []
@@ -125,13 +139,34 @@ class Store:
     @classmethod
     def of(cls, path: Path) -> Store:
         """Return this process's writer of a file."""
-        key = os.getpid(), str(path.absolute())  # after a fork it is another process's
+        key = str(path.absolute())
         with cls._opening:
             store = cls._open.get(key)
-            if store is None:
+            if store is None or not store.is_there():
                 store = cls._open[key] = cls(path)
                 atexit.register(store.flush)
         return store
+
+    def is_there(self) -> bool:
+        """Whether the path still names the file that this writes."""
+        with suppress(OSError):
+            return os.path.samestat(self._file, self.path.stat())
+        return False
+
+    @classmethod
+    def forked(cls) -> None:
+        """Begin anew in a forked process: what ran in the other's thread does not run here."""
+        cls._opening = threading.Lock()
+        for store in cls._open.values():
+            store.lose()
+        cls._open = {}
+
+    def lose(self) -> None:
+        """Write nothing any more: the file's owners are those of another process."""
+        self.lost = True
+        self._left.append((self._spare, self._connection))  # ...nor closed
+        self._spare, self._connection = [], None
+        self.begin()
 
     # --- connections -----------------------------------------------------------------------------
 
@@ -146,30 +181,38 @@ class Store:
 
     @contextmanager
     def connection(self) -> Generator[sqlite3.Connection]:
-        """Lend a connection to one thread; opening one takes as long as ten queries."""
+        """Lend a connection to one thread; opening one takes as long as ten queries.
+
+        Raises `JournalError` for what SQLite cannot do.
+        """
         try:
-            connection = self._spare.pop()
-        except IndexError:
-            connection = self.connect()
-        try:
-            yield connection
-        except BaseException:
-            connection.close()
-            raise
+            try:
+                connection = self._spare.pop()
+            except IndexError:
+                connection = self.connect()
+            try:
+                yield connection
+            except BaseException:
+                connection.close()
+                raise
+        except sqlite3.Error as error:
+            message = f"journal {self.path}: {error}"
+            raise JournalError(message) from error
         self._spare.append(connection)
 
     @contextmanager
-    def transaction(self, *, durable: bool = True) -> Any:
+    def transaction(self, *, durable: bool = True) -> Generator[sqlite3.Connection]:
         """Run a transaction of the caller's own, in the caller's thread."""
         with self.connection() as connection:
             connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
             try:
                 yield connection
+                patiently(lambda: connection.execute("COMMIT"))
             except BaseException:
-                connection.execute("ROLLBACK")
+                with suppress(sqlite3.Error):  # what failed may have ended it
+                    connection.execute("ROLLBACK")
                 raise
-            patiently(lambda: connection.execute("COMMIT"))
 
     # --- appending -------------------------------------------------------------------------------
 
@@ -231,17 +274,26 @@ class Store:
     # --- the thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        connection: sqlite3.Connection | None = None
         while True:
             units = self._wait()
             try:
-                if connection is None:
-                    connection, self._syncs = self.connect(), None
-                self._commit(connection, units)
+                if self.lost:
+                    raise Fenced(FORKED)
+                if self._connection is None:
+                    self._connection, self._syncs = self.connect(), None
+                self._commit(self._connection, units)
             except BaseException as error:
-                for unit in units:
-                    if not unit.done.done():
-                        unit.done.set_exception(error)
+                self._fail(units, error)
+
+    def _fail(self, units: Sequence[_Unit], error: BaseException) -> None:
+        """Tell who asked; where several did, each is tried alone, for one may spoil it for all."""
+        for unit in units:
+            try:
+                if len(units) == 1 or self._connection is None:
+                    raise error
+                self._commit(self._connection, [unit])
+            except BaseException as own:
+                unit.done.set_exception(own)
 
     def _wait(self) -> list[_Unit]:
         """Wait until something is to be written; return all that is."""
@@ -264,7 +316,7 @@ class Store:
             if (unit := _collected(turn, turn.finish)) is None:
                 done.set_result(None)
             else:
-                unit.done.add_done_callback(partial(_follow, done))
+                unit.done.add_done_callback(partial(follow, done))
                 units.append(unit)
         if beats and now >= self._beaten + min(every for _, every in beats):
             self._beaten = now
@@ -315,16 +367,17 @@ def _collected(
     except Exception as error:
         failed = Future[None]()
         failed.set_exception(error)
-        turn.saved(failed)
+        turn.saved((), failed)
         return None
     if saved is None:
         return None
     unit = _Unit(*saved)
-    unit.done.add_done_callback(turn.saved)
+    unit.done.add_done_callback(partial(turn.saved, unit.statements))
     return unit
 
 
-def _follow(done: Future[None], unit: Future[None]) -> None:
+def follow(done: Future[None], unit: Future[None]) -> None:
+    """Let a future end as another one did."""
     error = unit.exception()
     if error is None:
         done.set_result(None)
@@ -344,6 +397,10 @@ def patiently(act: Callable[[], object]) -> None:
             time.sleep(random.uniform(0.0001, 0.0008))
         else:
             return
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=Store.forked)
 
 
 def _check(path: Path) -> None:

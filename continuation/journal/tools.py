@@ -19,7 +19,7 @@ import anyio
 
 from continuation.history.wordings import WORDINGS, Reason
 from continuation.journal import forms
-from continuation.journal.errors import JournalError, OutcomeUnknown
+from continuation.journal.errors import Fenced, JournalError, OutcomeUnknown
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -102,7 +102,7 @@ class ToolRun:
     def __exit__(
         self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
     ) -> None:
-        wait(self.end(error))
+        ended(self.end(error))
 
     async def __aenter__(self) -> ToolRun:
         await anyio.to_thread.run_sync(lambda: wait(self._start()))
@@ -114,7 +114,7 @@ class ToolRun:
     ) -> None:
         done = self.end(error)
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(wait, done)
+            await anyio.to_thread.run_sync(ended, done)
 
 
 def wait(done: Future[None] | None) -> None:
@@ -128,6 +128,18 @@ def wait(done: Future[None] | None) -> None:
     except Exception as error:
         message = f"the journal cannot be written ({error}), so the tool is refused"
         raise JournalError(message) from error
+
+
+def ended(done: Future[None] | None) -> None:
+    """Wait until a result is durable. If it cannot be, the journal says so, and owes it.
+
+    Raises `Fenced`.
+    """
+    try:
+        wait(done)
+    except JournalError as error:
+        if isinstance(error, Fenced):
+            raise
 
 
 class Runner:

@@ -103,7 +103,17 @@ class Finished:
     """What became of it."""
 
 
-Event: TypeAlias = Truncated | Escalating | Recovering | Retrying | Repairing | Finished
+@dataclass(frozen=True, slots=True)
+class NotDurable:
+    """The journal could not be written: what is in hand is not kept, until it can be."""
+
+    error: str
+    """An exception's name."""
+
+
+Event: TypeAlias = (
+    Truncated | Escalating | Recovering | Retrying | Repairing | NotDurable | Finished
+)
 OnEvent: TypeAlias = Callable[[Event], object]
 
 
@@ -210,11 +220,6 @@ class Report:
         Of a stopped process: an estimate.
         """
         return total([a for a in self.attempts if a.saved and not a.discarded])
-
-    @property
-    def left(self) -> bool:
-        """The caller stopped reading before its end."""
-        return self.reason == "closed by the caller"
 
     @property
     def discarded(self) -> Usage:
@@ -432,6 +437,8 @@ class Recorder:
         self.host: str | None = None
         self.finished: Report | None = None
         """The report, once it is written."""
+        self.left = False
+        """The caller stopped reading before the end."""
         self._spans: Spans | None = None
         self._dialect = dialect
         self._on_event = on_event

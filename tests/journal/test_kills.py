@@ -1,113 +1,192 @@
-"""Real processes, killed at random: nothing is lost but a moment's text, no tool runs twice."""
+"""Real processes that are killed: before and after each of their commits, and anywhere.
+
+What is promised stands in design/internals/journal.md; `Session.check` holds it after each kill.
+"""
 
 from __future__ import annotations
 
+import json
 import random
-import subprocess
-import sys
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support.agents import Agents, Scripted, Step, Work, lines
+from support.sdks.formats import FORMATS, request
 
-from continuation import Journal
+from continuation import Journal, JournalError
 from continuation.history import validate
-from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall
+from continuation.simulator import Scenario, Simulator, ToolCall
 
-AGENT = """
-import sys
-import anthropic, continuation
-url, path, effects = sys.argv[1:]
-def tool(call):
-    with open(effects, "a") as file:
-        file.write(call.id + "\\n")
-    print("tool", flush=True)
-    return "ok"
-journal = continuation.Journal(path, session="s")
-client = continuation.wrap(anthropic.Anthropic(base_url=url, api_key="k"), journal=journal)
-print("ready", journal.resume().characters, flush=True)
-for call in journal.resume().not_started:
-    journal.call(call, tool)
-messages = journal.history() or [{"role": "user", "content": "Go."}]
-while True:
-    with client.messages.stream(
-        model="claude-sonnet-4-5", max_tokens=32000, messages=messages,
-        tools=[{"name": "Write", "input_schema": {"type": "object"}}],
-    ) as stream:
-        for text in stream.text_stream:
-            print("text", flush=True)
-        reply = stream.get_final_message()
-    for call in (block for block in reply.content if block.type == "tool_use"):
-        journal.call(call, tool)
-    if reply.stop_reason != "tool_use":
-        break
-    messages = journal.history()
-print("done", flush=True)
-"""
-TEXT = "".join(f"{n}. A line that the agent was reading when it died.\n" for n in range(400))
+STEPS = [
+    Step(lines("a", 12), (ToolCall("Write", {"path": "1"}), ToolCall("Write", {"path": "2"}))),
+    Step(lines("b", 6), (ToolCall("Ask", {"path": "3"}),)),
+    Step(lines("c", 6)),
+]
+TURNS = {"gemini": "contents", "openai-responses": "input"}
+
+pytestmark = pytest.mark.slow
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
-def test_an_agent_killed_at_random_ends_where_it_would_have(seed: int, tmp_path: Path) -> None:
-    rng = random.Random(seed)
-    path, effects = tmp_path / "agent.db", tmp_path / "effects"
-    effects.touch()
-    code = -1
-    with Simulator(TEXT, Scenario(deltas=40, slow=0.0005)) as sim:
-        for kill in [*(rng.choice([1, 20, 60, 120, 200, 300]) for _ in range(4)), 0]:
-            agent = subprocess.Popen(
-                [sys.executable, "-c", AGENT, sim.url, str(path), str(effects)],
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            assert agent.stdout is not None
-            said = 0
-            with agent.stdout as lines:
-                for _ in lines:
-                    said += 1
-                    if said == kill:
-                        agent.kill()
-                        break
-            agent.wait()
-            code = agent.returncode
-        assert code == 0
-    with Journal(path, "s") as journal:
-        turns = journal.history()
-    assert turns[-1]["content"][0]["text"] == TEXT
-    asked = [*turns, {"role": "user", "content": "And then?"}]
-    assert validate({"model": "claude-sonnet-4-5", "messages": asked}, live=False) == []
+@pytest.fixture(scope="module")
+def agents() -> Iterator[Agents]:
+    with Agents() as running:
+        yield running
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kill", ["ready", "text", "tool"])
-def test_no_tool_runs_twice(kill: str, tmp_path: Path) -> None:
-    path, effects = tmp_path / "agent.db", tmp_path / "effects"
-    effects.touch()
-    calls = [ToolCall("Write", {"path": f"{n}"}) for n in range(3)]
-    replies = [
-        Reply([Text("I write."), *calls], stop="tool_use"),
-        Reply([Text("Done.")], stop="end_turn"),
-    ]
-    with Simulator() as sim:
-        sim.script(replies)
-        for last in (False, True):
-            agent = subprocess.Popen(
-                [sys.executable, "-c", AGENT, sim.url, str(path), str(effects)],
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            assert agent.stdout is not None
-            with agent.stdout as lines:
-                for line in lines:
-                    if not last and line.startswith(kill):
-                        agent.kill()
-                        break
-            agent.wait()
-            if kill == "text" and not last:
-                sim.script(replies)  # the answer is asked for again
-    ran = effects.read_text().split()
-    assert len(ran) == len(set(ran))
-    assert len(ran) >= 2
-    with Journal(path, "s") as journal:
-        assert journal.resume().kind == "nothing"
-        assert "Done." in str(journal.history()[-1])
+@pytest.fixture
+def scripted() -> Iterator[Simulator]:
+    with Simulator(Scripted(STEPS), Scenario(deltas=80, slow=0.002)) as running:
+        yield running
+
+
+@dataclass
+class Session:
+    """A session over its lives."""
+
+    agents: Agents
+    work: Work
+    steps: list[Step]
+    lives: int = 0
+    kills: int = 0
+    given: list[str] = field(default_factory=list[str])
+    """What the life at hand was given, answer by answer."""
+
+    @classmethod
+    def begin(
+        cls,
+        agents: Agents,
+        sim: Simulator,
+        folder: Path,
+        dialect: str,
+        steps: list[Step],
+        **more: Any,
+    ) -> Session:
+        path, effects = folder / "agent.db", folder / "effects"
+        effects.touch()
+        return cls(agents, Work(dialect, sim.url, str(path), str(effects), **more), steps)
+
+    def live(self, *, kill_at: int = 0, **changes: Any) -> bool:
+        """Let an agent live, or until it has said so many lines; whether it came to its end."""
+        told, saved = list[dict[str, Any]](), -1
+        agent = self.agents.start(replace(self.work, **changes))
+        self.lives += 1
+        self.given, shown, due = [], 0, 0
+        for line in agent:
+            told.append(line)
+            match line["kind"]:
+                case "asked":
+                    self.given.append("")
+                    saved, due, shown = -1, 0, 0
+                case "text":
+                    self.given[-1] += line["text"]
+                case "save":
+                    shown = len(self.given[-1]) if self.given else 0
+                case "end" if line["characters"] >= 0:
+                    saved, due = line["characters"], shown
+                    assert saved >= due, "what was given before a save is in it"
+                case "ended":
+                    assert self.given[-1] == line["text"]
+            if len(told) == kill_at:
+                agent.send()
+        assert told, "it did not begin"
+        done: bool = told[-1]["kind"] == "done"
+        self.kills += not done
+        self.check(told)
+        return done
+
+    def check(self, told: list[dict[str, Any]]) -> None:
+        """After a life: it opens, its history is valid, no tool ran twice or without an intent."""
+        for given in self.given:  # nothing is said twice, and nothing is lost between
+            assert any(step.text.startswith(given) for step in self.steps)
+        ran = [line.split() for line in Path(self.work.effects).read_text().splitlines()]
+        paths = [path for path, _ in ran]
+        assert len(paths) == len(set(paths)), "a tool ran twice"
+        if not Path(self.work.path).exists():
+            return
+        try:
+            once = Journal(self.work.path, "s", readonly=True)
+        except JournalError:
+            assert not ran, "a tool ran in a session that is not there"
+            return
+        turns, waiting = once.history(), once.resume()
+        again = Journal(self.work.path, "s", readonly=True)
+        assert (again.history(), again.resume()) == (turns, waiting)
+        begun = {key for key, call in once._state.calls.items() if call.number}
+        assert {key.removeprefix("s/") for _, key in ran} <= begun, "an effect without an intent"
+        key, model = TURNS.get(self.work.dialect, "messages"), request(self.work.dialect, 9, {})
+        if turns:
+            asked = [*turns, *([] if _ends_asking(turns) else [_question(self.work.dialect)])]
+            assert validate({"model": model["model"], key: asked}, live=False) == []
+        if told[-1]["kind"] == "done":
+            assert waiting.kind == "nothing"
+            for step in self.steps:
+                assert json.dumps(turns, ensure_ascii=False).count(json.dumps(step.text)[1:-1]) == 1
+
+
+def _ends_asking(turns: list[Any]) -> bool:
+    last = turns[-1]
+    return last.get("role") in {"user", "tool"} or str(last.get("type")).endswith("_output")
+
+
+def _question(dialect: str) -> dict[str, Any]:
+    told = "And then?"
+    return {
+        "role": "user",
+        **({"parts": [{"text": told}]} if dialect == "gemini" else {"content": told}),
+    }
+
+
+@pytest.mark.parametrize(("when", "dialect"), [*zip(["before", "after"] * 2, FORMATS, strict=True)])
+def test_killed_at_each_commit(
+    when: str, dialect: str, agents: Agents, scripted: Simulator, tmp_path: Path
+) -> None:
+    at, dead = 0, True
+    while dead:
+        at += 1
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        session = Session.begin(agents, scripted, folder, dialect, STEPS, save_every=0.01)
+        dead = not session.live(at=at, when=when)
+        if dead:  # then it ends where it would have; a second death on the way changes nothing
+            session.live(at=at // 2 + 3, when=when)
+            assert session.live() or session.live()
+    assert at > 15, "there are more commits than these"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_end(number: int, agents: Agents, scripted: Simulator, tmp_path: Path) -> None:
+    for at in range(4, 16, 2):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        session = Session.begin(agents, scripted, folder, FORMATS[at % 4], STEPS, save_every=0.01)
+        session.live(at=at, signal=number)
+        assert session.live()
+
+
+KILLS = 35
+"""In each part; in all parts together more than 500."""
+LONG = [Step(lines("a", 150), STEPS[0].calls), *STEPS[1:]]
+
+
+@pytest.mark.parametrize("part", range(16))
+def test_killed_anywhere(part: int, agents: Agents, tmp_path: Path) -> None:
+    """Up to five times in one answer; then it goes on as if nothing had been."""
+    rng, kills = random.Random(part), 0
+    with Simulator(Scripted(LONG), Scenario(deltas=60, slow=0.0002)) as sim:
+        for number in range(KILLS):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            session = Session.begin(agents, sim, folder, FORMATS[part % 4], LONG)
+            for _ in range(5):
+                if session.live(kill_at=rng.choice([2, 20, 60, 120, 180, 260])):
+                    break
+            while not session.live():
+                pass
+            kills += session.kills
+            if kills >= KILLS:
+                break
+    assert kills >= KILLS
