@@ -97,7 +97,7 @@ class Policy:
     complete_tools: Sequence[str] = ()
     """Tools whose cut calls may be completed (`"!name"`: all but that one); empty: all."""
     complete_seams: CompleteSeams = "sure"
-    """Seams trusted inside an argument: those that repeat their anchor, or any that was found."""
+    """Seams trusted inside an argument: those that repeat known words, or any that was found."""
     truncated_document: TruncatedDocument = "return"
     """Structured output that is cut behind what was shown: returned as it is, or gone on with."""
     less_thinking: bool = False

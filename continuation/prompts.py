@@ -124,12 +124,28 @@ def argument_prompt(name: str, argument: str, before: str, anchor: str) -> str:
     )
 
 
-def members_prompt(name: str, argument: str, missing: Iterable[object]) -> str:
-    """The user turn that asks for the arguments that a call still lacks behind a long one."""
+def members_prompt(
+    name: str, lacking: Iterable[str], allowed: Iterable[str], argument: str, arrived: str
+) -> str:
+    """The user turn that asks for the arguments that a call lacks, and for others it may have.
+
+    `argument` is the long one that is whole now; without one, `arrived` is what is whole of all.
+    """
+    tag = _tag("arrived", arrived)
+    if argument:
+        kept = f"The argument `{argument}` of your call to `{name}` is whole now, and kept."
+    else:
+        kept = (
+            f"Your call to `{name}` was cut off by the output limit. It was not run. What stands "
+            f"between <{tag}> and </{tag}> is kept."
+        )
+    more = "may have" if lacking else "still lacks one or more of"
+    lists = (("still lacks", lacking), (more, allowed))
+    said = [f"{verb} {', '.join(f'`{one}`' for one in names)}" for verb, names in lists if names]
     return (
-        f"The argument `{argument}` of your call to `{name}` is whole now, and kept. The call "
-        f"still lacks {', '.join(f'`{one}`' for one in missing)}. Call `{name}` with just that and "
-        "nothing else; what you wrote before is put beside it."
+        f"{kept} The call {' and '.join(said)}. Call `{name}` with just that and nothing else; "
+        "what you wrote before is put beside it."
+        + ("" if argument else f"\n<{tag}>{arrived}</{tag}>")
     )
 
 

@@ -1,9 +1,14 @@
-"""A call that was cut inside a string of its arguments, on its way to be whole.
+"""A call that was cut, on its way to be whole.
 
-The call stays held. What the string says so far is read as a text of its own, by a message builder
-beside the answer's: the model is asked for the rest of it as plain text, and that text passes the
-same seam as any other. Whether what came of it is a call is proven, never guessed: each seam
-repeats what it was asked to repeat, the arguments are whole JSON, and the tool's schema takes them.
+The call stays held. What the string that it was cut in says so far is read as a text of its own, by
+a message builder beside the answer's: the model is asked for the rest of it as plain text, and that
+text passes the same seam as any other. The last words that arrived are not quoted to the model: if
+it goes on with them all the same, there is no doubt where it goes on.
+
+Cut anywhere else, the members that are whole are kept, and the others are asked for by a call.
+
+Whether what came of it is a call is proven, never guessed: each seam repeats what was quoted, or
+what was not, the arguments are whole JSON, and the tool's schema takes them.
 """
 
 from __future__ import annotations
@@ -13,7 +18,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from continuation.answer.blocks import Block
-from continuation.answer.open_string import as_written, escaped, open_string, unfenced
+from continuation.answer.open_string import (
+    as_written,
+    escaped,
+    open_string,
+    unfenced,
+    whole_members,
+)
 from continuation.seams.judge import SeamKind
 from continuation.seams.text import choose_anchor
 from continuation.types import AttemptResult, Enough, Head, Json, Proof, Resume, Stop
@@ -53,20 +64,35 @@ class CallCompletion:
         arrived = answer.arrived(call)
         self.unread = arrived is None
         """The server has parsed what arrived of the arguments."""
-        self._place = open_string(arrived or "") if not call.free else None
-        self._before = self._place.text if self._place is not None else arrived or ""
-        self.proof = Proof(in_text=call.free or self._place is not None)
+        raw = arrived or ""
+        self._place = open_string(raw) if not call.free else None
+        self._members = whole_members(raw) if not call.free else None
+        self.dropped = raw[len(self._members.head) :] if self._members is not None else None
+        """What is asked for anew if the members that are whole are kept; `None`: it cannot be."""
+        if call.begun and self._members is not None and self.dropped != self._members.joint:
+            self.dropped = None  # the caller has been shown some of it
+        self.proof = Proof()
         """What is known of it so far; `engine.table` says what that makes of the call."""
+        self.in_text = False
+        """The text that it broke off in is gone on with; else members are asked for."""
         self.argument = self._place.name if self._place is not None else "input"
         """The argument that it was cut in."""
         self.anchor: str | None = None
         """The words that the model is asked to repeat."""
-        self.text = answer.aside(self._before)
+        self._arrived = self._place.text if self._place is not None else raw
+        """What the string says so far, the words that are not quoted with it..."""
+        self._unquoted = ""
+        """...and these words, its last ones."""
+        self.text = answer.aside(self._arrived)
         """Reads the text of the string."""
         self.asked = answer.aside("")
-        """Reads the call that is asked for the members that are missing at its end."""
+        """Reads the call that is asked for the members that are missing."""
         self.lacking: list[str] = []
         """Their names."""
+        self.allowed: list[str] = []
+        """The names of others that it may have."""
+        self._begun: set[str] | None = None
+        """The names that a member which broke off may have; `None`: none did."""
         self._more: Json = {}
         """Those members."""
 
@@ -74,22 +100,27 @@ class CallCompletion:
         """Take in what became known."""
         self.proof = replace(self.proof, **facts)
 
-    def quote(self) -> None:
-        """Choose the words that the model is asked to repeat next."""
-        before = self.text.text
-        anchor = choose_anchor(before)
-        if anchor is not None:
-            size = max(len(anchor), _LEAST)
-            start = max(0, len(before) - size)
-            # By whole lines: what follows a gap hardly begins with two of them. And with a sign in
-            # it that JSON escapes, it tells whether plain text came or JSON.
-            while start > 0 and (
-                before[start - 1] != "\n" or escaped(before[start:]) == before[start:]
-            ):
-                start = before.rfind("\n", 0, start - 1) + 1
-            anchor = before[start:] if len(before) - start <= _LONGEST else before[-size:]
-        self.anchor = anchor
-        self.know(quotable=anchor is not None)
+    def quote(self, *, again: bool) -> None:
+        """Choose the words that the model is asked to repeat next, and those it is not told.
+
+        `again`: where there is no text to go on with, what was dropped may be asked for anew.
+        """
+        text = self._arrived
+        # What was shown of a live call is not taken back.
+        unquoted = "" if self.call.begun else choose_anchor(text) or ""
+        self.anchor = _quotable(text.removesuffix(unquoted))
+        if self.anchor is None:
+            unquoted, self.anchor = "", _quotable(text)
+        self._unquoted = unquoted
+        self.text = self._answer.aside(text.removesuffix(unquoted))
+        inside, quotable = self.call.free or self._place is not None, self.anchor is not None
+        self.in_text = inside and quotable
+        self.know(in_text=inside or again, quotable=quotable or again)
+
+    @property
+    def kept(self) -> str:
+        """The JSON text of the members that are whole."""
+        return self._members.head + "}" if self._members is not None else ""
 
     def begin(self, resume: Resume, head: Head) -> Feed:
         """Begin to read what the model goes on with, and to show it as it comes, in a live call."""
@@ -122,15 +153,18 @@ class CallCompletion:
         return verdict.kind in _SURE and verdict.confidence == 1 and not moved
 
     def take(self, result: AttemptResult, *, sure: bool) -> None:
-        """Take what an attempt came to; `sure`: only what repeated its anchor is trusted."""
+        """Take what an attempt came to; `sure`: only what repeats known words is trusted."""
         verdicts, said, before = self.text.seams(), self.text.said, self.text.before
         verdict = verdicts[-1][1] if verdicts else None
-        anchor, cut = self.anchor or "", result.stop is not Stop.END
-        body = unfenced(said, anchor)
-        plain = as_written(body, anchor, cut=cut) if self._place is not None else None
-        self.know(refused=result.stop is Stop.REFUSED, told=plain is not None or self._plain(said))
-        if plain is None and body.startswith(anchor):
-            plain = body[len(anchor) :]
+        words, cut = self.anchor or "", result.stop is not Stop.END
+        body = unfenced(said, words)
+        plain = as_written(body, words, cut=cut) if self._place is not None else None
+        told = plain is not None
+        if plain is None and body.startswith(words):
+            plain = body[len(words) :]
+        elif plain is None and (at := self._goes_on(said, before)) is not None:
+            plain, words = said[at:], self._unquoted
+        self.know(refused=result.stop is Stop.REFUSED, told=told or self._plain(said, words))
         if plain is not None:
             self.text = self._answer.aside(before + plain)
             # Whether the line break before the fence's end belongs to the text, nobody knows.
@@ -143,47 +177,62 @@ class CallCompletion:
                 exact=verdict is not None and not (verdict.taken_back or verdict.inserted),
                 seam=str(verdict.kind) if verdict is not None else "",
             )
-        new = self.text.text[len(before) :]
+        self._arrived = self.text.text
+        new = self._arrived[len(before) :]
         self.know(trusted=trusted, remarks=not cut and _speaks(new, before))
+        if len(new) < len(self._unquoted) + cut:  # more than that had arrived
+            self.know(added=False)
 
-    def _plain(self, said: str) -> bool:
+    def _goes_on(self, said: str, before: str) -> int | None:
+        """Return where the words that were not quoted come, at once or behind an echo."""
+        at = said.find(self._unquoted) if self._unquoted else -1
+        return at if at >= 0 and before.endswith(said[:at]) else None
+
+    def _plain(self, said: str, words: str) -> bool:
         """Whether what an attempt said is known to be plain text: JSON has no bare line breaks."""
-        tells = self._place is None or escaped(self.anchor or "") != self.anchor
+        tells = self._place is None or (words in said and escaped(words) != words)
         return tells or "\\" not in said or "\n" in said.strip()
 
     @property
     def arguments(self) -> str:
         """The whole argument text: the string as it stands, and all closed that is open."""
-        rest = self.text.text[len(self._before) :]
+        more = dumps(self._more).decode()
+        if not self.in_text:
+            return self._members.with_more(more) if self._members is not None else ""
         if self._place is None:
-            return self._before + rest
-        whole = self._place.with_rest(rest)
-        if self._more:
-            whole = f"{whole[:-1]},{dumps(self._more).decode()[1:]}"
-        return whole
+            return self._arrived
+        whole = self._place.with_text(self._arrived)
+        return f"{whole[:-1]},{more[1:]}" if self._more else whole
 
     def missing(self, schema: Json | None) -> Json | None:
         """Return the schema of the members that the call needs and lacks; `None`: it has all."""
-        required = as_list(schema.get("required")) if schema is not None else []
-        if schema is None or self.call.free or not required:
+        if self.call.free:
             return None
-        have = as_json(parsed(self.arguments))
-        lacking = self.lacking = [str(name) for name in required if name not in have]
-        if not lacking:
+        shape = schema or {}
+        have, known = as_json(parsed(self.arguments)), as_json(shape.get("properties"))
+        lacking = [str(name) for name in as_list(shape.get("required")) if name not in have]
+        if not self.in_text and self._members is not None:
+            self._begun = self._members.begun([*lacking, *known])
+        begun = self._begun or set()
+        if self._begun is not None and not begun:
+            self.know(lacking="what was to follow")
             return None
-        known = as_json(schema.get("properties"))
-        return {
-            **schema,
-            "properties": {name: known[name] for name in lacking if name in known},
-            "required": lacking,
-        }
+        lacking += begun.difference(lacking) if len(begun) == 1 else ()
+        may = [] if self.in_text else [n for n in known if n not in have and n not in lacking]
+        members = {name: known.get(name, {}) for name in (*lacking, *may)}
+        if not (lacking or begun):
+            return None
+        self.lacking, self.allowed = lacking, may
+        return {"type": "object", **shape, "properties": members, "required": lacking}
 
     def add(self, members: AttemptResult) -> None:
         """Take the members that were asked for, of a call that has just those."""
-        told, names = as_json(parsed(self.asked.last_arguments)), self.lacking
-        if members.stop is not Stop.END or not told.keys() >= set(names):
-            self.know(lacking=", ".join(names))
-        self._more = {name: told[name] for name in names if name in told}
+        told = as_json(parsed(self.asked.last_arguments))
+        needed = {*self.lacking}
+        begun = self._begun or needed
+        self._more = {name: told[name] for name in told if name in needed.union(self.allowed)}
+        if members.stop is not Stop.END or not told.keys() >= needed or not told.keys() & begun:
+            self.know(lacking=", ".join(self.lacking) or "what was to follow")
 
     def close(self, schema: Json | None) -> None:
         """Put the call together; `schema`: what the tool takes, where the request says it."""
@@ -199,6 +248,19 @@ class CallCompletion:
             return self._answer.ended()
         self.know(seen=True)
         return None
+
+
+def _quotable(before: str) -> str | None:
+    """Return the end of a text that the model is asked to repeat; `None`: there is none fit."""
+    anchor = choose_anchor(before)
+    if anchor is None:
+        return None
+    least = start = max(0, len(before) - max(len(anchor), _LEAST))
+    # By whole lines: what follows a gap hardly begins with two of them. And with a sign in
+    # it that JSON escapes, it tells whether plain text came or JSON.
+    while start > 0 and (before[start - 1] != "\n" or escaped(before[start:]) == before[start:]):
+        start = before.rfind("\n", 0, start - 1) + 1
+    return before[start if len(before) - start <= _LONGEST else least :]
 
 
 def _speaks(new: str, before: str) -> bool:

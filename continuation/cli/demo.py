@@ -193,7 +193,7 @@ class Show:
             message = "--huge: Gemini's calls come whole or not at all; choose another --dialect"
             raise ValueError(message)
         if self.huge:
-            ceiling = self.limit = limit or max(_SMALLEST, whole // 3 + _SAID_AGAIN)
+            ceiling = self.limit = limit or max(_SMALLEST, whole // 3)
         elif self.tool:
             # The first attempt is cut half-way, and the ceiling is enough.
             whole += _BEFORE_THE_CALL

@@ -336,7 +336,10 @@ class Turn:
         if not wanted or excluded or result.stop is not Stop.LENGTH:
             return {}
         completion = self._completion = self._answer.completion(self._completion)
-        completion.quote()
+        dropped, spent = completion.dropped, (result.usage or Usage()).output
+        # The lesser part of an answer fits into one of its own.
+        lesser = spent is None or 2 * estimate(dropped or "", request.model) <= spent
+        completion.quote(again=dropped is not None and lesser)
         unread = completion.unread and request.streams and not self._attempts.budget.escalated
         return {"complete": True, "proven": objection(completion.proof) is None, "unread": unread}
 
@@ -465,7 +468,20 @@ class Turn:
     def _complete(
         self, completion: CallCompletion, limit: int | None, held: AttemptResult
     ) -> Generator[Command, Reply, AttemptResult]:
-        """Ask for the rest of the argument that the call was cut in, as text; the call waits."""
+        """Ask for what the call lacks: the rest of its text, as text, then members; it waits."""
+        request, self._mode = self._attempts.request, Mode.ARGUMENT
+        if completion.in_text and not (yield from self._go_on_inside(completion, limit)):
+            return held
+        schema = request.schema(completion.name)
+        if (lacking := completion.missing(schema)) is not None:
+            yield from self._ask_members(completion, lacking, limit)
+        completion.close(schema)
+        return (objection(completion.proof) is None and completion.deliver()) or held
+
+    def _go_on_inside(
+        self, completion: CallCompletion, limit: int | None
+    ) -> Generator[Command, Reply, bool]:
+        """Ask for the rest of the text that the call was cut in; whether that is whole now."""
         answer, request, text = self._answer, self._attempts.request, completion.text
         anchor = completion.anchor or ""
         prompt = argument_prompt(completion.name, completion.argument, text.text, anchor)
@@ -476,29 +492,24 @@ class Turn:
             Mode.ARGUMENT,
             Way.ARGUMENT,
         )
-        self._mode = Mode.ARGUMENT
         if opened is None:
             completion.know(error=self._ledger.error or "failed")
-            return held
+            return False
         hold = self.policy.seam_buffer_chars
         resume = Resume(Mode.RECOVERY, anchor, prompt=prompt, hold=hold)
         place = f"{completion.name}.{completion.argument}"
         result = self._ended((yield StreamBody(completion.begin(resume, opened[0]))), text, place)
         completion.take(result, sure=self.policy.complete_seams == "sure")
-        if result.stop is not Stop.END or objection(completion.proof) is not None:
-            return held
-        schema = request.schema(completion.name)
-        if (lacking := completion.missing(schema)) is not None:
-            yield from self._ask_members(completion, lacking, limit)
-        completion.close(schema)
-        return (objection(completion.proof) is None and completion.deliver()) or held
+        return result.stop is Stop.END and objection(completion.proof) is None
 
     def _ask_members(
         self, completion: CallCompletion, lacking: Json, limit: int | None
     ) -> Generator[Command, Reply, None]:
         """Ask for what the call still lacks behind the text, as a small call of just that."""
         answer, request, asked = self._answer, self._attempts.request, completion.asked
-        prompt = members_prompt(completion.name, completion.argument, completion.lacking)
+        whole = completion.argument if completion.in_text else ""
+        wanted = completion.lacking, completion.allowed
+        prompt = members_prompt(completion.name, *wanted, whole, completion.kept)
         opened = None
         if self._attempts.budget.spent is None:
             opened = yield from self._attempts.open(
@@ -595,7 +606,7 @@ class Turn:
                 CallReport(self._answer.cut_call[0], self.policy.truncated_tool_call, 0, why)
             )
         elif completion is not None and objection(completion.proof) is None:
-            told[-1] = replace(told[-1], how="completed")
+            told[-1] = replace(told[-1], how="completed" if completion.in_text else "asked again")
 
 
 class Engine:

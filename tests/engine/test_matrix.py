@@ -462,7 +462,7 @@ REASONS: Mapping[Cell, str] = {
         BODIES,
     ),
     **_without(
-        "cut at the ceiling, a call cut inside a text, to be completed",
+        "cut at the ceiling, a call cut, to be completed",
         "its calls come whole, but where their arguments are streamed (test_completed_turns.py)",
         ["gemini"],
     ),

@@ -102,7 +102,7 @@ cut below the ceiling, text shown, then a call | length below shown text call=cu
 cut below the ceiling, text shown | length below shown text | recover
 cut at the ceiling, a call cut that came parsed, to be completed | length call=cut complete unread
   | escalate
-cut at the ceiling, a call cut inside a text, to be completed | length call=cut complete proven
+cut at the ceiling, a call cut, to be completed | length call=cut complete proven
   | complete_call
 cut at the ceiling, a call cut, guidance asked for | length call=cut retry_smaller | retry_smaller
 cut at the ceiling, a call cut | length call=cut text | truncated_tool_call truncated
