@@ -107,7 +107,7 @@ class CallCompletion:
         """
         text = self._arrived
         # What was shown of a live call is not taken back.
-        unquoted = "" if self.call.begun else choose_anchor(text) or ""
+        unquoted = "" if self.call.begun else _quotable(text) or ""
         self.anchor = _quotable(text.removesuffix(unquoted))
         if self.anchor is None:
             unquoted, self.anchor = "", _quotable(text)

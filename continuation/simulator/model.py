@@ -184,7 +184,7 @@ class Reciter:
         if ask.turns[-1].results:
             yield Text(budget.speak(WRITTEN))
             return
-        if (quoted := ask.turns[-1].text.rfind(self.answer[:_EVIDENCE])) >= 0:
+        if (quoted := ask.turns[-1].text.find(self.answer[:_EVIDENCE])) >= 0:
             asked = ask.turns[-1].text[quoted:]
             at = _alike(asked, self.answer)
             begin = recovery_head(manner, self.answer, at, asked[at:])

@@ -119,6 +119,18 @@ def test_the_tool_demo_shows_half_a_call_and_proves_a_whole_one_in_every_format(
     assert f"one call, {one.stop_name} {one.called!r}" in out
 
 
+@pytest.mark.parametrize("one", [one for one in EVERY if one.id != "gemini"])
+def test_the_huge_demo_writes_a_file_larger_than_the_ceiling_through_one_call(
+    one: FormatDriver, answer: Path, capsys: Capture
+) -> None:
+    arguments = ["demo", "--tool", "--huge", "--file", str(answer), "--dialect", one.name]
+    assert main(arguments) == Exit.WHOLE
+    out = capsys.readouterr().out
+    assert out.count(hashlib.sha256(TEXT.encode()).hexdigest()) == 2
+    assert out.count("asked for the rest of the call's argument") >= 2
+    assert f"one call, {one.stop_name} {one.called!r}" in out
+
+
 def test_a_refusal_that_was_got_over_is_not_told_as_the_reason(
     answer: Path, capsys: Capture
 ) -> None:
