@@ -145,7 +145,7 @@ class CallReport:
 
     name: str
     how: str
-    """`as it came`, `asked again` (the request was sent again for it), `completed` (its argument
+    """`as it came`, `asked again` (the request, or what it lacked), `completed` (its argument
     was gone on with), or the policy by which a cut one ended: `explain`, `drop`, `keep`..."""
     characters: int
     """Of its arguments, as many as arrived in all."""
