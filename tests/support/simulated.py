@@ -506,6 +506,7 @@ class World:
             self.owing = self.owing or bool(journal._owed)
             self.point("while it streams")
         if (ended := turn.recorder.finished) is not None and ended.outcome is Outcome.FAILED:
+            Memory.now.dead = True
             raise Killed  # it broke off before it began: what its SDK raises ends this life
         text, calls = wire.read(bytes(raw))
         rows = self.file.execute("SELECT kind FROM records ORDER BY number DESC LIMIT 1").fetchone()
