@@ -210,12 +210,12 @@ class Show:
 
     def provider(self, scenario: Scenario) -> Simulator:
         """Make the simulated provider, and tell what it simulates."""
+        sdk = f"{self.format.sdk.name} {self.format.sdk.version}"  # or it is missing
         try:
             simulator = Simulator(self.path, scenario)
         except OSError as error:
             message = f"cannot start the simulator: {reason(error)}"
             raise CommandError(message, Exit.USAGE) from error
-        sdk = f"{self.format.sdk.name} {self.format.sdk.version}"
         versions = f"continuation {continuation.__version__}, {sdk}"
         self.out.line(f"{versions}; {self.model} simulated at {simulator.url}, no key needed")
         self.out.line(f"the model's answer is {self.path}: {len(self.content):,} bytes")
