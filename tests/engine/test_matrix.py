@@ -359,7 +359,7 @@ cut, all recoveries used | cut thought fox | top max_recoveries=0 | truncated, f
     ),
     *(
         Scene(
-            row=f"cut at the ceiling, a call cut {row}, to be completed",
+            row=f"cut at the ceiling, a call cut{row}, to be completed",
             script=[HALF_LONG] * (posts - 1) + [end(Text(LONG_CALL[900:-2]))],
             policy=replace(FAST, truncated_tool_call="complete", complete_seams="any"),
             formats=formats,
@@ -371,10 +371,10 @@ cut, all recoveries used | cut thought fox | top max_recoveries=0 | truncated, f
             posts=posts,
         )
         for row, formats, ways, posts in (
-            ("that came parsed", FORMATS[:1], BODIES, 3),
-            ("inside a text", FORMATS[:1], BODIES, 3),
-            ("inside a text", FORMATS[:1], STREAMS, 2),
-            ("inside a text", FORMATS[1:3], ANYHOW, 2),
+            (" that came parsed", FORMATS[:1], BODIES, 3),
+            ("", FORMATS[:1], BODIES, 3),
+            ("", FORMATS[:1], STREAMS, 2),
+            ("", FORMATS[1:3], ANYHOW, 2),
         )
     ),
     *by_format(
