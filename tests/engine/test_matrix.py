@@ -360,7 +360,8 @@ cut, all recoveries used | cut thought fox | top max_recoveries=0 | truncated, f
     *(
         Scene(
             row=f"cut at the ceiling, a call cut{row}, to be completed",
-            script=[HALF_LONG] * (posts - 1) + [end(Text(LONG_CALL[900:-2]))],
+            # Its last words are not told to the model, which repeats some and goes on.
+            script=[HALF_LONG] * (posts - 1) + [end(Text(LONG_CALL[700:-2]))],
             policy=replace(FAST, truncated_tool_call="complete", complete_seams="any"),
             formats=formats,
             ways=ways,
