@@ -65,6 +65,10 @@ class Killed(BaseException):
     """The process is gone."""
 
 
+class Partial(Exception):  # noqa: N818 - an outcome
+    """The turn ended with half an answer, as it may, and so does the schedule."""
+
+
 class _Waiting(Future[T]):
     """A future whose waiting lets the writer work."""
 
@@ -397,6 +401,9 @@ class World:
                 self.begun = self.counted  # what was not committed, nobody knows
                 try:
                     over = self._live()
+                except Partial:
+                    self.tally["partial"] += 1
+                    return
                 except Killed:
                     over = False
                 except (Fenced, JournalError):
@@ -443,8 +450,12 @@ class World:
                 "function_call",
             }
         ) or len(turns) == 1:
-            text, calls = self._ask(journal, turns)
-            assert text in [step.text for step in STEPS], "the text is not what was said"
+            text, calls, whole = self._ask(journal, turns)
+            said = text in [step.text for step in STEPS]
+            if not (said or whole):  # dropped again, and nothing may be asked for behind a call
+                assert any(step.text.startswith(text) for step in STEPS), "what nobody said"
+                raise Partial
+            assert said, "the text is not what was said"
             self.finished_now = True
             (step,) = [step for step in STEPS if step.text == text]
             asked = [forms.tool_call(call).arguments for call in calls]
@@ -475,8 +486,8 @@ class World:
 
         journal.call(call, write)
 
-    def _ask(self, journal: Journal, turns: list[Any]) -> tuple[str, list[Any]]:
-        """Ask for an answer, as a client of ours does."""
+    def _ask(self, journal: Journal, turns: list[Any]) -> tuple[str, list[Any], bool]:
+        """Ask for an answer, as a client of ours does; return whether it is whole, too."""
         journal.check()
         self.finished_now, wire = False, self.wire
         body = {**wire.body, wire.turns: turns}
@@ -514,7 +525,7 @@ class World:
             assert rows == ("end",), "the end of the turn is not recorded, and the stream is over"
         self.begun = self.counted = 0
         self.tally["answers"] += 1
-        return text, calls
+        return text, calls, ended is None or ended.outcome is not Outcome.PARTIAL
 
     def _tick(self) -> float:
         self.now += 0.0001
