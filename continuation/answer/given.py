@@ -181,7 +181,7 @@ def _text_of(event: Json) -> tuple[str, str | None]:
 
 
 def played(codec: WireCodec, events: Sequence[Json], *, framed: bool = False) -> bytes:
-    """Return the beginning of a stream that says what `events` say; it has no end."""
+    """Return a stream that says what `events` say; it ends where they tell of an end."""
     segment = Segment()
     client = ClientStream(codec.writer(), ReplayBuffer(), streamed=True, framed=framed)
     client.join(segment, Resume(Mode.FIRST))
@@ -190,4 +190,5 @@ def played(codec: WireCodec, events: Sequence[Json], *, framed: bool = False) ->
         if event["type"] == "message_start":
             client.begin(segment.message)
     client.show()
-    return client.take()
+    ended = segment.reason is not None
+    return client.take() + (client.end(segment.delta, segment.usage) if ended else b"")

@@ -29,7 +29,7 @@ from continuation.attach.journaled import (
     AsyncJournaledStream,
     JournaledStream,
     KeptTurn,
-    Played,
+    first_attempt,
     kept_turn,
 )
 from continuation.attach.preparing import KEY, Preparation
@@ -508,8 +508,7 @@ class HealingClient(_StandIn, httpx2.Client):
         self, session: HealedStream, turn: Turn, kept: KeptTurn | None
     ) -> httpx2.Response:
         """Open a turn whose answer is told to a journal."""
-        if kept is not None and kept.played is not None:
-            session.played = Played(kept.played)
+        session.played = first_attempt(kept) or session.played
         try:
             response = session.open()
         except BaseException:
@@ -589,8 +588,7 @@ class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
     async def _journaled(
         self, session: AsyncHealedStream, turn: Turn, kept: KeptTurn | None
     ) -> httpx2.Response:
-        if kept is not None and kept.played is not None:
-            session.played = Played(kept.played)
+        session.played = first_attempt(kept) or session.played
         try:
             response = await session.open()
         except BaseException:

@@ -33,6 +33,8 @@ class KeptTurn(Protocol):
     """One turn of a journal's session."""
 
     played: bytes | None
+    whole: bool
+    body: bool
     attempts: int
     ledger: Ledger | None
 
@@ -74,14 +76,14 @@ class Interrupted(httpx2.ReadError):
 
 
 class Played(httpx2.SyncByteStream, httpx2.AsyncByteStream):
-    """An answer as a first attempt: what was saved of a stream, which breaks off, or a whole body.
+    """An answer as a first attempt: what was saved of it, which breaks off, or all of it.
 
-    `whole`: it is a JSON body, all of it.
+    `body`: it is a JSON body, no stream.
     """
 
-    def __init__(self, data: bytes, *, whole: bool = False) -> None:
+    def __init__(self, data: bytes, *, whole: bool, body: bool) -> None:
         self._data = data
-        self._whole = whole
+        self._whole, self._body = whole, body
 
     def __iter__(self) -> Iterator[bytes]:
         yield self._data
@@ -97,8 +99,15 @@ class Played(httpx2.SyncByteStream, httpx2.AsyncByteStream):
         """Return the response it is the body of."""
         framed = request.url.path.endswith(_STREAMS)
         kind = "application/vnd.amazon.eventstream" if framed else "text/event-stream"
-        kind = "application/json" if self._whole else kind
+        kind = "application/json" if self._body else kind
         return httpx2.Response(200, headers={"content-type": kind}, stream=self, request=request)
+
+
+def first_attempt(kept: KeptTurn | None) -> Played | None:
+    """Return what a journal has of a turn's answer, if anything."""
+    if kept is None or kept.played is None:
+        return None
+    return Played(kept.played, whole=kept.whole, body=kept.body)
 
 
 class Elsewhere:
@@ -122,7 +131,7 @@ class Elsewhere:
         if body is None:
             return None
         turn.resume(1, played=True)
-        return Played(body, whole=True)
+        return Played(body, whole=True, body=True)
 
 
 GIVEN: ContextVar[Elsewhere | None] = ContextVar("continuation_given", default=None)

@@ -70,6 +70,38 @@ def answered(form: str, body: Json) -> list[Json]:
     return [{key: value for key, value in message.items() if value not in _EMPTY}]
 
 
+_STOPS: Final = {
+    "openai-chat": ("choices", "finish_reason"),
+    "gemini": ("candidates", "finishReason"),
+}
+_USAGE: Final = frozenset({"usage", "usageMetadata"})
+
+
+def parted(form: str, body: Json) -> tuple[list[Json], Json]:
+    """Return an answer's turns, and what its body says besides, which is no content."""
+    around = {
+        key: value
+        for key, value in body.items()
+        if key in _USAGE or isinstance(value, (str, int, float))
+    }
+    if form in _STOPS:
+        key, stop = _STOPS[form]
+        around[stop] = _first(body.get(key)).get(stop)
+    return answered(form, body), around
+
+
+def whole(form: str, turns: Sequence[Json], around: Json) -> Json:
+    """Return the body that `parted` took apart."""
+    if form == "anthropic":
+        return {**around, "content": turns[0]["content"]}
+    if form == "openai-responses":
+        return {**around, "output": [*turns]}
+    key, stop = _STOPS[form]
+    said = {"message" if form == "openai-chat" else "content": turns[0]}
+    rest = {name: value for name, value in around.items() if name != stop}
+    return {**rest, key: [{"index": 0, **said, stop: around.get(stop)}]}
+
+
 def _first(value: object) -> Json:
     found = objects(value)
     return found[0] if found else {}

@@ -161,6 +161,8 @@ class Journal:
         self._named = Counter[str]()
         """How often calls without an id were asked about."""
         self._read()
+        self._before = self._state.number
+        """The last record of the processes before this one."""
         if not readonly:
             self._store.keep(self.owner, lease / 3)
 
@@ -307,6 +309,8 @@ class Journal:
         digests = [forms.digest(turn) for turn in turns]
         asked = forms.asked(form, request.model, body, digests)
         codec = getattr(request, "codec")()  # noqa: B009 - not all requests have it
+        if (again := self._again(form, request, codec, digests, framed=framed)) is not None:
+            return again
         events, pieces, attempts, begun = list[Json](), 0, 0, list[Statement]()
         resumes = state.turn is not None and state.turn.asked == asked
         if resumes:
@@ -345,6 +349,35 @@ class Journal:
         self._live = kept
         return kept
 
+    def _again(
+        self, form: str, request: ProviderRequest, codec: Any, digests: list[str], *, framed: bool
+    ) -> Kept | None:
+        """Give the last answer again to a request that ends with it; `None`: it is another one.
+
+        A program that was killed behind its last answer asks so, for it begins with the history.
+        Once, and not what the program itself was given: that is asked for.
+        """
+        state = self._state
+        if self.content == "none" or not state.around or not state.said:
+            return None
+        if [said.digest for said in state.said] != digests or state.said[-1].number > self._before:
+            return None
+        contents = self._contents(flush=False)  # they are of processes before this one
+        numbers = [said.number for said in state.said if said.number > state.began]
+        body = forms.whole(form, [as_json(contents[number]) for number in numbers], state.around)
+        events = [*codec.to_events(body)]
+        given = Given(codec, framed=framed)
+        for event in events:
+            given.segment.add(event)
+        if given.segment.reason != codec.ended:
+            return None
+        self._before = 0
+        kept = Kept(self, form, None, [], 1)
+        kept.ended = True
+        kept.whole, kept.body = True, not request.streamed
+        kept.played = dumps(body) if kept.body else played(codec, events, framed=framed)
+        return kept
+
     def _running(self) -> tuple[list[Json], int, int]:
         """Return what is saved of the open turn: events, pieces, upstream calls."""
         events, pieces, attempts = list[Json](), 0, 0
@@ -379,12 +412,12 @@ class Journal:
         return None if mine else done
 
     def ended(
-        self, turns: Sequence[Json], outcome: str
+        self, turns: Sequence[Json], told: Json
     ) -> tuple[Ownership, Sequence[Statement], bool]:
         """Return what records an answer and the end of its turn, in one transaction."""
         with self._lock:
             answer = [("answer", forms.digest(turn), turn) for turn in turns]
-            end = ("end", "", {"outcome": outcome})
+            end = ("end", "", told)
             return self.owner, self.owing(self._statements(*answer, end, forget=True)), True
 
     def dropped(self) -> None:
@@ -464,13 +497,17 @@ class Journal:
         told = [*turns, *forms.beside(form, list(unsent.values()))]
         return form, {"model": state.model, forms.TURNS[form]: told}, unsent
 
-    def _contents(self, number: int | None = None) -> dict[int | None, Any]:
-        """Read the content of the conversation, by record; `number`: of that one alone."""
+    def _contents(self, number: int | None = None, *, flush: bool = True) -> dict[int | None, Any]:
+        """Read the content of the conversation, by record; `number`: of that one alone.
+
+        `flush`: what is not written yet is, first; not under the lock, which the writer needs too.
+        """
         query = "SELECT number, kind, content FROM records WHERE session = ?"
         values = [self.owner.session]
         if number is not None:
             query, values = f"{query} AND number = ?", [*values, number]
-        self._store.flush()
+        if flush:
+            self._store.flush()
         with self._store.connection() as connection:
             found = connection.execute(query, values).fetchall()
         with self._lock:

@@ -27,7 +27,9 @@ class Kept:
     ) -> None:
         """Begin. `given`: `None` where no content is kept; `events`: what was saved before."""
         self.played: bytes | None = None
-        """The first attempt, where the turn goes on from what was saved."""
+        """The first attempt, where the turn goes on from what was saved..."""
+        self.whole = self.body = False
+        """...which is all of the answer; it is a JSON body."""
         self.attempts = attempts
         """How many upstream calls were made for it in processes before this one."""
         self.ended = self.left = False
@@ -95,15 +97,18 @@ class Kept:
     def finish(self) -> tuple[Ownership, Sequence[Statement], bool] | None:
         """Return what records the end of the answer; if that was not given, the turn stays open."""
         given, turns = self._given, list[Json]()
+        around: Json = {}
+        if self.ended:
+            return None
         if given is not None:
             row = self._row()
             if self._streamed:
                 given.eof()
             if given.segment.reason is None:
                 return None if row is None else self._save(row)
-            turns = forms.answered(self._form, given.body())
+            turns, around = forms.parted(self._form, given.body())
         self.ended = True
-        return self._journal.ended(turns, self._outcome)
+        return self._journal.ended(turns, {"outcome": self._outcome, "around": around})
 
     def saved(self, statements: Sequence[Statement], done: Future[None]) -> None:
         """What was collected is saved, or cannot be."""

@@ -64,18 +64,23 @@ class Session:
     turns: int = 0
     at: float = 0.0
     """When something was last recorded."""
+    began: int = 0
+    """The number of the record with which the last turn began."""
+    around: Json | None = None
+    """What the last answer said of itself, where nothing was said since."""
 
     def apply(self, number: int, kind: str, key: str, at: float, told: bytes | None = None) -> None:
         """Take the next record. `told`: what stands beside the key, unless it is content."""
         self.number, self.at = number, at
         more = as_json(parsed(told.decode())) if told else {}
+        self.around = as_json(more.get("around")) if kind == "end" else None
         if kind in {"message", "answer", "interrupted"}:
             self.said.append(Said(number, key, kind))
         elif kind == "rewind":
             del self.said[int(key) :]
         elif kind == "turn":
             self.form, self.model = as_text(more.get("form")), as_text(more.get("model"))
-            self.turn = OpenTurn(key, at, more.get("framed") is True)
+            self.turn, self.began = OpenTurn(key, at, more.get("framed") is True), number
         elif kind in {"end", "drop"}:
             self.turn = None
             self.turns += kind == "end"

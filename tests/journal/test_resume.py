@@ -105,6 +105,35 @@ def test_a_half_written_turn_goes_on(
 
 
 @every_format
+@pytest.mark.parametrize("first", STREAMS)
+def test_a_finished_answer_is_given_again_to_who_was_killed_behind_it(
+    dialect: str, first: How, reciting: Simulator, tmp_path: Path
+) -> None:
+    """A program that begins with the history asks so; what it is given is not paid again."""
+    journal = Journal(tmp_path / "agent.db", "s")
+    ask(reciting, journal, dialect, first)
+    posts, numbers = len(reciting.posts), rows(journal, "SELECT number, kind FROM records")
+    for _ in range(2):
+        with killed(journal) as later:
+            turns = later.history()
+            ran, report = ask(reciting, later, dialect, "sync-stream", turns=turns)
+            assert ran.text == TEXT
+            assert report is not None
+            assert (report.outcome, report.attempts[0].saved) == ("complete", True), str(report)
+            assert report.billed.output in (None, 0)
+            assert (report.saved.output or 0) > 100 or dialect == "openai-chat", "no count came"
+            assert (later.resume().kind, later.history()) == ("nothing", turns)
+    assert len(reciting.posts) == posts
+    assert rows(journal, "SELECT number, kind FROM records") == numbers
+    with killed(journal) as later:
+        more = [*later.history(), later.history()[0]]
+        _, report = ask(reciting, later, dialect, "sync-stream", turns=more)
+        assert report is not None
+        assert not report.attempts[0].saved
+    assert len(reciting.posts) == posts + 1
+
+
+@every_format
 def test_a_session_goes_on_with_what_its_sdk_sends_back(
     dialect: str, reciting: Simulator, tmp_path: Path
 ) -> None:
