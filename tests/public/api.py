@@ -15,6 +15,7 @@ import anthropic
 import httpx2
 import openai
 from google import genai
+from openai.types.chat import ChatCompletion
 
 import continuation
 from continuation import Policy, Report
@@ -87,11 +88,11 @@ async def answers_from_elsewhere(
     other: openai.AsyncOpenAI,
     google: genai.Client,
     message: anthropic.types.Message,
-    chat: openai.types.chat.ChatCompletion,
+    chat: ChatCompletion,
     body: Mapping[str, Any],
 ) -> None:
     assert_type(continuation.finish(sync, body, message), anthropic.types.Message)
-    assert_type(await continuation.finish(other, body, chat), openai.types.chat.ChatCompletion)
+    assert_type(await continuation.finish(other, body, chat), ChatCompletion)
     assert_type(continuation.finish(google, body, body), Any)
     assert_type(await continuation.finish(google.aio, body, message), anthropic.types.Message)
     continuation.finish(other, body)  # type: ignore[call-overload]
