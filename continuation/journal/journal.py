@@ -155,6 +155,8 @@ class Journal:
         """What could not be written: it goes before what is written next."""
         self._closed = False
         self._live: Kept | None = None
+        if readonly and not self.target.exists():
+            raise JournalError(f"journal {target}: there is no such file")
         self._store = Store.of(self.target)
         self.owner = self._find() if readonly else take(self._store, session, lease)
         self._state = Session()

@@ -126,6 +126,9 @@ def test_one_process_owns_a_session(tmp_path: Path) -> None:
         Journal(tmp_path / "a.db", "s")
     with Journal(tmp_path / "a.db", "s", readonly=True) as reader, pytest.raises(JournalError):
         reader.call({"id": "c", "name": "Send"}, print)
+    with pytest.raises(JournalError, match="there is no such file"):
+        Journal(tmp_path / "b.db", "s", readonly=True)
+    assert not (tmp_path / "b.db").exists()
     with killed(journal) as later:
         assert later.fencing_token > journal.fencing_token
         with pytest.raises(Fenced):
