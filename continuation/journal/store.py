@@ -171,9 +171,12 @@ class Store:
     # --- connections -----------------------------------------------------------------------------
 
     def connect(self) -> sqlite3.Connection:
-        """Return a connection of its own; any thread may use it, one at a time."""
+        """Return a connection of its own; any thread may use it, one at a time.
+
+        Who reads can meet a lock too: while another process recovers the file, or closes it last.
+        """
         connection = sqlite3.connect(
-            self.path, timeout=0, isolation_level=None, check_same_thread=False
+            self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
         )
         # Switching to WAL can meet a lock too, and its own busy handler is not asked.
         patiently(lambda: connection.execute("PRAGMA journal_mode=WAL"))
@@ -205,6 +208,7 @@ class Store:
         """Run a transaction of the caller's own, in the caller's thread."""
         with self.connection() as connection:
             connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            connection.execute("PRAGMA busy_timeout=0")
             patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
             try:
                 yield connection
@@ -213,6 +217,7 @@ class Store:
                 with suppress(sqlite3.Error):  # what failed may have ended it
                     connection.execute("ROLLBACK")
                 raise
+            connection.execute(f"PRAGMA busy_timeout={_PATIENCE * 1000:.0f}")
 
     # --- appending -------------------------------------------------------------------------------
 
@@ -281,6 +286,7 @@ class Store:
                     raise Fenced(FORKED)
                 if self._connection is None:
                     self._connection, self._syncs = self.connect(), None
+                    self._connection.execute("PRAGMA busy_timeout=0")
                 self._commit(self._connection, units)
             except BaseException as error:
                 self._fail(units, error)

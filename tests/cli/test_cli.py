@@ -359,8 +359,8 @@ def test_ctrl_c_keeps_what_arrived_and_ends_with_130(
     with start(*command) as process:
         if to_file:
             until(lambda: path.exists() and len(path.read_bytes()) >= 500)
-            kept = path.read_bytes()
             rest, err = interrupt(process)
+            kept = path.read_bytes()
             assert rest == b""
         else:
             kept = arrived(process, 500)
