@@ -74,16 +74,16 @@ _STOPS: Final = {
     "openai-chat": ("choices", "finish_reason"),
     "gemini": ("candidates", "finishReason"),
 }
-_USAGE: Final = frozenset({"usage", "usageMetadata"})
+_AROUND: Final = frozenset(
+    {"id", "object", "type", "role", "model", "created", "created_at", "status", "stop_reason"}
+    | {"usage", "usageMetadata", "modelVersion", "responseId"}
+)
+"""What a body says of its answer and is no content: not the instructions that some repeat."""
 
 
 def parted(form: str, body: Json) -> tuple[list[Json], Json]:
     """Return an answer's turns, and what its body says besides, which is no content."""
-    around = {
-        key: value
-        for key, value in body.items()
-        if key in _USAGE or isinstance(value, (str, int, float))
-    }
+    around = {key: value for key, value in body.items() if key in _AROUND}
     if form in _STOPS:
         key, stop = _STOPS[form]
         around[stop] = _first(body.get(key)).get(stop)

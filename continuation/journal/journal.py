@@ -360,12 +360,14 @@ class Journal:
         Once, and not what the program itself was given: that is asked for.
         """
         state = self._state
-        if self.content == "none" or not state.around or not state.said:
+        if self.content == "none" or not state.around or request.model != state.model:
+            return None
+        numbers = [said.number for said in state.said if said.number > state.began]
+        if not numbers:  # it came to nothing
             return None
         if [said.digest for said in state.said] != digests or state.said[-1].number > self._before:
             return None
         contents = self._contents(flush=False)  # they are of processes before this one
-        numbers = [said.number for said in state.said if said.number > state.began]
         body = forms.whole(form, [as_json(contents[number]) for number in numbers], state.around)
         events = [*codec.to_events(body)]
         given = Given(codec, framed=framed)

@@ -13,6 +13,7 @@ from support.sdks.turn import FAST, STREAMS, How, Turn, end, quietly
 
 import continuation
 from continuation import Journal, Report
+from continuation.journal.forms import parted
 from continuation.simulator import Scenario, Simulator, Text
 
 TEXT = "".join(f"{n}. A line of an answer that is long enough to be stopped.\n" for n in range(300))
@@ -131,6 +132,14 @@ def test_a_finished_answer_is_given_again_to_who_was_killed_behind_it(
         assert report is not None
         assert not report.attempts[0].saved
     assert len(reciting.posts) == posts + 1
+
+
+def test_what_is_kept_beside_an_answer_is_no_content() -> None:
+    """No codec encodes it, and some bodies repeat the instructions they were asked with."""
+    body: dict[str, object] = {"id": "r", "status": "completed", "instructions": "of mine"}
+    said: list[dict[str, object]] = [{"type": "message", "role": "assistant", "content": []}]
+    turns, around = parted("openai-responses", {**body, "output": said, "user": "me"})
+    assert (turns, around) == (said, {"id": "r", "status": "completed"})
 
 
 @every_format

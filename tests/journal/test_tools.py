@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.agents import calls_of
 from support.killed import killed, rows
 from support.sdks.formats import FORMATS, request
 from support.sdks.turn import end
@@ -28,18 +29,6 @@ def calling(sim: Simulator) -> Simulator:
     """A model that makes two calls, and then says that it is done."""
     sim.script([end(*CALLS, stop="tool_use"), end("Done.")])
     return sim
-
-
-def calls_of(turn: Any) -> list[Any]:
-    """Return the calls of an answer as its SDK has them."""
-    if turn.answer is None:
-        return list(turn.calls)
-    said = turn.said
-    if hasattr(said, "content"):
-        return [block for block in said.content if block.type == "tool_use"]
-    if hasattr(said, "output"):
-        return [item for item in said.output if item.type == "function_call"]
-    return list(said.choices[0].message.tool_calls)
 
 
 @pytest.mark.parametrize("dialect", FORMATS)
