@@ -59,6 +59,9 @@ class Attempt:
     saved: bool = False
     """It was made before this turn, by a process that was stopped or elsewhere: what it had given
     was not paid again."""
+    shown: float | None = None
+    """Seconds from the turn's beginning until the first of it reached the caller's stream: what
+    came before was held. Of later attempts; `None`: it is not known, or all of it was held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,17 @@ class Ledger:
             request_id = request_id_in(head.headers)
             self.live = replace(self.live, request_id=request_id, answered=head.ok)
             self.limit = self.live.limit if head.ok else self.limit
+
+    def watching(self, feed: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+        """Return `feed`, noting when the call under way first has something for the caller."""
+
+        def noting(data: bytes) -> bytes:
+            out = feed(data)
+            if out and self.live is not None and self.live.shown is None:
+                self.live = replace(self.live, shown=self.seconds)
+            return out
+
+        return noting
 
     def record(self, result: AttemptResult | None = None, error: str | None = None) -> None:
         """The call under way is over: it came to `result`, or it failed with `error`."""

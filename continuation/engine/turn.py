@@ -529,7 +529,8 @@ class Turn:
     ) -> Generator[Command, Reply, AttemptResult]:
         """Read the answer to a later attempt."""
         self._mode, self._answer = resume.mode, answer
-        return self._ended((yield StreamBody(answer.begin(resume, head))))
+        feed = self._ledger.watching(answer.begin(resume, head))
+        return self._ended((yield StreamBody(feed)))
 
     # --- the end -------------------------------------------------------------------------------
 

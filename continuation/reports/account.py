@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import importlib
 import logging
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
 
-from continuation.reports.report import Report
-from continuation.types import Outcome, Usage
+from continuation.ledger import Attempt, Lesson
+from continuation.reports.report import CallReport, Repair, Report, SeamReport
+from continuation.types import Mode, Outcome, Usage
 
+T = TypeVar("T")
 logger = logging.getLogger("continuation")
 
 _REMEDIES = {
@@ -77,6 +81,33 @@ def account(report: Report) -> str:
     paid = "" if price is None else f", ${price:.4f}"
     lines.append(f"  billed: {_tokens(report.billed)}{paid}")
     return "\n".join(lines)
+
+
+def read(told: Mapping[str, Any]) -> Report:
+    """Make a report again of what its `as_dict` told; see `Report.from_dict`."""
+    parts = (
+        ("attempts", Attempt), ("seams", SeamReport), ("learned", Lesson),
+        ("repairs", Repair), ("calls", CallReport),
+    )  # fmt: skip
+    try:
+        lists = {
+            name: tuple(_known(kind, each) for each in told.get(name, ())) for name, kind in parts
+        }
+        return _known(Report, {**told, **lists, "rows": tuple(told.get("rows", ()))})
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"this is no report of a turn: {error}") from error
+
+
+def _known(kind: type[T], told: Mapping[str, Any]) -> T:
+    """Make one of `kind`, of those of its fields that are told."""
+    names = (item.name for item in fields(kind))  # type: ignore[arg-type]  # of dataclasses alone
+    values: dict[str, Any] = {name: told[name] for name in names if name in told}
+    for name, of in (("outcome", Outcome), ("mode", Mode)):
+        if name in values:
+            values[name] = of(values[name])
+    if values.get("usage") is not None:
+        values["usage"] = _known(Usage, values["usage"])
+    return kind(**values)
 
 
 def remedy(report: Report) -> str:

@@ -249,6 +249,28 @@ class Report:
 
         return account(self)
 
+    def to_html(self) -> str:
+        """Return a page that shows the turn as a timeline; it loads nothing and runs nothing."""
+        from continuation.reports.timeline import page
+
+        return page([self])
+
+    def _repr_html_(self) -> str:
+        """Show the timeline in a notebook."""
+        from continuation.reports.timeline import fragment
+
+        return fragment(self)
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> Report:
+        """Read what `as_dict` returned; names it does not know are passed over.
+
+        Raises `ValueError` where it is no report.
+        """
+        from continuation.reports.account import read
+
+        return read(told)
+
 
 class TruncatedAnswerError(Exception):
     """Raised for an answer that could not be made whole, where `on_failure = "raise"`.

@@ -41,7 +41,7 @@ FUNCTIONS = {
 }
 CLASSES = {
     "Attempt": "number mode limit stop usage request_id seconds error discarded estimated answered "
-    "begun answer_id saved",
+    "begun answer_id saved shown",
     "Escalating": "attempt limit replaces",
     "Finished": "report",
     "NotDurable": "error",

@@ -1,0 +1,163 @@
+"""A turn as a timeline: one drawing for the picture, for notebooks and for pages of HTML.
+
+A row for each attempt, on one axis of seconds. A dashed line is a wait, a striped bar is what was
+held (a seam was looked for, or what was said again was left out), a plain one is in the answer, a
+hollow one is not. Nothing is loaded from anywhere, no script runs, and all that a model, a
+provider or a caller has named is escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+
+from continuation.ledger import Attempt
+from continuation.reports.account import costs, number, plural, summary
+from continuation.reports.report import Report
+from continuation.types import Usage
+
+_WIDTH, _LEFT, _CHART, _ROW = 760, 120, 380, 24
+"""Pixels: the drawing's width, where the axis begins, how long it is, the height of a row."""
+_INK, _PALE, _IN, _OUT, _BAD, _GOOD = (
+    "#24292f", "#6e7781", "#4078c0", "#8c959f", "#b3261e", "#1a7f37"
+)  # fmt: skip
+_FONT = "font-family:system-ui,-apple-system,'Segoe UI',sans-serif"
+_WHOLE = ("complete", "healed")
+_STRIPES = (
+    '<pattern id="continuation-held" width="6" height="6" patternUnits="userSpaceOnUse"'
+    ' patternTransform="rotate(45)"><rect width="6" height="6" fill="#dbe6f4"/>'
+    f'<rect width="3" height="6" fill="{_IN}"/></pattern>'
+)
+
+
+def svg(*turns: tuple[str, Report]) -> str:
+    """Draw turns, each under its title, below each other on one axis."""
+    longest = max((_end(report) for _, report in turns), default=0.0) or 1.0
+    told = "; ".join(f"{title}: {summary(report)}" for title, report in turns)
+    body, y = list[str](), 12
+    for title, report in turns:
+        body.append(_text(12, y + 12, title, size=14, weight=600))
+        y += 24
+        for row in _rows(report, longest):
+            body.append(f'<g transform="translate(0 {y})">{row}</g>')
+            y += _ROW
+        for line, ink in _result(report):
+            body.append(_text(_LEFT, y + 12, line, ink=ink))
+            y += 18
+        y += 12
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {y}" width="100%"'
+        f' style="max-width:{_WIDTH}px;{_FONT}" role="img" aria-label="{escape(told)}">'
+        f'<defs>{_STRIPES}</defs><rect width="{_WIDTH}" height="{y}" rx="6" fill="#fff"/>'
+        f"{''.join(body)}</svg>"
+    )
+
+
+def _end(report: Report) -> float:
+    return max((a.begun + a.seconds for a in report.attempts), default=0.0)
+
+
+def _rows(report: Report, longest: float) -> Iterator[str]:
+    """Draw each attempt, and the wait before it."""
+    seams = {seam.attempt: seam for seam in report.seams}
+    ended = 0.0
+    for one in report.attempts:
+        begin, end, before = (
+            _LEFT + _CHART * at / longest for at in (one.begun, one.begun + one.seconds, ended)
+        )
+        held = begin if one.shown is None else _LEFT + _CHART * min(one.shown / longest, 1.0)
+        row = [_text(12, 15, f"{one.number} {one.mode}")]
+        if begin - before > 2 and one.number > 1:
+            what = f"waited {one.begun - ended:.2f} s"
+            line = f'<path d="M{before:.1f} 10H{begin:.1f}" stroke="{_PALE}" stroke-dasharray="3 3"'
+            row.append(f"{line}><title>{what}</title></path>")
+        hollow, ink = one.discarded or one.saved or bool(one.error), _BAD if one.error else _OUT
+        style = f'fill="none" stroke="{ink}"' if hollow else f'fill="{_IN}"'
+        row.append(_bar(begin, end, style, _account(one)))
+        if held - begin > 1:
+            what = f"held for {(one.shown or 0.0) - one.begun:.2f} s"
+            row.append(_bar(begin, held, 'fill="url(#continuation-held)"', what))
+        if one.number in seams:
+            seam = seams[one.number]
+            where = f"a seam at character {seam.at:,}: {seam.kind}"
+            what = f"{where}, {plural(seam.dropped, 'character')} said again and left out"
+            mark = f'<path d="M{begin:.1f} -4V24" stroke="{_GOOD}" stroke-width="2">'
+            row.append(f"{mark}<title>{escape(what)}</title></path>")
+        row.append(_text(_LEFT + _CHART + 12, 15, _fate(one), ink=_BAD if one.error else _PALE))
+        yield "".join(row)
+        ended = max(ended, one.begun + one.seconds)
+
+
+def _bar(begin: float, end: float, style: str, what: str) -> str:
+    box = f'x="{begin:.1f}" y="4" width="{max(end - begin, 1.5):.1f}" height="12" rx="2"'
+    return f"<rect {box} {style}><title>{escape(what)}</title></rect>"
+
+
+def _text(x: int, y: int, words: str, *, ink: str = _INK, size: int = 12, weight: int = 400) -> str:
+    how = f'x="{x}" y="{y}" fill="{ink}" font-size="{size}" font-weight="{weight}"'
+    return f"<text {how}>{escape(words)}</text>"
+
+
+def _fate(one: Attempt) -> str:
+    """Say what came of an attempt, in the width of a column."""
+    count = "" if one.usage is None else f"{number(one.usage.output)} tokens, "
+    return f"{count}{one.error or one.stop or 'no end'}"[:40]
+
+
+def _account(one: Attempt) -> str:
+    limit = "no limit" if one.limit is None else f"limit {one.limit:,}"
+    more = " not in the answer" * one.discarded + " not paid again" * one.saved
+    return f"{one.seconds:.2f} s, {limit}, {_fate(one)}{',' * bool(more)}{more}"
+
+
+def _result(report: Report) -> Iterator[tuple[str, str]]:
+    good = report.outcome in _WHOLE
+    yield f"{summary(report)}, {report.seconds:.1f} s", _GOOD if good else _BAD
+    turn, billed = costs(report)
+    price = "" if report.cost is None else f", ${report.cost:.4f}"
+    yield f"delivered: {turn}; billed: {billed}{price}", _PALE
+
+
+def fragment(report: Report) -> str:
+    """Return the timeline and its tables as HTML to be put into a page."""
+    parts = [svg((report.model or report.dialect, report))]
+    attempts = [
+        (
+            str(a.number), str(a.mode), number(a.limit), a.error or a.stop or "no end",
+            number((a.usage or Usage()).prompt), number((a.usage or Usage()).output),
+            f"{a.begun:.2f}", f"{a.seconds:.2f}", a.request_id or "-",
+        )
+        for a in report.attempts
+    ]  # fmt: skip
+    head = ["attempt", "mode", "limit", "ended", "in", "out", "begun", "seconds", "request"]
+    parts.append(_table(head, attempts))
+    seams = [
+        (str(s.attempt), f"{s.at:,}", s.argument or "text", s.kind, f"{s.dropped:,}",
+         f"{s.taken_back:,}", f"{s.inserted:,}", f"{s.confidence:.2f}")
+        for s in report.seams
+    ]  # fmt: skip
+    head = ["attempt", "seam at", "in", "found", "left out", "taken back", "put in", "sure"]
+    parts.append(_table(head, seams))
+    calls = [(c.name, c.how, f"{c.characters:,}", c.reason or "-") for c in report.calls]
+    parts.append(_table(["call", "what became of it", "characters", "why"], calls))
+    repairs = [(r.what, r.where, r.why) for r in report.repairs]
+    parts.append(_table(["repair", "where", "why"], repairs))
+    return f'<div style="{_FONT};font-size:13px">{"".join(parts)}</div>'
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table, or nothing where there is nothing in it."""
+    cell = 'style="text-align:left;padding:2px 12px 2px 0;font-weight:'
+    lines = ["".join(f'<td {cell}400">{escape(each)}</td>' for each in row) for row in rows]
+    names = "".join(f'<th {cell}600">{escape(name)}</th>' for name in head)
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f"<table><tr>{names}</tr>{body}</table>" if lines else ""
+
+
+def page(reports: Sequence[Report]) -> str:
+    """Return a page of HTML with each report on it."""
+    parts = "<hr>".join(map(fragment, reports))
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>continuation</title>'
+        f'<body style="margin:2em;background:#fff;color:{_INK}">{parts}</body></html>\n'
+    )
