@@ -9,15 +9,16 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from continuation import __version__
 from continuation.cli.exits import CommandError, Exit
-from continuation.cli.screen import silence, soften
+from continuation.cli.screen import silence, soften, speaking
 
 __all__ = ["Exit", "main"]
 
 _COMMANDS = {
-    **{name: name for name in ("demo", "run", "serve", "simulate")},
+    **{name: name for name in ("demo", "run", "report", "serve", "simulate")},
     "check": "sessions",
     "repair": "sessions",
     "sessions": "journal",
@@ -49,7 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     logger = logging.getLogger("continuation")
     logger.addFilter(_is_news)
     try:
-        return int(arguments.command(arguments))
+        with speaking("json" if arguments.json else "quiet" if arguments.quiet else "lines"):
+            return int(arguments.command(arguments))
     except (CommandError, KeyboardInterrupt) as error:
         message, status = "interrupted", Exit.INTERRUPTED
         if isinstance(error, CommandError):
@@ -73,9 +75,20 @@ def _is_news(record: logging.LogRecord) -> bool:
     return not hasattr(record, "report")
 
 
+class _Parser(argparse.ArgumentParser):
+    """Whatever can be run takes `--json` and `--quiet`."""
+
+    def set_defaults(self, **defaults: Any) -> None:
+        super().set_defaults(**defaults)
+        if "command" in defaults:
+            manner = self.add_mutually_exclusive_group()
+            manner.add_argument("--json", action="store_true", help="tell it as JSON")
+            manner.add_argument("--quiet", action="store_true", help="tell errors only")
+
+
 def _parser(command: str) -> argparse.ArgumentParser:
     """Return what reads a command line that begins with `command`, perhaps none of ours."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="continuation",
         description="Finish model answers that ran out of output tokens.",
         epilog=_EPILOG,

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from continuation.cli.exits import CommandError, Commands, Exit, reason
-from continuation.cli.screen import screen
+from continuation.cli.screen import screen, tell
 from continuation.config import ENVIRONMENT, FILE_NAME, Config, examine, load
+from continuation.policy import check, read_value
 from continuation.reports.account import plural
 
 _DESCRIPTION = f"""\
@@ -23,15 +26,25 @@ def add_to(commands: Commands) -> None:
         "config", help="check the configuration file, show what holds", description=_DESCRIPTION
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    check = actions.add_parser("check", help="say everything that is wrong with the file")
-    check.add_argument(
+    mistakes = actions.add_parser("check", help="say everything that is wrong with the file")
+    mistakes.add_argument(
         "file", nargs="?", type=Path, metavar="FILE", help="default: the file in force"
     )
-    check.set_defaults(command=_check)
+    mistakes.set_defaults(command=_check)
     show = actions.add_parser("show", help="say what holds for a model, and who said so")
     show.add_argument("model", metavar="MODEL", help="as requests spell it")
-    show.add_argument("--config", metavar="FILE", help="default: the file in force")
+    add_policies(show)
     show.set_defaults(command=_show)
+
+
+def add_policies(parser: argparse.ArgumentParser) -> None:
+    """Add what says which policies hold: a file, and single keys above it."""
+    parser.add_argument(
+        "--config", metavar="FILE", help="policies (default: the file `continuation config` uses)"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a policy above the file's"
+    )
 
 
 # --- which file ---------------------------------------------------------------------------------
@@ -47,12 +60,22 @@ def place(named: str | Path | None) -> tuple[Path | None, str]:
     return (here, "in the working directory") if here.is_file() else (None, "no file")
 
 
-def in_force(named: str | Path | None) -> Config:
+def in_force(named: str | Path | None, said: Sequence[str] = ()) -> Config:
     """Read the configuration a command is to use, and say so if nobody named it.
 
-    Raises `CommandError`.
+    `said`: what `--set` has of single keys. Raises `CommandError`.
     """
     path, who = place(named)
+    try:
+        values: dict[str, Any] = {}
+        for each in said:
+            key, sign, value = each.partition("=")
+            if not sign:
+                raise CommandError(f"--set {each}: write KEY=VALUE", Exit.USAGE)
+            values[key.strip()] = read_value(key.strip(), value.strip())
+        values = check(values)
+    except (ValueError, TypeError) as error:
+        raise CommandError(f"--set {error}", Exit.USAGE) from error
     try:
         config = load(path) if path is not None else Config()
     except (OSError, ValueError) as error:
@@ -60,7 +83,7 @@ def in_force(named: str | Path | None) -> Config:
         raise CommandError(message, Exit.USAGE) from error
     if path is not None and named is None:
         screen(sys.stderr).line(f"continuation: policies from {path} ({who})", "dim")
-    return config
+    return config.but("--set", **values) if values else config
 
 
 def unreadable(error: Exception, who: str) -> str:
@@ -87,6 +110,7 @@ def _check(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise CommandError(unreadable(error, who), Exit.USAGE) from error
     out = screen(sys.stdout)
+    tell({"file": str(path), "named": who, "mistakes": [str(mistake) for mistake in mistakes]})
     for mistake in mistakes:
         out.line(str(mistake), "red")
     if mistakes:
@@ -97,7 +121,9 @@ def _check(arguments: argparse.Namespace) -> int:
 
 def _show(arguments: argparse.Namespace) -> int:
     rows: list[tuple[str, str, str]] = []
-    for key, found in in_force(arguments.config).explain(arguments.model).items():
+    holds = in_force(arguments.config, arguments.set).explain(arguments.model)
+    tell({key: {"value": found.value, "from": found.source} for key, found in holds.items()})
+    for key, found in holds.items():
         value = str(found.value)  # as the file would have it
         if isinstance(found.value, bool):
             value = value.lower()

@@ -17,8 +17,9 @@ import jiter
 import continuation
 from continuation.cli.exits import CommandError, Commands, Exit, positive, reason
 from continuation.cli.formats import Ear, End, Prompt, choose, names, offered
+from continuation.cli.live import Live
 from continuation.cli.refusals import explain
-from continuation.cli.screen import screen
+from continuation.cli.screen import screen, tell
 from continuation.cli.words import describe, limited
 from continuation.limits import find
 from continuation.policy import PolicyKeys
@@ -51,7 +52,8 @@ _PACE = 2.0
 """Seconds a wrapped text takes on a terminal, so that it can be watched."""
 _STEPS = 1200
 """Events it then comes in, about."""
-_AROUND = 16
+_ASKED = "Write the file."
+_AROUND = 7
 """Characters of the answer that are quoted on either side of a seam."""
 
 
@@ -127,6 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
         except speaks.errors as error:
             message = explain(error, simulator.url, speaks.sdk.keys[0])
             raise CommandError(message, Exit.PROVIDER) from error
+    tell(show.told)
     return Exit.WHOLE if equal else Exit.NOT_WHOLE
 
 
@@ -160,10 +163,13 @@ class Show:
         self.huge: bool = arguments.huge
         self.tool: bool = arguments.tool or self.huge
         self.out = screen(sys.stdout)
+        self.told: dict[str, Any] = {"file": str(self.path)}
+        """What there is to be told as JSON."""
         # Of the wrapped call: characters of text so far, and what its events said.
         self._received = 0
         self._asked: Recovering | Escalating | None = None
         self._report: Report | None = None
+        self._live: Live | None = None
         try:
             self.content = self.path.read_bytes()
             self._plan(self.content.decode(), arguments.max_tokens, arguments.manner)
@@ -242,6 +248,7 @@ class Show:
             arguments = "".join(pieces).encode() or b"{}"
             read = jiter.from_json(arguments, partial_mode="trailing-strings")
             arrived, whole = len(str(read.get("content", ""))), len(self.content.decode())
+        self.told["bare"] = {"characters": arrived, "of": whole, "stop": end.stop}
         share, stopped = f"{number(arrived)} of {number(whole)} characters", self._stopped(end)
         uncut = f"a limit of {self.limit} does not cut it"
         if not self.tool:
@@ -272,13 +279,14 @@ class Show:
             raise CommandError(reason(error), Exit.USAGE) from error
         self._began = time.monotonic()
         pieces: list[str] = []
-        with self.out.progress(self.length) as advance:
-            arrived = 0
+        with self.out.progress() as show:
+            self._live, arrived = Live(show, self.model, _ASKED, self.length), 0
 
             def count(piece: str) -> None:
                 nonlocal arrived
                 arrived += len(piece)
-                advance(arrived)
+                if self._live is not None:
+                    self._live.arrived(arrived)
 
             def hear(piece: str) -> None:
                 pieces.append(piece)
@@ -287,6 +295,7 @@ class Show:
                     count(piece)
 
             end = self._ask(ours, Ear(hear, count) if self.tool else Ear(hear))
+            self._live.end()
         text = "".join(pieces)
         if not self.tool:
             equal = self.prove("the answer", text.encode(errors="replace"))
@@ -297,7 +306,7 @@ class Show:
         return equal
 
     def _ask(self, client: Any, ear: Ear) -> End:
-        asked = Prompt(self.model, "Write the file.", self.limit, tool=self.tool)
+        asked = Prompt(self.model, _ASKED, self.limit, tool=self.tool)
         return self.format.stream(client, asked, ear)
 
     def _stopped(self, end: End) -> str:
@@ -309,7 +318,9 @@ class Show:
         self.out.line("3. the proof", "bold")
         for name, data in (("the file", self.content), (what, got)):
             digest = hashlib.sha256(data).hexdigest()
+            self.told[name] = {"bytes": len(data), "sha256": digest}
             self.out.line(f"   {name:<10} {len(data):>11,} bytes  sha256 {digest}")
+        self.told["identical"] = got == self.content
         if got == self.content:
             self.out.line("   identical", "bold green")
             return True
@@ -322,6 +333,8 @@ class Show:
 
     def _hear(self, event: Event) -> None:
         asked, told = self._asked, describe(event)
+        if self._live is not None:
+            self._live.hear(event)
         match event:
             case Finished():
                 self._report = event.report
@@ -348,24 +361,21 @@ class Show:
         """Show the attempts, what they cost, and their seams in `text`; a call has none."""
         if self._report is None:
             return
+        self.told["report"] = self._report.as_dict()
         attempts = [
             (
                 str(attempt.number),
                 str(attempt.mode),
                 number(attempt.limit),
-                attempt.stop or attempt.error or "-",
                 number(attempt.usage.prompt if attempt.usage else None),
                 number(attempt.usage.output if attempt.usage else None),
-                "yes" if attempt.discarded else "no",
                 f"{attempt.seconds:.2f}",
+                (attempt.stop or attempt.error or "-") + ", discarded" * attempt.discarded,
             )
             for attempt in self._report.attempts
         ]
         self.out.line()
-        self.out.table(
-            (">attempt", "mode", ">limit", "stop reason", ">in", ">out", "discarded", ">seconds"),
-            attempts,
-        )
+        self.out.table((">#", "mode", ">limit", ">in", ">out", ">s", "stop reason"), attempts)
         turn, billed = costs(self._report)
         self.out.line(f"   as one turn: {turn}")
         self.out.line(f"   billed:      {billed}")
@@ -380,7 +390,7 @@ class Show:
             counts = map(number, (seam.dropped, seam.taken_back, seam.inserted))
             start = [str(seam.attempt), number(seam.at), seam.kind]
             rows.append([*start, *counts, f"{before}|{after}"])
-        head = (">attempt", ">at character", "found", ">dropped", ">taken back", ">inserted")
+        head = (">#", ">at", "found", ">dropped", ">back", ">added")
         self.out.line()
         self.out.table((*head, "around"), rows)
 

@@ -14,6 +14,7 @@ from typing import Any
 from continuation.cli.demo import Show
 from continuation.cli.exits import CommandError, Exit
 from continuation.cli.journal import lines_of, listed
+from continuation.cli.screen import tell
 from continuation.limits import find
 from continuation.reports.account import number, plural
 from continuation.simulator import Reply, Simulator, Text, ToolCall
@@ -95,7 +96,9 @@ def run(arguments: argparse.Namespace) -> int:
         out.line(f"   {told['outcome']}; the tool ran {plural(runs, 'time')}")
         saved, billed = number(told["saved"]), number(told["billed"])
         out.line(f"   not paid again: {saved} tokens; billed by this process: {billed}")
+        show.told |= {"tool_runs": runs, "told": told}
         equal = show.prove("the answer", agent.answer.read_bytes())
+    tell(show.told)
     return Exit.WHOLE if equal and runs == 1 else Exit.NOT_WHOLE
 
 

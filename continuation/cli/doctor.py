@@ -19,7 +19,7 @@ import continuation
 from continuation.cli.config import place, unreadable, whole
 from continuation.cli.exits import Commands, Exit
 from continuation.cli.formats import Ear, End, FormatDriver, Prompt, offered
-from continuation.cli.screen import screen
+from continuation.cli.screen import screen, tell
 from continuation.config import Config, examine
 from continuation.reports.account import plural
 
@@ -92,10 +92,12 @@ def add_to(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Look at everything; say what was found as it is found."""
     out = screen(sys.stdout)
-    failed = 0
+    failed, found = 0, list[dict[str, str]]()
     for mark, about, what in _examination(arguments.config, arguments.journal):
+        found.append({"mark": mark, "about": about, "what": what})
         out.line(f"{mark:<4}  {about:<18}  {what}", _STYLES[mark])
         failed += mark == "FAIL"
+    tell({"problems": failed, "findings": found})
     out.line(f"{plural(failed, 'problem')} found" if failed else "all is well")
     return Exit.NOT_WHOLE if failed else Exit.WHOLE
 

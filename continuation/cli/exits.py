@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from enum import IntEnum
+from pathlib import Path
 from typing import Protocol
 
 
@@ -45,6 +46,14 @@ def port(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
     return int(text)
+
+
+def free(path: Path, *, force: bool) -> Path:
+    """Return a path that may be written: where a file stands, only with `--force`."""
+    if path.is_file() and not force:
+        message = f"--out {path}: is there already; choose another, or replace it with --force"
+        raise CommandError(message, Exit.USAGE)
+    return path
 
 
 def reason(error: Exception) -> str:

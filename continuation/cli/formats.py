@@ -9,8 +9,10 @@ import os
 import pkgutil
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -84,15 +86,20 @@ class Sdk:
             yield client
 
     def connect(self, base_url: str | None) -> Any:
-        """Make a client by what the environment says; raises `CommandError` without a key."""
+        """Make a client by what the environment says.
+
+        Raises `CommandError` without a key, unless the server is a local one, which asks for none.
+        """
         for name in self.keys:
             key = os.environ.get(name, "")
             if not (key.isascii() and key.isprintable() and " " not in key):
                 message = f"{name} holds a character that no key has; copy it again"
                 raise CommandError(message, Exit.MISSING)
         self.load()
+        needless = is_local(base_url or os.environ.get(self.base_url) or self.server)
+        placeholder = "none" if needless and not any(map(os.environ.get, self.keys)) else None
         try:
-            client = self._make(base_url)
+            client = self._make(base_url, key=placeholder)
         except (httpx2.InvalidURL, ValueError) as error:
             message = f"the client cannot be made: {hide_keys(str(error))}"
             raise CommandError(message, Exit.USAGE) from error
@@ -105,11 +112,13 @@ class Sdk:
             raise self._no_key()
         return client
 
-    def _make(self, base_url: str | None, http: httpx2.Client | None = None) -> Any:
+    def _make(
+        self, base_url: str | None, http: httpx2.Client | None = None, key: str | None = None
+    ) -> Any:
         """Make a client by what the environment says, or one of the simulator, with `http`."""
         simulated = {"api_key": "simulated", "max_retries": 0, "http_client": http}
         make = getattr(self.load(), self.client)
-        return make(base_url=base_url, **(simulated if http else {}))
+        return make(base_url=base_url, **(simulated if http else {"api_key": key} if key else {}))
 
     def _no_key(self, error: Exception | None = None) -> CommandError:
         detail = f" ({hide_keys(str(error))})" if error else ""
@@ -123,16 +132,27 @@ class _GoogleSdk(Sdk):
         options = f'api_key="any", http_options={{"base_url": "{url}"}}'
         return f"{self.module}.{self.client}({options})"
 
-    def _make(self, base_url: str | None, http: httpx2.Client | None = None) -> Any:
+    def _make(
+        self, base_url: str | None, http: httpx2.Client | None = None, key: str | None = None
+    ) -> Any:
         options: dict[str, Any] = {"base_url": base_url} if base_url else {}
         make = self.load().Client
         if http is not None:
             options["httpx_client"] = http
             return make(api_key="simulated", vertexai=False, http_options=options)
         try:
-            return make(http_options=options or None)
+            return make(api_key=key, http_options=options or None)
         except ValueError as error:  # so it says that there is no key
             raise self._no_key(error) from error
+
+
+def is_local(url: str) -> bool:
+    """Whether a server is on this machine or in a private network."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_private
+    except ValueError:  # a name
+        return host == "localhost" or host.endswith((".localhost", ".local", ".internal"))
 
 
 ANTHROPIC = Sdk(

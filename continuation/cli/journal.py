@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from continuation.cli.exits import CommandError, Commands, Exit
-from continuation.cli.screen import screen
+from continuation.cli.screen import screen, tell
 from continuation.reports.account import number, plural
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ def add_to(commands: Commands) -> None:
                 help="silent for so long, as in 90m, 12h, 30d, 2w (default: 30d)",
             )  # fmt: skip
             one.add_argument("--yes", action="store_true", help="remove them; else they are told")
-        one.add_argument("--json", action="store_true", help="tell it as JSON")
         one.set_defaults(command=_run, act=act)
 
 
@@ -75,8 +74,7 @@ def _run(arguments: argparse.Namespace) -> int:
     except (JournalError, sqlite3.Error, ValueError, OSError) as error:
         raise CommandError(str(error), Exit.USAGE) from error
     out = screen(sys.stdout)
-    if arguments.json:
-        lines = [(json.dumps(entry, indent=2, ensure_ascii=False), "")]
+    tell(entry)
     for line, style in lines:
         out.line(
             "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in line), style

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from continuation.cli.config import in_force
+from continuation.cli.config import add_policies, in_force
 from continuation.cli.exits import Commands, Exit
-from continuation.cli.screen import screen
+from continuation.cli.screen import screen, tell
 from continuation.config import BUILT_IN, Config
 from continuation.limits import DEFAULT_CEILING, ModelLimits, pick, table
 
@@ -24,9 +25,7 @@ def add_to(commands: Commands) -> None:
         "limits", help="tell what a model may write, and who says so", description=_DESCRIPTION
     )
     parser.add_argument("model", nargs="?", metavar="MODEL", help="as requests spell it")
-    parser.add_argument(
-        "--config", metavar="FILE", help="default: the file `continuation config` uses"
-    )
+    add_policies(parser)
     parser.set_defaults(command=run)
 
 
@@ -34,16 +33,20 @@ def run(arguments: argparse.Namespace) -> int:
     """Tell one model, or the table."""
     out = screen(sys.stdout)
     if arguments.model is not None:
-        rows = _rows(in_force(arguments.config), arguments.model)
+        rows = _rows(in_force(arguments.config, arguments.set), arguments.model)
+        tell([{"of": of, "value": _plain(value), "from": source} for of, value, source in rows])
         out.table(("of", ">value", "from"), rows)
         return Exit.WHOLE
-    head = ("model", ">ceiling", ">window", "prefill", "thinking", "source", "date")
-    told = [
-        (row.match, *_values(row.limits), row.limits.source, row.limits.date or "-")
-        for row in sorted(table(), key=lambda row: row.match)
-    ]
-    out.table(head, told)
+    known = sorted(table(), key=lambda row: row.match)
+    tell([{"model": row.match, **asdict(row.limits)} for row in known])
+    head = ("model", ">ceiling", ">window", "prefill", "thinking")
+    out.table(head, [(row.match, *_values(row.limits)) for row in known])
     return Exit.WHOLE
+
+
+def _plain(value: str) -> int | str:
+    number = value.replace(",", "")
+    return int(number) if number.isdecimal() else value
 
 
 def _values(found: ModelLimits) -> tuple[str, str, str, str]:

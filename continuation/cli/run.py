@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import stat
 import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 import continuation
-from continuation.cli.config import in_force
-from continuation.cli.exits import CommandError, Commands, Exit, positive, reason
+from continuation.cli.config import add_policies, in_force
+from continuation.cli.exits import CommandError, Commands, Exit, free, positive, reason
 from continuation.cli.formats import Ear, FormatDriver, Prompt, choose, names
+from continuation.cli.live import Live
 from continuation.cli.refusals import explain
-from continuation.cli.screen import is_terminal, screen
+from continuation.cli.screen import is_terminal, screen, tell, wants_json
 from continuation.cli.words import describe
 from continuation.config import Config
 from continuation.reports.account import costs, plural, remedy, summary
@@ -25,7 +27,7 @@ from continuation.reports.report import Event, Finished, Report, Retrying
 _DESCRIPTION = """\
 Send one prompt with the key in ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY and stream the
 whole answer to standard output, or to a file. What happens on the way, and a summary, go to
-standard error."""
+standard error. A server on this machine or in a private network needs no key."""
 _MODEST = 8192
 """The limit to fall back on where the model's ceiling is refused, in tokens."""
 _WHOLE_OUTCOMES = ("complete", "healed", "untouched")
@@ -50,10 +52,9 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="write the answer there, as it comes"
     )
+    parser.add_argument("--force", action="store_true", help="replace what --out names")
     parser.add_argument("--system", metavar="S", help="system prompt")
-    parser.add_argument(
-        "--config", metavar="FILE", help="policies (default: the file `continuation config` uses)"
-    )
+    add_policies(parser)
     parser.add_argument("--base-url", metavar="U", help="another server that speaks the same API")
     parser.add_argument(
         "--dialect",
@@ -87,14 +88,15 @@ def run(arguments: argparse.Namespace) -> int:
     if not prompt.strip():
         raise CommandError("PROMPT is empty", Exit.USAGE)
     ask = Prompt(arguments.model, prompt, arguments.max_tokens or _MODEST, arguments.system)
-    config = in_force(arguments.config)
+    config = in_force(arguments.config, arguments.set)
     if not arguments.max_tokens:
         config = config.but("no --max-tokens", initial_limit="ceiling")
     server = url or os.environ.get(speaks.sdk.base_url) or speaks.sdk.server
     host = urlsplit(server).hostname or server
+    out = arguments.out and free(arguments.out, force=arguments.force)
     connected = contextlib.closing(speaks.sdk.connect(url))
-    with connected as client, contextlib.closing(_Sink(arguments.out)) as sink:
-        turn = _Turn(speaks, host, sink, to_terminal=arguments.out is None)
+    with connected as client, contextlib.closing(_Sink(out)) as sink:
+        turn = _Turn(speaks, host, sink, to_terminal=out is None)
         return turn.run(client, config, ask)
 
 
@@ -115,8 +117,15 @@ class _Sink:
     def __init__(self, path: Path | None) -> None:
         self.written = 0
         """Characters written so far."""
+        self.text: str | None = None
+        """All of it, where it is told as JSON; once it is closed."""
+        self._stream: IO[bytes]
         self._last = ""
         self._path = path
+        if path is None and wants_json():
+            self.name, self._stream = "the JSON", io.BytesIO()
+            self._regular = self._new = False
+            return
         if path is None:
             if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] - closed by `>&-`
                 message = "standard output is closed; choose a file with --out FILE"
@@ -155,6 +164,8 @@ class _Sink:
                 self._stream.close()
             if self._new and self._regular and not self.written:
                 self._path.unlink(missing_ok=True)
+        elif isinstance(self._stream, io.BytesIO):
+            self.text = self._stream.getvalue().decode()
         elif self.written and self._last != "\n" and is_terminal(sys.stdout):
             with contextlib.suppress(OSError):
                 self._stream.write(b"\n")
@@ -178,6 +189,7 @@ class _Turn:
         self._kept: list[str] = []
         self._report: Report | None = None
         self._stop: str | None = None
+        self._live: Live | None = None
 
     def run(self, client: Any, config: Config, ask: Prompt) -> Exit:
         try:
@@ -186,17 +198,20 @@ class _Turn:
             raise CommandError(str(error), Exit.MISSING) from error
         failures = self._format.errors + _NOT_EVENTS
         # Characters are counted on the terminal if the answer itself is not on it.
-        progress = self._notes.progress(None) if self._apart else contextlib.nullcontext()
+        progress = self._notes.progress() if self._apart else contextlib.nullcontext()
         why, status = "", Exit.WHOLE
         try:
-            with progress as advance:
+            with progress as show:
+                self._live = show and Live(show, ask.model, ask.text)
 
                 def hear(piece: str) -> None:
                     self._sink.write(piece)
-                    if advance is not None:
-                        advance(self._sink.written)
+                    if self._live is not None:
+                        self._live.arrived(self._sink.written)
 
                 self._stop = self._format.stream(wrapped, ask, Ear(hear)).stop
+                if self._live is not None:
+                    self._live.end()
             if self._stop is None and not self._sink.written:
                 raise ValueError("no event of an answer")
         except KeyboardInterrupt:
@@ -206,16 +221,27 @@ class _Turn:
         except failures as error:
             why, status = explain(error, self._host, self._format.sdk.keys[0]), Exit.PROVIDER
         self._sink.close()
+        return self._ended(why, status)
+
+    def _ended(self, why: str, status: Exit) -> Exit:
+        """Tell how it ended: `why`, if it did not come to its end."""
         for text in self._kept:
             self._note(text)
-        if not why:
-            return self._sum_up()
-        count = plural(self._sink.written, "character")
-        kept = f"kept {count} in {self._sink.name}" if self._sink.written else "nothing had arrived"
-        self._note(f"{why}; {kept}", "red")
+        if why:
+            count = plural(self._sink.written, "character")
+            name, some = self._sink.name, self._sink.written
+            kept = f"kept {count} in {name}" if some else "nothing had arrived"
+            self._note(f"{why}; {kept}", "red")
+        else:
+            status = self._sum_up()
+        report, told = self._report and self._report.as_dict(), self._sink.text
+        where = {"out": self._sink.name} if told is None else {"text": told}
+        tell({"exit": status, "stop": self._stop, "error": why or None, **where, "report": report})
         return status
 
     def _hear(self, event: Event) -> None:
+        if self._live is not None:
+            self._live.hear(event)
         if isinstance(event, Finished):
             self._report = event.report
         elif self._apart or isinstance(event, Retrying):

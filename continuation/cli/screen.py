@@ -3,12 +3,38 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import sys
+import textwrap
 from collections.abc import Callable, Generator, Sequence
-from typing import TextIO
+from typing import Any, Literal, TextIO
 
-Advance = Callable[[int], None]
-"""Called with the number of characters so far."""
+_COLUMNS, _NARROW = 60, 6
+"""Columns a table may take, and the fewest that a folded one of its own keeps."""
+_manner: Literal["lines", "json", "quiet"] = "lines"
+
+
+@contextlib.contextmanager
+def speaking(manner: Literal["lines", "json", "quiet"]) -> Generator[None]:
+    """Let this process's commands tell what they find in lines, as JSON, or not at all."""
+    global _manner
+    before, _manner = _manner, manner
+    try:
+        yield
+    finally:
+        _manner = before
+
+
+def tell(found: Any) -> None:
+    """Write what was found as a line of JSON, where JSON was asked for."""
+    if wants_json():
+        Screen(sys.stdout).line(json.dumps(found))
+
+
+def wants_json() -> bool:
+    """Whether standard output is to be JSON."""
+    return _manner == "json"
 
 
 class Screen:
@@ -31,24 +57,45 @@ class Screen:
             self._stream.flush()
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Write a table; its cells stand right in columns whose head begins with `>`."""
+        """Write a table in at most 60 columns.
+
+        Cells stand right where the head begins with `>`; the others are folded, the widest first.
+        """
         names = [name.removeprefix(">") for name in head]
         widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+        while sum(widths) + 2 * len(widths) > _COLUMNS:
+            left = [at for at, name in enumerate(head) if not name.startswith(">")]
+            widest = max(left, key=lambda at: widths[at])
+            if widths[widest] <= _NARROW:
+                break
+            widths[widest] -= 1
         for row in (names, *rows):
-            cells = (
-                cell.rjust(width) if name.startswith(">") else cell.ljust(width)
-                for cell, width, name in zip(row, widths, head, strict=True)
-            )
-            self.line(("  " + "  ".join(cells)).rstrip())
+            folded = [_fold(cell, width) for cell, width in zip(row, widths, strict=True)]
+            for number in range(max(map(len, folded))):
+                cells = [lines[number] if number < len(lines) else "" for lines in folded]
+                placed = (
+                    cell.rjust(width) if name.startswith(">") else cell.ljust(width)
+                    for cell, width, name in zip(cells, widths, head, strict=True)
+                )
+                self.line(("  " + "  ".join(placed)).rstrip(), "bold" if row is names else "")
 
     @contextlib.contextmanager
-    def progress(self, total: int | None) -> Generator[Advance, None, None]:
-        """Show how many characters have arrived, of `total` if it is known."""
+    def progress(self) -> Generator[Callable[[str], None], None, None]:
+        """Show a line that changes; what it says now is given to what this yields."""
         yield lambda _: None
+
+
+def _fold(cell: str, width: int) -> list[str]:
+    folded = textwrap.wrap(
+        cell, max(width, 1), drop_whitespace=len(cell.split("  ")) == 1, break_on_hyphens=False
+    )
+    return folded or [""]
 
 
 def screen(stream: TextIO) -> Screen:
     """Return the screen for a stream; without rich, an extra of ours, all of them are plain."""
+    if _manner != "lines":
+        return Screen(None)
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     if is_terminal(stream) and not plain:
         with contextlib.suppress(ImportError):
@@ -74,31 +121,14 @@ class _Fancy(Screen):
     def line(self, text: str = "", style: str = "") -> None:
         self._console.print(text, style=style or None, soft_wrap=True)
 
-    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(header_style="bold")
-        for name in head:
-            table.add_column(
-                name.removeprefix(">"),
-                justify="right" if name.startswith(">") else "left",
-                overflow="fold",
-            )
-        for row in rows:
-            table.add_row(*map(Text, row))
-        self._console.print(table)
-
     @contextlib.contextmanager
-    def progress(self, total: int | None) -> Generator[Advance, None, None]:
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+    def progress(self) -> Generator[Callable[[str], None], None, None]:
+        from rich.progress import Progress, SpinnerColumn, TextColumn
 
-        told = "{task.completed:,}" + (" of {task.total:,}" if total else "") + " characters"
-        bar = [BarColumn()] if total else []
-        columns = (SpinnerColumn(), *bar, TextColumn(told))
-        with Progress(*columns, console=self._console, transient=total is None) as progress:
-            task = progress.add_task("", total=total)
-            yield lambda count: progress.update(task, completed=count)
+        columns = SpinnerColumn(), TextColumn("{task.description}", markup=False)
+        with Progress(*columns, console=self._console) as progress:
+            task = progress.add_task("", total=None)
+            yield lambda line: progress.update(task, description=line)
 
 
 def soften(*streams: TextIO | None) -> None:

@@ -7,11 +7,10 @@ import contextlib
 import logging
 import socket
 import sys
-from pathlib import Path
 
-from continuation.cli.config import in_force
+from continuation.cli.config import add_policies, in_force
 from continuation.cli.exits import CommandError, Commands, Exit, port, reason
-from continuation.cli.screen import screen
+from continuation.cli.screen import screen, tell
 from continuation.config import ConfigError
 
 _UNREAD = 1 << 19
@@ -31,7 +30,7 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--port", type=port, default=8787, metavar="N", help="default: %(default)s; 0: any free one"
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="a continuation.toml")
+    add_policies(parser)
     parser.add_argument(
         "--insecure", action="store_true", help="serve other machines without an access token"
     )
@@ -50,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         message = f"{error}; the gateway needs: pip install 'continuation-engine[gateway]'"
         raise CommandError(message, Exit.MISSING) from error
     try:
-        gateway = app(in_force(arguments.config), insecure=arguments.insecure)
+        gateway = app(in_force(arguments.config, arguments.set), insecure=arguments.insecure)
     except ConfigError as error:
         raise CommandError(str(error), Exit.USAGE) from error
     host: str = arguments.host
@@ -73,10 +72,12 @@ def run(arguments: argparse.Namespace) -> int:
     turns = logging.getLogger("continuation.turns")
     turns.setLevel(logging.INFO)
     turns.propagate = False
-    turns.addHandler(logging.StreamHandler(sys.stdout))
+    if not arguments.quiet:
+        turns.addHandler(logging.StreamHandler(sys.stdout))
     out = screen(sys.stderr)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listening.getsockname()[1]}"
+    tell({"url": url})
     out.line(f"serving at {url}; Ctrl-C stops it", "bold")
     for name, upstream in gateway.table.upstreams.items():
         out.line(f"  {url}/{name}  {upstream.base_url}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 from collections import Counter
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from continuation.cli.exits import CommandError, Commands, Exit, reason
-from continuation.cli.screen import screen
+from continuation.cli.screen import screen, tell
 from continuation.reports.account import plural
 
 if TYPE_CHECKING:
@@ -66,7 +65,6 @@ def add_to(commands: Commands) -> None:
         parser.add_argument(
             "paths", nargs="+", type=Path, metavar="PATH", help="a file or a folder"
         )
-        parser.add_argument("--json", action="store_true", help="tell it as JSON")
     check.set_defaults(command=_check)
     where = repair.add_mutually_exclusive_group()
     where.add_argument("--out", type=Path, metavar="PATH", help="where the copy goes")
@@ -114,10 +112,9 @@ def _tell(arguments: argparse.Namespace, how: Callable[[Path], Iterable[SavedSes
             found = [{"path": str(path), "exit_code": _BEYOND, "error": error}]
         worst = max(worst, status)
         entries += found
-        for line, style in () if arguments.json else lines:
+        for line, style in lines:
             out.line(_safe(line), style)
-    if arguments.json:
-        out.line(json.dumps({"sessions": entries}, indent=2))
+    tell({"sessions": entries})
     return worst
 
 

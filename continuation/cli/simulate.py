@@ -10,7 +10,7 @@ from pathlib import Path
 from continuation.cli.demo import default_file
 from continuation.cli.exits import CommandError, Commands, Exit, port, reason
 from continuation.cli.formats import FORMATS, SDKS
-from continuation.cli.screen import Screen, screen
+from continuation.cli.screen import Screen, screen, tell
 from continuation.simulator import Recorded, Reply, Scenario, Simulator
 from continuation.simulator.common import spent
 from continuation.simulator.wire import Answer
@@ -67,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     with simulator:
         url = simulator.url
         titles = ", ".join(one.title for one in FORMATS)
+        tell({"url": url})
         out.line(f"simulating {titles} at {url}; Ctrl-C stops it", "bold")
         out.line(f"  answer   {path}")
         for sdk in SDKS:
@@ -101,5 +102,6 @@ class _Logged(Simulator):
         if reply.kill is not None:
             told.append("to be killed")
         with self._telling:
+            tell(dict(zip(("method", "path", "status", "out", "stop"), told, strict=False)))
             self._out.line("  ".join(told))
         return answer, reply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -130,29 +130,32 @@ def log(report: Report) -> None:
 
 def cost(report: Report) -> float | None:
     """Return the list price of all that was billed, in US dollars; `None`: it is not known."""
+    usages = [each.usage for each in report.attempts if each.usage is not None and not each.saved]
+    return price(report.model, report.host, usages)
+
+
+def price(model: str | None, host: str | None, usages: Iterable[Usage]) -> float | None:
+    """Return the list price of what a model used, in US dollars; `None`: it is not known."""
     try:
         prices: Any = importlib.import_module("genai_prices")
     except ImportError:
         return None
-    vendor = {"provider_api_url": f"https://{report.host}"}
+    vendor = {"provider_api_url": f"https://{host}"}
     anybody = dict[str, str]()  # of a gateway nobody knows prices: the model's maker's stand in
     total = 0.0
-    for attempt in report.attempts:
-        if (usage := attempt.usage) is None or attempt.saved:
-            continue
+    for usage in usages:
         tokens = prices.Usage(
             input_tokens=usage.prompt,
             cache_read_tokens=usage.cached,
             cache_write_tokens=usage.cache_write,
             output_tokens=usage.output,
         )
-        model = (report.model or "").removeprefix("models/")
         for who in (vendor, anybody):
             try:
-                price = prices.calc_price(tokens, model, **who)
+                found = prices.calc_price(tokens, (model or "").removeprefix("models/"), **who)
             except (LookupError, ValueError):
                 continue
-            total += float(price.total_price)
+            total += float(found.total_price)
             break
         else:
             return None

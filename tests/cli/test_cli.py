@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import re
 import socket
 import sys
@@ -209,7 +210,11 @@ def test_an_answer_goes_to_a_file_and_replaces_what_was_there(
 ) -> None:
     path = tmp_path / "out.txt"
     path.write_text("old " * 50_000)
-    assert go(sim, "--max-tokens", "1000", "--out", str(path)) == Exit.WHOLE
+    wanted = "--max-tokens", "1000", "--out", str(path)
+    assert go(sim, *wanted) == Exit.USAGE
+    assert "--force" in capsys.readouterr().err
+    assert (sim.requests, path.read_text()) == ([], "old " * 50_000)
+    assert go(sim, *wanted, "--force") == Exit.WHOLE
     assert path.read_bytes() == TEXT.encode()
     assert capsys.readouterr().out == ""
 
@@ -248,7 +253,8 @@ def test_the_progress_of_a_file_is_counted_on_a_terminal(
     status, seen = Terminal(monkeypatch, "stderr").run(*command, "--max-tokens", "1000")
     assert status == Exit.WHOLE
     assert path.read_bytes() == TEXT.encode()
-    assert re.search(r"[\d,]+ characters", seen)
+    told = r"[\d,]+ characters, [\d,]+ tokens/s, attempt 3, about \$\d\.\d{4}"
+    assert re.search(told, seen)
 
 
 # -- run: how it ends ----------------------------------------------------------------------------
@@ -270,9 +276,11 @@ def test_a_policy_file_is_obeyed_and_a_cut_answer_ends_with_1(
 ) -> None:
     config = tmp_path / "policy.toml"
     config.write_text("[defaults]\nmax_recoveries = 0\n")
-    assert go(sim, "--max-tokens", "1000", "--config", str(config)) == Exit.NOT_WHOLE
+    said = "--max-tokens", "1000", "--config", str(config)
+    assert go(sim, *said) == Exit.NOT_WHOLE
     assert len(sim.posts) == 1
     assert "truncated" in capsys.readouterr().err
+    assert go(sim, *said, "--set", "max_recoveries=3", "--set", "usage=billed") == Exit.WHOLE
 
 
 def test_a_dropped_stream_is_told_and_healed(sim: Simulator, capsys: Capture) -> None:
@@ -302,6 +310,10 @@ def test_a_named_dialect_overrules_the_models_name(sim: Simulator, capsys: Captu
         (["--config", "{tmp}/none.toml"], "No such file or directory"),
         (["--config", "{tmp}/bad.toml"], "did you mean 'max_recoveries'"),
         (["--base-url", "127.0.0.1:80"], "must begin with http"),
+        (["--set", "max_recoverys=1"], "--set max_recoverys = '1': unknown key"),
+        (["--set", "max_recoveries=many"], "--set max_recoveries = 'many': must be"),
+        (["--set", "max_recoveries=11"], "--set max_recoveries = 11: must be"),
+        (["--set", "max_recoveries"], "write KEY=VALUE"),
     ],
 )
 def test_what_is_wrong_is_found_before_anything_is_sent(
@@ -337,7 +349,8 @@ def test_an_error_leaves_files_as_they_were(sim: Simulator, tmp_path: Path) -> N
     old.write_text("precious")
     for path in (old, new):
         sim.script([Reply(status=401)])
-        assert go(sim, "--max-tokens", "1000", "--out", str(path)) == Exit.PROVIDER
+        wanted = "--max-tokens", "1000", "--out", str(path), "--force"
+        assert go(sim, *wanted) == Exit.PROVIDER
     assert old.read_text() == "precious"
     assert not new.exists()
 
@@ -388,6 +401,118 @@ def test_a_reader_that_leaves_ends_the_run_with_1(sim: Simulator) -> None:
         err = process.stderr.read().decode()
     assert "cannot write to standard output: Broken pipe" in err
     assert "Exception" not in err
+
+
+# -- for scripts ---------------------------------------------------------------------------------
+
+
+def test_json_is_all_there_is_on_standard_output(sim: Simulator, capsys: Capture) -> None:
+    assert go(sim, "--max-tokens", "1000", "--json") == Exit.WHOLE
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert (told["exit"], told["stop"], told["error"]) == (0, "end_turn", None)
+    assert told["text"] == TEXT
+    assert continuation.Report.from_dict(told["report"]).outcome == "healed"
+    assert err == ""
+
+
+def test_json_of_a_run_that_failed_says_why(
+    sim: Simulator, tmp_path: Path, capsys: Capture
+) -> None:
+    sim.script([Reply(status=401)])
+    assert go(sim, "--json", "--max-tokens", "9", "--out", str(tmp_path / "a")) == Exit.PROVIDER
+    told = json.loads(capsys.readouterr().out)
+    assert told["exit"] == Exit.PROVIDER
+    assert "401" in told["error"]
+    assert "text" not in told
+
+
+def test_quiet_is_the_answer_alone(sim: Simulator, capsys: Capture) -> None:
+    assert go(sim, "--max-tokens", "1000", "--quiet") == Exit.WHOLE
+    assert capsys.readouterr() == (TEXT, "")
+    sim.script([Reply(status=401)])
+    with pytest.raises(SystemExit):
+        go(sim, "--quiet", "--json")
+
+
+def test_every_command_that_tells_something_does_it_as_json_or_not_at_all(
+    answer: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    file, clean = str(answer), tmp_path / "clean.json"
+    clean.write_text('{"messages": [{"role": "user", "content": "go"}]}')
+    (tmp_path / "policy.toml").write_text("[defaults]\nusage = 'billed'\n")
+    assert main(["demo", "--file", file, "--json"]) == Exit.WHOLE
+    demo_told = capsys.readouterr().out
+    assert json.loads(demo_told)["identical"] is True
+    (tmp_path / "turn.json").write_text(demo_told)
+    for command in (
+        ["demo", "--tool", "--file", file],
+        ["limits"],
+        ["limits", MODEL],
+        ["config", "show", MODEL],
+        ["config", "check", str(tmp_path / "policy.toml")],
+        ["check", str(clean)],
+        ["repair", str(clean)],
+        ["report", str(tmp_path / "turn.json")],
+    ):
+        assert main([*command, "--json"]) == Exit.WHOLE, command
+        out, err = capsys.readouterr()
+        assert json.loads(out), command
+        assert err == "", command
+        assert main([*command, "--quiet"]) == Exit.WHOLE, command
+        assert capsys.readouterr() == ("", ""), command
+
+
+def test_tables_fit_sixty_columns(answer: Path, capsys: Capture) -> None:
+    for command in (["demo", "--file", str(answer)], ["limits"], ["limits", MODEL]):
+        assert main(command) == Exit.WHOLE
+        head, *rows = capsys.readouterr().out.partition("identical")[::2]
+        table = (rows[0] or head).splitlines()
+        assert len(table) > 4
+        assert max(map(len, table)) <= 60
+
+
+# -- report --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def told(sim: Simulator, tmp_path: Path, capsys: Capture) -> Path:
+    """Return a file as `run --json` writes it."""
+    assert go(sim, "--max-tokens", "1000", "--json") == Exit.WHOLE
+    (path := tmp_path / "turn.json").write_text(capsys.readouterr().out)
+    return path
+
+
+def test_a_report_is_shown_as_text_and_as_a_page(
+    told: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    report = continuation.Report.from_dict(json.loads(told.read_text())["report"])
+    assert main(["report", str(told)]) == Exit.WHOLE
+    assert capsys.readouterr().out == f"{report}\n"
+    assert main(["report", str(told), "--html"]) == Exit.WHOLE
+    assert capsys.readouterr().out == report.to_html()
+    page = tmp_path / "turn.html"
+    for more, status in (([], 0), ([], Exit.USAGE), (["--force"], 0)):
+        assert main(["report", str(told), "--html", "--out", str(page), *more]) == status
+    assert page.read_text() == report.to_html()
+
+
+def test_a_log_of_reports_is_read_line_by_line(
+    told: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    line = json.dumps(json.loads(told.read_text())["report"])
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{line}\n{line}\n"))
+    assert main(["report", "-"]) == Exit.WHOLE
+    assert capsys.readouterr().out.count("claude-opus-5: healed") == 2
+
+
+@pytest.mark.parametrize("text", ["", "no JSON", "{}", "3", '{"report": 3}', None])
+def test_what_is_no_report_is_named(text: str | None, tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "x.json"
+    if text is not None:
+        path.write_text(text)
+    assert main(["report", str(path)]) == Exit.USAGE
+    assert str(path) in capsys.readouterr().err
 
 
 # -- simulate ------------------------------------------------------------------------------------

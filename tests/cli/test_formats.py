@@ -13,7 +13,17 @@ import pytest
 from support.cli_helpers import KEY, KEYS, TEXT, interrupt, start
 
 from continuation.cli import Exit, main
-from continuation.cli.formats import FORMATS, SDKS, Ear, FormatDriver, Prompt, Sdk, choose, offered
+from continuation.cli.formats import (
+    FORMATS,
+    SDKS,
+    Ear,
+    FormatDriver,
+    Prompt,
+    Sdk,
+    choose,
+    is_local,
+    offered,
+)
 from continuation.registry import BUILT_IN
 from continuation.simulator import Reply, Simulator, Text
 from continuation.testing import set_testing
@@ -273,12 +283,41 @@ def test_a_key_that_is_missing_or_broken_is_named_in_every_sdk_and_not_shown(
     if key is not None:
         monkeypatch.setenv(sdk.keys[0], key)
     one = next(one for one in offered() if one.sdk is sdk)
-    assert go(one, sim, "--out", str(tmp_path / "out.txt")) == Exit.MISSING
+    elsewhere = ["--base-url", "https://llm.example.com"] if key is None else []
+    out = ["--out", str(tmp_path / "out.txt")]
+    assert go(one, sim, *out, *elsewhere) == Exit.MISSING
     err = capsys.readouterr().err
     assert sdk.keys[0] in err
     assert "sk-ant" not in err
     assert sim.requests == []
     assert not (tmp_path / "out.txt").exists()
+
+
+@pytest.mark.parametrize("sdk", EVERY_SDK)
+def test_a_server_on_this_machine_needs_no_key(
+    sdk: Sdk, sim: Simulator, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    for name in KEYS:
+        monkeypatch.delenv(name)
+    one = next(one for one in offered() if one.sdk is sdk)
+    assert go(one, sim, "--max-tokens", "1000") == Exit.WHOLE
+    assert capsys.readouterr().out == TEXT
+
+
+@pytest.mark.parametrize(
+    ("url", "local"),
+    [
+        ("http://localhost:11434/v1", True),
+        ("http://[::1]:8000", True),
+        ("http://192.168.1.7/v1", True),
+        ("http://host.docker.internal:1234", True),
+        ("https://api.openai.com/v1", False),
+        ("https://localhost.example.com", False),
+        ("https://8.8.8.8", False),
+    ],
+)
+def test_what_is_a_server_of_ones_own(url: str, local: bool) -> None:
+    assert is_local(url) is local
 
 
 def test_the_limit_has_the_name_that_the_server_knows(sim: Simulator) -> None:

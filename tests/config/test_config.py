@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import anthropic
@@ -340,17 +342,19 @@ def test_show_tells_each_value_and_its_source(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path, '[models."claude-*"]\nmax_retries = 1\ntruncated_tool_call = "retry_smaller"\n')
-    assert main(["config", "show", "claude-opus-5"]) == 0
+    show = ["config", "show", "claude-opus-5", "--set", "max_attempts=7"]
+    assert main([*show, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    layer = 'continuation.toml [models."claude-*"]'
+    assert found["max_retries"] == {"value": 1, "from": layer}
+    assert found["truncated_tool_call"] == {"value": "retry_smaller", "from": layer}
+    assert found["prefill"] == {"value": True, "from": "built-in default"}
+    assert found["max_attempts"] == {"value": 7, "from": "--set"}
+    assert set(found) == set(KEYS)
+    assert main(show) == 0
     told = capsys.readouterr()
-    rows = [line.split(maxsplit=2) for line in told.out.splitlines()]
-    assert ["max_retries", "1", 'continuation.toml [models."claude-*"]'] in rows
-    assert [
-        "truncated_tool_call",
-        '"retry_smaller"',
-        'continuation.toml [models."claude-*"]',
-    ] in rows
-    assert ["prefill", "true", "built-in default"] in rows
-    assert {row[0] for row in rows} == {"key", *KEYS}
+    assert max(map(len, told.out.splitlines())) <= 60
+    assert re.search(r'^  truncated_tool_call +"retry_smaller" ', told.out, re.MULTILINE)
     assert "policies from continuation.toml (in the working directory)" in told.err
 
 

@@ -1,0 +1,65 @@
+"""The line that moves while an answer comes: characters, tokens a second, attempt, cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from continuation.reports.account import price
+from continuation.reports.report import Escalating, Event, Recovering, Truncated
+from continuation.types import Usage
+
+_EVERY = 0.1
+"""Seconds between two lines; a price takes longer to look up than a piece of text to show."""
+
+
+class Live:
+    """Follows one answer. The counts of what is still coming are estimates: 4 characters a token.
+
+    `show` is given the line; `total`: how many characters are to come, where that is known.
+    """
+
+    def __init__(
+        self, show: Callable[[str], None], model: str, prompt: str, total: int | None = None
+    ) -> None:
+        self._show, self._model, self._total = show, model, total
+        self._prompt = len(prompt) // 4
+        self._characters = self._before = 0
+        self._attempt, self._ended = 1, list[Usage]()
+        self._began = self._last = time.monotonic()
+
+    def hear(self, event: Event) -> None:
+        """Take in that an attempt was cut, or that another one begins."""
+        if isinstance(event, Truncated):
+            output = event.output_tokens or (self._characters - self._before) // 4
+            self._ended.append(Usage(input=self._asked(), output=output))
+            self._before = self._characters
+        elif isinstance(event, Escalating | Recovering):
+            self._attempt = event.attempt
+
+    def arrived(self, count: int) -> None:
+        """So many characters have come, in all."""
+        self._characters = count
+        if (now := time.monotonic()) >= self._last + _EVERY:
+            self._last = now
+            self._show(self.line(now))
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        self._show(self.line(time.monotonic()))
+
+    def line(self, now: float) -> str:
+        """Say how it stands; costs only where prices are known."""
+        coming = (self._characters - self._before) // 4
+        made = sum(usage.output or 0 for usage in self._ended) + coming
+        of = "" if self._total is None else f" of {self._total:,}"
+        speed = f"{made / max(now - self._began, 0.001):,.0f} tokens/s"
+        told = [f"{self._characters:,}{of} characters", speed, f"attempt {self._attempt}"]
+        under_way = Usage(input=self._asked(), output=coming)
+        if (paid := price(self._model, None, [*self._ended, under_way])) is not None:
+            told.append(f"about ${paid:.4f}")
+        return ", ".join(told)
+
+    def _asked(self) -> int:
+        """Tokens of the prompt of an attempt: a later one shows the model what there is."""
+        return self._prompt + self._before // 4
