@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -104,9 +104,11 @@ def cut_call_guidance(name: str, received: int) -> str:
     )
 
 
-def argument_prompt(name: str, argument: str, before: str, anchor: str) -> str:
+def argument_prompt(name: str, argument: str, before: str, anchor: str, sign: str) -> str:
     """The user turn that asks for the rest of a call's argument as plain text.
 
+    `sign` is to stand behind its last character: where the line break before it belongs to the
+    text, and what follows it does not, nothing else tells.
     `before` is what the argument says so far. It is quoted: a call that was not finished cannot be
     sent back in every format, and no made-up result has to claim anything of it.
     """
@@ -119,33 +121,41 @@ def argument_prompt(name: str, argument: str, before: str, anchor: str) -> str:
         "argument now, as plain text, not as JSON: nothing escaped, no quotes around it, no code "
         "fence, no word to me. Begin by repeating the text between "
         f"<{mark}> and </{mark}>, character for character and without the tags, then write what "
-        "follows it, and stop where the argument "
-        f"ends.\n<{tag}>{before}</{tag}>\n<{mark}>{anchor}</{mark}>"
+        f"follows it, directly behind the argument's last character write {sign} and stop there."
+        f"\n<{tag}>{before}</{tag}>\n<{mark}>{anchor}</{mark}>"
     )
 
 
 def members_prompt(
-    name: str, lacking: Iterable[str], allowed: Iterable[str], argument: str, arrived: str
+    name: str,
+    lacking: Sequence[str],
+    allowed: Sequence[str],
+    lists: Sequence[str],
+    argument: str,
+    arrived: str,
 ) -> str:
     """The user turn that asks for the arguments that a call lacks, and for others it may have.
 
-    `argument` is the long one that is whole now; without one, `arrived` is what is whole of all.
+    `argument` is the long one that is whole now; `lists` are those of `lacking` that go on behind
+    elements that are there. `arrived` is quoted: what is whole of all.
     """
     tag = _tag("arrived", arrived)
+    quoted = f" What stands between <{tag}> and </{tag}> is kept." if arrived else ""
     if argument:
-        kept = f"The argument `{argument}` of your call to `{name}` is whole now, and kept."
+        kept = f"The argument `{argument}` of your call to `{name}` is whole now, and kept.{quoted}"
     else:
-        kept = (
-            f"Your call to `{name}` was cut off by the output limit. It was not run. What stands "
-            f"between <{tag}> and </{tag}> is kept."
-        )
+        kept = f"Your call to `{name}` was cut off by the output limit. It was not run.{quoted}"
     more = "may have" if lacking else "still lacks one or more of"
-    lists = (("still lacks", lacking), (more, allowed))
-    said = [f"{verb} {', '.join(f'`{one}`' for one in names)}" for verb, names in lists if names]
+    wanted = (("still lacks", lacking), (more, allowed))
+    said = [f"{verb} {', '.join(f'`{one}`' for one in names)}" for verb, names in wanted if names]
+    follow = "".join(
+        f"Of `{one}` give only the elements that follow those that are there, or an empty list. "
+        for one in lists
+    )
     return (
-        f"{kept} The call {' and '.join(said)}. Call `{name}` with just that and nothing else; "
-        "what you wrote before is put beside it."
-        + ("" if argument else f"\n<{tag}>{arrived}</{tag}>")
+        f"{kept} The call {' and '.join(said)}. {follow}Call `{name}` with just that, under just "
+        "these names, and nothing else; what you wrote before is put beside it."
+        + (f"\n<{tag}>{arrived}</{tag}>" if arrived else "")
     )
 
 

@@ -200,8 +200,8 @@ class Proof:
     """What speaks for a cut call that is being completed, and what against it."""
 
     in_text: bool = True
-    """It broke off inside a string, outside of arrays, or all of its input is text; or what it
-    broke off in is so little of the answer that it can be asked for anew."""
+    """It broke off inside a string, or all of its input is text; or what it broke off in is so
+    little of the answer that it can be asked for anew."""
     quotable: bool = True
     """Words from the end of that text can be quoted, for the model to repeat; or the latter."""
     error: str | None = None

@@ -3,7 +3,9 @@
 The call stays held. What the string that it was cut in says so far is read as a text of its own, by
 a message builder beside the answer's: the model is asked for the rest of it as plain text, and that
 text passes the same seam as any other. The last words that arrived are not quoted to the model: if
-it goes on with them all the same, there is no doubt where it goes on.
+it goes on with them all the same, there is no doubt where it goes on. A sign that it is asked to
+write behind the last character tells where the text ends. What the objects that are open around the
+string still need, and what follows in arrays, is asked for by a call.
 
 Cut anywhere else, the members that are whole are kept, and the others are asked for by a call.
 
@@ -14,18 +16,25 @@ what was not, the arguments are whole JSON, and the tool's schema takes them.
 from __future__ import annotations
 
 import re
+import zlib
 from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from continuation.answer.blocks import Block
+from continuation.answer.message_builder import BEHIND
 from continuation.answer.open_string import (
+    OpenString,
+    Path,
     as_written,
+    bared,
+    dotted,
     escaped,
     open_string,
-    unfenced,
     whole_members,
+    within,
 )
-from continuation.seams.judge import SeamKind
+from continuation.seams.judge import Judge, SeamKind
 from continuation.seams.text import choose_anchor
 from continuation.types import AttemptResult, Enough, Head, Json, Proof, Resume, Stop
 from continuation.wire.json_values import as_json, as_list, as_text, dumps, parsed
@@ -67,10 +76,11 @@ class CallCompletion:
         raw = arrived or ""
         self._place = open_string(raw) if not call.free else None
         self._members = whole_members(raw) if not call.free else None
-        self.dropped = raw[len(self._members.head) :] if self._members is not None else None
+        self.dropped: str | None = None
         """What is asked for anew if the members that are whole are kept; `None`: it cannot be."""
-        if call.begun and self._members is not None and self.dropped != self._members.joint:
-            self.dropped = None  # the caller has been shown some of it
+        if self._members is not None:
+            kept, shown = self._members.head + self._members.joint, answer.shown_of(call)
+            self.dropped = raw[len(self._members.head) :] if kept.startswith(shown) else None
         self.proof = Proof()
         """What is known of it so far; `engine.table` says what that makes of the call."""
         self.in_text = False
@@ -93,8 +103,12 @@ class CallCompletion:
         """The names of others that it may have."""
         self._begun: set[str] | None = None
         """The names that a member which broke off may have; `None`: none did."""
-        self._more: Json = {}
-        """Those members."""
+        self._more: dict[Path, Any] = {}
+        """Those members, and what follows in arrays, by where they stand."""
+        self._places: dict[str, tuple[Path, str | None]] = {}
+        """Where what is asked for stands, by the name it is asked for under; `None`: it follows."""
+        self.sign = ""
+        """What the model is asked to write behind the text's last character."""
 
     def know(self, **facts: Any) -> None:
         """Take in what became known."""
@@ -106,16 +120,29 @@ class CallCompletion:
         `again`: where there is no text to go on with, what was dropped may be asked for anew.
         """
         text = self._arrived
-        # What was shown of a live call is not taken back.
-        unquoted = "" if self.call.begun else _quotable(text) or ""
+        unquoted = _quotable(text) or ""
+        if len(text) - len(unquoted) < self._shown[1]:
+            unquoted = ""  # what was shown of a live call is not taken back
         self.anchor = _quotable(text.removesuffix(unquoted))
         if self.anchor is None:
             unquoted, self.anchor = "", _quotable(text)
-        self._unquoted = unquoted
-        self.text = self._answer.aside(text.removesuffix(unquoted))
+        self._unquoted, before = unquoted, text.removesuffix(unquoted)
+        self.text = self._answer.aside(before)
+        self.sign = f"<end-{zlib.crc32(before.encode(errors='surrogatepass')):08x}>"
         inside, quotable = self.call.free or self._place is not None, self.anchor is not None
-        self.in_text = inside and quotable
+        listed = any(isinstance(key, int) for key in self._place.keys) if self._place else False
+        self.in_text = inside and quotable and not (listed and again)  # a small list comes anew
         self.know(in_text=inside or again, quotable=quotable or again)
+
+    @property
+    def _shown(self) -> tuple[OpenString | None, int]:
+        """The string as far as the caller has been shown it, and how many characters that is."""
+        shown = self._answer.shown_of(self.call)
+        if self.call.free or not shown:
+            return None, len(shown)
+        place = open_string(shown)
+        same = place is not None and self._place is not None and place.keys == self._place.keys
+        return (place, len(place.text)) if place is not None and same else (None, 0)
 
     @property
     def kept(self) -> str:
@@ -124,17 +151,18 @@ class CallCompletion:
 
     def begin(self, resume: Resume, head: Head) -> Feed:
         """Begin to read what the model goes on with, and to show it as it comes, in a live call."""
-        feed, half = self.text.begin(resume, head), self._place is not None and self._place.half
-        if not self.call.begun or half:
+        feed, (place, known) = self.text.begin(resume, head), self._shown
+        if not self.call.begun or (not self.call.free and (place is None or place.half)):
             return feed
-        known = len(self.text.text)
 
         def flow() -> bytes:
             nonlocal known
             verdict = next((found for _, found in self.text.seams()), None)
             if verdict is None or not self._exact(verdict):
                 return b""
-            new, known = self.text.text[known:], len(self.text.text)
+            text = self._ended(self.text.text, cut=True)[0]
+            new = text[known : max(known, len(text) - BEHIND)]
+            known += len(new)  # behind, as the sign may be coming, or a word to the reader
             return self._answer.go_on(self.call, new) if new else b""
 
         def show(chunk: bytes) -> bytes:
@@ -154,23 +182,31 @@ class CallCompletion:
 
     def take(self, result: AttemptResult, *, sure: bool) -> None:
         """Take what an attempt came to; `sure`: only what repeats known words is trusted."""
-        verdicts, said, before = self.text.seams(), self.text.said, self.text.before
-        verdict = verdicts[-1][1] if verdicts else None
-        words, cut = self.anchor or "", result.stop is not Stop.END
-        body = unfenced(said, words)
+        verdicts, before, words = self.text.seams(), self.text.before, self.anchor or ""
+        verdict, cut = verdicts[-1][1] if verdicts else None, result.stop is not Stop.END
+        said, ended = self._ended(self.text.said, cut=cut)
+        body, lead, fence = bared(said, words)
         plain = as_written(body, words, cut=cut) if self._place is not None else None
         told = plain is not None
         if plain is None and body.startswith(words):
             plain = body[len(words) :]
         elif plain is None and (at := self._goes_on(said, before)) is not None:
-            plain, words = said[at:], self._unquoted
+            plain, words, lead, fence = said[at:], self._unquoted, "", ""
         self.know(refused=result.stop is Stop.REFUSED, told=told or self._plain(said, words))
         if plain is not None:
             self.text = self._answer.aside(before + plain)
-            # Whether the line break before the fence's end belongs to the text, nobody knows.
-            trusted = body is said or not sure
-            self.know(added=bool(plain), seam="fence" if body is not said else "anchor")
+            # Whether the line break before a fence's end is the text's, only the sign tells.
+            if fence == "closed" or (fence and not (ended or cut)):
+                kind, trusted = SeamKind.FENCE, not sure
+            elif lead and not _to_reader(lead, words, before):
+                kind, trusted = SeamKind.PREAMBLE, not sure
+            else:
+                kind, trusted = SeamKind.ANCHOR, True
+            self.know(added=bool(plain) or ended, seam=str(kind))
         else:
+            text = self._ended(self.text.text, cut=cut)[0]
+            if text != self.text.text:
+                self.text = self._answer.aside(text)
             trusted = verdict is not None and (not sure or self._exact(verdict))
             self.know(
                 added=verdict is not None and result.made_progress,
@@ -182,6 +218,14 @@ class CallCompletion:
         self.know(trusted=trusted, remarks=not cut and _speaks(new, before))
         if len(new) < len(self._unquoted) + cut:  # more than that had arrived
             self.know(added=False)
+
+    def _ended(self, text: str, *, cut: bool) -> tuple[str, bool]:
+        """Return a text up to the sign of its end, and whether that is there; `cut`: half is."""
+        if (at := text.rfind(self.sign)) >= 0:
+            return text[:at], True
+        sizes = range(len(self.sign) - 1, 0, -1) if cut else ()
+        half = next((size for size in sizes if text.endswith(self.sign[:size])), 0)
+        return text[: len(text) - half], False
 
     def _goes_on(self, said: str, before: str) -> int | None:
         """Return where the words that were not quoted come, at once or behind an echo."""
@@ -196,13 +240,11 @@ class CallCompletion:
     @property
     def arguments(self) -> str:
         """The whole argument text: the string as it stands, and all closed that is open."""
-        more = dumps(self._more).decode()
         if not self.in_text:
+            more = dumps(self._more.get((), {})).decode()
             return self._members.with_more(more) if self._members is not None else ""
-        if self._place is None:
-            return self._arrived
-        whole = self._place.with_text(self._arrived)
-        return f"{whole[:-1]},{more[1:]}" if self._more else whole
+        place = self._shown[0] or self._place
+        return self._arrived if place is None else place.with_text(self._arrived, self._more)
 
     def missing(self, schema: Json | None) -> Json | None:
         """Return the schema of the members that the call needs and lacks; `None`: it has all."""
@@ -210,28 +252,64 @@ class CallCompletion:
             return None
         shape = schema or {}
         have, known = as_json(parsed(self.arguments)), as_json(shape.get("properties"))
-        lacking = [str(name) for name in as_list(shape.get("required")) if name not in have]
-        if not self.in_text and self._members is not None:
-            self._begun = self._members.begun([*lacking, *known])
-        begun = self._begun or set()
-        if self._begun is not None and not begun:
-            self.know(lacking="what was to follow")
-            return None
-        lacking += begun.difference(lacking) if len(begun) == 1 else ()
-        may = [] if self.in_text else [n for n in known if n not in have and n not in lacking]
-        members = {name: known.get(name, {}) for name in (*lacking, *may)}
+        if self.in_text and self._place is not None:
+            members = self._behind(self._place.keys, shape, have) if have else {}
+            lacking, may, begun = list(members), [], set[str]()
+        else:
+            lacking = [str(name) for name in as_list(shape.get("required")) if name not in have]
+            if self._members is not None:
+                self._begun = self._members.begun([*lacking, *known])
+            begun = self._begun or set()
+            if self._begun is not None and not begun:
+                self.know(lacking="what was to follow")
+                return None
+            lacking += begun.difference(lacking) if len(begun) == 1 else ()
+            may = [name for name in known if name not in have and name not in lacking]
+            members = {name: known.get(name, {}) for name in (*lacking, *may)}
         if not (lacking or begun):
             return None
+        self._places = {name: self._places.get(name, ((), name)) for name in members}
         self.lacking, self.allowed = lacking, may
         return {"type": "object", **shape, "properties": members, "required": lacking}
+
+    def _behind(self, keys: Path, shape: Json, value: Any) -> dict[str, Any]:
+        """Return what is asked for behind a string at each level that is open around it."""
+        members = dict[str, Any]()
+        for depth, key in enumerate(keys):
+            path, here = keys[:depth], within(shape, keys[:depth])
+            if isinstance(key, int):
+                members[dotted(path)] = {"type": "array", "items": here.get("items", {})}
+                self._places[dotted(path)] = path, None
+            names = as_list(here.get("required")) if isinstance(key, str) else []
+            for name in [str(name) for name in names if name not in value]:
+                members[dotted((*path, name))] = as_json(here.get("properties")).get(name, {})
+                self._places[dotted((*path, name))] = path, name
+            value = value[key]
+        return members
+
+    @property
+    def lists(self) -> list[str]:
+        """Names of those of `lacking` that are lists of which a part is there."""
+        return [name for name in self.lacking if self._places[name][1] is None]
 
     def add(self, members: AttemptResult) -> None:
         """Take the members that were asked for, of a call that has just those."""
         told = as_json(parsed(self.asked.last_arguments))
         needed = {*self.lacking}
         begun = self._begun or needed
-        self._more = {name: told[name] for name in told if name in needed.union(self.allowed)}
-        if members.stop is not Stop.END or not told.keys() >= needed or not told.keys() & begun:
+        good = members.stop is Stop.END and told.keys() >= needed and bool(told.keys() & begun)
+        have: Any = parsed(self.arguments)
+        more = dict[Path, Any]()
+        for asked, (path, name) in self._places.items():
+            if asked in told and name is not None:
+                more.setdefault(path, {})[name] = told[asked]
+            elif name is None:
+                there = reduce(lambda value, key: value[key], path, have)
+                more[path] = follow = as_list(told.get(asked))
+                # One that is there comes again: nobody knows whether it is meant twice.
+                good = good and follow == told[asked] and not any(one in there for one in follow)
+        self._more = more
+        if not good:
             self.know(lacking=", ".join(self.lacking) or "what was to follow")
 
     def close(self, schema: Json | None) -> None:
@@ -261,6 +339,12 @@ def _quotable(before: str) -> str | None:
     while start > 0 and (before[start - 1] != "\n" or escaped(before[start:]) == before[start:]):
         start = before.rfind("\n", 0, start - 1) + 1
     return before[start if len(before) - start <= _LONGEST else least :]
+
+
+def _to_reader(lead: str, words: str, before: str) -> bool:
+    """Whether a line before the words that were asked for speaks of them to the reader."""
+    found = Judge(before, words).look(f"{lead}\n\n{words}", final=True)
+    return found is not None and found.kind is SeamKind.PREAMBLE
 
 
 def _speaks(new: str, before: str) -> bool:

@@ -68,12 +68,16 @@ class Gate:
         self._runs = False
         """The open block is one of them; its end flows as well."""
         self._live_calls = streamed and policy.stream_tool_calls == "live" and not hold_calls
+        self._completes = policy.truncated_tool_call == "complete"
         self._live_thinking = streamed and policy.stream_thinking == "live"
         self._calls = self._begun = False
         self.flowing = False
         """Deltas may be shown unseen."""
         self.blind = False
         """Deltas need not be looked at: they flow, or they wait whatever they are."""
+        self.behind = False
+        """What flows is a call's, and is to be shown some way behind: if it is cut there, what was
+        not shown of it can be said anew."""
 
     def step(self, event: Json) -> bool:
         """Take the next event; `True`: it and all before it may be shown."""
@@ -89,7 +93,8 @@ class Gate:
             live = (self._live_calls and call) or (self._live_thinking and thought) or self._runs
             self._calls, self._begun = self._calls or (call and not self._live_calls), True
             self.flowing = live and not self._calls
-            self.blind = self.flowing or self._calls or block != TEXT
+            self.behind = call and self.flowing and self._completes
+            self.blind = not self.behind and (self.flowing or self._calls or block != TEXT)
             return self.flowing
         if kind == "content_block_stop":
             ran = self._runs and self.flowing
@@ -104,6 +109,8 @@ class Gate:
         return self.flowing or (kind == "message_start" and not self._begun)
 
 
+BEHIND = 600
+"""Characters that a live call which may be completed is shown behind."""
 _ALIVE = 5.0
 """Seconds; where nothing else may be shown for so long, a ping is no longer held in its place."""
 
@@ -124,6 +131,8 @@ class FirstStream:
         self._quiet = -1, 0.0
         """How many bytes were out when the first ping was held behind them, and when."""
         self._sketch = Segment()
+        self._behind: list[tuple[int, int]] = []
+        """Where events of a call end that is shown some way behind, and how long it is there."""
 
     def feed(self, chunk: bytes) -> bytes:
         """Return what of the replay buffer may be shown now; `chunk` is already on it."""
@@ -188,7 +197,9 @@ class FirstStream:
                     self._sketch.add(event)
                 passes = self._gate.step(event)
             idle = frame.empty or kinds == {"ping"}
-            if passes or (idle and self._replay.sent == start):
+            if self._gate.behind and passes and not idle:
+                shown += self._show(self._lagging(frame.end, events))
+            elif (passes and not self._gate.behind) or (idle and self._replay.sent == start):
                 shown += self._show(frame.end)
             elif idle and self._is_quiet():
                 alive = bytes(self._replay.raw[start : frame.end])
@@ -200,6 +211,17 @@ class FirstStream:
             if "error" in kinds:
                 raise Enough(shown)
         return shown
+
+    def _lagging(self, end: int, events: Sequence[Json]) -> int:
+        """Return up to where a call may be shown that has come up to `end`."""
+        if any(event["type"] == "content_block_start" for event in events):
+            self._behind.clear()
+        told = [as_text(as_json(event.get("delta")).get("partial_json")) for event in events]
+        length = sum(map(len, told)) + (self._behind[-1][1] if self._behind else 0)
+        self._behind.append((end, length))
+        while len(self._behind) > 1 and self._behind[1][1] + BEHIND <= length:
+            self._behind.pop(0)
+        return self._behind[0][0]
 
     def _is_quiet(self) -> bool:
         """Whether nothing but pings came for so long that the connection is to be kept alive."""
@@ -254,7 +276,7 @@ class FirstFramed(FirstStream):
             shown += self._read(self.frames(raw, self._seen))
         except Enough as enough:
             raise Enough(shown + enough.show, enough.result) from None
-        if gate.flowing and len(raw) == self._replay.sent:
+        if gate.flowing and gate.blind and len(raw) == self._replay.sent:
             self._replay.flows = self._deltas.flows
         return shown
 
@@ -723,6 +745,13 @@ class MessageBuilder:
         """Return the argument text of a cut call up to the cut; `None`: it cannot be known."""
         return self._codec.arrived(call)
 
+    def shown_of(self, call: Block) -> str:
+        """Return the argument text of a call as far as the caller has been shown it."""
+        if not call.shown:
+            return ""
+        shown = Block(call.start, call.deltas[: call.shown], free=call.free)
+        return self._codec.arrived(shown) or ""
+
     def aside(self, text: str) -> MessageBuilder:
         """Return a builder for a text of its own, which goes on from `text`."""
         other: MessageBuilder = type(self)(self._codec, self._policy)
@@ -754,11 +783,10 @@ class MessageBuilder:
         if call.closed:
             return False
         if not arguments.startswith(arrived):
-            if call.shown:
+            arrived = self.shown_of(call)
+            if not arguments.startswith(arrived):
                 return False
-            call.deltas.clear()
-            call.forget()
-            arrived = ""
+            self._forget_unshown(call)
         call.deltas += self._codec.rest_of(call, arrived, arguments)
         call.done = call.finished = True
         segment = self._segment
@@ -766,11 +794,17 @@ class MessageBuilder:
         segment.delta = {"stop_reason": segment.reason}
         return True
 
+    @staticmethod
+    def _forget_unshown(call: Block) -> None:
+        del call.deltas[call.shown :]
+        call.forget()
+
     def go_on(self, call: Block, text: str) -> bytes:
         """Show what a call goes on with whose beginning the caller has been shown as it came."""
         if not call.begun or call.closed:
             return b""
         call.done = False  # its provider may have ended it where it broke off
+        self._forget_unshown(call)
         call.deltas += self._codec.goes_on(call, text)
         self._client.show()
         return self._client.take()

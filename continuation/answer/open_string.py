@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from continuation.types import Json
-from continuation.wire.json_values import as_json, parsed
+from continuation.wire.json_values import as_json, as_list, as_text, dumps, parsed
+
+Path: TypeAlias = tuple[str | int, ...]
+"""Names of members and places in arrays, from the outermost on."""
 
 _TOKEN = re.compile(
     r'\s*+(?:([{}\[\],:])|("[^"\\]*+(?:\\.[^"\\]*+)*+")|[^\s"{}\[\],:]++)', re.DOTALL
@@ -30,15 +34,16 @@ _HALF = re.compile(r"(?:\\(?:u[0-9a-fA-F]{0,3})?)?")
 """An escape that broke off, or nothing."""
 _HIGH = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?\Z")
 """The first half of a character that takes two, and what arrived of the second."""
-_FENCE = re.compile(r"\s*(`{3,}|~{3,})[^`\n]*\n")
+_LEAD = re.compile(r"\s*(?:([^\n]{1,200}[:.!])\s*\n\s*?)?(?:(`{3,}|~{3,})[^`\n]*\n)?")
+"""What may stand before a text that was asked for: a line of words, a fence's first line."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenString:
     """A string value that a JSON text breaks off in."""
 
-    keys: tuple[str, ...]
-    """The members it stands in, from the outermost on."""
+    keys: Path
+    """Where it stands."""
     head: str
     """The JSON text up to the string's last whole character."""
     text: str
@@ -51,14 +56,21 @@ class OpenString:
     @property
     def name(self) -> str:
         """The member that holds it, as a path."""
-        return ".".join(self.keys)
+        return dotted(self.keys)
 
-    def with_text(self, text: str) -> str:
-        """Return the JSON text with another text in the string and all closed that is open."""
-        head, rest = self.head, text.removeprefix(self.text)
-        if not text.startswith(self.text):
-            head = head[: self.start]
-        return head + escaped(rest) + '"' + "}" * len(self.keys)
+    def with_text(self, text: str, more: Mapping[Path, Any]) -> str:
+        """Return the JSON text with another text in the string and all closed that is open.
+
+        `more`: by where it stands, what an open object or array has behind the string.
+        """
+        kept = text.startswith(self.text)
+        written = self.head if kept else self.head[: self.start]
+        written += escaped(text.removeprefix(self.text), self.half if kept else "") + '"'
+        for depth in reversed(range(len(self.keys))):
+            if behind := more.get(self.keys[:depth]):
+                written += "," + dumps(behind).decode()[1:-1]
+            written += "]" if isinstance(self.keys[depth], int) else "}"
+        return written
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,38 +119,75 @@ def as_written(text: str, anchor: str, *, cut: bool = False) -> str | None:
     return said[len(anchor) :]
 
 
-def unfenced(text: str, anchor: str) -> str:
-    """Return what stands in the one fence that a text is; the text itself, if it is none."""
-    opened = _FENCE.match(text)
-    body = text[opened.end() :] if opened is not None else text
-    forms = (anchor, escaped(anchor), f'"{escaped(anchor)}')
-    if opened is None or not body.startswith(forms):
-        return text
-    closed = re.search(rf"\n?{opened[1]}\s*\Z", body)
-    return body[: closed.start()] if closed is not None else body
+def bared(text: str, anchor: str) -> tuple[str, str, str]:
+    """Return a text from the anchor on, if nothing but a line of words and a fence is before it.
+
+    Also those words, and whether the fence is "open", or "closed" and its end left out.
+    """
+    for form in (anchor, f'"{escaped(anchor)}', escaped(anchor)):
+        at = text.find(form)
+        lead = _LEAD.fullmatch(text, 0, at) if at >= 0 else None
+        if lead is None or (lead[1] and text.count(form) > 1):
+            continue
+        body, words, marker = text[at:], lead[1] or "", lead[2]
+        closed = re.search(rf"\n?{marker}\s*\Z", body) if marker else None
+        if closed is not None:
+            return body[: closed.start()], words, "closed"
+        return body, words, "open" if marker else ""
+    return text, "", ""
 
 
-def escaped(text: str) -> str:
-    """Write a text as it stands in a JSON string."""
-    return json.dumps(text, ensure_ascii=False)[1:-1]
+def escaped(text: str, half: str = "") -> str:
+    """Write a text as it stands in a JSON string; `half`: what is there of its first escape."""
+    written = json.dumps(text, ensure_ascii=False)[1:-1]
+    if not written.startswith(half):
+        written = json.dumps(text[:1])[1:-1] + json.dumps(text[1:], ensure_ascii=False)[1:-1]
+    return written
+
+
+def dotted(path: Path) -> str:
+    """Name a place in arguments."""
+    return ".".join(map(str, path))
+
+
+def within(schema: Json, path: Path) -> Json:
+    """Return what a JSON schema says of the value at a path; `{}`: nothing, or not one thing."""
+    here, steps = schema, list(path)
+    for _ in range(len(path) + 32):  # a schema may go round
+        refers = as_text(here.get("$ref"))
+        choices = [one for word in ("anyOf", "oneOf", "allOf") for one in as_list(here.get(word))]
+        whole = [one for one in map(as_json, choices) if one.get("type") != "null"]
+        if refers:
+            here = schema if refers.startswith("#") else {}
+            for name in refers.split("/")[1:]:
+                here = as_json(here.get(name.replace("~1", "/").replace("~0", "~")))
+        elif len(whole) == 1 and not ({"properties", "items"} & here.keys()):
+            here = whole[0]
+        elif not steps:
+            break
+        elif isinstance(step := steps.pop(0), int):
+            here = as_json(here.get("items"))
+        else:
+            others = here.get("additionalProperties")
+            here = as_json(as_json(here.get("properties")).get(step, others))
+    return here
 
 
 def open_string(raw: str) -> OpenString | None:
     """Return the string value that `raw` breaks off in; `None`: it breaks off elsewhere.
 
-    That is in a key, a number, between two values, or inside an array: nobody could tell whether
-    such an array was to have more elements.
+    That is in a key, a number, or between two values.
     """
     keys, at = _open_members(raw)
     opened = _OPEN.match(raw, at)
-    if opened is None or not keys or not all(keys):
+    if opened is None or not keys or "" in keys:
         return None
     start = opened.end()
     end, said = _read(_WHOLE, raw, start)
     half = raw[end:]
     if not _half(half):
         return None  # no escape that JSON knows
-    return OpenString(tuple(filter(None, keys)), raw[:end], said, half, start)
+    return OpenString(tuple(keys), raw[:end], said, half, start)
 
 
 def whole_members(raw: str) -> Members | None:
@@ -186,23 +235,24 @@ def _read(form: re.Pattern[str], raw: str, at: int) -> tuple[int, str]:
     return end, str(json.loads(f'"{raw[at:end]}"', strict=False))
 
 
-def _open_members(raw: str) -> tuple[list[str | None], int]:
+def _open_members(raw: str) -> tuple[list[str | int], int]:
     """Return what is open at the end of a JSON text, and where its last whole token ends.
 
-    Of an object it is the member that was begun last, `""` where a key is awaited; an array is
-    `None`.
+    Of an object it is the member that was begun last, `""` where a key is awaited; of an array, the
+    place of its element.
     """
-    open_ones, at = list[str | None](), 0
+    open_ones, at = list[str | int](), 0
     while match := _TOKEN.match(raw, at):
         sign, text, at = match[1], match[2], match.end()
         if sign in ("{", "["):
-            open_ones.append("" if sign == "{" else None)
+            open_ones.append("" if sign == "{" else 0)
         elif not open_ones:
             continue
         elif sign in ("}", "]"):
             open_ones.pop()
-        elif open_ones[-1] is not None and sign == ",":
-            open_ones[-1] = ""
+        elif sign == ",":
+            last = open_ones[-1]
+            open_ones[-1] = last + 1 if isinstance(last, int) else ""
         elif open_ones[-1] == "" and text is not None:
             open_ones[-1] = str(json.loads(text, strict=False))
     return open_ones, at

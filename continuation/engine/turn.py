@@ -484,7 +484,9 @@ class Turn:
         """Ask for the rest of the text that the call was cut in; whether that is whole now."""
         answer, request, text = self._answer, self._attempts.request, completion.text
         anchor = completion.anchor or ""
-        prompt = argument_prompt(completion.name, completion.argument, text.text, anchor)
+        prompt = argument_prompt(
+            completion.name, completion.argument, text.text, anchor, completion.sign
+        )
         self.recorder.tell(Recovering(self._ledger.sent + 1, limit, Way.ARGUMENT))
         opened = yield from self._attempts.open(
             lambda n, now: request.resume(answer, now, prompt, n),
@@ -507,9 +509,10 @@ class Turn:
     ) -> Generator[Command, Reply, None]:
         """Ask for what the call still lacks behind the text, as a small call of just that."""
         answer, request, asked = self._answer, self._attempts.request, completion.asked
-        whole = completion.argument if completion.in_text else ""
-        wanted = completion.lacking, completion.allowed
-        prompt = members_prompt(completion.name, *wanted, whole, completion.kept)
+        whole, lists = completion.argument if completion.in_text else "", completion.lists
+        wanted = completion.lacking, completion.allowed, lists
+        arrived = completion.arguments if lists else "" if whole else completion.kept
+        prompt = members_prompt(completion.name, *wanted, whole, arrived)
         opened = None
         if self._attempts.budget.spent is None:
             opened = yield from self._attempts.open(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,8 @@ CHARS_PER_TOKEN = 4
 PREFACE = "I will write the file now."
 WRITTEN = "The file is written."
 _MUSING = "Where did the text stop, and what comes next? "
+_SIGN = re.compile(r"<end-[0-9a-f]{8}>")
+"""What it may be asked to write behind a text's last character."""
 _EVIDENCE = 12
 """A tail of so many characters is found in the answer by reason, not by chance."""
 
@@ -189,7 +192,8 @@ class Reciter:
             at = _alike(asked, self.answer)
             begin = recovery_head(manner, self.answer, at, asked[at:])
             rest = self.answer[begin.position :] if begin.goes_on else ""
-            yield Text(budget.speak(begin.head + rest))
+            sign = _SIGN.search(ask.turns[-1].text) if begin.goes_on else None
+            yield Text(budget.speak(begin.head + rest + (sign[0] if sign is not None else "")))
             return
         if not any(turn.text.startswith(PREFACE) for turn in ask.turns[-2:]):
             yield Text(budget.speak(PREFACE))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -59,7 +60,8 @@ def test_a_call_larger_than_the_ceiling_arrives_whole(dialect: str, how: How) ->
 
 
 def called(arguments: str, stop: str = "max_tokens") -> bytes:
-    return sse([opening(), *call_block(0, [arguments]), *closing(stop, 900)])
+    pieces = [arguments[at : at + 90] for at in range(0, len(arguments), 90)]
+    return sse([opening(), *call_block(0, pieces), *closing(stop, 900)])
 
 
 def said(text: str, stop: str = "end_turn") -> bytes:
@@ -91,9 +93,12 @@ def bit_by_bit(text: str) -> list[bytes]:
 
 
 def rest(
-    manner: Callable[[str, str], str], tell: Callable[[str], Any] = said
+    manner: Callable[[str, str], str], tell: Callable[[str], Any] = said, *, ends: bool = False
 ) -> Callable[[dict[str, Any]], Any]:
-    """Answer as a model that goes on, in a manner: it is told the anchor and what follows it."""
+    """Answer as a model that goes on, in a manner: it is told the anchor and what follows it.
+
+    `ends`: it says where the text ends as it is asked to.
+    """
 
     def answer(body: dict[str, Any]) -> Any:
         prompt = body["messages"][-1]["content"][-1]["text"]
@@ -103,7 +108,8 @@ def rest(
         before = prompt.partition("\n<arrived>")[2].rpartition("</arrived>")[0]
         assert FILE.startswith(before)
         assert body["tool_choice"] == {"type": "none"}
-        return tell(manner(anchor, FILE[len(before) :]))
+        (sign,) = re.findall(r"<end-\w+>", prompt.replace(before, "")) if ends else [""]
+        return tell(manner(anchor, FILE[len(before) :] + sign))
 
     return answer
 
@@ -142,9 +148,48 @@ def test_a_rest_that_proves_itself_is_delivered(manner: str) -> None:
     assert driven.report.outcome is Outcome.HEALED
 
 
+SIGNED: Mapping[str, Callable[[str, str], str]] = {
+    "obeys": lambda anchor, more: anchor + more,
+    "quotes and escapes": lambda anchor, more: f'"{escaped(anchor + more)}"',
+    "in a fence": lambda anchor, more: f"```python\n{anchor}{more}\n```",
+    "words before it": lambda anchor, more: f"Here is the rest of the file:\n\n{anchor}{more}",
+    "words and a fence": lambda anchor, more: f"Here is the rest:\n\n```\n{anchor}{more}\n```",
+    "words behind it": lambda anchor, more: f"{anchor}{more}\n\nLet me know if that is all.",
+    "goes on at once": lambda anchor, more: more,
+    "begins anew": lambda anchor, more: FILE[: FILE.index(anchor)] + anchor + more,
+}
+
+
+@pytest.mark.parametrize("manner", SIGNED)
+def test_what_stands_around_a_text_that_says_where_it_ends_is_none_of_it(manner: str) -> None:
+    driven = complete(1500, rest(SIGNED[manner], ends=True))
+    assert calls_of(driven) == [{"path": "a.py", "content": FILE}]
+
+
+@pytest.mark.parametrize(
+    ("manner", "whole"),
+    [("in a fence", False), ("words before it", True), ("words and a fence", False)],
+)
+def test_where_a_fence_ends_in_a_text_nobody_knows_without_a_sign(manner: str, whole: bool) -> None:
+    driven = complete(1500, rest(SIGNED[manner]))
+    assert bool(calls_of(driven)) is whole
+
+
+def test_a_sign_that_broke_off_is_no_text() -> None:
+    def half(body: dict[str, Any]) -> Any:
+        def most(anchor: str, more: str) -> str:
+            return anchor + more[:-3]
+
+        return rest(most, ends=True)(body).replace(b'"end_turn"', b'"max_tokens"')
+
+    driven = complete(1500, half, rest(MANNERS["obeys"], ends=True))
+    assert calls_of(driven) == [{"path": "a.py", "content": FILE}]
+
+
+@pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize("manner", DOUBTFUL)
-def test_a_rest_that_proves_nothing_is_not(manner: str) -> None:
-    driven = complete(1500, rest(DOUBTFUL[manner]))
+def test_a_rest_that_proves_nothing_is_not(manner: str, ends: bool) -> None:
+    driven = complete(1500, rest(DOUBTFUL[manner], ends=ends))
     assert calls_of(driven) == []
     assert "was cut off" in driven.shown
     (call,) = driven.report.calls
@@ -159,6 +204,32 @@ def test_a_live_call_goes_on_as_the_text_comes_where_the_anchor_says_how(manner:
     assert calls_of(driven) == [{"path": "a.py", "content": FILE}]
     flowed = sum(b"partial_json" in piece for piece in driven.pieces)
     assert flowed > 20 if manner == "obeys" else flowed == 2
+
+
+@pytest.mark.parametrize("manner", SIGNED)
+def test_a_live_call_is_shown_so_far_behind_that_its_last_words_can_be_said_anew(
+    manner: str,
+) -> None:
+    live = replace(COMPLETE, stream_tool_calls="live")
+    driven = complete(1500, rest(SIGNED[manner], bit_by_bit, ends=True), policy=live)
+    assert calls_of(driven) == [{"path": "a.py", "content": FILE}]
+    assert "<end-" not in driven.shown
+
+
+@pytest.mark.parametrize("completes", [False, True])
+def test_only_a_live_call_that_may_be_completed_is_shown_behind(completes: bool) -> None:
+    live = Policy(
+        stream_tool_calls="live", truncated_tool_call="complete" if completes else "explain"
+    )
+    raw = json.dumps({"path": "a.py", "content": FILE})
+    ping = b'event: ping\ndata: {"type": "ping"}\n\n'
+    told = [e + b"\n\n" + ping for e in called(raw, "tool_use").split(b"\n\n")[:-1]]
+    driven = drive(streams(told), dict(ASKED), live)
+    assert calls_of(driven) == [json.loads(raw)]
+    assert driven.report.outcome is Outcome.COMPLETE
+    lengths = [len(piece) for piece in driven.pieces if b"partial_json" in piece]
+    assert len(lengths) > 20
+    assert (max(lengths) > 600) is completes
 
 
 def test_any_seam_will_do_where_policy_says_so() -> None:
@@ -214,6 +285,93 @@ def test_what_the_call_lacks_behind_the_text_is_asked_for() -> None:
     assert calls_of(driven) == [{"content": FILE, "path": "a.py"}]
     driven = complete(1500, rest(MANNERS["obeys"]), said("No."), raw=raw)
     assert calls_of(driven) == []
+
+
+FILES: Mapping[str, Any] = {
+    "files": [
+        {"path": "b.py", "content": "b", "mode": "w"},
+        {"content": FILE, "mode": "a", "path": "a.py"},
+        {"path": "c.py", "content": "c", "mode": "w"},
+    ],
+    "to": {"where": {"text": FILE, "host": "h"}, "port": 1},
+}
+FILES_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "files": {"type": "array", "items": {"$ref": "#/$defs/file"}, "minItems": 1},
+        "to": {"anyOf": [{"$ref": "#/$defs/to"}, {"type": "null"}]},
+    },
+    "required": ["files", "to"],
+    "additionalProperties": False,
+    "$defs": {
+        "file": {
+            "type": "object",
+            "properties": {name: {"type": "string"} for name in ("path", "content", "mode")},
+            "required": ["path", "content", "mode"],
+            "additionalProperties": False,
+        },
+        "to": {
+            "properties": {"where": {"$ref": "#/$defs/where"}, "port": {"type": "integer"}},
+            "required": ["where", "port"],
+        },
+        "where": {"properties": {"host": {"enum": ["h"]}}, "required": ["text", "host"]},
+    },
+}
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize(
+    ("within", "more"),
+    [
+        (
+            "files",
+            {
+                "files": FILES["files"][2:],
+                "files.1.path": "a.py",
+                "files.1.mode": "a",
+                "to": FILES["to"],
+            },
+        ),
+        ("to", {"to.where.host": "h", "to.port": 1}),
+    ],
+)
+def test_what_is_lacking_at_any_depth_is_asked_for(
+    within: str, more: dict[str, Any], live: bool
+) -> None:
+    def members(body: dict[str, Any]) -> bytes:
+        (tool,) = body["tools"]
+        schema = tool["input_schema"]
+        assert set(schema["required"]) == set(schema["properties"]) == set(more)
+        if within == "files":
+            assert schema["properties"]["files"]["items"] == {"$ref": "#/$defs/file"}
+        return called(json.dumps(more), "tool_use")
+
+    tools = [{"name": "Write", "input_schema": FILES_SCHEMA}]
+    raw = json.dumps(FILES)
+    at = raw.index('"text"' if within == "to" else '"content": "line') + 1700
+    policy = replace(COMPLETE, stream_tool_calls="live" if live else "hold")
+    driven = complete(at, rest(MANNERS["obeys"]), members, raw=raw, tools=tools, policy=policy)
+    assert calls_of(driven) == [FILES]
+    assert driven.report.calls[-1].how == "completed"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"files": FILES["files"][:1], "files.1.path": "a.py", "files.1.mode": "a", "to": None},
+        {"files": None, "files.1.path": "a.py", "files.1.mode": "a", "to": None},
+        {"files": [], "files.1.path": "a.py", "to": None},
+        {"files": [], "files.1.path": "a.py", "files.1.mode": 1, "to": None},
+    ],
+)
+def test_a_list_goes_on_only_as_the_model_says(answer: dict[str, Any]) -> None:
+    raw = json.dumps(FILES)
+    at = raw.index('"content": "line') + 1700
+    told = called(json.dumps(answer), "tool_use")
+    tools = [{"name": "Write", "input_schema": FILES_SCHEMA}]
+    driven = complete(at, rest(MANNERS["obeys"]), told, raw=raw, tools=tools)
+    assert calls_of(driven) == []
+    assert driven.report.calls[-1].reason
 
 
 def test_a_call_that_the_schema_does_not_take_is_not_delivered() -> None:
@@ -317,7 +475,7 @@ def test_cut_outside_a_text_only_what_is_not_whole_is_asked_for_again(
     ("raw", "tools"),
     [
         # It is most of the answer: as a call of its own it would be cut again.
-        (json.dumps({"path": "a.py", "edits": [{"old": FILE}]})[:-30], None),
+        (json.dumps({"path": "a.py", "edits": FILE.splitlines()})[:-30], None),
         # Nobody knows what was to follow.
         (LONGER[: LONGER.index('"to"')], [{"name": "Write"}]),
         (LONGER[: LONGER.index('"to"')] + '"nov', None),
@@ -332,9 +490,16 @@ def test_what_cannot_be_asked_for_again_ends_the_call_as_ever(raw: str, tools: A
 
 def test_a_live_call_is_asked_for_again_only_behind_what_was_shown() -> None:
     live = replace(COMPLETE, stream_tool_calls="live")
-    for behind, whole in (('"dry": true,', True), ('"lines": -1', False)):
-        at = LONGER.index(behind) + len(behind)
-        driven = complete(at, members, raw=LONGER, tools=[{**ASKED_EDIT}], policy=live)
+    edits = [{"old": f"{n}", "new": "b"} for n in range(50)]
+    longer = json.dumps({**EDITS, "edits": edits})
+    for raw, behind, whole in (
+        (LONGER, '"dry": true,', True),
+        (LONGER, '"lines": -1', True),
+        (longer, '"old": "3', True),
+        (longer, '"old": "40', False),
+    ):
+        at = raw.index(behind) + len(behind)
+        driven = complete(at, members, raw=raw, tools=[{**ASKED_EDIT}], policy=live)
         assert len(driven.requests) == 1 + whole
         assert (calls_of(driven) == [EDITS]) is whole
 
@@ -366,7 +531,7 @@ def test_an_open_string_gone_on_with_is_the_value_it_was_cut_from(
             found = found[key]
         assert isinstance(found, str)
         assert found.startswith(place.text)
-        done: Any = json.loads(place.with_text(found))
+        done: Any = json.loads(place.with_text(found, {}))
         for key in place.keys:
             done = done[key]
         assert done == found
