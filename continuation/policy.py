@@ -135,7 +135,9 @@ class Policy:
     resume_text: str = "Please go on."
     """What `auto_resume` says."""
     chain_store: str = "memory"
-    """Where healed turns that a server chains are kept: memory, off, or an SQLite file."""
+    """Where healed turns that a server chains are kept: memory, off, an SQLite file, a URL."""
+    store_seconds: Annotated[float, Between(0.01, 60)] = 0.25
+    """How long a turn waits for the chain store, each time."""
     log_repairs: bool = True
     """Log a warning when a history was repaired; events tell it in any case."""
 
@@ -211,12 +213,13 @@ class PolicyKeys(CallKeys, total=False):
 
     learned_file: str
     chain_store: str
+    store_seconds: float
 
 
 KEYS: Final = tuple(item.name for item in fields(Policy))
 """Every key, in the order of the documentation."""
 
-CLIENT_KEYS: Final = frozenset({"learned_file", "chain_store"})
+CLIENT_KEYS: Final = frozenset({"learned_file", "chain_store", "store_seconds"})
 """Keys that hold for a whole client, and so for neither one model nor one call."""
 
 NO_FILES: Final = frozenset({"", "memory", "off"})
@@ -368,8 +371,8 @@ def _check(key: str, value: Any) -> None:
         raise TypeError(f"{key} = {shown(key, value)}: {needed}")
     elif shape.between and not shape.between.low <= value <= shape.between.high:
         wrong = f"must be {shape.between}"
-    elif key == "chain_store" and not value:
-        wrong = "must be 'memory', 'off' or the path of an SQLite file"
+    elif key == "chain_store":
+        wrong = _store_error(value)
     elif key == "recovery_prompt":
         try:
             str(value).format(anchor="", state="")
@@ -383,6 +386,36 @@ def _check(key: str, value: Any) -> None:
 # --- what files and messages need ---------------------------------------------------------------
 
 
+def is_url(name: str) -> bool:
+    """Whether a setting that may name a file names a server instead."""
+    return "://" in name
+
+
+def without_password(text: str) -> str:
+    """Return a text without the user and the password that a URL in it names."""
+    return re.sub(r"(?<=://)[^/@]*(?=@)|(?<=password=)[^&\s\"']*", "...", text)
+
+
+def _store_error(named: str) -> str:
+    """Return what is wrong with a `chain_store`; `""`: nothing."""
+    if not named:
+        return "must be 'memory', 'off', the path of an SQLite file or a postgresql:// URL"
+    if not is_url(named):
+        return ""
+    if not named.startswith(("postgresql://", "postgres://")):
+        return "of servers only postgresql:// is known"
+    try:
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import conninfo_to_dict
+    except ImportError:
+        return "needs psycopg: pip install 'continuation-engine[postgres]'"
+    try:
+        conninfo_to_dict(named)
+    except ProgrammingError:
+        return "is no URL that PostgreSQL reads: postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+    return ""
+
+
 def file_of(name: str) -> Path:
     """Return the path that a setting names; `~` is left as it stands where nobody has a home."""
     return Path(os.path.expanduser(name))  # noqa: PTH111 - `Path.expanduser` raises there
@@ -392,5 +425,5 @@ def shown(key: str, value: object) -> str:
     """Return a value for an error message: never a secret, never a page of text."""
     if re.search(r"key|token$|secret|passw|credential|auth", key, re.IGNORECASE):
         return "..."
-    text = repr(value)
+    text = without_password(repr(value))
     return text if len(text) <= 60 else f"{text[:60]}..."

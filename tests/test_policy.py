@@ -349,6 +349,7 @@ ELSEWHERE = {
     "auto_resume": "engine/test_history_repair.py",
     "log_repairs": "engine/test_history_repair.py",
     "chain_store": "providers/openai_responses/test_chain.py",
+    "store_seconds": "providers/openai_responses/test_chain.py",
 }
 """Keys whose tests stand in a file of their own."""
 

@@ -24,6 +24,8 @@ from uuid import uuid4
 
 import anyio
 import httpx2
+from anyio import from_thread
+from anyio.lowlevel import current_token
 
 from continuation.attach.journaled import (
     AsyncJournaledStream,
@@ -33,11 +35,21 @@ from continuation.attach.journaled import (
     kept_turn,
 )
 from continuation.attach.preparing import KEY, Preparation
-from continuation.attach.session import CLOSED, Session
+from continuation.attach.session import CLOSED, Session, begin
 from continuation.attach.total_timeout import until
 from continuation.config import HEADER, parse
 from continuation.config import take as take_override
-from continuation.engine.commands import Command, Emit, Read, Reply, Send, StreamBody, Wait, Work
+from continuation.engine.commands import (
+    Command,
+    Consult,
+    Emit,
+    Read,
+    Reply,
+    Send,
+    StreamBody,
+    Wait,
+    Work,
+)
 from continuation.engine.turn import Engine, Turn
 from continuation.reports.report import TruncatedAnswerError
 from continuation.types import Head, Request
@@ -174,6 +186,10 @@ class HealedStream(Session, httpx2.SyncByteStream):
                     return self._live.read()
             if isinstance(command, Wait):
                 self._wake.wait(command.seconds)
+            if isinstance(command, Consult) and command.seconds is not None:
+                told = threading.Event()
+                begin(command, told.set)
+                return None if told.wait(command.seconds) else TimeoutError()
             if isinstance(command, Work):
                 command.do()
         except Exception as error:
@@ -294,6 +310,12 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
                         return await self._live.aread()
                 if isinstance(command, Wait):
                     await anyio.sleep(command.seconds)
+                if isinstance(command, Consult) and command.seconds is not None:
+                    told, loop = anyio.Event(), current_token()
+                    begin(command, lambda: from_thread.run_sync(told.set, token=loop))
+                    with anyio.move_on_after(command.seconds):
+                        await told.wait()
+                    return None if told.is_set() else TimeoutError()
                 if isinstance(command, Work):
                     if command.size < _AT_ONCE:
                         command.do()

@@ -18,6 +18,7 @@ from continuation.dialect import Feed
 from continuation.engine.commands import (
     Attach,
     Command,
+    Consult,
     Emit,
     PassRest,
     Raise,
@@ -307,6 +308,20 @@ class Session:
         """Let go of the engine; it may be at work just now, in another thread."""
         with contextlib.suppress(Exception):
             self._script.close()
+
+
+def begin(command: Consult, done: Callable[[], object]) -> None:
+    """Ask a store in a thread of its own, which keeps no program alive: it may hang for ever.
+
+    `done` is called in that thread.
+    """
+
+    def ask() -> None:
+        command.do()
+        with contextlib.suppress(RuntimeError):  # nobody waits: the event loop is closed
+            done()
+
+    threading.Thread(target=ask, name="continuation-store", daemon=True).start()
 
 
 def _as_it_came(chunk: bytes) -> bytes:

@@ -217,20 +217,49 @@ class Tenant:
         entries = entries_for(
             first, output, given=given, held=held, content=chains.content, limits=chains.limits
         )
-        if not entries:
-            return True
-        return chains.store.put({self._key(name): entry for name, entry in entries.items()})
+        # What was promised is the server's own after all, if there is nothing to keep.
+        return chains.store.put({self._key(given): entries.get(given)})
+
+    def promise(self, given: str) -> bool:
+        """Say that this answer will be another one than the server's; `keep` or `forget` follows.
+
+        Until then, and if neither comes, who goes on from it is refused.
+        """
+        return self.chains.store.put({self._key(given): Lost("what it said was not kept")})
+
+    def forget(self, given: str) -> bool:
+        """Say that the answer is the server's own after all."""
+        return self.chains.store.put({self._key(given): None})
+
+    def recall(self, name: str) -> tuple[dict[str, Entry], bool]:
+        """Return what is known from a response back, by id; and whether it is this credential's.
+
+        It is all that `rewrite` and `after_not_found` look up of a request that names it. Raises
+        StoreDown.
+        """
+        known: dict[str, Entry] = {}
+        own = self.chains.store.get(self._key(name))
+        at: str | None = name
+        while at is not None and at not in known and len(known) <= _MOST_HOPS:
+            entry = own if at == name and own is not None else self.find(at)
+            if entry is None:
+                break
+            known[at] = entry
+            match entry:
+                case Alias(to):
+                    at = to
+                case KeptTurn(base):
+                    at = base
+                case Lost():
+                    at = None
+        return known, own is not None
 
     def find(self, name: str) -> Entry | None:
-        """Return what is known of a response, None if nothing is."""
+        """Return what is known of a response, None if nothing is. Raises StoreDown."""
         found = self.chains.store.get(self._key(name))
         if found is None and self.beside is not None:
             found = self.chains.store.get(Key(self.upstream, self.beside, name))
         return found
-
-    def owns(self, name: str) -> bool:
-        """Whether a response is known under this very credential."""
-        return self.chains.store.get(self._key(name)) is not None
 
     def _key(self, name: str) -> Key:
         return Key(self.upstream, self.credential, name)

@@ -16,11 +16,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
-from continuation.chains.stores import MONTH, Entry, Key, check_bounds, decode, rows
+from continuation.chains.stores import MONTH, Entry, Key, StoreDown, check_bounds, decode, rows
 
 logger = logging.getLogger("continuation")
 T = TypeVar("T")
-Row: TypeAlias = "tuple[bytes, bytes]"
+Row: TypeAlias = "tuple[bytes, bytes | None]"
 
 _OURS: Final = 0x636F6E74
 """SQLite's application id: "cont"."""
@@ -100,12 +100,16 @@ class SqliteStore:
             self._open()
 
     def get(self, key: Key) -> Entry | None:
-        found: tuple[float, bytes] | None = self._run(
-            lambda connection: connection.execute(_GET, (key.digest(self._salt),)).fetchone(), None
-        )
+        found: tuple[float, bytes] | None
+        try:
+            found = self._run(
+                lambda connection: connection.execute(_GET, (key.digest(self._salt),)).fetchone()
+            )
+        except sqlite3.Error as error:
+            raise StoreDown(str(error)) from error
         return decode(found[1]) if found and found[0] >= self._now() - self._age else None
 
-    def put(self, entries: Mapping[Key, Entry]) -> bool:
+    def put(self, entries: Mapping[Key, Entry | None]) -> bool:
         def keep(connection: sqlite3.Connection) -> bool:
             made = rows(entries, self._salt, self._pages * _PAGE)
             now = self._now()
@@ -117,11 +121,14 @@ class SqliteStore:
                 self._make_room(connection, made)
                 connection.executemany(
                     "INSERT INTO entries (digest, created, entry) VALUES (?, ?, ?)",
-                    ((digest, now, kept) for digest, kept in made),
+                    ((digest, now, kept) for digest, kept in made if kept is not None),
                 )
             return True
 
-        return self._run(keep, otherwise=False)
+        try:
+            return self._run(keep) or False
+        except sqlite3.Error:
+            return False
 
     def close(self) -> None:
         if self._process != os.getpid():
@@ -145,7 +152,7 @@ class SqliteStore:
         if over > 0:
             first += over
             connection.execute("DELETE FROM entries WHERE n < ?", (first,))
-        size = sum(len(kept) + _PER_ENTRY for _, kept in made)
+        size = sum(len(kept or b"") + _PER_ENTRY for _, kept in made)
         wanted, batch = size * 5 // 4 // _PAGE + _SPARE, 16
         while first <= last:
             used = _number(connection, "page_count") - _number(connection, "freelist_count")
@@ -224,8 +231,11 @@ class SqliteStore:
 
     # -- when something goes wrong ---------------------------------------------------------------
 
-    def _run(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
-        """Do it; a damaged file is replaced and it is done again, with any other error not."""
+    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
+        """Do it, with a damaged file once more; `None`: the file is not used.
+
+        Raises sqlite3.Error for what may pass.
+        """
         if self._process != os.getpid():
             self._leave_behind()
         with self._lock:
@@ -233,15 +243,17 @@ class SqliteStore:
                 if self._connection is None and self._usable:
                     self._open()
                 if self._connection is None:
-                    return otherwise
+                    if self._usable:
+                        raise sqlite3.OperationalError("it could not be opened")
+                    return None
                 try:
                     return work(self._connection)
                 except sqlite3.Error as error:
                     if not _is_damage(error):
                         self._warn(error)
-                        return otherwise
+                        raise
                     self._set_aside()
-        return otherwise
+        return None
 
     def _leave_behind(self) -> None:
         """After a fork: the connection is the parent's, and so is whoever held the lock."""

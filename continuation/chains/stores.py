@@ -19,7 +19,7 @@ from continuation.wire.json_values import loads
 
 MONTH: Final = 30 * 24 * 3600.0
 """Seconds; a response that is older is no longer kept by OpenAI either."""
-_OVERHEAD: Final = 200
+OVERHEAD: Final = 200
 """Bytes that an entry takes beside its content, roughly."""
 
 
@@ -106,18 +106,25 @@ def decode(kept: bytes) -> Entry:
 # -- stores --------------------------------------------------------------------------------------
 
 
-class Store(Protocol):
-    """Keeps entries, the newest as long as there is room. Every method is safe in any thread.
+class StoreDown(Exception):  # noqa: N818 - says what happened, like StopIteration
+    """A store cannot be asked just now; what it holds is not known."""
 
-    A failing store never raises into a turn: it finds nothing, or says that it kept nothing.
-    """
+
+class Store(Protocol):
+    """Keeps entries, the newest as long as there is room. Every method is safe in any thread."""
 
     def get(self, key: Key) -> Entry | None:
-        """Return the entry, None if it was never there, has gone or is too old."""
+        """Return the entry, None if it was never there, has gone or is too old. Raises StoreDown.
+
+        A store that is closed, or whose file is none of ours, finds nothing.
+        """
         ...
 
-    def put(self, entries: Mapping[Key, Entry]) -> bool:
-        """Keep all of them or none, in place of what their keys had; return whether it did."""
+    def put(self, entries: Mapping[Key, Entry | None]) -> bool:
+        """Keep all of them or none, in place of what their keys had; return whether it did.
+
+        None: from then on nothing is kept under that key. It never raises.
+        """
         ...
 
     def close(self) -> None:
@@ -150,7 +157,7 @@ class MemoryStore:
             found = self._entries.get(key.digest(self._salt))
         return decode(found[1]) if found and found[0] >= self._now() - self._age else None
 
-    def put(self, entries: Mapping[Key, Entry]) -> bool:
+    def put(self, entries: Mapping[Key, Entry | None]) -> bool:
         made = rows(entries, self._salt, self._room)
         now = self._now()
         with self._lock:
@@ -158,8 +165,9 @@ class MemoryStore:
                 return False
             for digest, kept in made:
                 self._drop(digest)
-                self._entries[digest] = (now, kept)
-                self._size += len(kept) + _OVERHEAD
+                if kept is not None:
+                    self._entries[digest] = (now, kept)
+                    self._size += len(kept) + OVERHEAD
             self._make_room(now - self._age)
         return True
 
@@ -180,7 +188,7 @@ class MemoryStore:
     def _drop(self, digest: bytes) -> None:
         found = self._entries.pop(digest, None)
         if found is not None:
-            self._size -= len(found[1]) + _OVERHEAD
+            self._size -= len(found[1]) + OVERHEAD
 
 
 def check_bounds(**bounds: float) -> None:
@@ -190,15 +198,17 @@ def check_bounds(**bounds: float) -> None:
             raise ValueError(f"{name}: {value!r} is too small; give 1 or more")
 
 
-def rows(entries: Mapping[Key, Entry], salt: bytes, room: int) -> list[tuple[bytes, bytes]]:
+def rows(
+    entries: Mapping[Key, Entry | None], salt: bytes, room: int
+) -> list[tuple[bytes, bytes | None]]:
     """Return digest and bytes of each entry that fits in a store of `room` bytes.
 
     A turn that takes too much room is kept as lost: without, its id would mean half a turn.
     """
-    made: list[tuple[bytes, bytes]] = []
+    made: list[tuple[bytes, bytes | None]] = []
     for key, entry in entries.items():
-        kept = encode(entry)
-        if len(kept) > max(room // 8, _OVERHEAD):
+        kept = None if entry is None else encode(entry)
+        if kept is not None and len(kept) > max(room // 8, OVERHEAD):
             kept = encode(Lost(f"its {len(kept)} bytes are too many for the store"))
         made.append((key.digest(salt), kept))
     return made

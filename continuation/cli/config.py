@@ -12,7 +12,7 @@ from typing import Any
 from continuation.cli.exits import CommandError, Commands, Exit, reason
 from continuation.cli.screen import screen, tell
 from continuation.config import ENVIRONMENT, FILE_NAME, Config, examine, load
-from continuation.policy import check, read_value
+from continuation.policy import check, read_value, without_password
 from continuation.reports.account import plural
 
 _DESCRIPTION = f"""\
@@ -128,7 +128,7 @@ def _show(arguments: argparse.Namespace) -> int:
         if isinstance(found.value, bool):
             value = value.lower()
         elif isinstance(found.value, str):
-            value = f'"{value}"'
+            value = f'"{without_password(value)}"'
         rows.append((key, value, found.source))
     screen(sys.stdout).table(("key", "value", "from"), rows)
     return Exit.WHOLE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from continuation.reports.account import plural, summary
 from continuation.reports.report import (
+    ChainStore,
     Escalating,
     Event,
     Finished,
@@ -29,7 +30,7 @@ def limited(event: Escalating | Recovering | Truncated) -> str:
     return "no limit" if event.limit is None else f"limit {event.limit:,}"
 
 
-def describe(event: Event) -> str:
+def describe(event: Event) -> str:  # noqa: C901 - a case for each kind
     match event:
         case Truncated(reason="dropped"):
             return f"attempt {event.attempt}: the stream was dropped"
@@ -55,5 +56,8 @@ def describe(event: Event) -> str:
             return f"attempt {event.attempt}: the history was repaired ({event.code}, {changes})"
         case NotDurable():
             return f"the journal could not be written ({event.error}); what is given is not kept"
+        case ChainStore():
+            came = f"failed ({event.error})" if event.error else "answered"
+            return f"the chain store {came}: {event.operation}, {event.seconds * 1000:.0f} ms"
         case Finished():
             return f"finished: {summary(event.report)}"

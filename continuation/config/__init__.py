@@ -30,6 +30,7 @@ from continuation.policy import (
     Policy,
     check,
     file_of,
+    is_url,
     known_key,
     read_value,
     shown,
@@ -323,7 +324,8 @@ def _key(key: str, value: Any, glob: str | None, folder: Path) -> dict[str, Any]
         if glob is not None:
             message = f"{key} = {shown(key, value)}: holds for all models; put it under [defaults]"
             raise ValueError(message)
-        if value not in NO_FILES:  # a file named in a file is looked for beside it
+        # A file named in a file is looked for beside it.
+        if isinstance(value, str) and value not in NO_FILES and not is_url(value):
             found[key] = str(folder / file_of(value))
     return found
 

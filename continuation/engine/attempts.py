@@ -18,15 +18,15 @@ import random
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from continuation.dialect import Dialect, ProviderRequest
-from continuation.engine.commands import Command, Read, Reply, Script, Send, Wait, Work
+from continuation.engine.commands import Command, Consult, Read, Reply, Script, Send, Wait, Work
 from continuation.engine.table import Action, OpeningFacts, decide
 from continuation.ledger import Ledger, Lesson, delivered
 from continuation.limits import Learned, ModelLimits, clamp, find
 from continuation.policy import Policy
-from continuation.reports.report import Recorder, Repair, Repairing, Retrying
+from continuation.reports.report import ChainStore, Recorder, Repair, Repairing, Retrying
 from continuation.types import AttemptResult, ClassifiedError, ErrorKind, Head, Mode, Outgoing, Way
 
 LESSONS = 2
@@ -328,8 +328,11 @@ class Attempts:
     def first(self, *, ours: bool) -> Generator[Command, Reply, Reply]:
         """Send the first attempt until it is answered; `ours`: its answer will be healed."""
         policy, raised, lowered = self.policy, None, None
+        if (chain := self.request.chain) is not None and (ask := chain.recall(policy)) is not None:
+            chain.recalled((yield from self._consult("read", ask)))
         repaired = yield from self._repaired()
-        if self.request.doubt is not None and (yield from self._look_up(self.request.doubt)):
+        doubt = self.request.doubt
+        if chain and doubt and chain.clear((yield from self._look_up(doubt))):
             repaired = yield from self._repaired()
         if ours and repaired is None:
             lowered = self.budget.lowered_first() if policy.clamp else None
@@ -543,6 +546,40 @@ class Attempts:
         reply = yield Send(outgoing, min(_LOOKUP_SECONDS, self.budget.patience), bounded=True)
         body = (yield Read()) if isinstance(reply, Head) else None
         return body if isinstance(reply, Head) and reply.ok and isinstance(body, bytes) else None
+
+    # --- the store of chains ---------------------------------------------------------------------
+
+    def promise(self, given: str) -> Generator[Command, Reply, bool]:
+        """Tell the store, before an answer is mended, that the server's is none to go on from.
+
+        So that whatever becomes of store and process afterwards, nobody goes on from half of it.
+        """
+        chain = self.request.chain
+        told = chain.promise(self.policy, given) if chain is not None else None
+        return told is None or (yield from self._consult("write", told)) is True
+
+    def keep(self) -> Script:
+        """Keep the turn for who goes on from it, before its last bytes leave."""
+        chain = self.request.chain
+        kept = chain.record() if chain is not None else None
+        if kept is not None:
+            yield from self._consult("write", kept)
+
+    def _consult(self, operation: str, job: Callable[[], object]) -> Generator[Command, Reply, Any]:
+        """Ask the store; `None`: it did not tell."""
+        chain, ledger = self.request.chain, self.recorder.ledger
+        command = Consult(job, 0, seconds=chain.patience if chain is not None else None)
+        begun = ledger.seconds
+        late = yield command
+        error = late if isinstance(late, BaseException) else command.error
+        failed = None if error is None else type(error).__name__
+        if failed is None and command.result is False:
+            failed = "not kept"
+        if failed is not None:
+            self.recorder.chain = f"the chain store did not {operation} ({failed})"
+        if command.seconds is not None:
+            self.recorder.tell(ChainStore(operation, ledger.seconds - begun, failed))
+        return command.result if error is None else None
 
     def rest(self) -> Script:
         """Wait before a request is sent again whose answer ended in an error of the server's."""

@@ -82,6 +82,17 @@ class Work:
             self.error = error
 
 
+@dataclass(slots=True)
+class Consult(Work):
+    """Ask a store, which may hang. Reply: `None`, or the exception where it took too long.
+
+    Then what it says later is of no matter, and nobody waits for it.
+    """
+
+    seconds: float | None = None
+    """How long it may take; `None`: it is in memory, and does no I/O."""
+
+
 @dataclass(frozen=True, slots=True)
 class Attach:
     """The live response is the caller's: hand it over with our stream in it."""

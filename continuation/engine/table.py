@@ -277,6 +277,9 @@ class Situation:
     """The attempt failed for good, its retries included."""
     spent: str | None = None
     """The budget that is used up, if one is."""
+    unkept: str | None = None
+    """What kept the chain store from learning that the answer is to be mended, if anything did:
+    then it stays as it came, for who goes on from it goes on from what the server has."""
     recoveries: bool = True
     """A recovery is left."""
     drops: bool = True
@@ -329,6 +332,12 @@ ROWS: tuple[Row, ...] = (
         when={"recovering": True, "made_progress": False, "stop": Stop.END, "at_end": True}),
     Row("a recovery was empty", Action.STOP, Outcome.PARTIAL, "recovery was empty",
         when={"recovering": True, "made_progress": False, "stop": NOT_DROPPED}),
+    # --- answers that must stay as they came --------------------
+    Row("the chain store cannot be told, and the stream dropped", Action.RAISE, Outcome.FAILED,
+        "{unkept}",
+        when={"unkept": True, "stop": Stop.DROPPED}),
+    Row("the chain store cannot be told", Action.FINISH, Outcome.PARTIAL, "{unkept}",
+        when={"unkept": True}),
     # --- answers that are whole --------------------
     Row("ended normally after a later attempt", Action.FINISH, Outcome.HEALED,
         when={"stop": ENDED, "later": True}),
@@ -650,6 +659,8 @@ ENDINGS: tuple[Ending, ...] = (
     Ending("half a call is out, and an exception is wanted", StopWord.RAISED, Held.FIT,
         Outcome.TRUNCATED, HALF_CALL,
         when={"on_failure": "raise", "half_call": True}),
+    Ending("the first answer stays as it came", None,
+        when={"unkept": True}),
     Ending("the first answer holds calls that are whole", None,
         when={**FIRST_ANSWER, "stop": Stop.LENGTH, "call": WHOLE}),
     Ending("a call was cut by a full window", StopWord.OWN, Held.BY_POLICY,

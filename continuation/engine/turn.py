@@ -219,6 +219,11 @@ class Turn:
                 yield from self._attempts.ask_ceiling()
             situation = self._situation(result)
             decision = decide(situation)
+            if self._mends(decision, situation) and not (
+                yield from self._attempts.promise(result.id or "")
+            ):
+                situation = replace(situation, unkept=self.recorder.chain)
+                decision = decide(situation)
             self.recorder.rows.append(decision.row)
             if decision.outcome is not None:
                 yield from self._close(decision, decision.outcome, situation)
@@ -316,6 +321,7 @@ class Turn:
             later=self._mode is not Mode.FIRST,
             failed=isinstance(result.error, Failed),
             spent=budget.spent,
+            unkept=None,
             recoveries=budget.recoveries > 0,
             drops=budget.drops > 0 and not getattr(result.error, "lasting", False),
             think_less=budget.may_think_less and request.with_less_thinking() is not None,
@@ -548,21 +554,11 @@ class Turn:
             if error is not None:
                 yield Raise(error)
             return
-        document = (
-            outcome is Outcome.HEALED
-            and situation.structured
-            and any(a.mode is Mode.RECOVERY and not a.discarded for a in self._ledger.attempts)
-        )
-        closing = Closing(
-            action=decision.action,
-            outcome=outcome,
-            half_call=answer.half_call,
-            half_document=document and not answer.parses(self._document),
-            on_failure=policy.on_failure,
-            truncated_tool_call=policy.truncated_tool_call,
-        )
+        closing = self._closing(decision, outcome, situation)
         end = ending(closing, situation)
         if end.stop is None:
+            if not situation.unkept:
+                yield from self._attempts.keep()
             reason = end.reason or decision.reason
             self.recorder.finish(end.outcome or outcome, reason, stop=result.raw)
             yield from map(Emit, self.replay.pieces())
@@ -578,6 +574,7 @@ class Turn:
             self._tell_calls(decision)
         shown = answer.take()
         data = answer.finish(end.stop or StopWord.OWN, usage)
+        yield from self._attempts.keep()
         self.recorder.finish(
             end.outcome or outcome,
             end.reason or decision.reason,
@@ -591,6 +588,31 @@ class Turn:
             yield Emit(shown)
             body = None if self._attempts.request.streamed else data
             yield Raise(TruncatedAnswerError(report, answer.text, body))
+
+    def _closing(self, decision: Decision, outcome: Outcome, situation: Situation) -> Closing:
+        answer, policy = self._answer, self.policy
+        document = (
+            outcome is Outcome.HEALED
+            and situation.structured
+            and any(a.mode is Mode.RECOVERY and not a.discarded for a in self._ledger.attempts)
+        )
+        return Closing(
+            action=decision.action,
+            outcome=outcome,
+            half_call=answer.half_call,
+            half_document=document and not answer.parses(self._document),
+            on_failure=policy.on_failure,
+            truncated_tool_call=policy.truncated_tool_call,
+        )
+
+    def _mends(self, decision: Decision, situation: Situation) -> bool:
+        """Whether the caller's answer becomes another one than the server has, and may chain."""
+        if self._attempts.request.chain is None:
+            return False
+        if decision.outcome is None or decision.action is Action.RAISE:
+            return decision.outcome is None
+        closing = self._closing(decision, decision.outcome, situation)
+        return ending(closing, situation).stop is not None
 
     @property
     def _document(self) -> Json | None:

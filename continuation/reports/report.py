@@ -111,8 +111,20 @@ class NotDurable:
     """An exception's name."""
 
 
+@dataclass(frozen=True, slots=True)
+class ChainStore:
+    """A chain store outside of this process was asked, or told."""
+
+    operation: str
+    """`read` or `write`."""
+    seconds: float
+    """How long it took, or was waited for."""
+    error: str | None
+    """An exception's name (`TimeoutError`: it took too long), or `not kept`; `None`: it did it."""
+
+
 Event: TypeAlias = (
-    Truncated | Escalating | Recovering | Retrying | Repairing | NotDurable | Finished
+    Truncated | Escalating | Recovering | Retrying | Repairing | NotDurable | ChainStore | Finished
 )
 OnEvent: TypeAlias = Callable[[Event], object]
 
@@ -202,6 +214,8 @@ class Report:
     characters: int | None = None
     """Characters of visible text that were in hand, where they were counted: for a turn that was
     cut."""
+    chain: str | None = None
+    """What the chain store failed to do, of a turn that asked it."""
 
     @property
     def turn(self) -> Usage:
@@ -459,6 +473,8 @@ class Recorder:
         self.host: str | None = None
         self.finished: Report | None = None
         """The report, once it is written."""
+        self.chain: str | None = None
+        """What the chain store failed to do last."""
         self.left = False
         """The caller stopped reading before the end."""
         self._spans: Spans | None = None
@@ -533,6 +549,7 @@ class Recorder:
             learned=tuple(ledger.lessons),
             host=self.host,
             characters=characters,
+            chain=self.chain,
         )
         _remember(report)
         for turns in self._watching:

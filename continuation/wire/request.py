@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Protocol, Self, cast
 from urllib.parse import quote
 
 from continuation.dialect import MessageBuilder
@@ -47,6 +47,35 @@ def read_body(request: Request) -> Json:
     if not isinstance(parsed, dict):
         raise Untouched("the request body is not a JSON object")
     return cast("Json", parsed)
+
+
+class Chained(Protocol):
+    """What a request has to do with a store of chains. Nothing here asks it: a shell does."""
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds that the store may take; `None`: it has nothing to wait for."""
+        ...
+
+    def recall(self, policy: Policy) -> Callable[[], object] | None:
+        """Return what looks up where the request goes on from; `None`: nowhere."""
+        ...
+
+    def recalled(self, found: Any) -> None:
+        """Take what was found; `None`: the store did not tell."""
+        ...
+
+    def clear(self, answer: bytes | None) -> bool:
+        """Take what the server said to `doubt`; whether the request is to be rewritten now."""
+        ...
+
+    def promise(self, policy: Policy, given: str) -> Callable[[], bool] | None:
+        """Return what tells the store that the answer of this id is about to be mended."""
+        ...
+
+    def record(self) -> Callable[[], bool] | None:
+        """Return what keeps the turn, once its end is written; `None`: nothing to keep."""
+        ...
 
 
 class BaseRequest(ABC):
@@ -123,6 +152,11 @@ class BaseRequest(ABC):
         return Outgoing(dumps(body), self._stream_path, headers={"accept": "application/json"})
 
     # --- what the engine asks --------------------------------------------------------------------
+
+    @property
+    def chain(self) -> Chained | None:
+        """Its place in a chain that is kept beside its server, where the format has such."""
+        return None
 
     @property
     def completable(self) -> bool:

@@ -10,14 +10,15 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from continuation.policy import file_of
+from continuation.policy import Policy, file_of, is_url
 from continuation.types import Json, Request
 from continuation.wire.json_values import as_json, as_list, as_text, dumps, loads
 
 if TYPE_CHECKING:
     from continuation.chains.rules import Chains, Rewritten, Tenant
+    from continuation.chains.stores import Entry
 
 _ANCHOR = "previous_response_id"
 _NOT_FOUND = "previous_response_not_found"
@@ -28,25 +29,34 @@ _registries: dict[str, Chains] = {}
 _lock = threading.Lock()
 
 
-def registry(where: str) -> Chains:
+def registry(where: str, patience: float) -> Chains:
     """Return the registry that the policy `chain_store` names; one for each in a process.
 
-    `memory`: with this process; `off`: no content is kept; else the path of an SQLite file.
+    `memory`: with this process; `off`: no content is kept; a PostgreSQL URL; else the path of an
+    SQLite file. `patience`: seconds that the store may take, as far as it can say so itself.
     """
     from continuation.chains.rules import Chains  # few requests need them
-    from continuation.chains.sqlite import SqliteStore
-    from continuation.chains.stores import MemoryStore
+    from continuation.chains.stores import MemoryStore, Store
 
     with _lock:
         if where not in _registries:
-            kept = where in {"memory", "off"}
-            store = MemoryStore() if kept else SqliteStore(file_of(where))
+            store: Store
+            if where in {"memory", "off"}:
+                store = MemoryStore()
+            elif is_url(where):
+                from continuation.chains.postgres import PostgresStore
+
+                store = PostgresStore(where, patience=patience)
+            else:
+                from continuation.chains.sqlite import SqliteStore
+
+                store = SqliteStore(file_of(where), patience=patience)
             _registries[where] = Chains(store, content="off" if where == "off" else "joined")
         return _registries[where]
 
 
 class Chain:
-    """One request's place in its chain."""
+    """One request's place in its chain. It says what a store is to be asked; the shells ask."""
 
     def __init__(self, request: Request, body: Json) -> None:
         self._upstream = request.host
@@ -56,26 +66,65 @@ class Chain:
         # says who may go on from it.
         self._seen = not request.client
         self._credentials = (own, unseen) if self._seen else (unseen, own)
-        self.proven = False
-        """The server has shown the response that the request goes on from to who asks."""
-        self.where = "memory"
-        """What the policy `chain_store` says."""
+        self._where, self._patience = "memory", 0.0
         self.sent: Mapping[str, object] = body
         """The first attempt's body, as it was sent."""
         self._asked: Mapping[str, object] = body
+        self._known: Mapping[str, Entry] | None = {}
+        """What the store holds of the chain, from the response that is named; `None`: it did not
+        tell."""
+        self._cleared = True
+        """Who asks may go on from it, and it is known what it stands for."""
         self._made: Rewritten | None = None
         """What became of it, if it did not go as it was."""
+        self._promised = ""
+        """The id of the answer that the store knows to be in the making."""
+        self._finished: tuple[Json, Json] | None = None
 
     def _tenant(self) -> Tenant:
-        return registry(self.where).of(self._upstream, *self._credentials)
+        return registry(self._where, self._patience).of(self._upstream, *self._credentials)
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds that the store may take; `None`: it has nothing to wait for."""
+        return None if self._where in {"memory", "off"} else self._patience
+
+    def _follow(self, policy: Policy) -> None:
+        self._where, self._patience = policy.chain_store, policy.store_seconds
+
+    # --- what a request goes on from -----------------------------------------------------------
+
+    def recall(self, policy: Policy) -> Callable[[], object] | None:
+        """Return what looks up the response that the request names; `None`: it names none."""
+        self._follow(policy)
+        name = self._asked.get(_ANCHOR)
+        return (lambda: self._tenant().recall(name)) if isinstance(name, str) and name else None
+
+    def recalled(self, found: Any) -> None:
+        """Take what was found; `None`: the store did not tell."""
+        self._known, owned = found if found is not None else (None, False)
+        self._cleared = self._known == {} or (owned and self._seen)
 
     @property
     def doubtful(self) -> str:
-        """The id of a response that is known, if perhaps not to who asks; `""`: there is none."""
-        name = self._asked.get(_ANCHOR)
-        if not isinstance(name, str) or (self._seen and self._tenant().owns(name)):
-            return ""
-        return name if self._tenant().find(name) is not None else ""
+        """The id of a response of which its server is to be asked first; `""`: there is none.
+
+        It is known, if perhaps not to who asks; or the store does not tell what it stands for.
+        """
+        return "" if self._cleared else as_text(self._asked.get(_ANCHOR))
+
+    def clear(self, answer: bytes | None) -> bool:
+        """Take what the server shows of the doubtful response; whether the request is to go on.
+
+        What the store cannot be asked about was not mended if the server has it whole.
+        """
+        if self._known is None:
+            self._cleared = True
+            if answer is not None and _is_whole(answer):
+                self._known = {}
+            return True
+        self._cleared = answer is not None
+        return self._cleared
 
     def rewritten(self) -> Json | bytes | None:
         """Return the body to send so that the model sees the merged turn.
@@ -85,7 +134,7 @@ class Chain:
         if not isinstance(self.sent.get(_ANCHOR), str):
             return None
         self._asked = self.sent
-        return self._tried(lambda: self._tenant().rewrite(self._asked))
+        return self._tried(lambda rules: rules.rewrite(self._asked, self._find))
 
     def recovered(self, answer: bytes) -> Json | bytes | None:
         """Return the whole input for a server that has lost the chain, as `rewritten` does.
@@ -99,30 +148,71 @@ class Chain:
         lost = error.get("code") == _NOT_FOUND or (
             self._made is not None and _ITEM_LOST.search(as_text(error.get("message")))
         )
-        if not lost or self._tenant().find(as_text(self._asked.get(_ANCHOR))) is None:
+        if not lost or not self._known:
             return None
         sent = self._made
-        return self._tried(lambda: self._tenant().after_not_found(self._asked, sent=sent))
+        return self._tried(lambda rules: rules.after_not_found(self._asked, self._find, sent=sent))
 
-    def _tried(self, ask: Callable[[], Rewritten | None]) -> Json | bytes | None:
+    def _find(self, name: str) -> Entry | None:
         from continuation.chains.replay import ChainLost
-        from continuation.chains.rules import refusal
+
+        if self._known is None:
+            raise ChainLost("the chain store did not tell what that response stands for")
+        return self._known.get(name)
+
+    def _tried(self, ask: Callable[[Any], Rewritten | None]) -> Json | bytes | None:
+        from continuation.chains import rules
+        from continuation.chains.replay import ChainLost
 
         try:
-            made = ask()
+            made = ask(rules)
         except ChainLost as lost:
-            return dumps(refusal(lost))
+            return dumps(rules.refusal(lost))
         except ValueError:  # an `input` that is none: the server says so better
             return None
         self._made = made or self._made
         return dict(made.body) if made is not None else None
 
+    # --- what is kept of the turn --------------------------------------------------------------
+
+    def promise(self, policy: Policy, given: str) -> Callable[[], bool] | None:
+        """Return what tells the store that an answer is about to be mended; `None`: no need.
+
+        From then on nobody goes on from what the server holds of it, whatever becomes of us.
+        """
+        self._follow(policy)
+        if self._promised or not given or self.sent.get("store") is False:
+            return None
+        self._promised = given
+        return lambda: self._tenant().promise(given)
+
     def finished(self, response: Json, last: Json) -> None:
-        """Keep the turn that the caller is about to get, if the server holds another one."""
-        given = as_text(response.get("id"))
-        if not given or self.sent.get("store") is False:
-            return
+        """Note the turn that the caller is about to get, and the last attempt's own response."""
+        self._finished = response, last
+
+    def record(self) -> Callable[[], bool] | None:
+        """Return what keeps the turn, if the server holds another one; `None`: nothing to keep."""
+        if self.sent.get("store") is False:
+            return None
+        if self._finished is None:  # it goes out as the server has it
+            given = self._promised
+            return (lambda: self._tenant().forget(given)) if given else None
+        response, last = self._finished
+        given, output = as_text(response.get("id")), as_list(response["output"])
+        if not given:
+            return None
         # Asked for again and answered whole: the server holds that very answer, under its own id.
-        same = last.get("id") and as_list(last.get("output")) == response["output"]
+        same = last.get("id") and as_list(last.get("output")) == output
         held = as_text(last.get("id")) if same and last.get("status") == "completed" else None
-        self._tenant().keep(self.sent, as_list(response["output"]), given=given, held=held)
+        return lambda: self._tenant().keep(self.sent, output, given=given, held=held)
+
+
+def _is_whole(answer: bytes) -> bool:
+    """Whether a server shows a response that nobody had a reason to mend."""
+    try:
+        shown = as_json(loads(answer))
+    except ValueError:
+        return False
+    limit, used = shown.get("max_output_tokens"), as_json(shown.get("usage")).get("output_tokens")
+    full = isinstance(limit, int) and isinstance(used, int) and used >= limit
+    return shown.get("status") == "completed" and not full

@@ -63,6 +63,10 @@ class ResponsesRequest(OpenAIRequest):
         self.liftable = not forced
         self.unbounded = self.limit is None and self._vendor.default_limit_is_ceiling
 
+    @property
+    def chain(self) -> Chain:
+        return self._chain
+
     def untouched(self, policy: Policy) -> str | None:
         """Why this request is not ours to heal; what it goes on from is read all the same."""
         if (found := _PATH.search(self._request.path)) and found[1]:
@@ -74,18 +78,14 @@ class ResponsesRequest(OpenAIRequest):
         self, policy: Policy, head: Head | None = None, body: bytes = b""
     ) -> BaseRequest | None:
         """Return the request as its chain must be asked for, if the caller's id means another."""
-        chain = self._chain
+        chain = self.chain
         if self._error is not None:
             return None
-        chain.where = policy.chain_store
-        if not chain.proven and (ident := chain.doubtful):
-            if head is not None:
-                return None  # the server's own answer, for it knows who asked
-            if self.doubt is None:
+        if ident := chain.doubtful:
+            if head is None and self.doubt is None:
                 tail = "/" + quote(ident, safe="")
                 self.doubt = Outgoing(b"", path=lambda path: path + tail, method="GET")
-                return None
-            chain.proven = True  # asked again, so the server has shown it
+            return None  # the server's own answer, for it knows who asked
         made = chain.rewritten() if head is None else chain.recovered(body)
         if made is None:
             return None
@@ -114,8 +114,7 @@ class ResponsesRequest(OpenAIRequest):
         return ResponsesCodec(lambda _, __: None)  # who reads for himself keeps no chain
 
     def answer(self, policy: Policy) -> MessageBuilder:
-        self._chain.where = policy.chain_store
-        return MessageBuilder(ResponsesCodec(self._chain.finished), policy)
+        return MessageBuilder(ResponsesCodec(self.chain.finished), policy)
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
         """Classify an error answer to a later attempt."""
@@ -129,8 +128,8 @@ class ResponsesRequest(OpenAIRequest):
     # --- how a request is made --------------------------------------------------------------------
 
     def _like(self, body: Json) -> ResponsesRequest:
-        self._chain.sent = body
-        return ResponsesRequest(self._request, body, self._chain)
+        self.chain.sent = body
+        return ResponsesRequest(self._request, body, self.chain)
 
     def _turns_of(self, body: Mapping[str, object]) -> list[Any]:
         """Return the items of `input`; a text is one message of the user's, an object one item."""

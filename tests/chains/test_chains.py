@@ -159,6 +159,32 @@ def test_a_joined_turn_beyond_the_limits_fails_closed_later() -> None:
         sent(request("U:y"), **made)
 
 
+def test_what_was_promised_and_not_kept_fails_closed_until_it_is_taken_back() -> None:
+    tenant = Chains().of("api", "key")
+    first, asked = request("U:x", None), request("U:y")
+    assert tenant.promise("resp_1")
+    with pytest.raises(ChainLost, match="what it said was not kept"):
+        tenant.rewrite(asked)
+    assert tenant.keep(first, items("A[t:a]"), given="resp_1", held="resp_1")  # the server's own
+    assert tenant.rewrite(asked) is None
+    assert tenant.promise("resp_1")
+    assert tenant.forget("resp_1")
+    assert tenant.rewrite(asked) is None
+
+
+def test_all_of_a_chain_is_recalled_at_once_and_whose_it_is() -> None:
+    chains = Chains()
+    mine, unseen = chains.of("api", "key"), chains.of("api", "key\nunseen", "key")
+    mine.keep(request("U:x", None), items("A[t:a]"), given="resp_1", held=None)
+    mine.keep(request("U:y", "resp_1"), items("A[t:b]"), given="resp_2", held="resp_3")
+    unseen.keep(request("U:z", "resp_1"), items("A[t:c]"), given="resp_4", held=None)
+    assert mine.recall("resp_9") == ({}, False)
+    assert mine.recall("resp_2") == ({"resp_2": Alias("resp_3")}, True)
+    known, owned = unseen.recall("resp_4")
+    assert (set(known), owned) == ({"resp_4", "resp_1"}, True)
+    assert unseen.recall("resp_2")[1] is False
+
+
 def test_merged_items_carry_no_id_that_stands_for_something_else_on_the_server() -> None:
     output = [
         {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"},

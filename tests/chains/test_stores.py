@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 from support.chains_helpers import items, request, said, turn
+from support.postgres import needs_postgres
 
+from continuation.chains.postgres import PostgresStore
 from continuation.chains.replay import ChainLost
 from continuation.chains.rules import Chains
 from continuation.chains.sqlite import SqliteStore
@@ -56,9 +58,22 @@ def opened(path: Path) -> Iterator[MakeSqlite]:
         yield build
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def make(request: pytest.FixtureRequest, opened: MakeSqlite) -> MakeStore:
-    return MemoryStore if request.param == "memory" else opened
+@pytest.fixture(
+    params=[
+        "memory",
+        "sqlite",
+        pytest.param("postgresql", marks=[pytest.mark.slow, needs_postgres]),
+    ]
+)
+def make(request: pytest.FixtureRequest) -> Iterator[MakeStore]:
+    if request.param == "postgresql":
+        url = request.getfixturevalue("databases")()
+        with ExitStack() as stack:
+            yield lambda **more: stack.enter_context(
+                closing(PostgresStore(url, **{"patience": 10, **more}))
+            )
+    else:
+        yield MemoryStore if request.param == "memory" else request.getfixturevalue("opened")
 
 
 def key(number: int) -> Key:
@@ -85,6 +100,14 @@ def test_a_store_gives_back_what_was_put(make: MakeStore, entry: Entry) -> None:
     assert store.get(KEY) == entry
     assert store.put({KEY: Alias("other")})
     assert store.get(KEY) == Alias("other")
+
+
+def test_what_was_kept_can_be_forgotten(make: MakeStore) -> None:
+    store = make()
+    assert store.put({key(2): Lost("because"), key(3): Alias("a")})
+    assert store.put({key(2): None, key(4): None})
+    assert store.get(key(2)) is None
+    assert store.get(key(3)) == Alias("a")
 
 
 def test_an_alias_is_json_of_the_least_size() -> None:

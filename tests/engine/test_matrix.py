@@ -427,6 +427,7 @@ cut, all recoveries used | cut thought fox | top max_recoveries=0 | truncated, f
 Cell = tuple[str, str, How]
 WHOLE_OR_ERROR = "a JSON body is whole, or its break is the caller's error: nothing is in hand"
 NOTHING_SHOWN = "of a JSON body nothing is shown before its end: it is asked for again as a whole"
+ONLY_CHAINED = "Responses that are stored, without a store (openai_responses/test_chain.py)"
 ONLY_GEMINI = "only Gemini gives tokens and answers in hops"
 NO_HALF_CALLS = "a call of Gemini's comes whole or not at all, but where its arguments are streamed"
 NO_SUCH_STOP = "the format has no stop reason of its own for a full context window"
@@ -439,6 +440,8 @@ def _without(
 
 
 REASONS: Mapping[Cell, str] = {
+    **_without("the chain store cannot be told", ONLY_CHAINED),
+    **_without("the chain store cannot be told, and the stream dropped", ONLY_CHAINED),
     **_without("dropped, nothing in hand, none left", WHOLE_OR_ERROR, ways=BODIES),
     **_without("a budget is spent, a stream dropped", WHOLE_OR_ERROR, ways=BODIES),
     **_without("dropped behind a checkpoint", ONLY_GEMINI, FORMATS[:3]),

@@ -76,6 +76,8 @@ a recovery was refused | refused recovering later text | stop partial
 a recovery only said the same again | length recovering stalled text | finish stalled
 a recovery had nothing to add | end recovering -made_progress at_end | finish healed
 a recovery was empty | end recovering later -made_progress text | stop partial
+the chain store cannot be told, and the stream dropped | dropped text unkept=s | raise failed
+the chain store cannot be told | length text below unkept=s | finish partial
 ended normally after a later attempt | end later text | finish healed
 ended normally | end text | finish complete
 the context window is full, a call was cut | window call=cut | truncated_tool_call truncated
@@ -262,6 +264,7 @@ the joined text is not whole JSON, and an exception is wanted
   | finish healed on_failure=raise half_document | end later | raised fit truncated
 half a call is out, and an exception is wanted | finish healed on_failure=raise half_call
   | end later | raised fit truncated
+the first answer stays as it came | finish partial | length unkept=s | own_bytes all
 the first answer holds calls that are whole | finish truncated | length call=whole | own_bytes all
 a call was cut by a full window | truncated_tool_call truncated | window call=cut | own by policy
 a call was cut | truncated_tool_call truncated | length call=cut | truncated by policy

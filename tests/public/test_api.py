@@ -51,7 +51,8 @@ CLASSES = {
     "complete_tools complete_seams truncated_document "
     "less_thinking forced_tool_choice on_failure usage prefill verify_stop_reason models_endpoint "
     "recovery_prompt seam_buffer_chars backoff_seconds max_wait_seconds learned_file tracing "
-    "repair unanswered_tool_calls auto_resume resume_text chain_store log_repairs",
+    "repair unanswered_tool_calls auto_resume resume_text chain_store "
+    "store_seconds log_repairs",
     "Recovering": "attempt limit way replaces",
     "RepairPolicy": "unanswered_tool_calls ask live reason wordings placeholder late_results "
     "duplicate_ids strict coalesce is_recovery thinking binding reasoning alternate prefill vendor "
@@ -59,7 +60,7 @@ CLASSES = {
     "Repaired": "body changes left origins headers",
     "Repairing": "attempt code changes",
     "Report": "outcome reason dialect model stop synthetic attempts seams error seconds rows "
-    "learned repairs calls host characters",
+    "learned repairs calls host characters chain",
     "Resume": "kind characters resumable attempts not_started unknown abandoned unsent",
     "Retrying": "attempt error seconds replaces",
     "Truncated": "attempt reason limit output_tokens",

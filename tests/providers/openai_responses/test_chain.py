@@ -194,7 +194,7 @@ def test_what_is_compacted_is_the_merged_turn() -> None:
 
 
 def test_a_file_outlives_the_process(sim: Simulator, tmp_path: Path) -> None:
-    policy = Policy(chain_store=str(tmp_path / "chains.db"))
+    policy = Policy(chain_store=str(tmp_path / "chains.db"), store_seconds=30)
     sim.script([*RECOVERED, END])
     first = Caller(sim, policy).ask(GO, max_output_tokens=TOP)
     restart()
@@ -223,10 +223,45 @@ def test_where_nothing_is_kept_the_request_is_refused_with_a_remedy(sim: Simulat
     assert len(sim.posts) == sent, "nothing was sent"
 
 
-@pytest.mark.parametrize("named", ["", 3])
-def test_a_store_that_is_none_is_refused(named: Any) -> None:
-    with pytest.raises((ValueError, TypeError), match="chain_store = "):
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("", "must be 'memory', 'off', the path of an SQLite file or a postgresql:// URL"),
+        (3, "must be str"),
+        ("mysql://me:secret@db/chains", "of servers only postgresql:// is known"),
+        ("postgresql://me:secret@db:port?what=7", "is no URL that PostgreSQL reads"),
+    ],
+)
+def test_a_store_that_is_none_is_refused(named: Any, said: str) -> None:
+    with pytest.raises((ValueError, TypeError), match="chain_store = ") as caught:
         Policy(chain_store=named)
+    assert said in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["create", "stream"])
+def test_what_no_store_would_know_stays_as_it_came(
+    sim: Simulator, tmp_path: Path, stream: bool
+) -> None:
+    """Else who goes on from it would go on from half of it, as the server has it."""
+    caller = Caller(sim, replace(FAST, chain_store=str(tmp_path / "nowhere" / "chains.db")))
+    sim.script([*RECOVERED, END])
+    half = caller.ask(GO, stream=stream, max_output_tokens=TOP)
+    assert (half.output_text, half.status, len(sim.posts)) == ("One fine day, ", "incomplete", 1)
+    report = continuation.report(half)
+    assert report is not None
+    assert report.rows == ("the chain store cannot be told",)
+    assert report.reason == report.chain == "the chain store did not write (not kept)"
+
+
+def test_a_stream_that_drops_stays_dropped_where_no_store_would_know(
+    sim: Simulator, tmp_path: Path
+) -> None:
+    caller = Caller(sim, replace(FAST, chain_store=str(tmp_path / "nowhere" / "chains.db")))
+    sim.script([end("One fine day, all was well.", drop=6, deltas=8)])
+    with pytest.raises(openai.APIConnectionError), continuation.watch() as turns:
+        caller.ask(GO, stream=True)
+    assert turns[0].rows == ("the chain store cannot be told, and the stream dropped",)
 
 
 # --- when the server has lost the chain -----------------------------------------------------
@@ -457,7 +492,7 @@ def test_any_interleaving_gives_requests_that_the_server_accepts(
 ) -> None:
     """`steps`: what the turn is, whether it is streamed, whether the process restarts after it."""
     path = tmp_path_factory.mktemp("chains") / "chains.db"
-    policy = replace(FAST, chain_store=str(path), remember_limit=False)
+    policy = replace(FAST, chain_store=str(path), store_seconds=30, remember_limit=False)
     with Simulator(scenario=Scenario(strict_signatures=True)) as sim:
         caller = Caller(sim, policy)
         history, brought, last = [GO], list[Any]([GO]), None
