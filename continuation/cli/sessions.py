@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from continuation.cli.exits import CommandError, Commands, Exit, reason
 from continuation.cli.screen import screen, tell
 from continuation.reports.account import plural
+from continuation.wire import collector
 
 if TYPE_CHECKING:
     from continuation.sessions import SavedSession
@@ -104,7 +105,8 @@ def _tell(arguments: argparse.Namespace, how: Callable[[Path], Iterable[SavedSes
     for path in arguments.paths:
         # One that cannot be read or written does not keep us from the others.
         try:
-            status, lines, found = _told(path, how(path))
+            with collector.resting():
+                status, lines, found = _told(path, how(path), in_full=arguments.json)
         except (OSError, RecursionError) as broken:
             deep = isinstance(broken, RecursionError)
             error = f"{path}: the JSON in it is nested too deeply" if deep else reason(broken)
@@ -119,9 +121,9 @@ def _tell(arguments: argparse.Namespace, how: Callable[[Path], Iterable[SavedSes
 
 
 def _told(
-    path: Path, sessions: Iterable[SavedSession]
+    path: Path, sessions: Iterable[SavedSession], *, in_full: bool
 ) -> tuple[int, list[tuple[str, str]], list[dict[str, Any]]]:
-    """What is to be said of a path: the status, lines with their styles, and the same as JSON.
+    """What is to be said of a path: the status, lines with their styles, `in_full` also as JSON.
 
     Of many sessions those that are clean are only counted.
     """
@@ -129,7 +131,8 @@ def _told(
     lines, states, worst = list[tuple[str, str]](), Counter[str](), 0
     for session in sessions:
         status, state = _status(session), _state(session)
-        entries.append(_entry(session))
+        if in_full:
+            entries.append(_entry(session))
         states[state] += 1
         worst = max(worst, status)
         head = (_headline(session), _STYLES[status])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import itertools
 import logging
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from continuation.history import pairing, passes
@@ -29,6 +27,7 @@ from continuation.history.types import (
     Violation,
 )
 from continuation.history.wordings import looks_like_recovery
+from continuation.wire import collector
 from continuation.wire.json_values import as_text
 from continuation.wire.vendors import vendor_of_model
 
@@ -38,22 +37,6 @@ _GRAMMARS: dict[HistoryFormat, Grammar] = {
     grammar.dialect: grammar
     for grammar in (AnthropicGrammar(), ChatGrammar(), ResponsesGrammar(), GeminiGrammar())
 }
-
-
-@contextlib.contextmanager
-def no_collector() -> Generator[None]:
-    """Let the garbage collector rest while a history is taken apart.
-
-    What is made of it holds no cycles. To look at all of it again and again took as long as the
-    repair, and for so long, tenths of a second at a time, no other thread could run.
-    """
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 _ROUNDS = 8
@@ -174,7 +157,42 @@ def plan(
 ) -> Plan:
     """Work out a repair without deciding for it; arguments are those of `repair`."""
     policy = policy if policy is not None else RepairPolicy()
-    grammar = _grammar(body, dialect)
+    return Plan(body, _planned(_grammar(body, dialect), body, policy, model, facts))
+
+
+def diagnosed(
+    body: Body, dialect: HistoryFormat, policy: RepairPolicy, model: str
+) -> tuple[list[Violation], Repaired]:
+    """`validate` and `repair` in one: the history is taken apart once."""
+    found: list[Violation] = []
+    return found, _planned(_GRAMMARS[dialect], body, policy, model, None, found)
+
+
+def unanswered_tool_calls(body: Body, dialect: str | None = None) -> tuple[OpenCall, ...]:
+    """List the tool calls of a history that have no result, trailing ones included.
+
+    Raises what `validate` raises.
+    """
+    history = History(_grammar(body, dialect), body, HistoryContext())
+    found = history.pairing().unanswered()
+    return tuple(pairing.open_call(history, exchange, pair) for exchange, pair in found)
+
+
+@collector.resting()
+def _faults(grammar: Grammar, body: Body, context: HistoryContext) -> list[Violation]:
+    """All that is wrong with a body."""
+    return list(_check(History(grammar, body, context)))
+
+
+def _planned(
+    grammar: Grammar,
+    body: Body,
+    policy: RepairPolicy,
+    model: str | None,
+    facts: Facts | None,
+    found: list[Violation] | None = None,
+) -> Repaired:
+    """Work out a repair; `found` is given all that was wrong, where somebody wants to know."""
     context = _context(
         body, grammar, model, facts, strict=policy.strict, live=policy.live, vendor=policy.vendor
     )
@@ -185,36 +203,30 @@ def plan(
     # What the quick look takes for a recovery prompt is what we know to be one, not a caller's own.
     usual = policy.is_recovery is looks_like_recovery or not policy.coalesce
     if policy.thinking == "keep" and usual and grammar.fast_validate(body, context):
-        return Plan(body, Repaired(body))
-    return Plan(body, _repair(grammar, body, context, policy))
+        return Repaired(body)
+    return _repair(grammar, body, context, policy, found, quick=usual)
 
 
-def unanswered_tool_calls(body: Body, dialect: str | None = None) -> tuple[OpenCall, ...]:
-    """List the tool calls of a history that have no result, trailing ones included.
-
-    Raises what `validate` raises.
-    """
-    history = History(_grammar(body, dialect), body, HistoryContext())
-    found = pairing.Pairing(history.messages).unanswered()
-    return tuple(pairing.open_call(history, exchange, pair) for exchange, pair in found)
-
-
-@no_collector()
-def _faults(grammar: Grammar, body: Body, context: HistoryContext) -> list[Violation]:
-    """All that is wrong with a body."""
-    return list(_check(History(grammar, body, context)))
-
-
-@no_collector()
+@collector.resting()
 def _repair(
-    grammar: Grammar, body: Body, context: HistoryContext, policy: RepairPolicy
+    grammar: Grammar,
+    body: Body,
+    context: HistoryContext,
+    policy: RepairPolicy,
+    found: list[Violation] | None,
+    *,
+    quick: bool,
 ) -> Repaired:
     """Run the passes until there is nothing left to do, or nothing that the policy allows."""
     done = Repaired(body)
     for number in range(_ROUNDS):
+        if number and quick and grammar.fast_validate(done.body, context):
+            return done
         work = Work(grammar, done.body, context, policy=policy)
+        if found is not None and number == 0:
+            found += _check(work)
         # Whether anything is wrong; what it is the passes see for themselves.
-        broken = next(_check(work), None) is not None
+        broken = bool(found and number == 0) or next(_check(work), None) is not None
         # What no provider objects to, and is wanted all the same.
         wanted = policy.coalesce and passes.has_recovery(work)
         wanted = wanted or (policy.thinking != "keep" and number == 0)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
 
+from continuation.history.pairing import Pairing
 from continuation.history.rules import REPAIRS
 from continuation.history.tree import MADE_HERE, Fault, Kind, Message, Part, text_of, unbroken
 from continuation.history.types import Body, Change, HistoryFormat, RepairPolicy, Violation
@@ -53,6 +54,7 @@ class History:
     context: HistoryContext
     messages: list[Message] = field(init=False)
     _torn: dict[Part, Part] | None = None
+    _paired: Pairing | None = None
 
     def __post_init__(self) -> None:
         self.messages = self.grammar.read(self.body, self.context)
@@ -60,6 +62,12 @@ class History:
     def parts(self, *kinds: Kind) -> list[Part]:
         """All parts of these kinds, in order."""
         return [part for message in self.messages for part in message.of(*kinds)]
+
+    def pairing(self) -> Pairing:
+        """Its calls and results, paired anew only if a change was noted since."""
+        if self._paired is None:
+            self._paired = Pairing(self.messages)
+        return self._paired
 
     def torn(self) -> dict[Part, Part]:
         """Parts with halves of characters, which strict readers of JSON refuse, and them whole."""
@@ -77,9 +85,10 @@ class History:
         """The violation of a rule, given as code or fault, at a message, a part or a path."""
         fault = Fault(broken) if isinstance(broken, str) else broken
         part = at if isinstance(at, Part) else Part(Kind.OTHER, None)
-        text = self.grammar.rules[fault.code].format(
+        rule = self.grammar.rules[fault.code]
+        text = rule.format(
             n=at.index if not isinstance(at, str) else 0,
-            m=part.slot,
+            m=part.slot if "{m}" in rule else 0,
             id=fault.id or part.id,
             name=part.name,
             detail=fault.detail,
@@ -113,6 +122,7 @@ class Work(History):
         allowed = self.policy.allow is None or self.policy.allow(change)
         if allowed:
             self.changes.append(change)
+            self._paired = None
         return allowed
 
     def may_mend(self, at: Message | Part) -> Fault | None:

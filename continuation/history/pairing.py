@@ -130,7 +130,7 @@ _NAMED = 50
 
 def check(history: History) -> Iterator[Violation]:
     """Report what is wrong with calls and results."""
-    grammar, pairing = history.grammar, Pairing(history.messages)
+    grammar, pairing = history.grammar, history.pairing()
     if not grammar.calls_on_server(history):
         for place, part in pairing.orphans:
             yield history.violation(grammar.orphan_code(history.messages, place), part)
@@ -167,6 +167,8 @@ def findings(history: History, exchange: Exchange) -> Iterator[tuple[str, Part, 
         yield from (("tool_result_missing", pair.call, ids) for pair in missing)
     else:
         yield from (("tool_result_missing", pair.call, "") for pair in missing if pair.call.cut)
+    if len(missing) == len(exchange.pairs):
+        return
     for pair in exchange.pairs:
         for _, part in pair.results:
             if part is not pair.best[1]:

@@ -255,7 +255,7 @@ def _identify(work: Work, keys: tuple[str, str]) -> None:
                     reused[part] = "tool_use_duplicate_id"
                 known.add(part.id)
         work.drop("drop_call", reused)
-    pairing = Pairing(work.messages)
+    pairing = work.pairing()
     used = {pair.call.id for exchange in pairing.exchanges for pair in exchange.pairs}
     seen, twice = dict[str, Part](), dict[Part, str]()
     numbers: dict[str, Iterator[int]] = defaultdict(partial(itertools.count, 2))
@@ -321,7 +321,7 @@ def _arrange(work: Work) -> None:
 
     Raises NewSessionWanted if the policy's `ask` decides so.
     """
-    pairing, orphans = Pairing(work.messages), set[Part]()
+    pairing, orphans = work.pairing(), set[Part]()
     if not work.grammar.calls_on_server(work):
         for at, part in pairing.orphans:
             if work.may("drop_result", part, work.grammar.orphan_code(work.messages, at)):

@@ -19,7 +19,7 @@ from typing import Any
 from continuation.history.types import Repaired, RepairPolicy
 from continuation.sessions.lines import written
 from continuation.sessions.opencode import Folder, Storage
-from continuation.sessions.opencode_database import Database, is_database, opened
+from continuation.sessions.opencode_database import Database, Place, is_database, opened
 from continuation.sessions.store import (
     SavedSession,
     checked,
@@ -146,7 +146,7 @@ def _bytes(session: SavedSession) -> bytes:
     """The repaired file."""
     repaired, source = session.repaired or Repaired(session.body), session.source
     if source is None or isinstance(source, Storage):
-        return written(repaired.body, indent=2) + b"\n"
+        return written(repaired.body, indented=True) + b"\n"
     (messages,) = repaired.body.values()  # what a log is read into holds nothing else
     return source.rewritten(messages, _origins(repaired, messages))
 
@@ -155,9 +155,9 @@ def _origins(repaired: Repaired, messages: list[Any]) -> tuple[int, ...]:
     return repaired.origins or tuple(range(len(messages)))
 
 
-def _changes(sessions: Iterable[SavedSession]) -> dict[Path, bytes | None]:
+def _changes(sessions: Iterable[SavedSession]) -> dict[Place, bytes | None]:
     """What changes in opencode's storage."""
-    changes: dict[Path, bytes | None] = {}
+    changes: dict[Place, bytes | None] = {}
     for session in sessions:
         storage, repaired = session.source, session.repaired
         if isinstance(storage, Storage) and repaired is not None and session.exit_code == 1:
@@ -212,7 +212,7 @@ def _repair_database(
 ) -> Iterator[SavedSession]:
     """Repair opencode's database: a copy of it, or its rows once a copy is kept."""
     with opened(path, alone=kept is not None) as database:
-        changes: dict[Path, bytes | None] = {}
+        changes: dict[Place, bytes | None] = {}
         for session in read_database(database, path):
             judged(session, policy)
             if own := _changes([session]):
@@ -292,7 +292,8 @@ def _repair_storage(
         with tempfile.TemporaryDirectory(prefix=f".{root.name}.", dir=made.parent) as beside:
             copy = Path(beside, root.name)
             shutil.copytree(root, copy, symlinks=True)
-            for file, data in changes.items():
+            for place, data in changes.items():
+                file = Path(place.where, f"{place.name}.json")
                 (copy / file).unlink(missing_ok=True)  # it may be a link to somewhere else
                 if data is not None:
                     (copy / file).write_bytes(data)

@@ -33,6 +33,7 @@ class SavedChat:
             made = _contents(message)
             self.contents += made
             self._owners += [at] * len(made)
+        self._sent = set(self._owners)
 
     @staticmethod
     def fits(value: Mapping[str, Any]) -> bool:
@@ -46,10 +47,10 @@ class SavedChat:
             messages = self._rewritten(contents, origins)
             if self._is_document:
                 document = {**self._records[0].value, "messages": messages}
-                return written(document, indent=2) + b"\n"
+                return written(document, indented=True) + b"\n"
             lines.append(written({"$set": {"messages": messages}}))
         elif self._is_document:  # it was cut off
-            return written(self._records[0].value, indent=2) + b"\n"
+            return written(self._records[0].value, indented=True) + b"\n"
         return b"".join(line + b"\n" for line in lines)
 
     def _rewritten(self, contents: list[Any], origins: tuple[int, ...]) -> list[dict[str, Any]]:
@@ -67,7 +68,7 @@ class SavedChat:
             before: Mapping[str, Any] = {}
             if owner >= passed:
                 # Notices and the like stay where they were.
-                made += [dict(m) for m in self._messages[passed:owner] if not _contents(m)]
+                made += self._aside(passed, owner)
                 passed, before = owner + 1, self._messages[owner]
             if not _is_from(before, content):
                 if _answer(made, content):
@@ -81,7 +82,11 @@ class SavedChat:
             if owner in changed and "toolCalls" in made[-1]:
                 calls = as_list(made[-1]["toolCalls"])
                 made[-1]["toolCalls"] = [{**as_map(call), "result": None} for call in calls]
-        return made + [dict(m) for m in self._messages[passed:] if not _contents(m)]
+        return made + self._aside(passed, len(self._messages))
+
+    def _aside(self, start: int, stop: int) -> list[dict[str, Any]]:
+        """What of these messages is not sent."""
+        return [dict(self._messages[at]) for at in range(start, stop) if at not in self._sent]
 
 
 class Checkpoint:
@@ -93,7 +98,7 @@ class Checkpoint:
     def rewritten(self, contents: list[Any], origins: tuple[int, ...]) -> bytes:
         """The file with these contents."""
         del origins
-        return written({**self._document, "history": contents}, indent=2) + b"\n"
+        return written({**self._document, "history": contents}, indented=True) + b"\n"
 
 
 def _fold(records: list[Record]) -> dict[str, Mapping[str, Any]]:
@@ -101,10 +106,8 @@ def _fold(records: list[Record]) -> dict[str, Mapping[str, Any]]:
     messages: dict[str, Mapping[str, Any]] = {}
     for value in (record.value for record in records):
         if "$rewindTo" in value:
-            names = list(messages)
-            first = names.index(value["$rewindTo"]) if value["$rewindTo"] in names else 0
-            for name in names[first:]:
-                del messages[name]
+            while messages and messages.popitem()[0] != value["$rewindTo"]:
+                pass
         elif isinstance(value.get("id"), str):
             messages[value["id"]] = value
         else:

@@ -15,7 +15,7 @@ from continuation.history.tree import text_of
 from continuation.history.types import HistoryFormat
 from continuation.sessions.lines import Problem, Record
 from continuation.sessions.logs import Log, LogEntry, steady_uuid
-from continuation.wire.json_values import as_list, as_map, as_text
+from continuation.wire.json_values import as_list, as_map, as_text, dumps
 
 _EVENT = "context.append_loop_event"
 _MESSAGE = "context.append_message"
@@ -186,7 +186,7 @@ def _add_content(message: dict[str, Any], part: Mapping[str, Any]) -> None:
 def _to_chat_call(event: Mapping[str, Any]) -> dict[str, Any]:
     arguments = event.get("args", event.get("arguments"))
     if not isinstance(arguments, str):
-        arguments = json.dumps(arguments if arguments is not None else {}, ensure_ascii=False)
+        arguments = dumps(arguments if arguments is not None else {}).decode()
     function = {"name": event.get("name", ""), "arguments": arguments}
     call = event.get("toolCallId", event.get("id", ""))
     return {"id": call, "type": "function", "function": function}

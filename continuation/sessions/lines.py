@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import jiter
 
-from continuation.wire.json_values import as_map, is_map
+from continuation.wire.json_values import as_map, is_map, loads
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,10 @@ _WORDS: Final = {
 }
 
 
+_LINE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_DOCUMENT: Final = json.JSONEncoder(ensure_ascii=False, indent=2)
+
+
 def read_lines(data: bytes) -> tuple[list[Record], list[Problem]]:
     """Read all records that are whole; nothing valid is lost, and nothing stops the reading."""
     records: list[Record] = []
@@ -64,8 +68,8 @@ def read_lines(data: bytes) -> tuple[list[Record], list[Problem]]:
             continue
         text, raw = _decoded(raw)
         try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
+            value = loads(raw)
+        except ValueError:
             broken[number] = text
             continue
         if not is_map(value):
@@ -96,11 +100,13 @@ def _decoded(raw: bytes) -> tuple[str, bytes]:
         return text, text.encode()
 
 
-def written(value: Any, *, indent: int | None = None) -> bytes:
+def written(value: Any, *, indented: bool = False) -> bytes:
     """A value as it is written; half a surrogate pair becomes a replacement mark."""
-    separators = (",", ":") if indent is None else None
-    text = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators)
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+    text = (_DOCUMENT if indented else _LINE).encode(value)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def before_the_cut(data: bytes) -> Any:

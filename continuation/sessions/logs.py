@@ -249,9 +249,11 @@ class ClaudeCode(ThreadedLog):
             # Error notices are logged as if they were the model's words; they are never sent.
             if record.value.get("isApiErrorMessage") or message.get("model") == "<synthetic>":
                 continue
-            answers = any(as_text(block.get("tool_use_id")) in calls for block in _results(record))
-            inside = as_text(record.value.get("uuid")) in kept or _reply(record) in replies
-            if inside or answers:
+            if (
+                as_text(record.value.get("uuid")) in kept
+                or _reply(record) in replies
+                or any(as_text(block.get("tool_use_id")) in calls for block in _results(record))
+            ):
                 found.append(record)
         return found
 

@@ -7,7 +7,6 @@ still `pending` or `running`, and closing it means giving it the state `error`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from continuation.history.tree import text_of
 from continuation.sessions.lines import Problem, before_the_cut, written
-from continuation.sessions.opencode_database import Database
-from continuation.wire.json_values import as_list, as_map, as_text
+from continuation.sessions.opencode_database import Database, Place
+from continuation.wire.json_values import as_list, as_map, as_text, dumps, loads
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,34 +40,31 @@ class Folder:
         folders = (each for each in (self.root / "message").iterdir() if each.is_dir())
         return [self.only] if self.only else sorted(each.name for each in folders)
 
-    def messages(self, session: str) -> list[tuple[Path, bytes]]:
-        """The messages of a session in their order; the stem of a place is the message's id."""
-        return self._files(self.root / "message" / session)
+    def messages(self, session: str) -> list[tuple[Place, bytes]]:
+        """The messages of a session in their order."""
+        return self._files(f"message/{session}")
 
-    def parts(self, message: str) -> list[tuple[Path, bytes]]:
+    def parts(self, message: str) -> list[tuple[Place, bytes]]:
         """The parts of a message in their order."""
-        return self._files(self.root / "part" / message)
+        return self._files(f"part/{message}")
 
-    def _files(self, folder: Path) -> list[tuple[Path, bytes]]:
-        files = sorted(folder.glob("*.json"))
-        return [(file.relative_to(self.root), file.read_bytes()) for file in files]
+    def _files(self, folder: str) -> list[tuple[Place, bytes]]:
+        files = sorted((self.root / folder).glob("*.json"))
+        return [(Place(folder, file.stem), file.read_bytes()) for file in files]
 
 
 Shelf: TypeAlias = Folder | Database
-"""Where sessions are kept. A place in it is a file below a root, or a table and a row's id."""
+"""Where sessions are kept."""
 
 
 class _Part(NamedTuple):
-    place: Path
+    place: Place
     value: Mapping[str, Any]
-
-    @property
-    def kind(self) -> str:
-        return as_text(self.value.get("type"))
+    kind: str
 
 
 class _Message(NamedTuple):
-    place: Path
+    place: Place
     info: Mapping[str, Any]
     parts: list[_Part]
 
@@ -94,11 +90,11 @@ class Storage:
     session: str
     problems: list[Problem] = field(default_factory=list[Problem])
     body: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    owners: list[Path] = field(default_factory=list[Path])
+    owners: list[Place] = field(default_factory=list[Place])
     """For each message of `body` the place of the message it came from."""
     calls: dict[int, list[_Part]] = field(default_factory=dict[int, list[_Part]])
     """Parts that are calls, by place in `body`: some models begin anew to count their ids."""
-    damaged: dict[Path, bytes | None] = field(default_factory=dict[Path, "bytes | None"])
+    damaged: dict[Place, bytes | None] = field(default_factory=dict[Place, "bytes | None"])
     """What is not JSON, and what a repaired copy has instead; None: nothing."""
 
     def read(self) -> None:
@@ -108,9 +104,9 @@ class Storage:
         for place, data in self.shelf.messages(self.session):
             info = self._load(place, data)
             parts = [
-                _Part(file, part)
-                for file, text in self.shelf.parts(place.stem)
-                if (part := self._load(file, text)) is not None
+                _Part(own, part, as_text(part.get("type")))
+                for own, text in self.shelf.parts(place.name)
+                if (part := self._load(own, text)) is not None
             ]
             if info is None and parts:
                 torn.append((len(messages), data))
@@ -121,13 +117,12 @@ class Storage:
         for message in _since_summary(messages):
             self._read_message(message)
 
-    def _load(self, place: Path, data: bytes) -> Mapping[str, Any] | None:
+    def _load(self, place: Place, data: bytes) -> Mapping[str, Any] | None:
         try:
-            value = json.loads(data.replace(b"\0", b""))
-        except (ValueError, RecursionError):
-            words = (
-                f"{place.name} is not JSON (cut off, or lost by the file system). It is left out."
-            )
+            value = loads(data.replace(b"\0", b""))
+        except ValueError:
+            name = "/".join(place)
+            words = f"{name} is not JSON (cut off, or lost by the file system). It is left out."
             self.problems.append(Problem("bad_file", 0, words))
             self.damaged[place] = None
             return None
@@ -143,7 +138,7 @@ class Storage:
         role = str(read.get("role") or ("user" if kinds <= {"text", "file"} else "assistant"))
         infos = [message.info for message in messages if message.info]
         alike = [info for info in infos if info.get("role") == role]
-        above = [message.place.stem for message in messages[: messages.index(lost)]]
+        above = [message.place.name for message in messages[: messages.index(lost)]]
         info = dict(alike[-1]) if alike else _made(role, infos[-1] if infos else {})
         for other in ("error", "summary", "finish", "structured"):
             info.pop(other, None)
@@ -151,8 +146,8 @@ class Storage:
             info["parentID"] = above[-1]
         info |= read
         if self.shelf.named:
-            info |= {"id": lost.place.stem, "sessionID": self.session}
-        self.damaged[lost.place] = written(info, indent=2)
+            info |= {"id": lost.place.name, "sessionID": self.session}
+        self.damaged[lost.place] = written(info, indented=self.shelf.named)
         return lost._replace(info=info)
 
     def _read_message(self, message: _Message) -> None:
@@ -174,14 +169,14 @@ class Storage:
             for step in steps:
                 self._read_step(place, step)
 
-    def _read_step(self, place: Path, step: list[_Part]) -> None:
+    def _read_step(self, place: Place, step: list[_Part]) -> None:
         kinds = {part.kind for part in step}
         if not _sent(step, "assistant"):
             return
         states = [as_map(part.value.get("state")) for part in step if part.kind == "tool"]
         waits = any(state.get("status") in ("pending", "running") for state in states)
         if waits and "step-start" in kinds and "step-finish" not in kinds:
-            words = f"a step of {place.stem} begins and never ends; the program died in it."
+            words = f"a step of {place.name} begins and never ends; the program died in it."
             self.problems.append(Problem("step_unfinished", 0, words))
         text = text_of([dict(part.value) for part in step if part.kind == "text"])
         message: dict[str, Any] = {"role": "assistant", "content": text or _beside_text(step)}
@@ -191,7 +186,7 @@ class Storage:
                 continue
             call, state = as_text(part.value.get("callID")), as_map(part.value.get("state"))
             self.calls.setdefault(len(self.body), []).append(part)
-            arguments = json.dumps(as_map(state.get("input")), ensure_ascii=False)
+            arguments = dumps(as_map(state.get("input"))).decode()
             function = {"name": str(part.value.get("tool", "")), "arguments": arguments}
             made = {"id": call, "type": "function", "function": function}
             message.setdefault("tool_calls", []).append(made)
@@ -201,9 +196,9 @@ class Storage:
         self.body += [message, *results]
         self.owners += [place] * (1 + len(results))
 
-    def rewrite(self, messages: list[Any], origins: tuple[int, ...]) -> dict[Path, bytes | None]:
+    def rewrite(self, messages: list[Any], origins: tuple[int, ...]) -> dict[Place, bytes | None]:
         """New contents of the places that a repair changes; None for what goes."""
-        files, values = dict(self.damaged), dict[Path, dict[str, Any]]()
+        files, values = dict(self.damaged), dict[Place, dict[str, Any]]()
         waiting: dict[str, _Part] = {}
         for message, origin in zip(messages, origins, strict=True):
             if message.get("role") == "assistant":
@@ -227,7 +222,7 @@ class Storage:
                     "time": {"start": start, "end": start},
                 }
                 values[part.place] = {**values.get(part.place, part.value), "state": closed}
-        files |= {place: written(value, indent=2) for place, value in values.items()}
+        files |= {place: written(value, indented=self.shelf.named) for place, value in values.items()}
         kept = {self.owners[origin] for origin in origins if origin >= 0}
         return files | {place: None for place in self.owners if place not in kept}
 
@@ -252,7 +247,7 @@ def _since_summary(messages: list[_Message]) -> list[_Message]:
         for _, info, _ in messages
         if info.get("summary") is True and info.get("finish") and "error" not in info
     }
-    names = [message.place.stem for message in messages]
+    names = [message.place.name for message in messages]
     for at in reversed(range(len(messages))):
         marks = [part.value for part in messages[at].parts if part.kind == "compaction"]
         if names[at] in summed and marks:

@@ -10,10 +10,19 @@ import contextlib
 import sqlite3
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
 _MAGIC: Final = b"SQLite format 3\0"
+
+
+class Place(NamedTuple):
+    """Where a value is."""
+
+    where: str
+    """A table, or a folder below the root."""
+    name: str
+    """Its id."""
 
 
 def is_database(path: Path) -> bool:
@@ -29,7 +38,7 @@ class Database:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
-        self._parts: dict[str, list[tuple[Path, bytes]]] = {}
+        self._parts: dict[str, list[tuple[Place, bytes]]] = {}
         """Those of one session, by message: each by itself would cost as much without an index."""
 
     @property
@@ -43,7 +52,7 @@ class Database:
         rows = self.connection.execute("SELECT id FROM session ORDER BY time_created, id")
         return [str(name) for (name,) in rows]
 
-    def messages(self, session: str) -> list[tuple[Path, bytes]]:
+    def messages(self, session: str) -> list[tuple[Place, bytes]]:
         """The messages of a session, in the order in which the agent reads them."""
         self._parts.clear()
         for owner, place, data in self._rows("part", "message_id", session, "id"):
@@ -51,26 +60,25 @@ class Database:
         rows = self._rows("message", "id", session, "time_created, id")
         return [(place, data) for _, place, data in rows]
 
-    def parts(self, message: str) -> list[tuple[Path, bytes]]:
+    def parts(self, message: str) -> list[tuple[Place, bytes]]:
         """The parts of a message, of the session whose messages were asked for last."""
         return self._parts.get(message, [])
 
     def _rows(
         self, table: str, owner: str, session: str, order: str
-    ) -> Iterator[tuple[str, Path, bytes]]:
+    ) -> Iterator[tuple[str, Place, bytes]]:
         found = self.connection.execute(
             f"SELECT {owner}, id, CAST(data AS BLOB) FROM {table} WHERE session_id = ?"
             f" ORDER BY {order}",
             (session,),
         )
-        return ((str(own), Path(table, str(row)), bytes(data or b"")) for own, row, data in found)
+        return ((str(own), Place(table, str(row)), data or b"") for own, row, data in found)
 
-    def change(self, places: Mapping[Path, bytes | None]) -> None:
+    def change(self, places: Mapping[Place, bytes | None]) -> None:
         """Give rows new contents, all or none; those without go, a message with its parts."""
         self.connection.execute("PRAGMA foreign_keys = ON")
         self.connection.execute("BEGIN IMMEDIATE")
-        for place, data in places.items():
-            table, row = place.parts
+        for (table, row), data in places.items():
             if data is None:
                 self.connection.execute(f"DELETE FROM {table} WHERE id = ?", (row,))
             else:

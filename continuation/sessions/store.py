@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from continuation.history.api import no_collector, repair, validate
+from continuation.history.api import diagnosed
 from continuation.history.detect import detect
 from continuation.history.types import HistoryFormat, Repaired, RepairPolicy, Violation
 from continuation.sessions.gemini_cli import Checkpoint, SavedChat
@@ -66,7 +66,6 @@ def checked(path: Path, *, policy: RepairPolicy | None = None) -> Iterator[Saved
     return (judged(session, policy) for session in read(path))
 
 
-@no_collector()
 def judged(session: SavedSession, policy: RepairPolicy | None) -> SavedSession:
     """Say what is wrong with a session that was read, and what a repair would give."""
     # It is at rest: nobody is about to ask, so it may end with the assistant.
@@ -74,9 +73,8 @@ def judged(session: SavedSession, policy: RepairPolicy | None) -> SavedSession:
     if session.dialect is not None:
         body, dialect = session.body, session.dialect
         live = policy.live or not any(body.values())  # an empty one has only just begun
-        model, rules = session.model, replace(policy, live=live)
-        session.violations = validate(body, dialect, model=model, strict=policy.strict, live=live)
-        session.repaired = repair(body, dialect, model=model, policy=rules)
+        found = diagnosed(body, dialect, replace(policy, live=live), session.model)
+        session.violations, session.repaired = found
     return session
 
 
@@ -196,7 +194,6 @@ def _load_json(path: Path, data: bytes) -> SavedSession | None:
     return SavedSession(path, "json", detect(body), body, problems)
 
 
-@no_collector()
 def _load_log(path: Path, data: bytes) -> SavedSession:
     records, problems = read_lines(data)
     if any(SavedChat.fits(record.value) for record in records):
