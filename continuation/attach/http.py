@@ -62,6 +62,8 @@ _WAY = ("send", "_send_handling_auth", "_send_handling_redirects", "_send_single
 """What a request goes through in its client."""
 _AT_ONCE = 32_768
 """Bytes of a request that are looked at within milliseconds, so that no thread is worth it."""
+_LARGE = 1_000_000
+"""Bytes of a request that take tens of milliseconds to read."""
 _NO_AUTH = "the client's auth did not say who asks"
 _REOPENED = "Cannot reopen a client instance, once it has been closed."
 
@@ -583,7 +585,10 @@ class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
         self, request: httpx2.Request, *, stream: bool = False, **options: Any
     ) -> httpx2.Response:
         """Send a request, as `HealingClient.send` does."""
-        turn = self._begin(request, await self._leaving(request, options))
+        begin = partial(self._begin, request, await self._leaving(request, options))
+        given = request.stream
+        large = isinstance(given, httpx2.ByteStream) and len(request.content) > _LARGE
+        turn = await anyio.to_thread.run_sync(begin) if large else begin()
         if turn is None:
             answer = await self.origin.send(request, stream=stream, **options)
             return cast("httpx2.Response", answer)

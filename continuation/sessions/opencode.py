@@ -222,7 +222,9 @@ class Storage:
                     "time": {"start": start, "end": start},
                 }
                 values[part.place] = {**values.get(part.place, part.value), "state": closed}
-        files |= {place: written(value, indented=self.shelf.named) for place, value in values.items()}
+        files |= {
+            place: written(value, indented=self.shelf.named) for place, value in values.items()
+        }
         kept = {self.owners[origin] for origin in origins if origin >= 0}
         return files | {place: None for place in self.owners if place not in kept}
 

@@ -11,11 +11,15 @@ from typing import Any, TypeGuard, cast
 import jiter
 
 from continuation.types import Json
+from continuation.wire import collector
 
 _PLAIN = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _ESCAPED = json.JSONEncoder(separators=(",", ":"))
 _MANY = 64
 """So many values of a list are written at a time."""
+_LARGE = 100_000
+"""So many bytes, and the garbage collector would look at what was read before all is read."""
+_AS_USUAL = contextlib.nullcontext()
 _RAW_CONTROLS = dict.fromkeys(range(32), " ")
 _ESCAPE = re.compile(r"\\.?", re.DOTALL)
 
@@ -27,7 +31,8 @@ def loads(data: bytes | bytearray | str) -> Any:
     """
     raw = data.encode() if isinstance(data, str) else bytes(data)
     try:
-        return jiter.from_json(raw)
+        with collector.resting() if len(raw) > _LARGE else _AS_USUAL:
+            return jiter.from_json(raw)
     except ValueError:
         pass
     try:
