@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from continuation.cli.exits import CommandError, Commands, Exit, reason
 from continuation.cli.screen import screen, tell
 from continuation.reports.account import plural
-from continuation.wire import collector
 
 if TYPE_CHECKING:
     from continuation.sessions import SavedSession
@@ -99,13 +98,15 @@ def _repair(arguments: argparse.Namespace) -> int:
 
 def _tell(arguments: argparse.Namespace, how: Callable[[Path], Iterable[SavedSession]]) -> int:
     """Write what is found at each path to standard output; return the exit status, the highest."""
+    from continuation.sessions import resting
+
     out = screen(sys.stdout)
     entries: list[dict[str, Any]] = []
     worst = 0
     for path in arguments.paths:
         # One that cannot be read or written does not keep us from the others.
         try:
-            with collector.resting():
+            with resting():  # of the garbage collector: there are many objects, and no cycles
                 status, lines, found = _told(path, how(path), in_full=arguments.json)
         except (OSError, RecursionError) as broken:
             deep = isinstance(broken, RecursionError)

@@ -3,5 +3,6 @@
 from continuation.sessions.copies import repairing
 from continuation.sessions.lines import Problem
 from continuation.sessions.store import SavedSession, checked, read
+from continuation.wire.collector import resting
 
-__all__ = ["Problem", "SavedSession", "checked", "read", "repairing"]
+__all__ = ["Problem", "SavedSession", "checked", "read", "repairing", "resting"]

@@ -34,7 +34,7 @@ SHAPES: dict[str, Callable[[int], str]] = {
     "calls in one message": lambda n: f"U:x A[{','.join(f'c:k{i}' for i in range(n))}] U:y",
     "call turns in a row": lambda n: f"U:x {' '.join(f'A[c:k{i}]' for i in range(n))} U:y",
 }
-PATHS = dict(
+PATHS: dict[str, str] = dict(
     zip(
         DIALECTS,
         ("messages", "chat/completions", "responses", "models/gemini-x:generateContent"),
@@ -114,8 +114,10 @@ def sessions(parts: int, folder: Path) -> Iterator[Figure]:
                 path.write_bytes(as_bytes(LOGS[store](shape(parts))))
             else:
                 opencode(path, shape(parts))
-            for verb, status in (("check", 1), ("repair", 0)):
-                took = _spent([verb, str(path)], status) / parts * 10_000
+            for verb, status, copy in (("check", 1, []), ("repair", 0, ["--out"])):
+                runs = [copy and [*copy, str(path.with_name(f"{n}-{store}"))] for n in range(2)]
+                spent = min(_spent([verb, str(path), *more], status) for more in runs)
+                took = spent / parts * 10_000
                 yield Figure(f"{verb} {store}, {name}: for 10,000", took, "s", SECONDS)
 
 

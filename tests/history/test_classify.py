@@ -90,6 +90,7 @@ tool_result_orphan drop_result
     Please ensure that function response turns come immediately after a function call turn.
     Unexpected role 'tool' after role 'user'
     No tool call found for custom tool call output with call_id call_1.
+    No tool call found for tool search output with call_id call_1.
 tool_result_missing synthesize_result
     No tool output found for function call call_1.
     messages.1: `tool_use` ids were found without `tool_result` blocks immediately after:
@@ -208,6 +209,7 @@ thinking_blank drop_thinking
     messages.1.content.0.thinking: each thinking block must contain thinking
 thinking_mode_unsupported thinking_off
     "thinking.type.enabled" is not supported for this model.
+    "thinking.type.disabled" is not supported for this model.
     adaptive thinking is not supported on this model
 tool_use_in_user split_message
     messages.4: `tool_use` blocks can only be in `assistant` messages
