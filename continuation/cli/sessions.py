@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from continuation.cli.exits import CommandError, Commands, Exit, reason
-from continuation.cli.screen import screen, tell
+from continuation.cli.screen import screen, tell, wants_json
 from continuation.reports.account import plural
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _tell(arguments: argparse.Namespace, how: Callable[[Path], Iterable[SavedSes
         # One that cannot be read or written does not keep us from the others.
         try:
             with resting():  # of the garbage collector: there are many objects, and no cycles
-                status, lines, found = _told(path, how(path), in_full=arguments.json)
+                status, lines, found = _told(path, how(path))
         except (OSError, RecursionError) as broken:
             deep = isinstance(broken, RecursionError)
             error = f"{path}: the JSON in it is nested too deeply" if deep else reason(broken)
@@ -122,9 +122,9 @@ def _tell(arguments: argparse.Namespace, how: Callable[[Path], Iterable[SavedSes
 
 
 def _told(
-    path: Path, sessions: Iterable[SavedSession], *, in_full: bool
+    path: Path, sessions: Iterable[SavedSession]
 ) -> tuple[int, list[tuple[str, str]], list[dict[str, Any]]]:
-    """What is to be said of a path: the status, lines with their styles, `in_full` also as JSON.
+    """What is to be said of a path: the status, lines with their styles, and if asked for JSON.
 
     Of many sessions those that are clean are only counted.
     """
@@ -132,7 +132,7 @@ def _told(
     lines, states, worst = list[tuple[str, str]](), Counter[str](), 0
     for session in sessions:
         status, state = _status(session), _state(session)
-        if in_full:
+        if wants_json():
             entries.append(_entry(session))
         states[state] += 1
         worst = max(worst, status)

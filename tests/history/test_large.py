@@ -97,6 +97,38 @@ def test_open_calls_by_the_thousands_are_mended_while_the_event_loop_goes_on(
     assert turned[0] > 3
 
 
+def test_a_large_request_is_read_while_the_event_loop_goes_on() -> None:
+    turned, reached = 0, list[int]()
+
+    def answer(_: httpx2.Request) -> httpx2.Response:
+        reached.append(turned)
+        return httpx2.Response(418)
+
+    async def send(size: int) -> None:
+        nonlocal turned
+
+        async def beat() -> None:
+            nonlocal turned
+            while True:
+                await asyncio.sleep(0)
+                turned += 1
+
+        bare = httpx2.AsyncClient(
+            transport=httpx2.MockTransport(answer), base_url="http://here/v1/"
+        )
+        async with continuation.async_http_client(bare) as client:
+            beating = asyncio.create_task(beat())
+            await asyncio.sleep(0)
+            turned = 0
+            body = {"messages": [{"role": "user", "content": "x" * size}]}
+            await client.post("messages", json={"model": "claude-x", "max_tokens": 9, **body})
+            beating.cancel()
+
+    for size in (100, 1_100_000):
+        asyncio.run(send(size))
+    assert reached[0] < reached[1]
+
+
 @SHAPE
 @pytest.mark.parametrize("store", [*LOGS, "opencode.db"])
 def test_a_session_of_many_parts_costs_by_their_number(
