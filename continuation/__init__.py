@@ -1,4 +1,4 @@
-"""Finish model turns that ran out of output tokens.
+"""Heals model answers that were cut at the output limit.
 
 client = continuation.wrap(anthropic.Anthropic())
 """
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 # The link `continuation/providers` is a mere file in a checkout on a system without links; then
-# `providers` is looked for beside this folder, where it is. See design/decisions/0060.
+# `providers` is looked for beside this folder, where it is. See design/decisions/0018.
 if not Path(__path__[0], "providers").is_dir():
     __path__.append(str(Path(__path__[0]).parent))
 

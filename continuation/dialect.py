@@ -50,6 +50,6 @@ class Dialect(Protocol):
         """Return an event that says nothing, for a stream in which nothing happens.
 
         `opening`: the first event that the caller has had; empty: it has had none. Every client
-        has to take it at every place between two events (design/decisions/0081-keep-alive.md).
+        has to take it at every place between two events (design/decisions/0022-keep-alive.md).
         """
         ...

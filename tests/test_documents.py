@@ -15,7 +15,7 @@ PAGES = [
 ]
 FILES = {
     path.relative_to(ROOT).as_posix()
-    for top in ("continuation", "providers", "tests", "scripts")
+    for top in ("continuation", "providers", "tests", "scripts", "examples")
     for path in (ROOT / top).rglob("*.py")
 }
 OTHERS = {"some_long_file.py", "_pydecimal.py", "NAME.py"}

@@ -11,6 +11,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import absolute_links
+import pytest
+
 import continuation
 
 ROOT = Path(__file__).parent.parent
@@ -68,8 +71,23 @@ def test_the_version_is_told_once() -> None:
 
 def test_the_extras_are_those_we_promise() -> None:
     extras = set(project()["project"]["optional-dependencies"])
-    told = "anthropic openai google all cli gateway postgres otel pricing test dev"
+    told = "anthropic openai google all cli gateway postgres otel pricing test dev docs"
     assert extras == set(told.split())
+
+
+def test_the_readme_has_no_relative_link_where_it_is_read_elsewhere() -> None:
+    text = absolute_links.absolute((ROOT / "README.md").read_text(encoding="utf-8"), "README.md")
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert len(links) > 15
+    assert all(link.startswith(absolute_links.base().replace("/blob/", "/")[:20]) for link in links)
+    pictures = re.findall(r"(?s)!\[[^\]]*\]\(([^)]+)\)", text)
+    assert pictures
+    assert all("/raw/" in link for link in pictures)
+
+
+def test_a_link_to_nothing_is_named() -> None:
+    with pytest.raises(ValueError, match=r"design/a\.md: links to no/such\.md, which is not there"):
+        absolute_links.absolute("[x](../no/such.md)", "design/a.md")
 
 
 def test_types_are_shipped() -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import copy
-import inspect
-import itertools
 import json
 import pickle
-import textwrap
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, get_origin, get_type_hints
 
 import anthropic
+import draw_keys
 import pytest
 from support.drive import STREAM, Answered, call_block, closing, drive, opening, sse, text_block
 from support.messages_server import events, thought
@@ -364,25 +361,13 @@ def test_thinking_and_streams_can_be_asked_for_live() -> None:
 # --- the object ---------------------------------------------------------------------------------
 
 
-def docs() -> dict[str, str]:
-    """Return what stands under each field of the class: what an editor shows for it."""
-    [made] = ast.parse(textwrap.dedent(inspect.getsource(Policy))).body
-    assert isinstance(made, ast.ClassDef)
-    found: dict[str, str] = {}
-    for field, doc in itertools.pairwise(made.body):
-        if isinstance(field, ast.AnnAssign) and isinstance(doc, ast.Expr):
-            assert isinstance(field.target, ast.Name)
-            found[field.target.id] = ast.literal_eval(doc.value)
-    return found
-
-
 HINTS = get_type_hints(Policy, include_extras=True)
 RANGES = {key: hint.__metadata__[0] for key, hint in HINTS.items() if get_origin(hint) is Annotated}
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_every_key_is_documented_with_what_it_may_be(key: str) -> None:
-    assert docs()[key].endswith(".")
+    assert draw_keys.docstrings()[key].endswith(".")
     assert possible(key)
     default = Policy.__dataclass_fields__[key].default
     assert (key in RANGES) == (type(default) in (int, float))
@@ -492,19 +477,7 @@ def test_a_policy_survives_copies() -> None:
     assert pickle.loads(pickle.dumps(made)) == copy.deepcopy(made) == replace(made) == made
 
 
-def written(value: object) -> str:
-    """Write a value as the file has it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else f"{value}"
-
-
 def test_the_page_on_tuning_has_every_key_with_default_and_range() -> None:
-    page = Path(__file__).parent.parent / "design" / "tuning.md"
-    rows = [
-        line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| `")
-    ]
-    assert rows == [
-        f"| `{key}` | `{written(item.default)}` | {possible(key)} | {docs()[key]} |"
-        for key, item in Policy.__dataclass_fields__.items()
-    ]
+    page = draw_keys.PAGE.read_text(encoding="utf-8")
+    assert draw_keys.with_table(page) == page
+    assert all(f"\n| `{key}` | " in page for key in KEYS)

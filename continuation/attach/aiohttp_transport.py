@@ -2,7 +2,7 @@
 
 What passes through httpx2's own costs two to three times as much for an event that comes alone, and
 its pool looks at every open connection for each request
-(design/decisions/0080-gateway-transport.md).
+(design/decisions/0020-gateway-transport.md).
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
     """Return what reads a command line that begins with `command`, perhaps none of ours."""
     parser = _Parser(
         prog="continuation",
-        description="Finish model answers that ran out of output tokens.",
+        description="Heal model answers that were cut at the output limit.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -100,14 +100,14 @@ def _text(x: int, y: int, words: str, *, ink: str = _INK, size: int = 12, weight
 
 def _fate(one: Attempt) -> str:
     """Say what came of an attempt, in the width of a column."""
-    count = "" if one.usage is None else f"{number(one.usage.output)} tokens, "
+    of = "" if one.limit is None else f" of {one.limit:,}"
+    count = "" if one.usage is None else f"{number(one.usage.output)}{of} tokens, "
     return f"{count}{one.error or one.stop or 'no end'}"[:40]
 
 
 def _account(one: Attempt) -> str:
-    limit = "no limit" if one.limit is None else f"limit {one.limit:,}"
     more = " not in the answer" * one.discarded + " not paid again" * one.saved
-    return f"{one.seconds:.2f} s, {limit}, {_fate(one)}{',' * bool(more)}{more}"
+    return f"{one.seconds:.2f} s, {_fate(one)}{',' * bool(more)}{more}"
 
 
 def _result(report: Report) -> Iterator[tuple[str, str]]:

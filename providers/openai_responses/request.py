@@ -2,7 +2,7 @@
 
 Wire facts: API reference "Responses", guides "Conversation state" and "Reasoning", and the
 behaviour of openai 3.5x. Why recoveries are asked for as they are:
-design/decisions/0031-responses-merge.md.
+design/decisions/0015-responses-merge.md.
 """
 
 from __future__ import annotations

@@ -45,7 +45,10 @@ def test_the_help_names_the_commands_and_every_exit_status(capsys: Capture) -> N
     assert all(
         re.search(rf"^ +{word} ", said, re.MULTILINE) for word in ("demo", "run", "simulate")
     )
-    assert {int(n) for n in re.findall(r"^ +(\d+)  ", said, re.MULTILINE)} == set(Exit)
+    told = re.findall(r"^ +(\d+)  (.+)", said, re.MULTILINE)
+    assert {int(number) for number, _ in told} == set(Exit)
+    page = Path(__file__).parents[2] / "design" / "guide" / "command-line.md"
+    assert re.findall(r"(?m)^\| (\d+) \| (.+) \|$", page.read_text(encoding="utf-8")) == told
 
 
 @pytest.mark.parametrize(

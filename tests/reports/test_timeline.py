@@ -41,7 +41,7 @@ def test_each_attempt_each_seam_and_each_wait_is_drawn() -> None:
     report = healed()
     assert [a.error and a.error[:3] for a in report.attempts] == [None, "529", None]
     told = titles(svg(("turn", report)))
-    assert sum("limit 1,000" in each for each in told) == 1
+    assert sum("1,000 of 1,000 tokens" in each for each in told) == 1
     assert sum("529" in each for each in told) == 1
     [seam] = report.seams
     assert f"a seam at character {seam.at:,}: {seam.kind}, {seam.dropped} characters" in str(told)

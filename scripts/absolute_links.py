@@ -1,0 +1,50 @@
+"""Make relative links absolute, where a page is read outside the repository.
+
+    python scripts/absolute_links.py README.md > elsewhere/README.md
+
+The base is `[tool.continuation] source` in pyproject.toml, and stands nowhere else.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+
+
+def base() -> str:
+    """Return where the sources can be read, with a slash at its end."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return str(settings["tool"]["continuation"]["source"]).rstrip("/") + "/"
+
+
+def absolute(text: str, page: str, keep: Callable[[str], str | None] = lambda _: None) -> str:
+    """Return `text`, of the page at this path in the repository, with absolute links.
+
+    `keep`: what a path in the repository is to be called, where it is to stay a relative link.
+    Raises `ValueError` for a link to what is not there.
+    """
+
+    def link(found: re.Match[str]) -> str:
+        picture, words, target = found.groups()
+        if re.match(r"[a-z]+:|#", target):
+            return found[0]
+        path, sign, place = target.partition("#")
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(page), path))
+        if not (ROOT / path).exists():
+            raise ValueError(f"{page}: links to {path}, which is not there")
+        near = keep(path)
+        far = base().replace("/blob/", "/raw/") if picture else base()
+        return f"{picture}[{words}]({near or far + path}{sign}{place})"
+
+    return _LINK.sub(link, text)
+
+
+if __name__ == "__main__":
+    print(absolute((ROOT / sys.argv[1]).read_text(encoding="utf-8"), sys.argv[1]), end="")
