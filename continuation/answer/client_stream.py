@@ -71,7 +71,7 @@ from continuation.prompts import cut_call_note
 from continuation.seams.seam import Replay, Seam
 from continuation.types import Json, Mode, ReplayBuffer, Resume
 from continuation.wire.eventstream import reframed
-from continuation.wire.json_values import as_text
+from continuation.wire.json_values import as_text, dumps
 
 
 @dataclass(slots=True, eq=False)
@@ -223,7 +223,7 @@ class ClientStream:
         self._stop()
         self._ended = True
         if not self.streamed:
-            return self._writer.body(self.message, self.blocks, delta, usage)
+            return dumps(self._writer.body(self.message, self.blocks, delta, usage))
         self._out.append(self._writer.end(self.blocks, delta, usage))
         return self.take()
 

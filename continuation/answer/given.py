@@ -166,10 +166,8 @@ class Given:
     def body(self) -> Json:
         """Return all that was given as one JSON body, as the provider would write it."""
         segment = self.segment
-        data = self._codec.writer().body(
-            segment.message, segment.blocks, segment.delta, segment.usage
-        )
-        return as_json(loads(data))
+        writer = self._codec.writer()
+        return writer.body(segment.message, segment.blocks, segment.delta, segment.usage)
 
 
 def _text_of(event: Json) -> tuple[str, str | None]:

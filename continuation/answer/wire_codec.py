@@ -100,8 +100,8 @@ class Writer(Protocol):
         """Write the terminal events; `delta` has the stop reason in the provider's words."""
         ...
 
-    def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
-        """Write the whole answer as one JSON body."""
+    def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> Json:
+        """Return the whole answer as one JSON body."""
         ...
 
 

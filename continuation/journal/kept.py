@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
@@ -39,7 +38,7 @@ class Kept:
         self._form = form
         self._given = given
         self._streamed = True
-        self._chunks: deque[bytes] = deque()
+        self._chunks: list[bytes] = []
         self._armed = False
         self._news: list[Json] = []
         self._pieces = 0
@@ -88,7 +87,9 @@ class Kept:
         return journal.owner.session, self._pieces, self._characters, attempts, content
 
     def _read(self, given: Given) -> None:
-        chunks = [self._chunks.popleft() for _ in range(len(self._chunks))]
+        count = len(self._chunks)  # the caller's thread appends meanwhile
+        chunks = self._chunks[:count]
+        del self._chunks[:count]
         if chunks and self._streamed:
             given.read(chunks)
         elif chunks:

@@ -275,12 +275,12 @@ class _Writer(Writer):
         last = _event({"type": "message_delta", "delta": ending, "usage": usage, **beside})
         return last + _event(ENDED)
 
-    def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
+    def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> Json:
         codec = MessagesCodec()
         content = [codec.wire(block) for block in blocks]
         ending = {"stop_sequence": None, **delta}
         ending |= as_json(ending.pop(_BESIDE, None))
-        return dumps({**message, "content": content, **ending, "usage": usage})
+        return {**message, "content": content, **ending, "usage": usage}
 
 
 def _event(event: Json) -> bytes:

@@ -75,10 +75,10 @@ class GeminiWriter(Writer):
         parts, self._waiting = self._waiting or [_NO_TEXT], []
         return self._chunk(self._end(delta, parts), usage, last=True)
 
-    def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
+    def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> Json:
         self._message = message
         parts = merged(blocks) or [_NO_TEXT]
-        return dumps(self._response(self._end(delta, parts), usage))
+        return self._response(self._end(delta, parts), usage)
 
     # --- chunks --------------------------------------------------------------------------------
 

@@ -101,7 +101,7 @@ class ChatWriter(Writer):
             ending += _sse.encode("", counted)
         return ending + DONE
 
-    def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
+    def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> Json:
         choice, said = as_json(message.get("choice")), as_json(message.get("said"))
         text = "".join(block.text for block in blocks if block.kind == TEXT)
         whole: Json = {"role": "assistant", "content": None, **said, **folded(blocks)}
@@ -114,7 +114,7 @@ class ChatWriter(Writer):
             beside |= as_json(told.get("chunk"))
             around |= as_json(told.get("choice"))
         own = {"index": 0, **around, "message": whole, "finish_reason": _finish(blocks, delta)}
-        return dumps({**head, **beside, "choices": [own], **counted})
+        return {**head, **beside, "choices": [own], **counted}
 
     # --- chunks --------------------------------------------------------------------------------
 

@@ -180,13 +180,13 @@ class ResponsesWriter:
         ended = self._end_message(cut=response["status"] != "completed")
         return ended + self._event(f"response.{response['status']}", {"response": response})
 
-    def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
+    def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> Json:
         self._response = as_json(message.get("response"))
         for block in blocks:
             self._ids.final_item(block)
         response = self._whole(blocks, delta, usage)
         self._finished(response, as_json(delta.get("response")))
-        return dumps(response)
+        return response
 
     def _whole(self, blocks: Sequence[Block], delta: Json, usage: Json) -> Json:
         """Return the response: what the caller was told of it at first, and how it ended."""

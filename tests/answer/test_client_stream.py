@@ -49,8 +49,9 @@ class Log:
     def end(self, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
         return self._note("end", -1, None)
 
-    def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
-        return self._note("end", -1, "".join(b.text for b in blocks if b.kind == TEXT))
+    def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> Json:
+        self._note("end", -1, "".join(b.text for b in blocks if b.kind == TEXT))
+        return {}
 
     def _note(self, what: str, index: int, value: Any) -> bytes:
         self.notes.append((what, index, value))

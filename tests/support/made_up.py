@@ -78,11 +78,11 @@ class MadeUpWriter(Writer):
     def end(self, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
         return _line({"why": delta.get("stop_reason"), "spent": usage})
 
-    def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
+    def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> Json:
         text = "".join(block.text for block in blocks)
         calls = [block for block in blocks if block.kind == TOOL_CALL]
         runs = [{"run": call.start["name"], "with": call.arguments} for call in calls]
-        return dumps({"say": text, "runs": runs, "why": delta.get("stop_reason"), "spent": usage})
+        return {"say": text, "runs": runs, "why": delta.get("stop_reason"), "spent": usage}
 
 
 def _line(said: Json) -> bytes:
