@@ -686,7 +686,8 @@ class Journal:
         self._store.release(self.owner)
         statement = "UPDATE sessions SET owner = NULL WHERE id = ?", (self.owner.session,)
         with suppress(Exception):
-            self._write([statement], durable=True).result()
+            # Not synced: where power is lost, its owner is seen to be gone anyway.
+            self._write([statement], durable=False).result()
 
     def __enter__(self) -> Self:
         return self

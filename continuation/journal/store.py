@@ -56,6 +56,16 @@ SAVE: Final = "INSERT OR IGNORE INTO running VALUES (?, ?, ?, ?, ?)"
 FORGET: Final = "DELETE FROM running WHERE session = ?"
 BEAT: Final = "UPDATE sessions SET beat = ? WHERE id = ? AND epoch = ?"
 
+_OWNED: Final = " WHERE EXISTS (SELECT 1 FROM sessions WHERE id = ? AND epoch = ?)"
+_ALONE: Final = {
+    sql: sql.replace("VALUES (", "SELECT ").removesuffix(")") + _OWNED for sql in (APPEND, SAVE)
+}
+"""What is committed alone compares the epoch itself. A transaction of four statements would let
+another thread have the interpreter four times, and wait for it as often."""
+_LOG: Final = 256
+"""Pages of the write-ahead log that are moved into the file at once. Writing over a log is half as
+slow as making it longer, so it is to be short."""
+
 
 FORKED: Final = "a journal does not pass through fork: open one in the new process"
 
@@ -180,6 +190,7 @@ class Store:
         )
         # Switching to WAL can meet a lock too, and its own busy handler is not asked.
         patiently(lambda: connection.execute("PRAGMA journal_mode=WAL"))
+        connection.execute(f"PRAGMA wal_autocheckpoint={_LOG}")
         return connection
 
     @contextmanager
@@ -337,6 +348,9 @@ class Store:
         if durable != self._syncs:
             connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._syncs = durable
+        if len(units) == 1 and _alone(connection, units[0]):
+            units[0].done.set_result(None)
+            return
         patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
         fenced = list[_Unit]()
         try:
@@ -362,6 +376,19 @@ class Store:
                 unit.done.set_exception(Fenced("another process owns this session by now"))
             else:
                 unit.done.set_result(None)
+
+
+def _alone(connection: sqlite3.Connection, unit: _Unit) -> bool:
+    """Commit a single row; `False`: nothing was, for it is there, not ours to write, or more."""
+    if len(unit.statements) != 1:
+        return False
+    sql, values = unit.statements[0]
+    if (sql := _ALONE.get(sql, "")) == "":
+        return False
+    mine = (*values, unit.owner.session, unit.owner.epoch)
+    done = list[int]()
+    patiently(lambda: done.append(connection.execute(sql, mine).rowcount))
+    return done == [1]
 
 
 def _collected(
