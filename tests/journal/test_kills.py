@@ -168,19 +168,25 @@ def test_told_to_end(number: int, agents: Agents, scripted: Simulator, tmp_path:
 
 
 KILLS = 35
-"""In each part; in all parts together more than 500."""
+"""In each test; in all together more than 500."""
 LONG = [Step(lines("a", 150), STEPS[0].calls), *STEPS[1:]]
 
 
-@pytest.mark.parametrize("part", range(16))
-def test_killed_anywhere(part: int, agents: Agents, tmp_path: Path) -> None:
+@pytest.mark.parametrize("thinks", [False, True])
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("dialect", FORMATS)
+def test_killed_anywhere(
+    dialect: str, asynchronous: bool, thinks: bool, agents: Agents, tmp_path: Path
+) -> None:
     """Up to five times in one answer; then it goes on as if nothing had been."""
-    rng, kills = random.Random(part), 0
-    with Simulator(Scripted(LONG), Scenario(deltas=60, slow=0.0002)) as sim:
+    how: dict[str, Any] = {"asynchronous": asynchronous, "thinks": thinks}
+    rng, kills = random.Random(f"{dialect} {how}"), 0
+    thinking = 60 if thinks else "none"
+    with Simulator(Scripted(LONG), Scenario(deltas=60, slow=0.0002, thinking=thinking)) as sim:
         for number in range(KILLS):
             folder = tmp_path / str(number)
             folder.mkdir()
-            session = Session.begin(agents, sim, folder, FORMATS[part % 4], LONG)
+            session = Session.begin(agents, sim, folder, dialect, LONG, **how)
             for _ in range(5):
                 if session.live(kill_at=rng.choice([2, 20, 60, 120, 180, 260])):
                     break

@@ -7,6 +7,7 @@ happens, so that what a test has read, has happened.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import os
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self, cast
@@ -87,6 +88,7 @@ class Work:
     settle: bool = False
     """Calls of unknown outcome get a late result."""
     asynchronous: bool = False
+    thinks: bool = False
 
 
 class Agent:
@@ -175,6 +177,8 @@ def _warm() -> None:
             work = Work(dialect, sim.url, f"{folder}/{dialect}", f"{folder}/effects")
             agent = _Agent(work, os.open(os.devnull, os.O_WRONLY))
             agent.converse()
+            agent.work = replace(work, path=f"{work.path}-async", asynchronous=True)
+            agent.converse()
 
 
 class _Agent:
@@ -197,7 +201,15 @@ class _Agent:
         self.converse()
 
     def converse(self) -> None:
-        """Go on with the session, from wherever it is."""
+        """Go on with the session, from wherever it is; a synchronous agent awaits nothing."""
+        if self.work.asynchronous:
+            asyncio.run(self._go_on())
+            return
+        with suppress(StopIteration):
+            self._go_on().send(None)
+            raise AssertionError("a synchronous agent waits for an event loop")
+
+    async def _go_on(self) -> None:
         from continuation import Journal
 
         work = self.work
@@ -208,44 +220,68 @@ class _Agent:
             for call in waiting.unknown:
                 journal.result(call, "it was done, late")
         for call in waiting.not_started:
-            self._use(journal, call)
+            await self._use(journal, call)
         turns = journal.history()
         self.say("history", turns=turns)
         if not (turns and turns[-1].get("role") in {"assistant", "model"}):  # else it is done
-            self._converse(journal, turns)
+            await self._converse(journal, turns)
         journal.close()
         self.say("done")
 
-    def _converse(self, journal: Any, turns: Any) -> None:
+    async def _converse(self, journal: Any, turns: Any) -> None:
         import continuation
-        from support.sdks.formats import MAKES, request
+        from support.sdks.formats import MAKES, THINKS, request
         from support.sdks.turn import FAST, quietly
 
         work = self.work
         key = {"gemini": "contents", "openai-responses": "input"}.get(work.dialect, "messages")
-        with MAKES[work.dialect]().connect(work.url, asynchronous=False) as bare, quietly():
-            client: Any = continuation.wrap(bare, config=FAST, journal=journal)
+        bare = MAKES[work.dialect]().connect(work.url, asynchronous=work.asynchronous)
+        client: Any = continuation.wrap(bare, config=FAST, journal=journal)
+        more = THINKS[work.dialect] if work.thinks else {}
+        async with AsyncExitStack() as closing_it:
+            closing_it.enter_context(quietly())
+            if work.asynchronous:
+                await closing_it.enter_async_context(getattr(bare, "aio", bare))
+            else:
+                closing_it.enter_context(bare)
             while True:
-                ran, asked = MAKES[work.dialect](), request(work.dialect, 16_000, {})
+                ran, asked = MAKES[work.dialect](), request(work.dialect, 16_000, more)
                 if turns:
                     asked[key] = turns
                 self.say("asked")
-                opened = ran.stream(client, asked)
-                with opened if hasattr(opened, "__enter__") else closing(opened) as stream:
-                    for piece in stream:
-                        ran.pieces.append(piece)
-                        if text := text_of(piece):
-                            self.say("text", text=text)
-                    ran.answer = ran.ended(stream)
+                if work.asynchronous:
+                    await self._read_async(ran, getattr(client, "aio", client), asked)
+                else:
+                    self._read(ran, client, asked)
                 self.say("ended", text=ran.text, report=str(continuation.last_report()))
                 made = calls_of(ran)
                 for call in made:
-                    self._use(journal, call)
+                    await self._use(journal, call)
                 if not made:
                     return
                 turns = journal.history()
 
-    def _use(self, journal: Any, call: Any) -> None:
+    def _read(self, ran: Any, client: Any, asked: dict[str, Any]) -> None:
+        opened = ran.stream(client, asked)
+        with opened if hasattr(opened, "__enter__") else closing(opened) as stream:
+            for piece in stream:
+                self._given(ran, piece)
+            ran.answer = ran.ended(stream)
+
+    async def _read_async(self, ran: Any, client: Any, asked: dict[str, Any]) -> None:
+        opened = ran.stream(client, asked)
+        opened = await opened if hasattr(opened, "__await__") else opened
+        async with opened if hasattr(opened, "__aenter__") else aclosing(opened) as stream:
+            async for piece in stream:
+                self._given(ran, piece)
+            ran.answer = ran.ended(stream)
+
+    def _given(self, ran: Any, piece: Any) -> None:
+        ran.pieces.append(piece)
+        if text := text_of(piece):
+            self.say("text", text=text)
+
+    async def _use(self, journal: Any, call: Any) -> None:
         from continuation.journal.forms import tool_call
 
         told = tool_call(call)
@@ -259,7 +295,13 @@ class _Agent:
             self.say("tool", key=idempotency_key)
             return "written"
 
-        self.say("result", value=journal.call(call, write))
+        async def write_async(_: Any, idempotency_key: str) -> str:
+            return write(_, idempotency_key)
+
+        if self.work.asynchronous:
+            self.say("result", value=await journal.call(call, write_async))
+        else:
+            self.say("result", value=journal.call(call, write))
 
     def _hook(self) -> None:
         """Say before and after each commit that it comes or came; die there, if that is wanted."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import openai
+
 from continuation.simulator import Simulator
 from support.sdks import chat, gemini, messages, responses
 from support.sdks.turn import Turn
@@ -17,6 +19,17 @@ LIMITS: Mapping[str, Callable[[Simulator], Sequence[int | None]]] = dict(
     zip(FORMATS, (messages.limits, chat.limits, responses.limits, gemini.limits), strict=True)
 )
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
+THINKS: Mapping[str, dict[str, Any]] = {
+    "anthropic-messages": {"thinking": {"type": "enabled", "budget_tokens": 1_024}},
+    "openai-chat": {
+        "model": "gpt-5",
+        "max_tokens": openai.omit,
+        "max_completion_tokens": 16_000,
+    },
+    "openai-responses": {"model": "gpt-5", "reasoning": {"effort": "low", "summary": "auto"}},
+    "gemini": {"thinking_config": {"include_thoughts": True}},
+}
+"""What has a model think, and show it."""
 WRITE_TOOL: Mapping[str, list[Any]] = {
     "anthropic-messages": [{"name": "Write", "input_schema": SCHEMA}],
     "openai-chat": [{"type": "function", "function": {"name": "Write", "parameters": SCHEMA}}],
