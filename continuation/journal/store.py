@@ -419,15 +419,19 @@ def follow(done: Future[None], unit: Future[None]) -> None:
 
 
 def patiently(act: Callable[[], object]) -> None:
-    """Wait for a lock fairly: SQLite's own waiting lets some writers starve for seconds."""
-    deadline = time.monotonic() + _PATIENCE
+    """Wait for a lock fairly: SQLite's own waiting lets some writers starve for seconds.
+
+    Who has waited longer asks more often.
+    """
+    began = time.monotonic()
     while True:
         try:
             act()
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() > deadline:
+            waited = time.monotonic() - began
+            if error.sqlite_errorcode & 0xFF not in _BUSY or waited > _PATIENCE:
                 raise
-            time.sleep(random.uniform(0.0001, 0.0008))
+            time.sleep(random.uniform(0.0001, 0.0008) / (1 + waited / 0.004))
         else:
             return
 
