@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import jiter
 
+from continuation.history.tree import unbroken
 from continuation.wire.json_values import as_map, is_map, loads
 
 
@@ -66,18 +67,19 @@ def read_lines(data: bytes) -> tuple[list[Record], list[Problem]]:
             raw = raw.replace(b"\0", b"")
         if not raw:
             continue
-        text, raw = _decoded(raw)
+        text, sound = _decoded(raw)
         try:
-            value = loads(raw)
+            value = loads(sound)
         except ValueError:
             broken[number] = text
             continue
         if not is_map(value):
             problems.append((number, "not_object"))
             continue
-        if "\ufffd" in text and b"\\ufffd" not in raw:
+        whole = mended(value, sound)
+        if sound is not raw or whole is not value:
             problems.append((number, "half_utf8"))
-        records.append(Record(number, raw, value))
+        records.append(Record(number, sound if whole is value else written(whole), whole))
     # Only now is it known what records look like, and so what is one inside a broken line.
     shapes = {frozenset(record.value) for record in records if len(record.value) > 1}
     for number, text in broken.items():
@@ -98,6 +100,14 @@ def _decoded(raw: bytes) -> tuple[str, bytes]:
     except UnicodeDecodeError:
         text = raw.decode("utf-8", "replace")
         return text, text.encode()
+
+
+def mended(value: Any, data: bytes) -> Any:
+    """What was read of `data`, with a replacement mark for half a character that was escaped.
+
+    The same object if there is none, as nearly always. Providers refuse such JSON.
+    """
+    return unbroken(value) if b"\\ud" in data.lower() else value
 
 
 def written(value: Any, *, indented: bool = False) -> bytes:

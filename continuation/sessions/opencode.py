@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from continuation.history.tree import text_of
-from continuation.sessions.lines import Problem, before_the_cut, written
+from continuation.sessions.lines import Problem, before_the_cut, mended, written
 from continuation.sessions.opencode_database import Database, Place
 from continuation.wire.json_values import as_list, as_map, as_text, dumps, loads
 
@@ -126,7 +126,12 @@ class Storage:
             self.problems.append(Problem("bad_file", 0, words))
             self.damaged[place] = None
             return None
-        return as_map(value)
+        whole = mended(value, data)
+        if whole is not value:
+            words = f"a character is cut in half in {'/'.join(place)}; it shows as a mark."
+            self.problems.append(Problem("half_utf8", 0, words))
+            self.damaged[place] = written(whole, indented=self.shelf.named)
+        return as_map(whole)
 
     def _rebuilt(self, lost: _Message, data: bytes, messages: list[_Message]) -> _Message:
         """A message itself is lost, its parts are not: they say whose they are.

@@ -13,7 +13,7 @@ from continuation.history.detect import detect
 from continuation.history.types import HistoryFormat, Repaired, RepairPolicy, Violation
 from continuation.sessions.gemini_cli import Checkpoint, SavedChat
 from continuation.sessions.kimi import KimiCode
-from continuation.sessions.lines import Problem, Record, before_the_cut, read_lines
+from continuation.sessions.lines import Problem, Record, before_the_cut, mended, read_lines
 from continuation.sessions.logs import ClaudeCode, Codex, Log, Plain, QwenCode
 from continuation.sessions.opencode import Folder, Shelf, Storage
 from continuation.sessions.opencode_database import Database, is_database, opened
@@ -169,7 +169,11 @@ def _load_json(path: Path, data: bytes) -> SavedSession | None:
     """
     problems: list[Problem] = []
     try:
-        value: Any = json.loads(data)
+        read: Any = json.loads(data)
+        value = mended(read, data)
+        if value is not read:
+            words = "a character is cut in half in this file; it shows as a replacement mark."
+            problems.append(Problem("half_utf8", 0, words))
     except ValueError:
         # More than one line that begins an object: a log.
         is_log = data.replace(b"\0", b"").count(b"\n{") > 1

@@ -249,6 +249,9 @@ def test_half_a_character_in_a_line_is_reported_and_the_line_kept(tmp_path: Path
     session = _only(load(_save(tmp_path / "s.jsonl", data)))
     assert [p.code for p in session.problems] == ["half_utf8"]
     assert _said(session) == "U:caf� A[t:yes]"
+    (repaired,) = write_repaired(tmp_path / "s.jsonl")
+    assert repaired.written is not None
+    assert _only(check(repaired.written)).exit_code == 0
 
 
 def test_a_whole_record_without_its_line_end_is_kept(tmp_path: Path) -> None:

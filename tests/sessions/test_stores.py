@@ -282,3 +282,31 @@ def test_a_saved_checkpoint_of_gemini_cli_keeps_what_is_beside_its_history(tmp_p
     repaired = json.loads(session.written.read_bytes())
     assert repaired["authType"] == "gemini-api-key"
     assert read("gemini", {"contents": repaired["history"]}) == "U:go A[t:x,c:a] R*:a U:on"
+
+
+@pytest.mark.parametrize("store", [*LOGS, "opencode", "opencode.db", "body.json"])
+def test_half_a_character_that_a_provider_refuses_is_found_and_mended(
+    store: str, tmp_path: Path
+) -> None:
+    path, line, half = tmp_path / store, "U:go A[t:halved] U:more A[t:x]", (b"halved", b"h\\uD83d")
+    if store in LOGS:
+        path.write_bytes(as_bytes(LOGS[store](line)).replace(*half))
+    elif store == "body.json":
+        path.write_bytes(json.dumps(write("anthropic", line)).encode().replace(*half))
+    else:
+        opencode(path, line)
+    if store == "opencode":
+        for file in path.glob("part/*/*.json"):
+            file.write_bytes(file.read_bytes().replace(*half))
+    elif store == "opencode.db":
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            words = [each.decode() for each in half]
+            database.execute("UPDATE part SET data = replace(data, ?, ?)", words)
+            database.commit()
+    assert main(["check", str(path)]) == 1
+    copy = tmp_path / "copy"
+    assert main(["repair", str(path), "--out", str(copy)]) == 0
+    assert main(["check", str(copy)]) == 0
+    (session,) = check(copy)
+    assert [p.code for p in check(path)[0].problems] == ["half_utf8"]
+    assert "h\N{REPLACEMENT CHARACTER}" in json.dumps(session.body, ensure_ascii=False)
