@@ -46,6 +46,10 @@ class Dialect(Protocol):
         """Read a request. Raises `Untouched` when it is not one we can read."""
         ...
 
+    # A format that keeps something beside its server may have
+    # `prepare(policy: Policy) -> Callable[[], object] | None` as well: what a gateway does, in a
+    # thread of its own, before the first request comes.
+
     def keep_alive(self, opening: bytes) -> bytes:
         """Return an event that says nothing, for a stream in which nothing happens.
 

@@ -1,4 +1,4 @@
-"""`continuation serve`: the gateway under uvicorn, until Ctrl-C."""
+"""`continuation serve`: the gateway under uvicorn, until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -38,13 +38,11 @@ def add_to(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until Ctrl-C, which is the way to end it and so no error."""
+    """Serve until Ctrl-C or SIGTERM, which are the ways to end it and so no errors."""
     try:
-        import uvicorn
-
         from continuation.gateway import app
         from continuation.gateway.access import is_loopback
-        from continuation.gateway.server import settings
+        from continuation.gateway.server import Server
     except ImportError as error:
         message = f"{error}; the gateway needs: pip install 'continuation-engine[gateway]'"
         raise CommandError(message, Exit.MISSING) from error
@@ -82,6 +80,6 @@ def run(arguments: argparse.Namespace) -> int:
     for name, upstream in gateway.table.upstreams.items():
         out.line(f"  {url}/{name}  {upstream.base_url}")
     with listening, contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(settings(gateway)).run(sockets=[listening])
+        Server(gateway, lambda: in_force(arguments.config)).run(sockets=[listening])
     out.line("stopped")
     return Exit.WHOLE

@@ -12,7 +12,12 @@ from continuation.policy import Between, known_key, shown
 
 DIALECTS = ("anthropic", "openai", "gemini")
 """In whose words an upstream is told what goes wrong, and under which header its key is sent."""
-_PINGS, _IDLE = Between(0.01, 300), Between(1, 86_400)
+_NUMBERS = {
+    "ping_seconds": Between(0.01, 300),
+    "idle_seconds": Between(1, 86_400),
+    "drain_seconds": Between(0, 86_400),
+    "max_streams": Between(1, 1_000_000),
+}
 _OWN_PATHS = frozenset({"t", "continuation", "livez", "readyz"})
 
 
@@ -47,6 +52,10 @@ class GatewayTable:
     """Where nothing was sent for so long, a stream is kept alive by an event that says nothing."""
     idle_seconds: float = 600.0
     """An upstream that sends nothing for so long has broken off."""
+    drain_seconds: float = 600.0
+    """What streams are given to end in, once the gateway is told to stop."""
+    max_streams: float = 2000.0
+    """So many requests are under way at once; others are told to come back."""
     token_env: str = "CONTINUATION_TOKEN"
     """The environment variable with the access token; where it is set, nobody comes in without."""
     hosts: tuple[str, ...] = ()
@@ -68,7 +77,7 @@ def read_gateway(values: object) -> GatewayTable:
         elif key == "token_env":
             found[key] = _text(key, value)
         else:
-            between = _PINGS if key == "ping_seconds" else _IDLE
+            between = _NUMBERS[key]
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not number or not between.low <= float(cast("float", value)) <= between.high:
                 raise ValueError(f"{key} = {shown(key, value)}: must be a number {between}")

@@ -95,7 +95,7 @@ class Budget:
         self._in_table = known is not None
         # The answers of an agent that calls and of one that writes are not equally long.
         self._kind = "needed_with_tools" if request.body.get("tools") else "needed"
-        self._policy, self._request = policy, request
+        self._policy, self._request, self._left = policy, request, attempts.left
         self._ledger = attempts.recorder.ledger
         self._least = request.limit or 1
         """The caller's own limit: a later attempt with less would only make another seam."""
@@ -226,6 +226,8 @@ class Budget:
         ledger, policy = self._ledger, self._policy
         if self.time_up:  # first, for it is what an attempt may have been broken off for
             return self.time_up
+        if self._left() <= 0:
+            return "the process is about to end"
         if ledger.before + ledger.sent - min(ledger.paused, HOPS) >= policy.max_attempts:
             return "max_attempts spent"
         if self._tokens_left < self._least:
@@ -315,6 +317,8 @@ class Attempts:
     """The caller's own."""
     wall: Callable[[], float] | None
     """Says what time it is, for a `retry-after` that names a date."""
+    left: Callable[[], float]
+    """Seconds in which attempts may still begin."""
     size: int = 0
     """Bytes of the caller's request."""
 
@@ -458,7 +462,7 @@ class Attempts:
     ) -> Generator[Command, Reply, bool]:
         """Wait until an attempt is worth another try; `False`: it is not."""
         seconds = self._pause(reply, tries, error.wait)
-        if seconds is None or seconds >= self.budget.patience:
+        if seconds is None or seconds >= min(self.budget.patience, self.left()):
             return False
         self.recorder.tell(Retrying(self.recorder.ledger.sent, error.error, seconds))
         yield Wait(seconds)

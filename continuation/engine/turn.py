@@ -26,6 +26,7 @@ passes but a provider's own hops (`attempts.HOPS`) and the look-up of a ceiling,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -134,8 +135,12 @@ class Turn:
         learned: Learned,
         recorder: Recorder,
         wall: Callable[[], float] | None,
+        left: Callable[[], float],
     ) -> None:
-        """Read the caller's request. `policies` says what holds for a model, once it is known."""
+        """Read the caller's request. `policies` says what holds for a model, once it is known.
+
+        `left`: seconds in which attempts may still begin.
+        """
         self.recorder = recorder
         recorder.host = asked.host
         self._ledger = recorder.ledger
@@ -165,7 +170,16 @@ class Turn:
         )
         key = (asked.host + asked.client, learned.digest(asked.credential), request.model)
         self._attempts = Attempts(
-            dialect, request, self.policy, recorder, learned, key, timeout, wall, len(asked.body)
+            dialect,
+            request,
+            self.policy,
+            recorder,
+            learned,
+            key,
+            timeout,
+            wall,
+            left,
+            len(asked.body),
         )
         recorder.model = request.model
         self._ledger.limit = request.limit
@@ -656,6 +670,8 @@ class Engine:
             from continuation.limits.learned_file import Memory  # hardly anybody wants it
 
             Memory(file_of(kept), self.learned).attach()
+        self.last_call = math.inf
+        """From then on, by the clock `now`, no further attempt begins: the process will end."""
         self._dialects = dialects
         self.journal: Any = None
         """Keeps what the turns are about, if the caller has one; the shells tell it."""
@@ -693,6 +709,15 @@ class Engine:
             return replace(policy, **overrides) if overrides else policy
 
         recorder = Recorder(dialect.name, on_event or self._on_event, Ledger(self._now))
-        turn = Turn(dialect, request, timeout, policies, self.learned, recorder, self._wall)
+        turn = Turn(
+            dialect,
+            request,
+            timeout,
+            policies,
+            self.learned,
+            recorder,
+            self._wall,
+            lambda: self.last_call - self._now(),
+        )
         recorder.trace(turn.policy.tracing, request.headers)
         return turn

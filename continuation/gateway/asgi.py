@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import re
+import threading
+from collections.abc import Callable
 from time import monotonic, time
 from urllib.parse import quote, unquote
 
@@ -13,7 +16,7 @@ import httpx2
 
 from continuation.attach.aiohttp_transport import AiohttpTransport, environment_proxy
 from continuation.config import HEADER, Config, ConfigError, Layer, Source, load
-from continuation.config.gateway import Upstream
+from continuation.config.gateway import GatewayTable, Upstream
 from continuation.engine.turn import Engine
 from continuation.gateway.access import TOKEN_HEADER, Access
 from continuation.gateway.caller import Caller, GoneError, Headers, Receive, Scope, Send, end_to_end
@@ -28,7 +31,9 @@ logger = logging.getLogger("continuation")
 _MOST_HEADERS = 1 << 16
 """Bytes of all headers of a request."""
 _CONNECT_SECONDS = 30.0
-_LAST_WORDS = frozenset({413, 426, 431})
+_LAST_ATTEMPT = 30.0
+"""Seconds before the end of which no further attempt begins."""
+_LAST_WORDS = frozenset({408, 413, 426, 431, 503})
 """Statuses behind which more of the request may come, that nobody reads."""
 _OURS = frozenset({b"host", b"expect", TOKEN_HEADER, HEADER.encode()})
 """Headers that are for the gateway, not for who is behind it."""
@@ -58,41 +63,60 @@ class Gateway:
     """Relays what comes to `/NAME/...` to that upstream, and heals what a dialect knows."""
 
     def __init__(self, config: Config, *, insecure: bool = False) -> None:
+        self._insecure = insecure
+        self._read(config)
+        self.engine = Engine(dialects(), self.config, None, monotonic, time)
+        self.turns = Turns()
+        self.streams = 0
+        """Requests to upstreams that are under way."""
+        self.ready = True
+        """Whether new requests are welcome."""
+        self._transports: dict[str, httpx2.AsyncBaseTransport] = {}
+
+    def _read(self, config: Config) -> None:
+        """Take a configuration, all of it or, where it raises, none."""
         for layer in config.layers:
             if layer.values.get("on_failure") == "raise":
                 raise ConfigError(
                     f'{layer.source} on_failure = "raise": nobody behind a gateway can catch an '
                     'exception; choose "stop" or "truncated"'
                 )
+        access, table = Access(config.gateway, insecure=self._insecure), config.gateway
+        named = [upstream for upstream in table.upstreams.values() if upstream.key_env]
+        keys = {upstream.name: _key(table, upstream, access) for upstream in named}
         default = Layer("the gateway's default", {"clamp": True})
-        self.config = Config((default, *config.layers), config.vendors, config.gateway)
-        self.table = config.gateway
-        self.engine = Engine(dialects(), self.config, None, monotonic, time)
-        self.turns = Turns()
-        self.timeouts = {"connect": _CONNECT_SECONDS, "read": self.table.idle_seconds}
+        self.config = Config((default, *config.layers), config.vendors, table)
+        self.table, self._access, self._keys = table, access, keys
+        self.timeouts = {"connect": _CONNECT_SECONDS, "read": table.idle_seconds}
         """Seconds that an upstream has to answer in, as httpx2 has them."""
-        self.ready = True
-        """Whether new requests are welcome."""
-        self._access = Access(self.table, insecure=insecure)
-        self._keys: dict[str, bytes] = {}
-        for upstream in self.table.upstreams.values():
-            if upstream.key_env:
-                self._keys[upstream.name] = self._key(upstream)
-        self._transports: dict[str, httpx2.AsyncBaseTransport] = {}
 
     @property
     def has_token(self) -> bool:
         """Whether callers have to bring an access token."""
         return bool(self._access.token)
 
-    def _key(self, upstream: Upstream) -> bytes:
-        place = f"[upstreams.{upstream.name}] key_env = {upstream.key_env!r}"
-        if not self.has_token:
-            raise ConfigError(f"{place}: needs an access token; set {self.table.token_env}")
-        key = os.environ.get(upstream.key_env, "").encode()
-        if not key:
-            raise ConfigError(f"{place}: there is no such environment variable, or it is empty")
-        return b"Bearer " + key if upstream.dialect == "openai" else key
+    def reload(self, config: Config) -> None:
+        """Let another configuration hold from the next request on.
+
+        Raises what the first one would have raised; then the one before stays as it was. What was
+        learned of models is kept, and so is the file that it is kept in.
+        """
+        self._read(config)
+        self.engine.config = self.config
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Let formats open what they keep, and tell what is wrong with it; nobody waits for it."""
+        for dialect in dialects():
+            prepare = getattr(dialect, "prepare", None)
+            work = prepare(self.config.policy_for("")) if prepare is not None else None
+            if work is not None:
+                threading.Thread(target=_attempt, args=(work,), daemon=True).start()
+
+    def drain(self, delay: float) -> None:
+        """Be ready no more, and begin nothing that could not end in `delay` and `drain_seconds`."""
+        self.ready = False
+        self.engine.last_call = monotonic() + delay + self.table.drain_seconds - _LAST_ATTEMPT
 
     # --- ASGI ----------------------------------------------------------------------------------
 
@@ -112,6 +136,8 @@ class Gateway:
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
             message = await receive()
+            if message["type"] == "lifespan.startup":
+                self._prepare()
             if message["type"] == "lifespan.shutdown":
                 self.ready = False
                 await self.aclose()
@@ -147,7 +173,17 @@ class Gateway:
                 message = f"/{name}/ is no upstream: use one of {known}, or add [upstreams.{name}]"
                 raise GatewayError(404, message)
             else:
-                await self._pass(caller, scope, upstream, rest)
+                if self.streams >= self.table.max_streams:
+                    message = (
+                        f"{self.streams:,} requests are under way, which is all that max_streams "
+                        "allows: come back later"
+                    )
+                    raise GatewayError(503, message, (b"retry-after", b"1"))
+                self.streams += 1
+                try:
+                    await self._pass(caller, scope, upstream, rest)
+                finally:
+                    self.streams -= 1
         except GoneError:
             return
         except Exception as error:
@@ -157,7 +193,7 @@ class Gateway:
                 told = GatewayError(500, "an error of the gateway's own; its log says more")
             if not caller.started:
                 more = [(b"connection", b"close")] if told.status in _LAST_WORDS else []
-                await caller.answer(told.status, body(dialect, told), *more)
+                await caller.answer(told.status, body(dialect, told), *more, *told.headers)
 
     async def _tell(self, caller: Caller, path: str) -> None:
         """Answer `GET /continuation/turns/ID`."""
@@ -211,15 +247,31 @@ class Gateway:
         return [*headers, *put.items()]
 
     def _transport(self, upstream: Upstream) -> httpx2.AsyncBaseTransport:
-        transport = self._transports.get(upstream.name)
+        transport = self._transports.get(upstream.base_url)
         if transport is None:
             proxy = environment_proxy(httpx2.URL(upstream.base_url))
             if proxy is None or proxy.startswith("http"):
                 transport = AiohttpTransport(proxy)
             else:  # SOCKS
                 transport = httpx2.AsyncHTTPTransport(proxy=proxy)
-            self._transports[upstream.name] = transport
+            self._transports[upstream.base_url] = transport
         return transport
+
+
+def _attempt(work: Callable[[], object]) -> None:
+    with contextlib.suppress(Exception):  # who fails there has told it
+        work()
+
+
+def _key(table: GatewayTable, upstream: Upstream, access: Access) -> bytes:
+    """Return the key to send to an upstream instead of the caller's."""
+    place = f"[upstreams.{upstream.name}] key_env = {upstream.key_env!r}"
+    if not access.token:
+        raise ConfigError(f"{place}: needs an access token; set {table.token_env}")
+    key = os.environ.get(upstream.key_env, "").encode()
+    if not key:
+        raise ConfigError(f"{place}: there is no such environment variable, or it is empty")
+    return b"Bearer " + key if upstream.dialect == "openai" else key
 
 
 def _check_framing(caller: Caller) -> None:

@@ -13,6 +13,8 @@ Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
+BODY_SECONDS = 60.0
+"""A caller that sends nothing more of its body for so long has broken off."""
 LARGEST = 64 << 20
 """Bytes of a body that is read as a whole; what is only passed on may be of any size."""
 
@@ -62,10 +64,15 @@ class Caller:
     # --- what came -----------------------------------------------------------------------------
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the body as it comes. Raises `GoneError`."""
+        """Yield the body as it comes. Raises `GoneError`, and a `GatewayError` for a slow one."""
         more = self._has_body
         while more:
-            message = await self._receive()
+            try:
+                async with asyncio.timeout(BODY_SECONDS):
+                    message = await self._receive()
+            except TimeoutError as error:
+                why = f"no more of the body came for {BODY_SECONDS:.0f} s: send it at once"
+                raise GatewayError(408, why) from error
             if message["type"] == "http.disconnect":
                 raise GoneError
             more = message.get("more_body", False)

@@ -19,6 +19,7 @@ _GEMINI = {
     403: "PERMISSION_DENIED",
     404: "NOT_FOUND",
     502: "UNAVAILABLE",
+    503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
 
@@ -26,9 +27,11 @@ _GEMINI = {
 class GatewayError(Exception):
     """Answered in place of the upstream; the text names what is wrong, and the remedy."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
         super().__init__(message)
         self.status = status
+        self.headers = headers
+        """What is sent with it, besides what its body needs."""
 
 
 def body(dialect: str, error: GatewayError) -> bytes:

@@ -1,41 +1,153 @@
-"""How uvicorn is to serve the gateway."""
+"""How uvicorn is to serve the gateway, and how it stops."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import math
+import signal
+import socket
 import sys
+from collections.abc import Callable
+from time import monotonic
+from types import FrameType
+from typing import cast
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from continuation.config import Config
 from continuation.gateway.asgi import Gateway
 from continuation.gateway.errors import GatewayError, body
 
-_DRAIN_SECONDS = 600
-"""What streams are given to end in, once the server is told to stop."""
+logger = logging.getLogger("continuation")
+
+LISTEN_SECONDS = 5.0
+"""Who balances takes so long to see that a gateway is ready no more; until then it is asked."""
+_HEAD_SECONDS = 10.0
+"""What a request's head may take to come."""
+_MOST_HEAD = 1 << 17
+"""Bytes of it; what is too much for one header more is told by the application."""
+_SLOW = "408 Request Timeout", "the headers took too long to come: send them at once"
+_LARGE = "431 Request Header Fields Too Large", "the headers are too large: send fewer"
+_BAD = (
+    "400 Bad Request",
+    "this is no HTTP that all servers read alike, or its path is too long: check the request line, "
+    "content-length, transfer-encoding and line ends",
+)
 
 
 class _Protocol(HttpToolsProtocol):
     """HTTP as uvicorn reads it; trailers are no headers, and errors have the caller's shape."""
 
+    _late: asyncio.TimerHandle | None = None
+    _head = 0
+    """Bytes of the head that is being read."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_head()
+        super().connection_lost(exc)
+
+    def _await_head(self) -> None:
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if self._late is None and (cycle is None or cycle.response_complete):
+            self._head = 0
+            self._late = self.loop.call_later(_HEAD_SECONDS, self._refuse, *_SLOW)
+
+    def _end_head(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def data_received(self, data: bytes) -> None:
+        if self._late is not None:
+            self._head += len(data)
+        super().data_received(data)
+        if self._late is not None and self._head > _MOST_HEAD and not self.transport.is_closing():
+            self._refuse(*_LARGE)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._await_head()
+
     def on_headers_complete(self) -> None:
+        self._end_head()
         super().on_headers_complete()
         self.headers = []  # what comes now stands behind a body
 
     def send_400_response(self, msg: str) -> None:
+        self._refuse(*_BAD)
+
+    def _refuse(self, status: str, message: str) -> None:
+        """Answer what is no request, and hang up; whoever said nothing gets no answer."""
         assert isinstance(self.config.app, Gateway)
+        silent = self._late is not None and not self._head
+        self._end_head()
+        if silent:
+            self.transport.close()
+            return
         known = self.config.app.table.upstreams
-        named = [known[part].dialect for part in self.url.decode().split("/") if part in known]
-        message = (
-            "this is no HTTP that all servers read alike, or its path is too long: check the "
-            "request line, content-length, transfer-encoding and line ends"
-        )
-        told = body(named[0] if named else "", GatewayError(400, message))
+        path = getattr(self, "url", b"").decode("latin-1")
+        named = [known[part].dialect for part in path.split("/") if part in known]
+        told = body(named[0] if named else "", GatewayError(int(status[:3]), message))
         head = (
-            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
+            f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n"
             f"content-length: {len(told)}\r\nconnection: close\r\n\r\n"
         )
         self.transport.write(head.encode() + told)
         self.transport.close()
+
+
+class Server(uvicorn.Server):
+    """Serves a gateway until it is told to stop.
+
+    SIGTERM: it is ready no more, listens on for `LISTEN_SECONDS`, and ends what it has begun; a
+    second one, now. SIGINT: at once as much, without waiting for who balances. SIGHUP: `reread`
+    gives the configuration that holds from then on; raises it, the one before does.
+    """
+
+    def __init__(self, gateway: Gateway, reread: Callable[[], Config] | None = None) -> None:
+        super().__init__(settings(gateway))
+        self._gateway = gateway
+        self._reread = reread
+        self._leaving = math.inf
+        self._hung_up = False
+        if reread is not None and hasattr(signal, "SIGHUP"):
+            signal.signal(signal.SIGHUP, self._hang_up)
+
+    def _hang_up(self, *_: object) -> None:
+        self._hung_up = True
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take note of a signal; `on_tick` sees to it."""
+        if sig == signal.SIGINT:
+            super().handle_exit(sig, frame)
+        elif self._leaving < math.inf:
+            self.should_exit = self.force_exit = True
+        else:
+            self._leaving = monotonic() + LISTEN_SECONDS
+            self._gateway.drain(LISTEN_SECONDS)
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._hung_up and self._reread is not None:
+            self._hung_up = False
+            try:
+                self._gateway.reload(self._reread())
+                logger.warning("the configuration was read again")
+            except Exception as error:
+                logger.error("the configuration stays as it was: %s", error)
+        self.should_exit = self.should_exit or monotonic() >= self._leaving
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._leaving == math.inf:
+            self._gateway.drain(0)
+        self.config.timeout_graceful_shutdown = math.ceil(self._gateway.table.drain_seconds)
+        await super().shutdown(sockets)
 
 
 def settings(gateway: Gateway) -> uvicorn.Config:
@@ -55,5 +167,5 @@ def settings(gateway: Gateway) -> uvicorn.Config:
         server_header=False,
         date_header=False,
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=_DRAIN_SECONDS,
+        timeout_graceful_shutdown=math.ceil(gateway.table.drain_seconds),
     )

@@ -8,7 +8,7 @@ design/decisions/0015-responses-merge.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -18,7 +18,7 @@ from continuation.dialect import MessageBuilder as Turn
 from continuation.policy import Policy
 from continuation.providers.openai_common import errors
 from continuation.providers.openai_common.request import OpenAIRequest
-from continuation.providers.openai_responses.chain import Chain
+from continuation.providers.openai_responses.chain import Chain, registry
 from continuation.providers.openai_responses.codec import ResponsesCodec
 from continuation.providers.openai_responses.items import ALONE
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
@@ -209,6 +209,13 @@ class OpenAIResponses:
     def call(self, request: Request) -> ResponsesRequest:
         body = read_body(request)
         return ResponsesRequest(request, body, Chain(request, body))
+
+    def prepare(self, policy: Policy) -> Callable[[], object] | None:
+        """Open the store of chains, where that takes long: the first request need not wait."""
+        if policy.chain_store in {"memory", "off"}:
+            return None
+        where, patience = policy.chain_store, policy.store_seconds
+        return lambda: registry(where, patience).of("", "").recall("")
 
     def keep_alive(self, opening: bytes) -> bytes:
         """Say it with the event that OpenAI has for this; nothing may stand before the opening.
