@@ -125,7 +125,7 @@ class Policy:
     learned_file: str = ""
     """File that keeps what was learned of limits; empty: none."""
     tracing: Tracing = "auto"
-    """OpenTelemetry spans: when a tracer provider is set, always, or never."""
+    """OpenTelemetry spans and tokens: when a provider is set, always, or never."""
     repair: Repair = "on_error"
     """Repair a history the provider rejects: after its error, before sending, never."""
     unanswered_tool_calls: UnansweredToolCalls = "synthesize"

@@ -18,7 +18,7 @@ _NUMBERS = {
     "drain_seconds": Between(0, 86_400),
     "max_streams": Between(1, 1_000_000),
 }
-_OWN_PATHS = frozenset({"t", "continuation", "livez", "readyz"})
+_OWN_PATHS = frozenset({"t", "continuation", "livez", "readyz", "metrics"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from continuation.engine.turn import Engine
 from continuation.gateway.access import TOKEN_HEADER, Access
 from continuation.gateway.caller import Caller, GoneError, Headers, Receive, Scope, Send, end_to_end
 from continuation.gateway.errors import GatewayError, body
+from continuation.gateway.metrics import Metrics
 from continuation.gateway.relay import relay
 from continuation.gateway.turn import GatewayTurn
 from continuation.gateway.turns import Turns
@@ -66,9 +67,10 @@ class Gateway:
         self._insecure = insecure
         self._read(config)
         self.engine = Engine(dialects(), self.config, None, monotonic, time)
-        self.turns = Turns()
         self.streams = 0
         """Requests to upstreams that are under way."""
+        self.metrics = Metrics(lambda: self.streams)
+        self.turns = Turns(self.metrics)
         self.ready = True
         """Whether new requests are welcome."""
         self._transports: dict[str, httpx2.AsyncBaseTransport] = {}
@@ -131,7 +133,10 @@ class Gateway:
             else:
                 await send({"type": "websocket.close", "code": 1002})
         elif scope["type"] == "http":
-            await self._exchange(scope, Caller(scope, receive, send))
+            caller = Caller(scope, receive, send)
+            await self._exchange(scope, caller)
+            if caller.gone:
+                self.metrics.gone.labels(caller.phase).inc()
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
@@ -166,8 +171,8 @@ class Gateway:
                 return
             client = scope.get("client")
             self._access.check(client[0] if client else None, caller.named, token)
-            if name == "continuation":
-                await self._tell(caller, rest)
+            if name in {"continuation", "metrics"}:
+                await self._tell(caller, f"/{name}{rest}")
             elif upstream is None:
                 known = ", ".join(f"/{known}/" for known in self.table.upstreams)
                 message = f"/{name}/ is no upstream: use one of {known}, or add [upstreams.{name}]"
@@ -196,9 +201,12 @@ class Gateway:
                 await caller.answer(told.status, body(dialect, told), *more, *told.headers)
 
     async def _tell(self, caller: Caller, path: str) -> None:
-        """Answer `GET /continuation/turns/ID`."""
-        kind, _, name = path[1:].partition("/")
-        found = self.turns.find(name) if kind == "turns" else None
+        """Answer what is asked of the gateway itself."""
+        if path == "/metrics/":
+            await caller.answer(200, self.metrics.text(), kind=Metrics.content_type)
+            return
+        before, _, name = path.rpartition("/")
+        found = self.turns.find(name) if before == "/continuation/turns" else None
         if found is None:
             message = "no such turn is known: GET /continuation/turns/ID, of the last 10,000"
             raise GatewayError(404, message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, MutableMapping
+from time import perf_counter
 from typing import Any, TypeAlias
 
 from continuation.gateway.errors import GatewayError
@@ -50,16 +51,22 @@ class Caller:
         """The headers by name; of a repeated one the last."""
         self.started = False
         """Status and headers have been sent."""
+        self.phase = "request"
+        """How far it is: all of the `request` is not here yet, it is `waiting` for the first of the
+        answer, or has had that (`answer`)."""
+        self.seconds = 0.0
+        """How long it took to take what it was sent of the answer."""
+        self.gone = False
+        """The caller has left before the answer's end."""
         self._receive = receive
         self._send = send
-        self._gone = False
         self._over = False
         self._has_body = b"transfer-encoding" in self.named or (
             self.named.get(b"content-length", b"0") != b"0"
         )
         self._all_read = asyncio.Event()
         if not self._has_body:
-            self._all_read.set()
+            self._read()
 
     # --- what came -----------------------------------------------------------------------------
 
@@ -74,11 +81,17 @@ class Caller:
                 why = f"no more of the body came for {BODY_SECONDS:.0f} s: send it at once"
                 raise GatewayError(408, why) from error
             if message["type"] == "http.disconnect":
+                self.gone = True
                 raise GoneError
             more = message.get("more_body", False)
             if piece := message.get("body", b""):
                 yield piece
+        self._read()
+
+    def _read(self) -> None:
         self._all_read.set()
+        if self.phase == "request":
+            self.phase = "waiting"
 
     async def body(self) -> bytes:
         """Read all of it. Raises `GoneError`, and a `GatewayError` for more than `LARGEST`."""
@@ -102,7 +115,7 @@ class Caller:
         try:
             await work
         except asyncio.CancelledError:
-            if not self._gone:
+            if not self.gone:
                 raise
             task.uncancel()
         finally:
@@ -114,7 +127,7 @@ class Caller:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         if not self._over:
-            self._gone = True
+            self.gone = True
             task.cancel()
 
     # --- what goes back ------------------------------------------------------------------------
@@ -124,18 +137,27 @@ class Caller:
         self.started = True
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
-    async def write(self, data: bytes) -> None:
-        """Send bytes of the body; waits for who reads slowly."""
+    async def write(self, data: bytes, *, beat: bool = False) -> None:
+        """Send bytes of the body; waits for who reads slowly. `beat`: they say nothing."""
+        begun = perf_counter()
+        if not beat:
+            self.phase = "answer"
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        self.seconds += perf_counter() - begun
 
     async def end(self, data: bytes = b"") -> None:
         """Send the last bytes."""
         self._over = True
         await self._send({"type": "http.response.body", "body": data})
 
-    async def answer(self, status: int, data: bytes, *more: tuple[bytes, bytes]) -> None:
-        """Send a JSON body of ours."""
+    async def answer(
+        self,
+        status: int,
+        data: bytes,
+        *more: tuple[bytes, bytes],
+        kind: bytes = b"application/json",
+    ) -> None:
+        """Send a body of ours."""
         length = str(len(data)).encode()
-        kind = (b"content-type", b"application/json")
-        await self.start(status, [kind, (b"content-length", length), *more])
+        await self.start(status, [(b"content-type", kind), (b"content-length", length), *more])
         await self.end(data)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Mapping
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx2
 
@@ -16,6 +17,7 @@ from continuation.gateway.caller import Caller, Headers, end_to_end
 from continuation.gateway.errors import GatewayError, body
 from continuation.gateway.relay import failed, hand_over
 from continuation.gateway.verbatim import kept
+from continuation.reports.report import ChainStore, Event, Retrying
 from continuation.types import Outcome, Request
 
 if TYPE_CHECKING:
@@ -24,6 +26,24 @@ if TYPE_CHECKING:
 TURN_HEADER = b"x-continuation-turn"
 _ENCODING = (b"accept-encoding", b"identity")
 _ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+
+
+class _Clocked(httpx2.AsyncByteStream):
+    """An upstream's bytes; how long is waited for them is none of the gateway's own time."""
+
+    def __init__(self, turn: GatewayTurn, stream: httpx2.AsyncByteStream) -> None:
+        self._turn, self._stream = turn, stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        asked = perf_counter()
+        async for chunk in self._stream:
+            self._turn.others += perf_counter() - asked
+            yield chunk
+            asked = perf_counter()
+        self._turn.others += perf_counter() - asked
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 class GatewayTurn:
@@ -51,6 +71,8 @@ class GatewayTurn:
         """The first event that the caller has had."""
         self._tail = b""
         """The last bytes that the caller has had of the body."""
+        self.others = 0.0
+        """Seconds spent on waiting for the upstream, between attempts, and on a store."""
 
     async def run(
         self,
@@ -63,6 +85,13 @@ class GatewayTurn:
         """Take the caller's request, and answer it. `settings`: how the upstream speaks."""
         raw = await self._caller.body()
         name, note = self._gateway.turns.begin(upstream)
+
+        def hear(event: Event) -> None:
+            if isinstance(event, Retrying | ChainStore):
+                self.others += event.seconds
+            note(event)
+
+        began = perf_counter()
         turn_header = (TURN_HEADER, name.encode())
         try:
             # What is healed must be read: no encoding that we might not know.
@@ -79,8 +108,10 @@ class GatewayTurn:
             host = url.netloc.decode("ascii")
             asked = Request(host, path, dict(self._request.headers.items()), raw, settings)
             override = self._override()
-            self._turn = self._gateway.engine.begin(self._dialect, asked, None, override, note)
+            self._turn = self._gateway.engine.begin(self._dialect, asked, None, override, hear)
             await self._caller.attend(self._heal(turn_header))
+            own = max(0.0, perf_counter() - began - self.others - self._caller.seconds)
+            self._gateway.metrics.own.labels(self._dialect.name).observe(own)
         except GatewayError as error:
             if not self._caller.started:
                 await self._caller.answer(
@@ -112,7 +143,12 @@ class GatewayTurn:
                 content=content,
                 extensions=request.extensions,
             )
-        response = await self._transport.handle_async_request(request)
+        asked = perf_counter()
+        try:
+            response = await self._transport.handle_async_request(request)
+        finally:
+            self.others += perf_counter() - asked
+        response.stream = _Clocked(self, cast("httpx2.AsyncByteStream", response.stream))
         self._length = None
         if response.headers.get("content-encoding", "identity") == "identity":
             self._length = response.headers.get("content-length", "").encode() or None
@@ -153,7 +189,8 @@ class GatewayTurn:
                     await self._start(self._whole_length())
                 elif not self._opening:
                     self._opening = _first_event(chunk)
-                self._tail = chunk[-4:]
+                if chunk:
+                    self._note_end(chunk)
                 await caller.write(chunk)
                 pulse.sent()
         except Exception as error:
@@ -167,6 +204,12 @@ class GatewayTurn:
             await self._start([])
         await caller.end()
 
+    def _note_end(self, chunk: bytes) -> None:
+        if not self._tail:
+            seconds = self._turn.recorder.ledger.seconds
+            self._gateway.metrics.first.labels(self._dialect.name).observe(seconds)
+        self._tail = chunk[-4:]
+
     async def _beat(self) -> None:
         """Say nothing, in the words of the format, where an event or a JSON value may begin."""
         if self._turn.recorder.finished is not None:
@@ -175,9 +218,11 @@ class GatewayTurn:
             if not self._tail:
                 if self._head is not None:
                     await self._start([])
-                await self._caller.write(b" ")
+                self._gateway.metrics.pings.inc()
+                await self._caller.write(b" ", beat=True)
         elif not self._tail or self._tail.endswith(_ENDS):
-            await self._caller.write(self._dialect.keep_alive(self._opening))
+            self._gateway.metrics.pings.inc()
+            await self._caller.write(self._dialect.keep_alive(self._opening), beat=True)
 
     async def _start(self, more: Headers) -> None:
         assert self._head is not None

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+from continuation.gateway.metrics import Metrics
 from continuation.reports.report import Event, Finished, OnEvent
 
 logger = logging.getLogger("continuation.turns")
@@ -26,8 +27,10 @@ def _plain(value: Any) -> dict[str, Any]:
 class Turns:
     """What is known of the last turns, packed: never text, never keys."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Metrics) -> None:
+        """Begin; `metrics` hears of each turn as well."""
         self._kept: OrderedDict[str, bytes | None] = OrderedDict()
+        self._metrics = metrics
 
     @property
     def known(self) -> list[str]:
@@ -43,6 +46,7 @@ class Turns:
         return name, partial(self._note, name, upstream)
 
     def _note(self, name: str, upstream: str, event: Event) -> None:
+        self._metrics.hear(event)
         if not isinstance(event, Finished):
             return
         report = event.report

@@ -486,10 +486,11 @@ class Recorder:
     def trace(self, wanted: str, headers: Mapping[str, str]) -> None:
         """Begin to trace the turn, if policy `tracing` wants it. Never raises.
 
-        "auto": where the program has imported OpenTelemetry and set a tracer provider. `headers`:
-        the request's, with lower-case names.
+        "auto": where the program has imported OpenTelemetry and set a provider. `headers`: the
+        request's, with lower-case names.
         """
-        if wanted == "on" or (wanted == "auto" and "opentelemetry.trace" in sys.modules):
+        imported = "opentelemetry.trace" in sys.modules or "opentelemetry.metrics" in sys.modules
+        if wanted == "on" or (wanted == "auto" and imported):
             from continuation.reports.tracing import begin  # most programs do not trace
 
             self._spans = begin(headers, always=wanted == "on")

@@ -1,7 +1,11 @@
 """OpenTelemetry spans, made from a turn's report when it has ended: one, and one per attempt.
 
+Beside them the conventions' own metric of tokens, `gen_ai.client.token.usage`. It carries what was
+billed, discarded attempts too: they ask for billable tokens where those are not the used ones
+(opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-metrics).
+
 Only the API is used, and only when it is there: with `tracing = "auto"` that means that the program
-has imported it and set a tracer provider. The names are those of the GenAI conventions. An SDK
+has imported it and set a provider. The names are those of the GenAI conventions. An SDK
 that traces itself has a span for the call already, with operation and usage. Under such a span ours
 carry neither, so that nothing that adds up spans counts a token twice; the counts are then in
 `continuation.usage.*`. No span holds what was said, or a key.
@@ -12,11 +16,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from continuation.types import Outcome, Usage
 
 if TYPE_CHECKING:
+    from opentelemetry.metrics import Histogram, MeterProvider
     from opentelemetry.trace import Tracer
 
     from continuation.ledger import Attempt
@@ -32,6 +38,10 @@ _PROVIDERS = {
     "gemini": "gcp.gemini",
 }
 """The conventions' names of providers, by dialect; another dialect's is its own."""
+
+
+_TOKEN_BUCKETS = [4**power for power in range(14)]
+"""Those that the conventions advise for tokens."""
 
 
 class Spans:
@@ -76,6 +86,8 @@ class Spans:
         for attempt in report.attempts:
             self._attempt(attempt, report, within)
         turn.end(end_time=self._at(report.seconds))
+        if not self._nested:
+            _count(report)
 
     def _attempt(self, attempt: Attempt, report: Report, within: Any) -> None:
         from opentelemetry.trace import SpanKind
@@ -115,23 +127,54 @@ class Spans:
         return self._began + int(seconds * 1_000_000_000)
 
 
+@cache
+def _token_usage(provider: MeterProvider) -> Histogram:
+    return provider.get_meter(SCOPE).create_histogram(
+        "gen_ai.client.token.usage",
+        unit="{token}",
+        description="Number of input and output tokens used.",
+        explicit_bucket_boundaries_advisory=_TOKEN_BUCKETS,
+    )
+
+
+def _count(report: Report) -> None:
+    """Tell the tokens that were billed; nobody listens where no meter provider is set."""
+    from opentelemetry import metrics
+
+    usage, billed = _token_usage(metrics.get_meter_provider()), report.billed
+    for kind, count in (("input", billed.prompt), ("output", billed.output)):
+        if count is not None:
+            attributes = {
+                "gen_ai.operation.name": "chat",
+                "gen_ai.provider.name": _PROVIDERS.get(report.dialect, report.dialect),
+                "gen_ai.request.model": report.model,
+                "gen_ai.token.type": kind,
+                "server.address": report.host,
+                "error.type": report.error if report.outcome is Outcome.FAILED else None,
+            }
+            usage.record(count, _known(attributes))
+
+
 _told: set[str] = set()
 """Why there are no spans, as it was said: once each."""
 
 
 def begin(headers: Mapping[str, str], *, always: bool) -> Spans | None:
-    """Begin to trace a turn; `None`: no spans. Never raises.
+    """Begin to trace a turn; `None`: nobody listens. Never raises.
 
-    Without `always` only where a tracer provider is set. `headers`: the request's, with lower-case
-    names.
+    Without `always` only where a provider of spans or of metrics is set. `headers`: the request's,
+    with lower-case names.
     """
     try:
-        from opentelemetry import trace
+        from opentelemetry import metrics, trace
 
         from continuation import __version__
 
-        provider = trace.get_tracer_provider()
-        if isinstance(provider, trace.ProxyTracerProvider) and not always:
+        provider, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
+        unset = isinstance(provider, trace.ProxyTracerProvider) and (
+            type(meters).__name__ == "_ProxyMeterProvider"  # the API has no public name for it
+        )
+        if unset and not always:
             return None
         return Spans(provider.get_tracer(SCOPE, __version__), headers)
     except Exception as error:  # spans are never worth an answer

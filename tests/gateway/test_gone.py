@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import socket
-import time
-from collections.abc import Callable
-from typing import Any
 
 import httpx2
 import pytest
-from support.gateways import CALL, KEYS, MESSAGES, URLS, Served, request, told
+from support.gateways import CALL, KEYS, MESSAGES, URLS, Served, begin, told, until
 from support.sdks.turn import cut, end
 from support.shells import PATIENCE, gone
 
@@ -25,24 +21,6 @@ LEAVE = [
     *((f"at event {n}", [end("One.", CALL, stop="tool_use", stall=n)], 1) for n in EVENTS),
     *((f"at event {n}, later", [cut("One, "), end("two.", CALL, stall=n)], 2) for n in EVENTS),
 ]
-
-
-def until(true: Callable[[], Any]) -> None:
-    """Wait for what is going to happen."""
-    end = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
-def begin(served: Served, body: dict[str, Any]) -> socket.socket:
-    """Send a request; whoever closes the socket has left."""
-    raw = json.dumps(body).encode()
-    host, _, port = served.url.removeprefix("http://").partition(":")
-    line = socket.create_connection((host, int(port)))
-    head = (f"content-length: {len(raw)}", "content-type: application/json", "x-api-key: k")
-    line.sendall(request("POST /anthropic/v1/messages HTTP/1.1", *head, body=raw))
-    return line
 
 
 @pytest.mark.parametrize(

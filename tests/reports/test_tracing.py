@@ -11,7 +11,9 @@ from typing import Any
 import anthropic
 import pytest
 from opentelemetry import context as otel_context
-from opentelemetry import trace
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode, TraceFlags
 from support.sdks.messages import ask, run
 from support.sdks.turn import FAST, HOWS, How
@@ -323,3 +325,45 @@ def test_without_the_api_nothing_is_imported_and_insisting_is_a_warning() -> Non
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert "no spans: ModuleNotFoundError" in done.stderr
+
+
+# --- tokens -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_the_conventions_metric_of_tokens_has_what_was_billed(
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch, *, nested: bool
+) -> None:
+    """A program with metrics alone; below an SDK's span, which counts itself, there is none."""
+    reader = InMemoryMetricReader()
+    meters = MeterProvider([reader])
+    monkeypatch.setattr(metrics, "get_meter_provider", lambda: meters)
+    outer = Span(99, "chat", "sdk", {"attributes": {"gen_ai.system": "x"} if nested else {}})
+    with trace.use_span(outer), continuation.watch() as reports:
+        for _ in range(2):
+            sim.script([CUT, REST])
+            turn(sim)
+    data = reader.get_metrics_data()
+    found = [] if data is None else [*data.resource_metrics[0].scope_metrics[0].metrics]
+    if nested:
+        assert found == []
+        return
+    (metric,) = found
+    assert (metric.name, metric.unit) == ("gen_ai.client.token.usage", "{token}")
+    points: dict[str, Any] = {
+        str((point.attributes or {})["gen_ai.token.type"]): point
+        for point in metric.data.data_points
+    }
+    assert {kind: (point.count, point.sum) for kind, point in points.items()} == {
+        "input": (2, sum(one.billed.prompt or 0 for one in reports)),
+        "output": (2, 2 * 1007),  # 1000 of them were discarded
+    }
+    assert points["output"].explicit_bounds == tuple(4**n for n in range(14))
+    named = dict(points["output"].attributes)
+    assert named.pop("server.address") in sim.url
+    assert named == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "anthropic",
+        "gen_ai.request.model": "claude-opus-5",
+        "gen_ai.token.type": "output",
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import httpx2
@@ -22,6 +24,7 @@ import uvicorn
 from continuation.gateway import Gateway, app
 from continuation.gateway.server import settings
 from continuation.simulator import ToolCall
+from support.shells import PATIENCE
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
@@ -220,3 +223,23 @@ def told(served: Served, headers: httpx2.Headers) -> dict[str, Any]:
     url = f"{served.url}/continuation/turns/{headers['x-continuation-turn']}"
     found: dict[str, Any] = httpx2.get(url).raise_for_status().json()
     return found
+
+
+def until(true: Callable[[], Any]) -> None:
+    """Wait for what is going to happen."""
+    end = monotonic() + PATIENCE
+    while not true():
+        assert monotonic() < end
+        sleep(0.005)
+
+
+def begin(served: Served, body: dict[str, Any], *, whole: bool = True) -> socket.socket:
+    """Send a request, or not quite all of it; whoever closes the socket has left."""
+    raw = json.dumps(body).encode()
+    host, _, port = served.url.removeprefix("http://").partition(":")
+    line = socket.create_connection((host, int(port)))
+    head = (f"content-length: {len(raw)}", "content-type: application/json", "x-api-key: k")
+    line.sendall(
+        request("POST /anthropic/v1/messages HTTP/1.1", *head, body=raw if whole else raw[:-1])
+    )
+    return line

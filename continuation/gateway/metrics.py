@@ -1,0 +1,111 @@
+"""What Prometheus reads at `/metrics`: counted as turns tell of themselves. Never text, never keys.
+
+What a caller or a provider has named is a label only for the first hundred names of its kind:
+whoever sends a new model's name with each request would otherwise fill the memory of two servers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import ClassVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from continuation.reports.report import ChainStore, Event, Finished, Report
+
+MOST = 100
+"""So many names of each kind are labels; others are "other"."""
+_LONGEST = 100
+_NUMBER = re.compile(r"(?<!status )\b\d[\d,.]*")
+_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+_OWN_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
+
+
+class Names:
+    """The names of one kind that are known."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def label(self, name: str | None) -> str:
+        """Return a name as a label."""
+        if not name or name in self._known:
+            return name or ""
+        if len(self._known) >= MOST or len(name) > _LONGEST:
+            return "other"
+        self._known.add(name)
+        return name
+
+
+class Metrics:
+    """The metrics of one gateway, in a registry of its own."""
+
+    content_type: ClassVar[bytes] = b"text/plain; version=0.0.4; charset=utf-8"
+
+    def __init__(self, streams: Callable[[], float]) -> None:
+        """Begin with nothing. `streams`: how many answers are under way."""
+        self._registry = registry = CollectorRegistry()
+        self._models, self._reasons, self._stops = Names(), Names(), Names()
+
+        def counter(name: str, help_: str, *labels: str) -> Counter:
+            return Counter(f"continuation_{name}", help_, labels, registry=registry)
+
+        def histogram(name: str, help_: str, label: str, buckets: tuple[float, ...]) -> Histogram:
+            name = f"continuation_{name}_seconds"
+            return Histogram(name, help_, [label], registry=registry, buckets=buckets)
+
+        self._turns = counter("turns", "Turns that ended", "dialect", "model", "outcome", "reason")
+        self._attempts = counter(
+            "attempts", "Requests to upstreams for those turns", "mode", "stop_reason"
+        )
+        self._tokens = counter("tokens", "Tokens of those turns", "direction", "kind")
+        self._seconds = histogram("turn", "From request to end", "dialect", _SECONDS)
+        self.first = histogram(
+            "first_event", "From request to the first of the answer", "dialect", _SECONDS
+        )
+        self._held = histogram(
+            "held", "What came in later attempts was held so long", "dialect", _SECONDS
+        )
+        self.own = histogram(
+            "own",
+            "Of a turn, spent neither on the upstream nor the caller",
+            "dialect",
+            _OWN_SECONDS,
+        )
+        self.gone = counter("client_gone", "Callers that left before the end", "phase")
+        self.pings = counter("pings", "Signs of life in silent answers")
+        self._store = histogram("store", "A chain store was asked or told", "op", _OWN_SECONDS)
+        self._store_errors = counter("store_errors", "A chain store failed or was late", "op")
+        under_way = Gauge("continuation_streams", "Answers under way", registry=registry)
+        under_way.set_function(streams)
+
+    def hear(self, event: Event) -> None:
+        """Count what a turn tells."""
+        if isinstance(event, Finished):
+            self._ended(event.report)
+        elif isinstance(event, ChainStore):
+            self._store.labels(event.operation).observe(event.seconds)
+            if event.error is not None:
+                self._store_errors.labels(event.operation).inc()
+
+    def _ended(self, report: Report) -> None:
+        # Reasons are texts of ours; some of them name a limit.
+        reason = self._reasons.label(_NUMBER.sub("N", report.reason or ""))
+        model = self._models.label(report.model)
+        self._turns.labels(report.dialect, model, report.outcome, reason).inc()
+        held = 0.0
+        for one in report.attempts:
+            stop = self._stops.label(one.stop or one.error)
+            self._attempts.labels(one.mode, stop).inc()
+            held += 0.0 if one.shown is None else max(0.0, one.shown - one.begun)
+        for kind, usage in (("delivered", report.turn), ("billed", report.billed)):
+            self._tokens.labels("input", kind).inc(usage.prompt or 0)
+            self._tokens.labels("output", kind).inc(usage.output or 0)
+        self._seconds.labels(report.dialect).observe(report.seconds)
+        if len(report.attempts) > 1:
+            self._held.labels(report.dialect).observe(held)
+
+    def text(self) -> bytes:
+        """Return the text exposition format."""
+        return generate_latest(self._registry)
