@@ -421,17 +421,17 @@ def follow(done: Future[None], unit: Future[None]) -> None:
 def patiently(act: Callable[[], object]) -> None:
     """Wait for a lock fairly: SQLite's own waiting lets some writers starve for seconds.
 
-    Who has waited longer asks more often.
+    To ask more often the longer one waits was tried: it takes more time from who has the lock than
+    it gives.
     """
-    began = time.monotonic()
+    deadline = time.monotonic() + _PATIENCE
     while True:
         try:
             act()
         except sqlite3.OperationalError as error:
-            waited = time.monotonic() - began
-            if error.sqlite_errorcode & 0xFF not in _BUSY or waited > _PATIENCE:
+            if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() > deadline:
                 raise
-            time.sleep(random.uniform(0.0001, 0.0008) / (1 + waited / 0.004))
+            time.sleep(random.uniform(0.0001, 0.0008))
         else:
             return
 
