@@ -123,7 +123,7 @@ class Policy:
     max_wait_seconds: Annotated[float, Between(0, 3_600)] = 60.0
     """Longest wait a `retry-after` is granted."""
     learned_file: str = ""
-    """File that keeps what was learned of limits; empty: none."""
+    """File that keeps what was learned of limits, or a URL; empty: none."""
     tracing: Tracing = "auto"
     """OpenTelemetry spans and tokens: when a provider is set, always, or never."""
     repair: Repair = "on_error"
@@ -371,8 +371,8 @@ def _check(key: str, value: Any) -> None:
         raise TypeError(f"{key} = {shown(key, value)}: {needed}")
     elif shape.between and not shape.between.low <= value <= shape.between.high:
         wrong = f"must be {shape.between}"
-    elif key == "chain_store":
-        wrong = _store_error(value)
+    elif key in {"chain_store", "learned_file"}:
+        wrong = _store_error(value) if value or key == "chain_store" else ""
     elif key == "recovery_prompt":
         try:
             str(value).format(anchor="", state="")
@@ -397,7 +397,7 @@ def without_password(text: str) -> str:
 
 
 def _store_error(named: str) -> str:
-    """Return what is wrong with a `chain_store`; `""`: nothing."""
+    """Return what is wrong with a file or a URL that keeps something; `""`: nothing."""
     if not named:
         return "must be 'memory', 'off', the path of an SQLite file or a postgresql:// URL"
     if not is_url(named):

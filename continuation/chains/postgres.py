@@ -1,6 +1,6 @@
 """Entries in PostgreSQL, so that a chain goes on in another process, on another machine.
 
-Every call takes a connection of at most four, and gives up after `patience`, unless the server
+Every call takes a connection of at most three, and gives up after `patience`, unless the server
 itself hangs: then it hangs with it, and who calls from an event loop does so in a thread. Nothing
 is sent while nobody asks. What is too much or too old goes with each `put`, the oldest first.
 """
@@ -32,7 +32,8 @@ logger = logging.getLogger("continuation")
 T = TypeVar("T")
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
-MOST_CONNECTIONS: Final = 4
+MOST_CONNECTIONS: Final = 3
+"""With the one that shares what was learned of limits (`limits/learned_postgres.py`): four."""
 _AT_ONCE: Final = 1000
 """So many of the oldest entries are looked at with each `put`, so that none takes long."""
 _OPTIONS: Final[dict[str, Any]] = {

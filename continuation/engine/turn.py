@@ -64,7 +64,7 @@ from continuation.engine.table import (
 from continuation.ledger import Ledger, delivered, total
 from continuation.limits import Learned
 from continuation.limits.tokens import estimate
-from continuation.policy import Policy, file_of
+from continuation.policy import Policy, file_of, is_url
 from continuation.prompts import (
     Cause,
     argument_prompt,
@@ -666,7 +666,11 @@ class Engine:
         """
         self.config = load(config)
         self.learned = Learned()
-        if kept := self.config.policy_for("").learned_file:
+        if is_url(kept := self.config.policy_for("").learned_file):
+            from continuation.limits.learned_postgres import SharedMemory
+
+            SharedMemory(kept, self.learned).attach()
+        elif kept:
             from continuation.limits.learned_file import Memory  # hardly anybody wants it
 
             Memory(file_of(kept), self.learned).attach()

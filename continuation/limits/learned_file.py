@@ -22,7 +22,7 @@ logger = logging.getLogger("continuation")
 
 MOST = 1000
 """So many lessons are kept; the longest unused goes first."""
-_LONGEST = 300
+LONGEST = 300
 """Characters of a name; a lesson with a longer one is not kept."""
 _LARGEST = 2_000_000
 """Bytes; `MOST` lessons with the longest names are less."""
@@ -81,9 +81,7 @@ class Memory:
                     self._give_up(ValueError("it was made anew by somebody else"))
                     return
                 known = cast("dict[Key, dict[str, Any]]", self._learned.facts())
-                ours = {
-                    key: facts for key, facts in known.items() if max(map(len, key)) <= _LONGEST
-                }
+                ours = {key: facts for key, facts in known.items() if max(map(len, key)) <= LONGEST}
                 others = {key: kept for key, kept in found.lessons.items() if key not in ours}
                 together = [*others.items(), *ours.items()][-MOST:]
                 _write(self._path, LearnedFile(found.salt, dict(together)), new=False)
@@ -111,17 +109,22 @@ def read(path: Path) -> LearnedFile:
     for item in listed:
         # What is not sound among the lessons is passed over.
         with contextlib.suppress(ValueError, LookupError, TypeError):
-            upstream, credential, model = (str(item[name])[:_LONGEST] for name in _NAMES)
-            facts: dict[str, Any] = {
-                name: item[name]
-                for name in NUMBERS
-                if type(item.get(name)) is int and 0 < item[name] <= 10_000_000
-            }
-            if item.get("no_prefill") is True:
-                facts["no_prefill"] = True
-            if facts:
+            upstream, credential, model = (str(item[name])[:LONGEST] for name in _NAMES)
+            if facts := sound(item):
                 lessons[upstream, credential, model] = facts
     return LearnedFile(salt, lessons)
+
+
+def sound(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a lesson that somebody has kept can be true."""
+    facts: dict[str, Any] = {
+        name: item[name]
+        for name in NUMBERS
+        if type(item.get(name)) is int and 0 < item[name] <= 10_000_000
+    }
+    if item.get("no_prefill") is True:
+        facts["no_prefill"] = True
+    return facts
 
 
 def _write(path: Path, kept: LearnedFile, *, new: bool) -> None:

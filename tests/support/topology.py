@@ -63,7 +63,7 @@ class Replica:
         self.port = free_port()
         self._folder = folder
         told = (DEPLOY / "continuation.toml").read_text()
-        told = re.sub(r'chain_store = ".*?"', f'chain_store = "{store}"', told)
+        told = re.sub(r'"postgresql://.*?"', f'"{store}"', told)
         self._text = toml(upstream, f"\n{told}{more}")
         self._stack = contextlib.ExitStack()
         self.process: subprocess.Popen[str]

@@ -1,0 +1,117 @@
+"""A table that shares what processes learned of limits: a hint, which costs no turn anything.
+
+It is read when a process begins, and written and read when it has learned something; each time in a
+thread of its own, on a connection that is closed again. It holds numbers by upstream, model and a
+salted digest of the credential. Where it cannot be had, each process learns by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import threading
+from typing import Any, Final, cast
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from continuation.limits import Learned
+from continuation.limits.learned_file import LONGEST, MOST, sound
+
+logger = logging.getLogger("continuation")
+
+# A form that differs gets a table of another name: what is lost is learned again.
+_TABLES: Final = """
+    SELECT pg_advisory_xact_lock(1818586478);
+    CREATE TABLE IF NOT EXISTS continuation_learned_salt_1 (salt bytea NOT NULL);
+    CREATE TABLE IF NOT EXISTS continuation_learned_1 (
+        upstream text, credential text, model text, facts text NOT NULL,
+        learned timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (upstream, credential, model));
+"""
+_PUT: Final = """
+    INSERT INTO continuation_learned_1 VALUES (%s, %s, %s, %s)
+    ON CONFLICT (upstream, credential, model) DO UPDATE SET facts = excluded.facts, learned = now()
+"""
+_READ: Final = """
+    SELECT upstream, credential, model, facts FROM continuation_learned_1
+    ORDER BY learned DESC LIMIT %s
+"""
+
+
+class SharedMemory:
+    """Lets a `Learned` begin with what others have learned, and tells them its news."""
+
+    def __init__(self, url: str, learned: Learned) -> None:
+        options = {"connect_timeout": "2", "application_name": "continuation"}
+        self._address = make_conninfo("", **{**options, **conninfo_to_dict(url)})
+        self._learned = learned
+        self._lock = threading.Lock()
+        self._wanted = self._at_work = False
+        self._reader: int | None = None
+        """The thread that takes over what others have learned, which is no news."""
+        self._told: dict[Any, dict[str, Any]] = {}
+
+    def attach(self) -> None:
+        """Read the table, soon, and write to it from now on. Never raises, and never waits."""
+        self._learned.on_news = self._exchange_soon
+        self._exchange_soon()
+
+    def _exchange_soon(self) -> None:
+        with self._lock:
+            if self._reader == threading.get_ident():
+                return
+            self._wanted = True
+            if self._at_work:
+                return
+            self._at_work = True
+        threading.Thread(target=self._work, name="continuation-learned", daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                self._at_work, self._wanted = self._wanted, False
+                if not self._at_work:
+                    return
+            try:
+                self._exchange()
+            except psycopg.Error as error:
+                why = str(error).strip() if isinstance(error, psycopg.OperationalError) else ""
+                name = type(error).__name__
+                logger.warning("what was learned is not shared: %s", why or name)
+
+    def _exchange(self) -> None:
+        """Put our news into the table, and take over what is not known here."""
+        with psycopg.connect(self._address, prepare_threshold=None) as connection:
+            connection.execute(_TABLES)
+            salts = "continuation_learned_salt_1"
+            mine = os.urandom(16)
+            connection.execute(
+                f"INSERT INTO {salts} SELECT %s WHERE NOT EXISTS (SELECT 1 FROM {salts})".encode(),
+                (mine,),
+            )
+            [salt] = connection.execute(f"SELECT salt FROM {salts}".encode()).fetchone() or [mine]
+            connection.commit()
+            if self._learned.salt != bytes(salt):  # keys that were made with another say nothing
+                self._learned.salt = bytes(salt)
+                self._told = cast("dict[Any, dict[str, Any]]", self._learned.facts())
+            known = cast("dict[Any, dict[str, Any]]", self._learned.facts())
+            for key, facts in known.items():
+                if self._told.get(key) != facts and max(map(len, key)) <= LONGEST:
+                    connection.execute(_PUT, (*key, json.dumps(facts)))
+            connection.commit()
+            self._told = known
+            for *key, told in connection.execute(_READ, (MOST,)).fetchall():
+                if tuple(key) not in known:
+                    self._take(tuple(key), told)
+
+    def _take(self, key: tuple[str, ...], told: str) -> None:
+        with contextlib.suppress(ValueError, TypeError):
+            facts = sound(json.loads(told))
+            self._reader = threading.get_ident()
+            try:
+                self._learned.learn(key, **facts)
+            finally:
+                self._reader = None
+            self._told[key] = facts
