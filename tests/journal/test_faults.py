@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -268,7 +268,7 @@ def test_two_pid_namespaces(more: list[str], tmp_path: Path) -> None:
     first.wait()
     third = _opener(path, *_SPACE, *more)  # silent, but not for long enough
     assert third.stdout.readline().startswith("held")
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE sessions SET beat = beat - 3600")
     fourth = _opener(path, *_SPACE, *more)
     assert fourth.stdout.readline().startswith("owner 2")
@@ -305,7 +305,7 @@ for act, given in ((journal.call, print), (journal.result, "late")):
     zombie.send_signal(signal.SIGSTOP)
     with pytest.raises(LeaseHeld):
         Journal(path, "s", lease=1e-6)
-    with sqlite3.connect(path) as db:  # as if from another machine
+    with closing(sqlite3.connect(path)) as db, db:  # as if from another machine
         db.execute("UPDATE sessions SET owner = json_set(owner, '$.machine', 'another')")
     with Journal(path, "s", lease=1e-6) as journal:
         before = rows(journal, "SELECT * FROM records")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,7 @@ def test_a_file_that_is_none_is_refused(write: Any, text: str, tmp_path: Path) -
     if isinstance(write, bytes):
         path.write_bytes(write)
     else:
-        with sqlite3.connect(path) as db:
+        with closing(sqlite3.connect(path)) as db:
             db.executescript(write)
     with pytest.raises(JournalError, match=text):
         Journal(path, "s")

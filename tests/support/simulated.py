@@ -17,6 +17,7 @@ import random
 import sqlite3
 import sys
 import time
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -319,6 +320,7 @@ class World:
         self.deadly = self.rng.choice([0.0, 0.02, 0.05, 0.2])
         self.faulty = self.rng.random() < 0.2
         self.file = sqlite3.connect(":memory:", factory=_Connection, isolation_level=None)
+        weakref.finalize(self, sqlite3.Connection.close, self.file)
         stores._migrate(self.file, PATH)
 
     # --- chance ---
