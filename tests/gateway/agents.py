@@ -160,7 +160,7 @@ def cell(agent: Agent, binary: Path, home: Path, wanted: str, *, file: Path | No
     for name, content in agent.files.items():
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text(content if isinstance(content, str) else json.dumps(content))
-    told = run(agent, binary, home, [*agent.start, GO], home / "never", errors=False)
+    told = run(agent, binary, home, [*agent.start, GO], lambda: False, errors=False)
     status = told.partition("\n")[0].removeprefix("exit status ")
     if file is not None:
         told = file.read_text() if file.exists() else ""

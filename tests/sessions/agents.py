@@ -109,6 +109,8 @@ class Agent:
     settings: Mapping[str, str]
     files: Mapping[str, Any] = field(default_factory=dict[str, Any])
     damage: Callable[[Path], None] = _torn
+    saves_calls: bool = True
+    """Before they have a result."""
 
 
 def agents(anthropic: str, openai: str, gemini_url: str) -> list[Agent]:
@@ -154,6 +156,7 @@ def agents(anthropic: str, openai: str, gemini_url: str) -> list[Agent]:
             | {"GEMINI_CLI_TRUST_WORKSPACE": "true"},
             {".gemini/settings.json": {"security": {"auth": {"selectedType": "gemini-api-key"}}}},
             _unanswered,
+            saves_calls=False,
         ),
         Agent(
             "qwen",
@@ -186,11 +189,11 @@ def run(
     binary: Path,
     home: Path,
     words: Sequence[str],
-    until: Path,
+    until: Callable[[], bool],
     *,
     errors: bool = True,
 ) -> str:
-    """Let it run until it ends or a file appears; then it is killed. Return what it wrote.
+    """Let it run until it ends or something holds; then it is killed. Return what it wrote.
 
     `errors`: on standard error, too.
     """
@@ -206,7 +209,7 @@ def run(
             start_new_session=True,
         )
         ends = time.monotonic() + PATIENCE
-        while process.poll() is None and not until.exists() and time.monotonic() < ends:
+        while process.poll() is None and not until() and time.monotonic() < ends:
             time.sleep(0.05)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -226,23 +229,37 @@ def faults(agent: Agent, binary: Path, model: Model, home: Path) -> list[str]:
     mark, sessions = home / "mark", home / agent.sessions
     model.reset()
     model.command = f"touch {mark}; sleep 60"
-    told = run(agent, binary, home, [*agent.start, FIRST], mark)
+
+    def saved() -> bool:
+        """The call runs, and the session has what came before it: some run it first."""
+        files = [each for each in sessions.rglob("*") if mark.exists() and each.is_file()]
+        word = str(mark) if agent.saves_calls else SAID
+        return any(word.encode() in file.read_bytes() for file in files)
+
+    told = run(agent, binary, home, [*agent.start, FIRST], saved)
     model.command = ""
-    if not mark.exists():
+    if not saved():
         return [f"it never came to the call: {told}"]
     agent.damage(sessions)
     (broken,) = checked(sessions)
-    list(repairing(sessions, in_place=True))
+    ends = time.monotonic() + PATIENCE  # what was killed may be at work until it is gone
+    while "failed" in [
+        p.code for each in repairing(sessions, in_place=True) for p in each.problems
+    ]:
+        if time.monotonic() > ends:
+            return ["another program is at work on the session"]
+        time.sleep(0.2)
     (again,) = checked(sessions)
     statuses = [broken.exit_code, again.exit_code]
+    left = [each.code for each in (*again.problems, *again.violations)]
     model.reset()
     words = [broken.path.stem if word == "ID" else word for word in agent.resume]
-    told = run(agent, binary, home, [*words, SECOND], home / "never")
+    told = run(agent, binary, home, [*words, SECOND], lambda: False)
     asked = [request for request in model.posts if SECOND in request.raw.decode()]
     # Agents ask for titles and the like, too; the conversation is the longest.
     sent = max((request.raw.decode() for request in asked), key=len, default="")
     return [
-        *([f"found, and found again: {statuses}"] if statuses != [1, 0] else []),
+        *([f"found, and found again: {statuses} {left}"] if statuses != [1, 0] else []),
         *([] if asked else [f"it did not take the session up: {told}"]),
         *(f"refused: {request.status}" for request in asked if request.status != 200),
         *(f"not sent: {text}" for text in (FIRST, SAID, NO_RESULT) if asked and text not in sent),
