@@ -243,15 +243,13 @@ def faults(agent: Agent, binary: Path, model: Model, home: Path) -> list[str]:
     agent.damage(sessions)
     (broken,) = checked(sessions)
     ends = time.monotonic() + PATIENCE  # what was killed may be at work until it is gone
-    while "failed" in [
-        p.code for each in repairing(sessions, in_place=True) for p in each.problems
-    ]:
+    while any(made.exit_code == 2 for made in repairing(sessions, in_place=True)):
         if time.monotonic() > ends:
             return ["another program is at work on the session"]
         time.sleep(0.2)
     (again,) = checked(sessions)
     statuses = [broken.exit_code, again.exit_code]
-    left = [each.code for each in (*again.problems, *again.violations)]
+    left = [p.code for p in again.problems] + [v.code for v in again.violations]
     model.reset()
     words = [broken.path.stem if word == "ID" else word for word in agent.resume]
     told = run(agent, binary, home, [*words, SECOND], lambda: False)
