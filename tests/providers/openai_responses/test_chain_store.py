@@ -63,7 +63,7 @@ class Caller:
         _callers.append(self)
         kind: Any = openai.AsyncOpenAI if later else openai.OpenAI
         self._bare = kind(base_url=f"{sim.url}/v1", api_key=key, max_retries=0)
-        policy = replace(FAST, chain_store=store, store_seconds=0.25)
+        policy = replace(FAST, chain_store=store, store_seconds=1.0)
         self._client = continuation.wrap(self._bare, config=policy, on_event=self.events.append)
 
     def ask(self, item: Any, **more: Any) -> tuple[Any, Report]:
