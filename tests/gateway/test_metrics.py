@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.gateways import KEYS, MESSAGES, URLS, Served, begin, request_body, serving, until
 from support.sdks.turn import cut, end
 
+from continuation import Report
 from continuation.gateway.metrics import Names
 from continuation.simulator import Reply, Simulator
 
@@ -57,6 +58,8 @@ def test_turns_attempts_and_tokens_are_counted(fresh: Served, provider: Simulato
         json.loads(httpx2.get(f"{fresh.url}/continuation/turns/{name}").content)
         for name in fresh.gateway.turns.known
     ]
+    read_again = [Report.from_dict(one).outcome for one in told]
+    assert read_again == ["healed", "complete", "untouched"]
     labels = {"dialect": "anthropic", "model": "claude-opus-5"}
     assert value("turns_total", **labels, outcome="healed", reason="") == 1
     assert value("turns_total", **labels, outcome="complete", reason="") == 1

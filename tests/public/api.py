@@ -81,6 +81,8 @@ def what_is_told_of_a_turn(message: object) -> None:
     assert_type(report.attempts, tuple[continuation.Attempt, ...])
     assert_type(report.billed, continuation.Usage)
     assert_type(report.billed.output, int | None)
+    assert_type(report.to_html(), str)
+    assert_type(Report.from_dict(report.as_dict()), Report)
 
 
 async def answers_from_elsewhere(
