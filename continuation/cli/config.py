@@ -122,13 +122,16 @@ def _check(arguments: argparse.Namespace) -> int:
 def _show(arguments: argparse.Namespace) -> int:
     rows: list[tuple[str, str, str]] = []
     holds = in_force(arguments.config, arguments.set).explain(arguments.model)
-    tell({key: {"value": found.value, "from": found.source} for key, found in holds.items()})
+    told = dict[str, object]()
     for key, found in holds.items():
-        value = str(found.value)  # as the file would have it
-        if isinstance(found.value, bool):
+        known = without_password(found.value) if isinstance(found.value, str) else found.value
+        told[key] = {"value": known, "from": found.source}
+        value = str(known)  # as the file would have it
+        if isinstance(known, bool):
             value = value.lower()
-        elif isinstance(found.value, str):
-            value = f'"{without_password(value)}"'
+        elif isinstance(known, str):
+            value = f'"{known}"'
         rows.append((key, value, found.source))
+    tell(told)
     screen(sys.stdout).table(("key", "value", "from"), rows)
     return Exit.WHOLE

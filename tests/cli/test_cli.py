@@ -544,3 +544,15 @@ def test_a_port_that_is_taken_is_named(capsys: Capture) -> None:
         port = taken.getsockname()[1]
         assert main(["simulate", "--port", str(port)]) == Exit.USAGE
     assert f"--port {port}: Address already in use; choose another" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["lines", "json"])
+def test_a_password_in_a_url_is_not_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: list[str]
+) -> None:
+    path = tmp_path / "continuation.toml"
+    path.write_text('[defaults]\nchain_store = "postgresql://me:s3cret@db/x?password=s3cret"\n')
+    assert main(["config", "show", MODEL, "--config", str(path), *form]) == Exit.WHOLE
+    told = capsys.readouterr().out
+    assert "postgresql://" in told
+    assert "s3cret" not in told
