@@ -319,7 +319,12 @@ class World:
         self.wire = WIRES[self.name]
         self.deadly = self.rng.choice([0.0, 0.02, 0.05, 0.2])
         self.faulty = self.rng.random() < 0.2
-        self.file = sqlite3.connect(":memory:", factory=_Connection, isolation_level=None)
+        self.file = sqlite3.connect(
+            ":memory:",
+            factory=_Connection,
+            isolation_level=None,
+            check_same_thread=False,  # the collector closes it, in whatever thread it runs
+        )
         weakref.finalize(self, sqlite3.Connection.close, self.file)
         stores._migrate(self.file, PATH)
 
