@@ -107,6 +107,14 @@ class Ledger:
         """How long the turn has taken so far."""
         return self._now() - self._started
 
+    @property
+    def so_far(self) -> list[Attempt]:
+        """The calls, the one under way as if it ended now; what has not been shown is held."""
+        if (live := self.live) is None:
+            return self.attempts
+        held = self.seconds if live.shown is None and live.number > 1 else live.shown
+        return [*self.attempts, replace(live, seconds=self.seconds - live.begun, shown=held)]
+
     # --- one call after another ------------------------------------------------------------------
 
     def begin(self, mode: Mode, limit: int | None) -> None:

@@ -21,7 +21,7 @@ ROOMS: dict[str, set[str]] = {
     "config": {"words", "limits"},
     "engine": {"words", "seams", "limits", "config", "reports", "history+lazy"},
     "attach": {"words", "engine", "config", "reports"},
-    "gateway": {"words", "attach", "engine", "config", "reports"},
+    "gateway": {"words", "attach", "engine", "config", "reports", "answer", "wire"},
     "history": {"words", "wire", "seams", "limits+lazy"},
     "journal": {"words", "wire", "answer", "history"},
     "chains": {"history", "wire"},

@@ -34,6 +34,9 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--insecure", action="store_true", help="serve other machines without an access token"
     )
+    parser.add_argument(
+        "--show-content", action="store_true", help="the page at / shows the end of live texts"
+    )
     parser.set_defaults(command=run)
 
 
@@ -47,7 +50,11 @@ def run(arguments: argparse.Namespace) -> int:
         message = f"{error}; the gateway needs: pip install 'continuation-engine[gateway]'"
         raise CommandError(message, Exit.MISSING) from error
     try:
-        gateway = app(in_force(arguments.config, arguments.set), insecure=arguments.insecure)
+        gateway = app(
+            in_force(arguments.config, arguments.set),
+            insecure=arguments.insecure,
+            show_content=arguments.show_content,
+        )
     except ConfigError as error:
         raise CommandError(str(error), Exit.USAGE) from error
     host: str = arguments.host

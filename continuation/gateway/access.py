@@ -6,6 +6,7 @@ import hmac
 import ipaddress
 import os
 import re
+from base64 import b64decode
 from collections.abc import Mapping
 
 from continuation.config.gateway import GatewayTable
@@ -30,6 +31,17 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
+def _password(headers: Mapping[bytes, bytes]) -> bytes:
+    """Return the password of HTTP Basic (RFC 7617); empty: there is none."""
+    scheme, _, said = headers.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() != b"basic":
+        return b""
+    try:
+        return b64decode(said).partition(b":")[2]
+    except ValueError:
+        return b""
+
+
 class Access:
     """The rules of one gateway.
 
@@ -47,18 +59,25 @@ class Access:
         self._hosts = frozenset(table.hosts)
         self._origins = frozenset(table.origins)
 
-    def check(self, client: str | None, headers: Mapping[bytes, bytes], token: bytes) -> None:
-        """Raise a `GatewayError` for who may not come in. `token`: the one in the path, if any."""
+    def check(
+        self, client: str | None, headers: Mapping[bytes, bytes], token: bytes, *, own: bool = False
+    ) -> None:
+        """Raise a `GatewayError` for who may not come in. `token`: the one in the path, if any.
+
+        `own`: it is about the gateway itself, and `authorization` is not for a provider. Then the
+        token may be the password of a browser's dialogue (HTTP Basic), by whatever name.
+        """
         self.check_page(headers)
         if self.token:
-            given = headers.get(TOKEN_HEADER, token)
+            given = headers.get(TOKEN_HEADER, token) or (_password(headers) if own else b"")
             if not hmac.compare_digest(given, self.token):
                 told = "is not the right one" if given else "is missing"
                 message = (
                     f"the access token {told}: send it as the header x-continuation-token, "
                     "or put /t/TOKEN before the path"
                 )
-                raise GatewayError(401, message)
+                asks = [(b"www-authenticate", b'Basic realm="continuation"')] if own else []
+                raise GatewayError(401, message, *asks)
         elif not (self._insecure or client is None or is_loopback(client)):
             message = (
                 f"callers on other machines need an access token: set {self._token_env} "

@@ -18,6 +18,7 @@ from continuation.attach.aiohttp_transport import AiohttpTransport, environment_
 from continuation.config import HEADER, Config, ConfigError, Layer, Source, load
 from continuation.config.gateway import GatewayTable, Upstream
 from continuation.engine.turn import Engine
+from continuation.gateway import page
 from continuation.gateway.access import TOKEN_HEADER, Access
 from continuation.gateway.caller import Caller, GoneError, Headers, Receive, Scope, Send, end_to_end
 from continuation.gateway.errors import GatewayError, body
@@ -38,6 +39,8 @@ _LAST_WORDS = frozenset({408, 413, 426, 431, 503})
 """Statuses behind which more of the request may come, that nobody reads."""
 _OURS = frozenset({b"host", b"expect", TOKEN_HEADER, HEADER.encode()})
 """Headers that are for the gateway, not for who is behind it."""
+_OWN = frozenset({"continuation", "metrics"})
+"""Where what is asked for is of the gateway itself; so is its page, at the root."""
 _KEYS = {"anthropic": b"x-api-key", "openai": b"authorization", "gemini": b"x-goog-api-key"}
 _CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
 _ONCE = frozenset(
@@ -49,22 +52,26 @@ _PLAIN = "/!$&'()*+,;=:@"
 _DOTS = re.compile(r"(?:^|[/\\])\.\.?(?:[/\\]|$)")
 
 
-def app(config: Source = None, *, insecure: bool = False) -> Gateway:
+def app(config: Source = None, *, insecure: bool = False, show_content: bool = False) -> Gateway:
     """Return the gateway as a raw ASGI application, for a server or for a mount in another one.
 
     `config`: as for `wrap`; the tables `[gateway]` and `[upstreams.NAME]` of the file are read too.
-    `insecure`: callers on other machines may come without an access token.
+    `insecure`: callers on other machines may come without an access token. `show_content`: the page
+    at `/` shows the end of each text under way.
 
     Raises what `wrap` raises for a bad `config`.
     """
-    return Gateway(load(config), insecure=insecure)
+    return Gateway(load(config), insecure=insecure, show_content=show_content)
 
 
 class Gateway:
     """Relays what comes to `/NAME/...` to that upstream, and heals what a dialect knows."""
 
-    def __init__(self, config: Config, *, insecure: bool = False) -> None:
+    def __init__(
+        self, config: Config, *, insecure: bool = False, show_content: bool = False
+    ) -> None:
         self._insecure = insecure
+        self.show_content = show_content
         self._read(config)
         self.engine = Engine(dialects(), self.config, None, monotonic, time)
         self.streams = 0
@@ -170,8 +177,9 @@ class Gateway:
                 await caller.answer(200 if well else 503, b'{"ok":%s}' % str(well).lower().encode())
                 return
             client = scope.get("client")
-            self._access.check(client[0] if client else None, caller.named, token)
-            if name in {"continuation", "metrics"}:
+            own = name in _OWN or (name, rest) == ("", "/")
+            self._access.check(client[0] if client else None, caller.named, token, own=own)
+            if own:
                 await self._tell(caller, f"/{name}{rest}")
             elif upstream is None:
                 known = ", ".join(f"/{known}/" for known in self.table.upstreams)
@@ -202,6 +210,12 @@ class Gateway:
 
     async def _tell(self, caller: Caller, path: str) -> None:
         """Answer what is asked of the gateway itself."""
+        if path == "//":
+            await page.show(caller)
+            return
+        if path == "/continuation/live":
+            await page.tell(caller, self.turns)
+            return
         if path == "/metrics/":
             await caller.answer(200, self.metrics.text(), kind=Metrics.content_type)
             return

@@ -22,6 +22,7 @@ from continuation.types import Outcome, Request
 
 if TYPE_CHECKING:
     from continuation.gateway.asgi import Gateway
+    from continuation.gateway.words import Words
 
 TURN_HEADER = b"x-continuation-turn"
 _ENCODING = (b"accept-encoding", b"identity")
@@ -71,6 +72,7 @@ class GatewayTurn:
         """The first event that the caller has had."""
         self._tail = b""
         """The last bytes that the caller has had of the body."""
+        self._words: Words | None = None
         self.others = 0.0
         """Seconds spent on waiting for the upstream, between attempts, and on a store."""
 
@@ -109,6 +111,13 @@ class GatewayTurn:
             asked = Request(host, path, dict(self._request.headers.items()), raw, settings)
             override = self._override()
             self._turn = self._gateway.engine.begin(self._dialect, asked, None, override, hear)
+            self._gateway.turns.live[name] = upstream, self._turn.recorder
+            codec = getattr(self._turn.asked and self._turn.asked[1], "codec", None)
+            if self._gateway.show_content and codec is not None:  # not all requests have it
+                from continuation.gateway.words import Words
+
+                self._words = Words(codec())
+                self._gateway.turns.words[name] = self._words.text
             await self._caller.attend(self._heal(turn_header))
             own = max(0.0, perf_counter() - began - self.others - self._caller.seconds)
             self._gateway.metrics.own.labels(self._dialect.name).observe(own)
@@ -190,7 +199,7 @@ class GatewayTurn:
                 elif not self._opening:
                     self._opening = _first_event(chunk)
                 if chunk:
-                    self._note_end(chunk)
+                    self._sent(chunk)
                 await caller.write(chunk)
                 pulse.sent()
         except Exception as error:
@@ -204,11 +213,13 @@ class GatewayTurn:
             await self._start([])
         await caller.end()
 
-    def _note_end(self, chunk: bytes) -> None:
+    def _sent(self, chunk: bytes) -> None:
         if not self._tail:
             seconds = self._turn.recorder.ledger.seconds
             self._gateway.metrics.first.labels(self._dialect.name).observe(seconds)
         self._tail = chunk[-4:]
+        if self._words is not None and self._streamed:
+            self._words.give(chunk)
 
     async def _beat(self) -> None:
         """Say nothing, in the words of the format, where an event or a JSON value may begin."""

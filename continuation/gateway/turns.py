@@ -5,18 +5,36 @@ from __future__ import annotations
 import json
 import logging
 import zlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from time import time
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from continuation.gateway.metrics import Metrics
-from continuation.reports.report import Event, Finished, OnEvent
+from continuation.reports.report import Event, Finished, OnEvent, Recorder, Report
+from continuation.types import Outcome
 
 logger = logging.getLogger("continuation.turns")
 
 MOST = 10_000
 """So many turns are known; the oldest goes first."""
+
+
+SHOWN = 20
+"""So many ended turns, and failures, are on the page."""
+GOOD = frozenset({Outcome.COMPLETE, Outcome.HEALED, Outcome.UNTOUCHED})
+
+
+class Ended(NamedTuple):
+    """A turn that has ended."""
+
+    at: float
+    """When, in seconds since 1970."""
+    name: str
+    upstream: str
+    report: Report
 
 
 def _plain(value: Any) -> dict[str, Any]:
@@ -29,6 +47,14 @@ class Turns:
 
     def __init__(self, metrics: Metrics) -> None:
         """Begin; `metrics` hears of each turn as well."""
+        self.live: dict[str, tuple[str, Recorder]] = {}
+        """The turns under way, by their ids: upstream, and what is known so far."""
+        self.words: dict[str, Callable[[], str]] = {}
+        """The end of their texts, where that is to be shown."""
+        self.ended: deque[Ended] = deque(maxlen=SHOWN)
+        self.failures: deque[Ended] = deque(maxlen=SHOWN)
+        """The last turns, and the last of those that did not become whole."""
+        self._minutes: deque[tuple[int, Counter[str]]] = deque(maxlen=60)
         self._kept: OrderedDict[str, bytes | None] = OrderedDict()
         self._metrics = metrics
 
@@ -56,6 +82,29 @@ class Turns:
         if name in self._kept:
             self._kept[name] = zlib.compress(line.encode(), 1)
         logger.info(line)
+        self._look_back(Ended(time(), name, upstream, report))
+
+    def _look_back(self, turn: Ended) -> None:
+        """Keep of a turn that ended what the page shows."""
+        self.live.pop(turn.name, None)
+        self.words.pop(turn.name, None)
+        self.ended.append(turn)
+        report, minute = turn.report, int(turn.at // 60)
+        if report.outcome not in GOOD:
+            self.failures.append(turn)
+        if not self._minutes or self._minutes[-1][0] != minute:
+            self._minutes.append((minute, Counter()))
+        counts = self._minutes[-1][1]
+        counts[report.outcome] += 1
+        for kind, usage in (("delivered", report.turn), ("billed", report.billed)):
+            counts[f"{kind} in"] += usage.prompt or 0
+            counts[f"{kind} out"] += usage.output or 0
+
+    @property
+    def hour(self) -> Counter[str]:
+        """How many turns of each outcome ended in the last hour, and their tokens."""
+        since = int(time() // 60) - 60
+        return sum((counts for at, counts in self._minutes if at > since), Counter[str]())
 
     def find(self, name: str) -> dict[str, Any] | None:
         """Return what is known of a turn; `None`: nothing."""

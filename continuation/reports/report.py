@@ -480,7 +480,7 @@ class Recorder:
         self._spans: Spans | None = None
         self._dialect = dialect
         self._on_event = on_event
-        self._seams: list[SeamReport] = []
+        self.seams: list[SeamReport] = []
         self._watching = _watching.get()
 
     def trace(self, wanted: str, headers: Mapping[str, str]) -> None:
@@ -506,7 +506,7 @@ class Recorder:
 
     def seam(self, at: int, verdict: Verdict, argument: str | None = None) -> None:
         """Note the seam of the last attempt; `at`: characters before it."""
-        self._seams.append(
+        self.seams.append(
             SeamReport(
                 attempt=self.ledger.sent,
                 at=at,
@@ -541,7 +541,7 @@ class Recorder:
             stop=stop,
             synthetic=synthetic,
             attempts=tuple(ledger.attempts),
-            seams=tuple(self._seams),
+            seams=tuple(self.seams),
             error=ledger.error,
             seconds=ledger.seconds,
             rows=tuple(self.rows),

@@ -9,11 +9,12 @@ provider or a caller has named is escaped.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
 
 from continuation.ledger import Attempt
 from continuation.reports.account import costs, number, plural, summary
-from continuation.reports.report import Report
+from continuation.reports.report import Report, SeamReport
 from continuation.types import Usage
 
 _WIDTH, _LEFT, _CHART, _ROW = 760, 120, 380, 24
@@ -57,35 +58,72 @@ def _end(report: Report) -> float:
     return max((a.begun + a.seconds for a in report.attempts), default=0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What there is to draw of an attempt, in seconds since the turn began, and in words."""
+
+    name: str
+    waited: float
+    """The wait before it began then."""
+    begun: float
+    shown: float
+    """What came before was held."""
+    ended: float
+    kind: str
+    """`in` the answer, `out` of it, or an `error`."""
+    what: str
+    fate: str
+    seam: str | None
+
+
+def rows(attempts: Iterable[Attempt], seams: Iterable[SeamReport]) -> Iterator[Row]:
+    """Yield what there is to draw of a turn, which may be under way."""
+    met, ended = {seam.attempt: seam for seam in seams}, 0.0
+    for one in attempts:
+        seam = met.get(one.number)
+        out = one.discarded or one.saved
+        end = one.begun + one.seconds
+        yield Row(
+            name=f"{one.number} {one.mode}",
+            waited=min(ended, one.begun) if one.number > 1 else one.begun,
+            begun=one.begun,
+            shown=one.begun if one.shown is None else min(one.shown, end),
+            ended=end,
+            kind="error" if one.error else "out" if out else "in",
+            what=_account(one),
+            fate=_fate(one),
+            seam=None if seam is None else _met(seam),
+        )
+        ended = max(ended, end)
+
+
+def _met(seam: SeamReport) -> str:
+    where = f"a seam at character {seam.at:,}: {seam.kind}"
+    return f"{where}, {plural(seam.dropped, 'character')} said again and left out"
+
+
 def _rows(report: Report, longest: float) -> Iterator[str]:
     """Draw each attempt, and the wait before it."""
-    seams = {seam.attempt: seam for seam in report.seams}
-    ended = 0.0
-    for one in report.attempts:
-        begin, end, before = (
-            _LEFT + _CHART * at / longest for at in (one.begun, one.begun + one.seconds, ended)
+    for one in rows(report.attempts, report.seams):
+        begin, end, before, held = (
+            _LEFT + _CHART * at / longest for at in (one.begun, one.ended, one.waited, one.shown)
         )
-        held = begin if one.shown is None else _LEFT + _CHART * min(one.shown / longest, 1.0)
-        row = [_text(12, 15, f"{one.number} {one.mode}")]
-        if begin - before > 2 and one.number > 1:
-            what = f"waited {one.begun - ended:.2f} s"
+        row = [_text(12, 15, one.name)]
+        if begin - before > 2:
+            what = f"waited {one.begun - one.waited:.2f} s"
             line = f'<path d="M{before:.1f} 10H{begin:.1f}" stroke="{_PALE}" stroke-dasharray="3 3"'
             row.append(f"{line}><title>{what}</title></path>")
-        hollow, ink = one.discarded or one.saved or bool(one.error), _BAD if one.error else _OUT
-        style = f'fill="none" stroke="{ink}"' if hollow else f'fill="{_IN}"'
-        row.append(_bar(begin, end, style, _account(one)))
+        bad = one.kind == "error"
+        hollow = f'fill="none" stroke="{_BAD if bad else _OUT}"'
+        row.append(_bar(begin, end, f'fill="{_IN}"' if one.kind == "in" else hollow, one.what))
         if held - begin > 1:
-            what = f"held for {(one.shown or 0.0) - one.begun:.2f} s"
+            what = f"held for {one.shown - one.begun:.2f} s"
             row.append(_bar(begin, held, 'fill="url(#continuation-held)"', what))
-        if one.number in seams:
-            seam = seams[one.number]
-            where = f"a seam at character {seam.at:,}: {seam.kind}"
-            what = f"{where}, {plural(seam.dropped, 'character')} said again and left out"
+        if one.seam is not None:
             mark = f'<path d="M{begin:.1f} -4V24" stroke="{_GOOD}" stroke-width="2">'
-            row.append(f"{mark}<title>{escape(what)}</title></path>")
-        row.append(_text(_LEFT + _CHART + 12, 15, _fate(one), ink=_BAD if one.error else _PALE))
+            row.append(f"{mark}<title>{escape(one.seam)}</title></path>")
+        row.append(_text(_LEFT + _CHART + 12, 15, one.fate, ink=_BAD if bad else _PALE))
         yield "".join(row)
-        ended = max(ended, one.begun + one.seconds)
 
 
 def _bar(begin: float, end: float, style: str, what: str) -> str:

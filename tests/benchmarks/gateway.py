@@ -80,7 +80,8 @@ async def upstream(scope: Any, receive: Any, send: Any) -> None:
     # LiteLLM passes no query on: its models differ in the path of their base URL.
     query = scope["query_string"].decode() or scope["path"].split("/")[1]
     asked = {k: float(v[0]) for k, v in parse_qs(query).items()}
-    events, gap = int(asked.get("events", 0)), asked.get("gap", 0)
+    events, pause = int(asked.get("events", 0)), "later" if b'"assistant"' in body else "gap"
+    gap = asked.get(pause, 0)
     first = json.loads(body)["max_tokens"] == BODY["max_tokens"] and b'"assistant"' not in body
     whole, tail = WHOLE, TAIL
     if asked.get("cut") and first:
@@ -234,8 +235,10 @@ class Bench:
 
     async def ask(self, query: str = "", *, stream: bool = False) -> int:
         """Ask once; return how many bytes came."""
-        body = {**BODY, "stream": stream}
-        async with self.session.post(f"{self.url}/v1/messages?{query}", json=body) as got:
+        body, place = {**BODY, "stream": stream}, f"{self.url}/v1/messages?{query}"
+        # What is cut once is to be cut each time.
+        headers = {"x-continuation": "remember_limit=false"} if "later" in query else {}
+        async with self.session.post(place, json=body, headers=headers) as got:
             assert got.status == 200, await got.text()
             return sum([len(chunk) async for chunk in got.content.iter_any()])
 
@@ -293,12 +296,9 @@ class Bench:
         return (self.process.cpu - before) / count * 1e6
 
     @contextlib.asynccontextmanager
-    async def open(self, streams: int) -> AsyncIterator[None]:
+    async def open(self, streams: int, query: str = "events=9&gap=900") -> AsyncIterator[None]:
         """Have streams open in which nothing happens for long."""
-        asked = self.ask
-        tasks = [
-            asyncio.create_task(asked("events=9&gap=900", stream=True)) for _ in range(streams)
-        ]
+        tasks = [asyncio.create_task(self.ask(query, stream=True)) for _ in range(streams)]
         await asyncio.sleep(2 + streams / 200)
         try:
             yield
@@ -487,6 +487,26 @@ async def main(
 
         await compare("open streams: kB each", 1, both, memory)
         await compare("request with 500 streams open: CPU µs", 1 if quick else 3, both, crowded)
+        await watched(both[1], 5 if quick else 30)
+
+
+async def watched(bench: Bench, seconds: int) -> None:
+    """Tell what a page costs that is looked at while 200 turns are in their second attempts."""
+    place = bench.url.removesuffix("/anthropic") + "/continuation/live"
+    cut = bench.open(200, "events=40&cut=1&later=900")
+    async with cut, aiohttp.ClientSession(auto_decompress=False) as session:
+        used = list[float]()
+        for looks in (False, True):
+            before, size = bench.process.cpu, 0
+            for _ in range(seconds):
+                if looks:
+                    async with session.get(place, headers={"accept-encoding": "gzip"}) as got:
+                        size += len(await got.read())
+                await asyncio.sleep(1)
+            used.append((bench.process.cpu - before) / seconds)
+    alone, looked_at = (f"{share:.1%}" for share in used)
+    rate = size / seconds / 1000
+    print(f"200 turns: {alone} of a core; with a page: {looked_at}, {rate:.1f} kB/s", flush=True)
 
 
 if __name__ == "__main__":

@@ -60,12 +60,17 @@ _UPSTREAMS = {
 
 @contextlib.contextmanager
 def serving(
-    folder: Path, upstream: str, more: str = "", *, vendor: str = "openai"
+    folder: Path,
+    upstream: str,
+    more: str = "",
+    *,
+    vendor: str = "openai",
+    show_content: bool = False,
 ) -> Iterator[Served]:
     """Serve in a thread of this process, in front of one upstream for all."""
     path = folder / "gateway.toml"
     path.write_text(toml(upstream, more, vendor=vendor))
-    gateway = app(path)
+    gateway = app(path, show_content=show_content)
     listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
     server = uvicorn.Server(settings(gateway))
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
@@ -233,12 +238,15 @@ def until(true: Callable[[], Any]) -> None:
         sleep(0.005)
 
 
-def begin(served: Served, body: dict[str, Any], *, whole: bool = True) -> socket.socket:
+def begin(
+    served: Served, body: dict[str, Any], *, whole: bool = True, token: str = "-"
+) -> socket.socket:
     """Send a request, or not quite all of it; whoever closes the socket has left."""
     raw = json.dumps(body).encode()
     host, _, port = served.url.removeprefix("http://").partition(":")
     line = socket.create_connection((host, int(port)))
-    head = (f"content-length: {len(raw)}", "content-type: application/json", "x-api-key: k")
+    head = ["content-type: application/json", "x-api-key: k", f"x-continuation-token: {token}"]
+    head.append(f"content-length: {len(raw)}")
     line.sendall(
         request("POST /anthropic/v1/messages HTTP/1.1", *head, body=raw if whole else raw[:-1])
     )

@@ -1,0 +1,122 @@
+"""The page at `/`: what it is, and what it asks for every second.
+
+One file without a build step, that loads nothing from elsewhere: its policy names the hashes of its
+one script and its one style. It polls, for a stream that is never over would hold up a gateway that
+drains; it draws by itself, for what is under way grows between two looks.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from base64 import b64encode
+from hashlib import sha256
+from importlib.resources import files
+from time import time
+from typing import Any
+
+from continuation.gateway.caller import Caller, Headers
+from continuation.gateway.turns import GOOD, Ended, Turns
+from continuation.ledger import Attempt
+from continuation.reports.account import remedy, summary
+from continuation.reports.report import SeamReport
+from continuation.reports.timeline import rows
+
+_HTML = files("continuation.gateway").joinpath("page.html").read_bytes()
+
+
+def _hash(tag: bytes) -> str:
+    """Return the source that a policy allows: what stands in the one element of that name."""
+    (inside,) = re.findall(rb"<%s>(.*?)</%s>" % (tag, tag), _HTML, re.DOTALL)
+    return f"'sha256-{b64encode(sha256(inside).digest()).decode()}'"
+
+
+_POLICY = (
+    f"default-src 'none'; script-src {_hash(b'script')}; style-src {_hash(b'style')}; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Headers = [
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+]
+
+
+async def show(caller: Caller) -> None:
+    """Answer `GET /`."""
+    await caller.answer(200, _HTML, *_HEADERS, kind=b"text/html; charset=utf-8")
+
+
+async def tell(caller: Caller, turns: Turns) -> None:
+    """Answer `GET /continuation/live`."""
+    data, more = json.dumps(state(turns), separators=(",", ":")).encode(), _HEADERS
+    if b"gzip" in caller.named.get(b"accept-encoding", b""):
+        data, more = gzip.compress(data, 1), [*more, (b"content-encoding", b"gzip")]
+    await caller.answer(200, data, *more)
+
+
+def state(turns: Turns) -> dict[str, Any]:
+    """Return what is shown: the turns under way and the last that ended, and the last hour."""
+    live = [
+        {
+            **_drawn(name, upstream, recorder.ledger.so_far, recorder.seams),
+            "model": recorder.model,
+            "seconds": round(recorder.ledger.seconds, 3),
+            "waits": recorder.ledger.live is None,
+        }
+        for name, (upstream, recorder) in turns.live.items()
+    ]
+    for turn in live:
+        if turn["id"] in turns.words:
+            turn["text"] = turns.words[turn["id"]]()
+    counts = turns.hour
+    return {
+        "live": live,
+        "ended": [_ended(turn) for turn in reversed(turns.ended)],
+        "failures": [
+            {
+                "ago": round(time() - turn.at),
+                "model": turn.report.model,
+                "outcome": turn.report.outcome,
+                "reason": turn.report.reason or turn.report.error,
+                "remedy": remedy(turn.report),
+            }
+            for turn in reversed(turns.failures)
+        ],
+        "outcomes": {name: n for name, n in counts.items() if " " not in name},
+        "tokens": {name: n for name, n in counts.items() if " " in name},
+    }
+
+
+def _ended(turn: Ended) -> dict[str, Any]:
+    report = turn.report
+    return {
+        **_drawn(turn.name, turn.upstream, report.attempts, report.seams),
+        "model": report.model,
+        "seconds": round(report.seconds, 3),
+        "good": report.outcome in GOOD,
+        "summary": summary(report),
+    }
+
+
+def _drawn(
+    name: str,
+    upstream: str,
+    attempts: list[Attempt] | tuple[Attempt, ...],
+    seams: list[SeamReport] | tuple[SeamReport, ...],
+) -> dict[str, Any]:
+    told = [
+        {
+            "name": row.name,
+            "at": [round(at, 3) for at in (row.waited, row.begun, row.shown, row.ended)],
+            "kind": row.kind,
+            "what": row.what,
+            "fate": row.fate,
+            "seam": row.seam,
+        }
+        for row in rows(attempts, seams)
+    ]
+    return {"id": name, "upstream": upstream, "rows": told}

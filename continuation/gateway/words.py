@@ -1,0 +1,44 @@
+"""The end of what a caller is given, as text: for the page, where it is to be shown at all."""
+
+from __future__ import annotations
+
+from continuation.answer.given import Given
+from continuation.answer.wire_codec import WireCodec
+from continuation.types import Json
+from continuation.wire.json_values import as_json, as_text
+
+_SHOWN = 400
+"""Characters of it."""
+_UNREAD = 1 << 16
+"""Bytes that wait for somebody who looks; then they are read without."""
+
+
+class Words:
+    """Reads one stream on its way out."""
+
+    def __init__(self, codec: WireCodec) -> None:
+        """Begin; `codec`: of its format."""
+        self._given = Given(codec, framed=False)
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._end = ""
+
+    def give(self, chunk: bytes) -> None:
+        """The caller gets these bytes."""
+        self._chunks.append(chunk)
+        self._size += len(chunk)
+        if self._size > _UNREAD:
+            self.text()
+
+    def text(self) -> str:
+        """Return the end of what there is."""
+        chunks, self._chunks, self._size = self._chunks, [], 0
+        self._given.read(chunks)
+        said = "".join(map(_said, self._given.news()))
+        self._end = (self._end + said)[-_SHOWN:]
+        return self._end
+
+
+def _said(event: Json) -> str:
+    delta = as_json(event.get("delta"))
+    return as_text(delta.get("text")) or as_text(delta.get("partial_json"))
