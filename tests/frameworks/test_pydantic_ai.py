@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -157,5 +158,7 @@ def test_a_cut_call_runs_once_and_whole(stage: Stage, make: Make) -> None:
 def test_a_call_that_stays_cut_never_runs(stage: Stage, make: Make) -> None:
     ran: list[dict[str, str]] = []
     stage.lose_call("weather", WEATHER)
-    run(with_weather(make(stage), ran).run("the weather"))
+    # Gemini's cut call leaves nothing that could be shown: then it says so itself.
+    with suppress(module("pydantic_ai.exceptions").UnexpectedModelBehavior):
+        run(with_weather(make(stage), ran).run("the weather"))
     assert ran == []
