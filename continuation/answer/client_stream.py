@@ -535,8 +535,9 @@ class ClientStream:
                     self._emit(block)  # only white space, or the gate had let it pass
                 break
         if joined.seam is not None and joined.next < len(segment.blocks):
-            # Where it broke off while it repeated what it was asked to, there may be more of that.
-            asked = joined.waits and joined.anchor is not None
+            # Where it broke off while it repeated what it was asked to, there may be more of that,
+            # but not behind a call: text that ended there is the caller's before the call is.
+            asked = joined.waits and joined.anchor is not None and not segment.calls
             if ended or not (asked and segment.text.strip() in joined.before):
                 self._write(joined.seam.finish(as_text(segment.delta.get("stop_sequence"))))
 

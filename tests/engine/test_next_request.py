@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.sdks.formats import FORMATS, MAKES, request
 from support.sdks.messages import NEW, OLD, Ran, ask
-from support.sdks.turn import FAST, cut, play
+from support.sdks.turn import FAST, cut, end, play
 
-from continuation import Policy
+from continuation import Outcome, Policy
 from continuation.simulator import Reply, Scenario, Simulator, Text, Thinking, ToolCall
 
 BINDING = "claude-sonnet-5-5"
@@ -68,3 +69,30 @@ def test_thinking_stays_valid_along_the_chain_of_recoveries(model: str) -> None:
         ran = play(Ran(), "sync", sim, ask(model=model), Policy(escalate=False))
         assert (ran.blocks, ran.text) == (["thinking", "text"], "".join(parts))
         assert [post.status for post in sim.posts] == [200] * 4
+
+
+LINE = "A line that was being read when all ended.\n"
+TO_TEXT = dict(zip(FORMATS, (4, 2, 5, 1), strict=True))
+"""Events up to the first text."""
+
+
+@pytest.mark.parametrize("dialect", FORMATS)
+def test_no_text_is_missing_before_a_call_that_is_delivered(dialect: str) -> None:
+    """Where a recovery breaks off behind a call, its text may look like what stood before it."""
+    said, rest = "".join(f"{n}. {LINE}" for n in range(3)) + "3. " + LINE[:22], LINE[22:]
+    outcomes = set[str]()
+    with Simulator() as sim:
+        for drop in range(1, 14):
+            sim.reset()
+            sim.script(
+                [
+                    end(said + rest, drop=TO_TEXT[dialect], deltas=len(said)),
+                    end(rest, WHOLE, stop="tool_use", drop=drop, deltas=200),
+                    end(rest, WHOLE, stop="tool_use"),
+                ]
+            )
+            ran = play(MAKES[dialect](), "sync-stream", sim, request(dialect, 5_000, {}))
+            assert ran.tool_calls == [("Write", WRITE)]
+            assert ran.text == said + rest
+            outcomes.add(ran.told.outcome)
+    assert outcomes == {Outcome.PARTIAL, Outcome.HEALED}
