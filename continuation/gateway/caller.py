@@ -138,12 +138,16 @@ class Caller:
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def write(self, data: bytes, *, beat: bool = False) -> None:
-        """Send bytes of the body; waits for who reads slowly. `beat`: they say nothing."""
+        """Send bytes of the body; waits for who reads slowly.
+
+        `beat`: they say nothing, and are sent while the upstream is waited for: no time of its own.
+        """
         begun = perf_counter()
         if not beat:
             self.phase = "answer"
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
-        self.seconds += perf_counter() - begun
+        if not beat:
+            self.seconds += perf_counter() - begun
 
     async def end(self, data: bytes = b"") -> None:
         """Send the last bytes."""
