@@ -372,7 +372,7 @@ def _check(key: str, value: Any) -> None:
     elif shape.between and not shape.between.low <= value <= shape.between.high:
         wrong = f"must be {shape.between}"
     elif key in {"chain_store", "learned_file"}:
-        wrong = _store_error(value) if value or key == "chain_store" else ""
+        wrong = store_error(value) if value or key == "chain_store" else ""
     elif key == "recovery_prompt":
         try:
             str(value).format(anchor="", state="")
@@ -393,10 +393,10 @@ def is_url(name: str) -> bool:
 
 def without_password(text: str) -> str:
     """Return a text without the user and the password that a URL in it names."""
-    return re.sub(r"(?<=://)[^/@]*(?=@)|(?<=password=)[^&\s\"']*", "...", text)
+    return re.sub(r"(?<=://)[^/\s]*(?=@)|(?<=password=)[^&\s\"']*", "...", text)
 
 
-def _store_error(named: str) -> str:
+def store_error(named: str) -> str:
     """Return what is wrong with a file or a URL that keeps something; `""`: nothing."""
     if not named:
         return "must be 'memory', 'off', the path of an SQLite file or a postgresql:// URL"
@@ -410,9 +410,13 @@ def _store_error(named: str) -> str:
     except ImportError:
         return "needs psycopg: pip install 'continuation-engine[postgres]'"
     try:
-        conninfo_to_dict(named)
+        told = conninfo_to_dict(named)
     except ProgrammingError:
-        return "is no URL that PostgreSQL reads: postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+        told = {"port": "none"}
+    # An @ or : that is not escaped makes a part of a password the host or the port.
+    if "@" in str(told.get("host")) or set(str(told.get("port", ""))) - set("0123456789,"):
+        form = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+        return f"is no URL that PostgreSQL reads: {form}; in a password write @ as %40, : as %3A"
     return ""
 
 

@@ -21,11 +21,11 @@ from pathlib import Path
 import certifi
 import pytest
 from hypothesis import settings
-from support.postgres import databases
+from support.postgres import databases, store
 
 from continuation.simulator import Simulator
 
-__all__ = ["databases"]  # a fixture, for whoever asks for it
+__all__ = ["databases", "store"]  # fixtures, for whoever asks for them
 
 settings.register_profile("fast", max_examples=10, derandomize=True, deadline=None)
 settings.register_profile("ci", max_examples=100, derandomize=True, deadline=None)

@@ -12,10 +12,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from continuation.chains.stores import (
     MONTH,
@@ -27,24 +26,15 @@ from continuation.chains.stores import (
     decode,
     rows,
 )
+from continuation.wire.postgres import Connection, address, connect
 
 logger = logging.getLogger("continuation")
 T = TypeVar("T")
-Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
 MOST_CONNECTIONS: Final = 3
 """With the one that shares what was learned of limits (`limits/learned_postgres.py`): four."""
 _AT_ONCE: Final = 1000
 """So many of the oldest entries are looked at with each `put`, so that none takes long."""
-_OPTIONS: Final[dict[str, Any]] = {
-    "application_name": "continuation",
-    "connect_timeout": 2,
-    # A server that is gone without a word is noticed within half a minute.
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 20_000,
-}
 _LOCK: Final = 0x636F6E74
 """Of the one who makes or changes the tables: "cont"."""
 
@@ -113,7 +103,7 @@ class PostgresStore:
         `patience`, and `now` is a clock in seconds. Raises ValueError for a bound below 1.
         """
         check_bounds(max_entries=max_entries, max_bytes=max_bytes, max_age=max_age)
-        self._address = make_conninfo("", **{**_OPTIONS, **conninfo_to_dict(url)})
+        self._address = address(url)
         self._most, self._room, self._age, self._now = max_entries, max_bytes, max_age, now
         self._patience = patience
         self._salt = b""
@@ -212,8 +202,7 @@ class PostgresStore:
         return (done,)
 
     def _connect(self) -> Connection:
-        # Nothing is prepared: it may be a pooler that answers.
-        connection = psycopg.connect(self._address, autocommit=True, prepare_threshold=None)
+        connection = connect(self._address)
         try:
             self._prepare(connection)
         except BaseException:

@@ -21,6 +21,7 @@ from continuation.cli.exits import Commands, Exit
 from continuation.cli.formats import Ear, End, FormatDriver, Prompt, offered
 from continuation.cli.screen import screen, tell
 from continuation.config import Config, examine
+from continuation.policy import is_url
 from continuation.reports.account import plural
 
 _DESCRIPTION = """\
@@ -84,7 +85,9 @@ def add_to(commands: Commands) -> None:
     )
     parser.add_argument("--config", metavar="FILE", help="look at this configuration file")
     parser.add_argument(
-        "--journal", type=Path, metavar="FILE", help="look at where this journal is, or is to be"
+        "--journal",
+        metavar="JOURNAL",
+        help="look at where this journal is, or is to be: a file or a postgresql:// URL",
     )
     parser.set_defaults(command=run)
 
@@ -102,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     return Exit.NOT_WHOLE if failed else Exit.WHOLE
 
 
-def _examination(named: str | None, journal: Path | None) -> Iterator[Finding]:
+def _examination(named: str | None, journal: str | None) -> Iterator[Finding]:
     """Look at one thing after the other: a configuration file and a journal, if they are named."""
     yield "ok", "python", f"{platform.python_version()} ({sys.platform})"
     yield "ok", "continuation", continuation.__version__
@@ -179,21 +182,42 @@ def _surroundings() -> Iterator[Finding]:
     yield "ok", "tracing", what
 
 
-def _journal(named: Path | None) -> Iterator[Finding]:
+def _journal(named: str | None) -> Iterator[Finding]:
+    if is_url(named or ""):
+        yield _server(named or "")
+        return
     import sqlite3  # some builds of Python have none
 
-    from continuation.journal.store import NETWORKS, file_system
+    from continuation.journal.sqlite import NETWORKS, file_system
 
     mended = sqlite3.sqlite_version_info >= (3, 51, 3)
     race = "" if mended else "; before 3.51.3 processes that share a journal can, rarely, damage it"
     yield "ok" if mended else "note", "sqlite", f"{sqlite3.sqlite_version}{race}"
-    path = named or Path("agent.db")
+    path = Path(named or "agent.db")
     kind = file_system(path)
     what = f"{path} on {kind or 'a file system that cannot be told'}"
     if kind in NETWORKS:
         what += ": a network file system, where locks do not hold; a journal is refused there"
     wrong = "FAIL" if named else "note"
     yield wrong if kind in NETWORKS else "ok", "journal", what
+
+
+def _server(url: str) -> Finding:
+    """Look at a journal in PostgreSQL; no table is made."""
+    from continuation.journal import JournalError
+    from continuation.journal.store import kind_of
+
+    try:
+        kind_of(url)
+        from continuation.journal.postgres import examined
+
+        place, version, loses = examined(url)
+    except (JournalError, ValueError) as error:
+        return "FAIL", "journal", str(error)
+    if loses:
+        what = f"with {loses} a power loss takes what was acknowledged"
+        return "note", "journal", f"{place}, PostgreSQL {version}: {what}"
+    return "ok", "journal", f"{place}, PostgreSQL {version}"
 
 
 # --- the self-test ------------------------------------------------------------------------------

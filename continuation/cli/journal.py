@@ -1,14 +1,14 @@
-"""`continuation sessions`: what is in a journal's file, and what a resume would do."""
+"""`continuation sessions`: what is in a journal, and what a resume would do."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from continuation.cli.exits import CommandError, Commands, Exit
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from continuation.journal.look import Listed
 
 _DESCRIPTION = """\
-Look into the file of a `continuation.Journal`, also while a process has it open: nothing is taken
-over, and but for `prune` nothing is written. What was said is told by `export`, and by `show` with
---content, and by nothing else."""
+Look into a `continuation.Journal`, also while a process has it open: nothing is taken over, and but
+for `prune` nothing is written. What was said is told by `export`, and by `show` with --content, and
+by nothing else."""
 _UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
 _STYLES = {"running": "green", "interrupted": "yellow", "calls open": "yellow", "idle": ""}
 
@@ -40,7 +40,9 @@ def add_to(commands: Commands) -> None:
         ("prune", _prune, "remove sessions that nobody owns and that are silent for long"),
     ):
         one = verbs.add_parser(verb, help=about, description=about[0].upper() + about[1:] + ".")
-        one.add_argument("file", type=Path, metavar="FILE", help="the journal's file")
+        one.add_argument(
+            "journal", metavar="JOURNAL", help="the journal's file, or its postgresql:// URL"
+        )
         if verb in {"show", "resume", "export"}:
             one.add_argument("session", metavar="SESSION", help="the session's name")
         if verb == "show":
@@ -65,13 +67,11 @@ def _age(text: str) -> float:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    import sqlite3
-
     from continuation.journal import JournalError
 
     try:
         lines, entry = arguments.act(arguments)
-    except (JournalError, sqlite3.Error, ValueError, OSError) as error:
+    except (JournalError, ValueError, OSError) as error:
         raise CommandError(str(error), Exit.USAGE) from error
     out = screen(sys.stdout)
     tell(entry)
@@ -87,16 +87,16 @@ Told = tuple[list[tuple[str, str]], dict[str, Any]]
 
 
 def _list(arguments: argparse.Namespace) -> Told:
-    found = listed(arguments.file)
+    found = listed(arguments.journal)
     lines = [line for each in found for line in lines_of(each)]
     return lines or [("no session yet", "")], {"sessions": [asdict(each) for each in found]}
 
 
-def listed(file: Path) -> list[Listed]:
-    """Return the sessions of a journal's file. Raises `JournalError`."""
+def listed(target: str | os.PathLike[str]) -> list[Listed]:
+    """Return the sessions of a journal. Raises `JournalError`."""
     from continuation.journal import look
 
-    with look.reading(file) as journal:
+    with look.reading(target) as journal:
         return look.sessions(journal)
 
 
@@ -128,7 +128,7 @@ def _span(seconds: float) -> str:
 def _show(arguments: argparse.Namespace) -> Told:
     from continuation.journal import look
 
-    with look.reading(arguments.file) as journal:
+    with look.reading(arguments.journal) as journal:
         one = look.sessions(journal, arguments.session)[0]
         moments = look.told(journal, one.session, content=arguments.content)
     lines = lines_of(one)
@@ -145,10 +145,10 @@ def _opened(arguments: argparse.Namespace) -> Any:
     """Open a session to read, in a file that is there and whose content can be read."""
     from continuation.journal import Journal, look
 
-    with look.reading(arguments.file) as journal:
+    with look.reading(arguments.journal) as journal:
         one = look.sessions(journal, arguments.session)[0]
         kept = look.kept(journal, one.session)
-    return one, Journal(arguments.file, one.session, readonly=True, content=kept)
+    return one, Journal(arguments.journal, one.session, readonly=True, content=kept)
 
 
 def _resume(arguments: argparse.Namespace) -> Told:
@@ -191,11 +191,13 @@ def _prune(arguments: argparse.Namespace) -> Told:
 
     freed = 0
     if arguments.yes:
-        gone, freed = look.prune(arguments.file, arguments.older)
+        gone, freed = look.prune(arguments.journal, arguments.older)
     else:
-        gone = [one.session for one in listed(arguments.file) if one.silent(arguments.older)]
+        gone = [one.session for one in listed(arguments.journal) if one.silent(arguments.older)]
     lines = [(f"{'removed' if arguments.yes else 'would remove'} {name}", "") for name in gone]
-    told = f"removed {plural(len(gone), 'session')}; the file is {number(freed)} bytes smaller"
+    told = f"removed {plural(len(gone), 'session')}"
+    if freed:
+        told = f"{told}; the file is {number(freed)} bytes smaller"
     if not arguments.yes:
         told = f"{plural(len(gone), 'session')}; nothing is removed without --yes"
     return [*lines, (told, "")], {"removed": arguments.yes, "sessions": gone, "bytes": freed}

@@ -275,7 +275,7 @@ def examine(path: Path) -> tuple[Config, list[Exception]]:
             vendors += [] if wrong else [vendor]
     gateway = GatewayTable()
     with noting("[gateway] "):
-        gateway = read_gateway(document.get("gateway", {}))
+        gateway = read_gateway(document.get("gateway", {}), path.parent)
     config = Config(tuple(layers), tuple(vendors))
     for name, values in _table(document.get("upstreams")).items():
         with noting(f"[upstreams.{name}] "):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from continuation.policy import Between, known_key, shown
+from continuation.policy import Between, file_of, is_url, known_key, shown, store_error
 
 DIALECTS = ("anthropic", "openai", "gemini")
 """In whose words an upstream is told what goes wrong, and under which header its key is sent."""
@@ -17,6 +18,8 @@ _NUMBERS = {
     "idle_seconds": Between(1, 86_400),
     "drain_seconds": Between(0, 86_400),
     "max_streams": Between(1, 1_000_000),
+    "journal_seconds": Between(30, 86_400),
+    "journal_turns": Between(1, 1_000_000),
 }
 _OWN_PATHS = frozenset({"t", "continuation", "livez", "readyz", "metrics"})
 
@@ -62,11 +65,21 @@ class GatewayTable:
     """Names, besides localhost, by which the gateway may be called."""
     origins: tuple[str, ...] = ()
     """Web pages that may use it, as in `http://localhost:3000`."""
+    journal: str = ""
+    """A file or a postgresql:// URL in which streamed answers are kept until they are over, for
+    clients that come back with the same request; empty: nowhere."""
+    journal_seconds: float = 900.0
+    """For so long after it began a half-written answer is gone on with."""
+    journal_turns: float = 1000.0
+    """So many half-written answers are kept, the last ones."""
     upstreams: Mapping[str, Upstream] = field(default_factory=lambda: dict(BUILT_IN))
 
 
-def read_gateway(values: object) -> GatewayTable:
-    """Read `[gateway]`; raises `ValueError` or `TypeError` naming key, value and remedy."""
+def read_gateway(values: object, folder: Path = Path()) -> GatewayTable:
+    """Read `[gateway]` of a file in a folder.
+
+    Raises `ValueError` or `TypeError` naming key, value and remedy.
+    """
     table = _as_table("[gateway]", values)
     found: dict[str, Any] = {}
     for key, value in table.items():
@@ -76,6 +89,12 @@ def read_gateway(values: object) -> GatewayTable:
             found[key] = tuple(_text(key, item).lower().rstrip("/") for item in items)
         elif key == "token_env":
             found[key] = _text(key, value)
+        elif key == "journal":
+            found[key] = named = _text(key, value)
+            if wrong := store_error(named):
+                raise ValueError(f"{key} = {shown(key, value)}: {wrong}")
+            if not is_url(named):  # a file named in a file is looked for beside it
+                found[key] = str(folder / file_of(named))
         else:
             between = _NUMBERS[key]
             number = isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sqlite3
 import threading
 import time
 from collections import Counter
@@ -42,6 +41,7 @@ from continuation.journal.store import (
     Store,
     follow,
 )
+from continuation.policy import is_url
 from continuation.types import Json
 from continuation.wire.json_values import as_json, dumps, loads, objects
 
@@ -57,8 +57,6 @@ Content = Literal["full", "none"]
 Interrupted = Literal["keep", "drop"]
 
 
-_PASSING = (sqlite3.OperationalError, OSError)
-"""What may pass: a disk that is full, a file that cannot be reached."""
 _AGAIN = frozenset({APPEND, SAVE, FORGET})
 
 
@@ -93,9 +91,11 @@ class Resume:
 
 
 class Journal:
-    """A session in a file: its conversation, its half-written turn, its tools.
+    """A session in a store: its conversation, its half-written turn, its tools.
 
-    `target`: the path of an SQLite file; sessions and processes share it. `session`: its name.
+    `target`: the path of an SQLite file, or a `postgresql://` URL (extra `postgres`), with all that
+    libpq reads in one; sessions and processes share it, and many machines a database. `session`:
+    its name.
     """
 
     def __init__(
@@ -111,6 +111,7 @@ class Journal:
         lease: float = 30.0,
         abandoned_after: float = 300.0,
         readonly: bool = False,
+        take_over: bool = False,
     ) -> None:
         """Open a session, and become its owner.
 
@@ -120,14 +121,14 @@ class Journal:
         `interrupted`: whether an answer that is not gone on with stays in the history.
         `codec`: encodes what is kept of the conversation. `lease`: seconds of silence after which
         an owner on another machine has lost the session. `abandoned_after`: seconds of silence
-        after which a call is told as abandoned.
+        after which a call is told as abandoned. `take_over`: own the session though its owner may
+        live, because something else decides who runs, such as a workflow engine; the other gets
+        `Fenced`.
 
-        Raises `LeaseHeld` when another process owns the session, `JournalError` for a file that is
-        none or of a newer version, and `ValueError` naming field, value and what is possible.
+        Raises `LeaseHeld` when another process owns the session, `JournalError` for a store that is
+        none, of a newer version or out of reach, and `ValueError` naming field, value and what is
+        possible.
         """
-        if str(target).startswith(("postgres://", "postgresql://")):
-            message = "target: journals in PostgreSQL do not exist yet; name a file"
-            raise ValueError(message)
         options = {"durability": Durability, "content": Content, "interrupted": Interrupted}
         given = {"durability": durability, "content": content, "interrupted": interrupted}
         for name, kinds in options.items():
@@ -141,12 +142,13 @@ class Journal:
         if not session:
             message = "session = '': a name by which the session is found again"
             raise ValueError(message)
-        self.target, self.session = Path(target), session
+        self._target, self.session = target, session
         self.save_every = save_every
         self.durability: Durability = durability
         self.content: Content = content
         self.interrupted: Interrupted = interrupted
         self.lease, self.abandoned_after, self.readonly = lease, abandoned_after, readonly
+        self.take_over = take_over
         self._codec = codec
         self._process = os.getpid()
         self._lock = threading.RLock()
@@ -155,10 +157,12 @@ class Journal:
         """What could not be written: it goes before what is written next."""
         self._closed = False
         self._live: Kept | None = None
-        if readonly and not self.target.exists():
-            raise JournalError(f"journal {target}: there is no such file")
-        self._store = Store.of(self.target)
-        self.owner = self._find() if readonly else take(self._store, session, lease)
+        self._store = Store.of(target, make=not readonly)
+        self.target = self._store.name if is_url(str(target)) else Path(target)
+        """The file, or the server and its database, without who asks there."""
+        self.owner = (
+            self._find() if readonly else take(self._store, session, lease, by_force=take_over)
+        )
         self._state = Session()
         self._named = Counter[str]()
         """How often calls without an id were asked about."""
@@ -169,13 +173,11 @@ class Journal:
             self._store.keep(self.owner, lease / 3)
 
     def _find(self) -> Ownership:
-        with self._store.connection() as connection:
-            query = "SELECT id, epoch FROM sessions WHERE name = ?"
-            row = connection.execute(query, (self.session,)).fetchone()
-        if row is None:
-            message = f"session {self.session!r}: there is none in {self.target}"
-            raise JournalError(message)
-        return Ownership(*row)
+        query = "SELECT id, epoch FROM sessions WHERE name = ?"
+        for row in self._store.find(query, (self.session,)):
+            return Ownership(*row)
+        message = f"session {self.session!r}: there is none in {self.target}"
+        raise JournalError(message)
 
     def _read(self) -> None:
         """Read what is recorded, without the content of the conversation."""
@@ -183,9 +185,8 @@ class Journal:
             "SELECT number, kind, key, at, CASE WHEN kind IN ('turn', 'end', 'intent')"
             " THEN content END FROM records WHERE session = ? ORDER BY number"
         )
-        with self._store.connection() as connection:
-            for row in connection.execute(query, (self.owner.session,)):
-                self._state.apply(*row)
+        for row in self._store.find(query, (self.owner.session,)):
+            self._state.apply(*row)
 
     # --- who may write ---------------------------------------------------------------------------
 
@@ -219,6 +220,17 @@ class Journal:
             logger.warning("journal %s: not durable from here on (%s)", self.session, kind)
         self._fault = error
 
+    @property
+    def pointer(self) -> dict[str, str | int]:
+        """Where the session is, and nothing of what it says.
+
+        Its name (`session`), the number of the `turn` begun last, the `characters` saved of it.
+        """
+        live, state = self._live, self._state
+        characters = 0 if live is None or live.ended else live.characters
+        turn = state.turns + (state.turn is not None)
+        return {"session": self.session, "turn": turn, "characters": characters}
+
     def encode(self, data: bytes) -> bytes:
         """Encode content for the file."""
         return data if self._codec is None else self._codec.encode(data)
@@ -245,7 +257,7 @@ class Journal:
         self, *records: tuple[str, str, object], forget: bool = False
     ) -> list[Statement]:
         """Take records in, and return what writes them. What cannot be encoded is not taken in."""
-        statements, at = list[Statement](), time.time()
+        statements, at = list[Statement](), self._store.time()
         contents = [self._content(kind, told) for kind, _, told in records]
         for (kind, key, _), data in zip(records, contents, strict=True):
             self._state.apply(
@@ -277,7 +289,7 @@ class Journal:
             return
         self.failed(error)
         with self._lock:
-            for sql, values in statements if isinstance(error, _PASSING) else ():
+            for sql, values in statements if isinstance(error, self._store.passing) else ():
                 if sql == APPEND and values[3] == "intent":
                     self._state.refused(values[4])
                 elif sql in _AGAIN:
@@ -285,10 +297,13 @@ class Journal:
 
     # --- turns -----------------------------------------------------------------------------------
 
-    def begin(self, form: str | None, request: ProviderRequest, *, framed: bool) -> Kept | None:
+    def begin(
+        self, form: str | None, request: ProviderRequest, *, framed: bool, once: bool = False
+    ) -> Kept | None:
         """Begin a turn for a request that is about to be sent; `None`: it is not kept.
 
-        `framed`: its answer comes in AWS's framing.
+        `framed`: its answer comes in AWS's framing. `once`: asked for what was asked last, it gives
+        that answer again.
         """
         if form not in forms.TURNS or not hasattr(request, "codec"):
             return None  # a format of somebody else's
@@ -303,15 +318,18 @@ class Journal:
                     self.session,
                 )
                 return None
-            return self._begin(form, request, framed=framed)
+            return self._begin(form, request, framed=framed, once=once)
 
-    def _begin(self, form: str, request: ProviderRequest, *, framed: bool) -> Kept:
+    def _begin(self, form: str, request: ProviderRequest, *, framed: bool, once: bool) -> Kept:
         state, body = self._state, request.body
         turns = forms.turns(form, body)
         digests = [forms.digest(turn) for turn in turns]
         asked = forms.asked(form, request.model, body, digests)
         codec = getattr(request, "codec")()  # noqa: B009 - not all requests have it
-        if (again := self._again(form, request, codec, digests, framed=framed)) is not None:
+        before = bool(state.said) and state.said[-1].number <= self._before
+        # A step that was killed before its engine heard of the answer asks the same again.
+        once = (once or (self.take_over and before)) and state.asked == asked
+        if again := self._again(form, request, codec, digests, framed=framed, once=once):
             return again
         events, pieces, attempts, begun = list[Json](), 0, 0, list[Statement]()
         resumes = state.turn is not None and state.turn.asked == asked
@@ -335,14 +353,8 @@ class Journal:
             if events:
                 kept.played = played(codec, events, framed=framed)
         else:
-            chained = bool(body.get("previous_response_id") or body.get("conversation"))
-            stays, new = state.unmatched(digests, chained=chained)
-            records: list[tuple[str, str, object]] = []
-            if stays is not None:
-                records.append(("rewind", str(stays), None))
-            pairs = zip(digests[new:], turns[new:], strict=True)
-            records += [("message", key, turn) for key, turn in pairs]
             told = {"form": form, "model": request.model, "framed": framed}
+            records = self._news(body, turns, digests)
             begun = self._statements(*records, ("turn", asked, told), forget=True)
         # That it is asked counts, also if nothing is given of its answer.
         count = characters(events), attempts + 1
@@ -351,13 +363,33 @@ class Journal:
         self._live = kept
         return kept
 
+    def _news(
+        self, body: Json, turns: Sequence[Json], digests: list[str]
+    ) -> list[tuple[str, str, object]]:
+        """Return what records what a request says that was not said before."""
+        chained = bool(body.get("previous_response_id") or body.get("conversation"))
+        stays, new = self._state.unmatched(digests, chained=chained)
+        records: list[tuple[str, str, object]] = []
+        if stays is not None:
+            records.append(("rewind", str(stays), None))
+        pairs = zip(digests[new:], turns[new:], strict=True)
+        return records + [("message", key, turn) for key, turn in pairs]
+
     def _again(
-        self, form: str, request: ProviderRequest, codec: Any, digests: list[str], *, framed: bool
+        self,
+        form: str,
+        request: ProviderRequest,
+        codec: Any,
+        digests: list[str],
+        *,
+        framed: bool,
+        once: bool,
     ) -> Kept | None:
         """Give the last answer again to a request that ends with it; `None`: it is another one.
 
         A program that was killed behind its last answer asks so, for it begins with the history.
-        Once, and not what the program itself was given: that is asked for.
+        Once, and not what the program itself was given: that is asked for. `once`: the request is
+        the one that it answered, which is to be answered once.
         """
         state = self._state
         if self.content == "none" or not state.around or request.model != state.model:
@@ -365,18 +397,19 @@ class Journal:
         numbers = [said.number for said in state.said if said.number > state.began]
         if not numbers:  # it came to nothing
             return None
-        if [said.digest for said in state.said] != digests or state.said[-1].number > self._before:
+        ends_with_it = [said.digest for said in state.said] == digests
+        if not once and not (ends_with_it and state.said[-1].number <= self._before):
             return None
-        contents = self._contents(flush=False)  # they are of processes before this one
+        contents = self._contents(flush=False)  # what is said is synced before it is given
         body = forms.whole(form, [as_json(contents[number]) for number in numbers], state.around)
         events = [*codec.to_events(body)]
         given = Given(codec, framed=framed)
         for event in events:
             given.segment.add(event)
-        if given.segment.reason != codec.ended:
+        if not once and given.segment.reason != codec.ended:
             return None
         self._before = 0
-        kept = Kept(self, form, None, [], 1)
+        kept = Kept(self, form, Given(codec, framed=framed), [], 1)
         kept.ended = True
         kept.whole, kept.body = True, not request.streamed
         kept.played = dumps(body) if kept.body else played(codec, events, framed=framed)
@@ -386,10 +419,9 @@ class Journal:
         """Return what is saved of the open turn: events, pieces, upstream calls."""
         events, pieces, attempts = list[Json](), 0, 0
         query = "SELECT number, attempts, content FROM running WHERE session = ? ORDER BY number"
-        with self._store.connection() as connection:
-            for row in connection.execute(query, (self.owner.session,)):
-                pieces, attempts = row[0], max(attempts, row[1])
-                events += objects(self._decode(row[2]))
+        for row in self._store.find(query, (self.owner.session,)):
+            pieces, attempts = row[0], max(attempts, row[1])
+            events += objects(self._decode(row[2]))
         return events, pieces, attempts
 
     def _close(self, codec: Any) -> None:
@@ -512,8 +544,7 @@ class Journal:
             query, values = f"{query} AND number = ?", [*values, number]
         if flush:
             self._store.flush()
-        with self._store.connection() as connection:
-            found = connection.execute(query, values).fetchall()
+        found = self._store.find(query, values)
         with self._lock:
             found += [(told[1], told[3], told[6]) for sql, told in self._owed if sql == APPEND]
         return {each: self._decode(content) for each, kind, content in found if kind in CONTENT}
@@ -541,7 +572,7 @@ class Journal:
                     not_started.append(tool)
                     continue
                 unknown.append(tool)
-                if time.time() - began.active > self.abandoned_after:
+                if self._store.time() - began.active > self.abandoned_after:
                     abandoned.append(tool)
             return Resume(
                 "calls" if open_calls or unsent else "nothing",
@@ -664,7 +695,7 @@ class Journal:
     def child(self, name: str) -> Journal:
         """Open a session beside this one, for a subagent or a request in parallel."""
         return Journal(
-            self.target,
+            self._target,
             f"{self.session}/{name}",
             save_every=self.save_every,
             durability=self.durability,
@@ -674,6 +705,7 @@ class Journal:
             lease=self.lease,
             abandoned_after=self.abandoned_after,
             readonly=self.readonly,
+            take_over=self.take_over,
         )
 
     def close(self) -> None:

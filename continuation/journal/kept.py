@@ -42,7 +42,8 @@ class Kept:
         self._armed = False
         self._news: list[Json] = []
         self._pieces = 0
-        self._characters = characters(events)
+        self.characters = characters(events)
+        """Of what is saved, or is being saved."""
         self.ledger: Ledger | None = None
         """Counts the upstream calls that this process makes for it."""
 
@@ -54,8 +55,11 @@ class Kept:
         """The caller gets these bytes now."""
         self._chunks.append(chunk)
         if not self._armed and self._streamed:
-            self._armed = True
-            self._journal.save_soon(self, self._journal.save_every)
+            self._arm()
+
+    def _arm(self) -> None:
+        self._armed = True
+        self._journal.save_soon(self, self._journal.save_every)
 
     # --- on the writer's thread, which alone reads what was given ---------------------------------
 
@@ -63,7 +67,11 @@ class Kept:
         """Return what is to be saved now; the writer asks, when it is due."""
         self._armed = False
         row = None if self.ended else self._row()
-        return None if row is None else self._save(row)
+        if row is None:
+            return None
+        if not (self._armed or self.left):
+            self._arm()  # by who is awake: to be told of every save would wake this thread twice
+        return self._save(row)
 
     def _save(self, row: tuple[object, ...]) -> tuple[Ownership, Sequence[Statement], bool]:
         journal = self._journal
@@ -80,11 +88,11 @@ class Kept:
             return None
         content = journal.encode(dumps(self._news))
         self._pieces += 1
-        self._characters += characters(self._news)
+        self.characters += characters(self._news)
         self._news = []
         attempts = self.attempts - (self.played is not None)
         attempts += self.ledger.sent if self.ledger is not None else 0
-        return journal.owner.session, self._pieces, self._characters, attempts, content
+        return journal.owner.session, self._pieces, self.characters, attempts, content
 
     def _read(self, given: Given) -> None:
         count = len(self._chunks)  # the caller's thread appends meanwhile
@@ -132,6 +140,16 @@ class Kept:
         """The provider refused the request, or none of it was ours: there is no answer."""
         self.ended = True
         self._journal.dropped()
+
+    def answer(self) -> bytes | None:
+        """Return all that was given as a JSON body; `None`: its end was not, or none is kept."""
+        given = self._given
+        if given is None:
+            return None
+        if self.whole:  # it is given again, and nobody else reads it
+            self._read(given)
+            given.eof()
+        return dumps(given.body()) if given.segment.reason else None
 
     def leave(self) -> None:
         """The caller reads no further: the turn stays open, as far as it was given."""

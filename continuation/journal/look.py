@@ -1,26 +1,24 @@
-"""What is in a journal's file, for who only looks: the sessions, one of them in time, its age.
+"""What is in a journal's store, for who only looks: the sessions, one of them in time, its age.
 
-All but `prune` is read through a connection that cannot write, so a process that has the file open
-is not disturbed, and nothing is taken over. Only states are read unless content is asked for.
+All but `prune` is read through a transaction that cannot write, so a process that has it open is
+not disturbed, and nothing is taken over. Only states are read unless content is asked for.
 """
 
 from __future__ import annotations
 
 import json
-import sqlite3
+import os
 import time
-from collections.abc import Generator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
-from pathlib import Path
 from typing import Any, Literal
 
 from continuation.journal.errors import JournalError
 from continuation.journal.forms import TURNS
 from continuation.journal.owner import is_dead
 from continuation.journal.session import Session
-from continuation.journal.store import Store, check_format, patiently
+from continuation.journal.store import CLOCK, Connection, Store, kind_of
 from continuation.wire.json_values import as_json, as_text, parsed
 
 _SILENT = 3600.0
@@ -84,28 +82,20 @@ class Moment:
     """What was said, where that is asked for."""
 
 
-@contextmanager
-def reading(path: Path) -> Generator[sqlite3.Connection]:
-    """Open a file to read. Raises `JournalError` for one that is missing, or is no journal."""
-    if not path.is_file():
-        raise JournalError(f"journal {path}: there is no such file")
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as found:
-            patiently(lambda: check_format(found, path))
-            if not found.execute("PRAGMA user_version").fetchone()[0]:
-                raise JournalError(f"journal {path}: it is empty")
-            found.execute("BEGIN")  # what is read is of one moment
-            yield found
-    except sqlite3.Error as error:
-        raise JournalError(f"journal {path}: {error}") from error
+def reading(target: str | os.PathLike[str]) -> AbstractContextManager[Connection]:
+    """Open a store to read. Raises `JournalError` for one that is missing, or is no journal."""
+    return kind_of(target).reading(target)
 
 
-def sessions(connection: sqlite3.Connection, name: str | None = None) -> list[Listed]:
+def sessions(connection: Connection, name: str | None = None) -> list[Listed]:
     """Return the sessions of a file, the one that was heard of last first; or the one named so.
 
     Raises `JournalError` where there is none of that name.
     """
-    query = "SELECT id, name, owner, beat FROM sessions WHERE name != '' AND name = ifnull(?, name)"
+    query = (
+        f"SELECT id, name, owner, beat, {CLOCK} FROM sessions"
+        " WHERE name != '' AND name = coalesce(?, name)"
+    )
     found = connection.execute(query, (name,)).fetchall()
     if name is not None and not found:
         raise JournalError(
@@ -115,7 +105,7 @@ def sessions(connection: sqlite3.Connection, name: str | None = None) -> list[Li
 
 
 def _listed(
-    connection: sqlite3.Connection, number: int, name: str, owner: str | None, beat: float
+    connection: Connection, number: int, name: str, owner: str | None, beat: float, now: float
 ) -> Listed:
     state, began = Session(), dict[str, float]()
     query = f"SELECT number, kind, key, at, {_STATES} FROM records WHERE session = ? ORDER BY 1"
@@ -123,7 +113,9 @@ def _listed(
         state.apply(*record)
         if record[1] == "intent":
             began[record[2]] = record[3]
-    listed = Listed(name, seen=max(beat, state.at), dialect=state.form, model=state.model)
+    # Its clock may be another machine's.
+    seen = max(beat, state.at) + time.time() - now
+    listed = Listed(name, seen=seen, dialect=state.form, model=state.model)
     listed.turns = state.turns
     if owner is not None:
         held = as_json(json.loads(owner))
@@ -133,7 +125,7 @@ def _listed(
     saved = connection.execute(query, (number,)).fetchone()
     listed.saves, listed.characters, listed.attempts = (count or 0 for count in saved)
     listed.calls = [
-        OpenTool(called, as_text(call.begun.get("name")), time.time() - began.get(called, 0.0))
+        OpenTool(called, as_text(call.begun.get("name")), now - began.get(called, 0.0))
         for called, call in state.calls.items()
         if call.result is None
     ]
@@ -146,7 +138,7 @@ def _listed(
     return listed
 
 
-def _waiting(connection: sqlite3.Connection, number: int, state: Session) -> int:
+def _waiting(connection: Connection, number: int, state: Session) -> int:
     """Count the calls of the last answer that never began."""
     answer = list(takewhile(lambda said: said.kind == "answer", reversed(state.said)))
     if not answer or state.turn is not None:
@@ -164,7 +156,7 @@ def _waiting(connection: sqlite3.Connection, number: int, state: Session) -> int
     return max(0, len(called) - begun)
 
 
-def told(connection: sqlite3.Connection, name: str, *, content: bool) -> list[Moment]:
+def told(connection: Connection, name: str, *, content: bool) -> list[Moment]:
     """Return what happened in a session, in its order; `content`: with what was said.
 
     Raises `JournalError` for content that only a codec can read.
@@ -222,7 +214,7 @@ def readable(name: str, data: bytes | None) -> Any:
     )
 
 
-def kept(connection: sqlite3.Connection, name: str) -> Literal["full", "none"]:
+def kept(connection: Connection, name: str) -> Literal["full", "none"]:
     """Say whether a session's content is kept. Raises `JournalError` where a codec has it."""
     query = (
         "SELECT content FROM records WHERE kind = 'message' AND session ="
@@ -232,14 +224,15 @@ def kept(connection: sqlite3.Connection, name: str) -> Literal["full", "none"]:
     return "none" if row is not None and readable(name, row[0]) is None else "full"
 
 
-def prune(path: Path, older: float) -> tuple[list[str], int]:
+def prune(target: str | os.PathLike[str], older: float) -> tuple[list[str], int]:
     """Remove the sessions that nobody owns and that were silent for so many seconds.
 
     Return their names, and by how many bytes the file shrank. Raises `JournalError`.
     """
-    with reading(path):
-        size, store = _size(path), Store.of(path)
-    with store.transaction() as connection:
+    with reading(target):
+        store = Store.of(target, make=False)
+        size = store.size()
+    with store.transaction(whole=True) as connection:
         gone = [each.session for each in sessions(connection) if each.silent(older)]
         for name in gone:
             number = "(SELECT id FROM sessions WHERE name = ?)"
@@ -256,11 +249,5 @@ def prune(path: Path, older: float) -> tuple[list[str], int]:
             )
             connection.execute("DELETE FROM sessions WHERE name = ?", (name,))
     if gone:
-        with closing(store.connect()) as db:
-            patiently(lambda: db.execute("VACUUM"))
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return gone, max(0, size - _size(path))
-
-
-def _size(path: Path) -> int:
-    return sum(each.stat().st_size for each in path.parent.glob(f"{path.name}*"))
+        store.shrink()
+    return gone, max(0, size - store.size())

@@ -3,7 +3,8 @@
 On the same machine the kernel is asked whether the owner lives, so a session is taken over at
 once after a kill. A process is known by its pid, when it began, the boot of its machine and its PID
 namespace: containers on one machine share all but the last. Where these cannot be read (macOS,
-Windows), and from another machine, only the time since the owner's last beat decides.
+Windows), and from another machine, only the time since the owner's last beat decides, by the clock
+of the store.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import json
 import os
 import socket
 import time
+import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from continuation.journal.errors import LeaseHeld
-from continuation.journal.store import Ownership, Store
+from continuation.journal.store import CLOCK, Ownership, Store
 
 
 def myself() -> dict[str, Any]:
@@ -51,22 +53,31 @@ def is_dead(owner: dict[str, Any]) -> bool | None:
         return True
 
 
-def take(store: Store, name: str, lease: float) -> Ownership:
-    """Become a session's owner, and make the session if there is none. Raises `LeaseHeld`."""
-    now = time.time()
+def take(store: Store, name: str, lease: float, *, by_force: bool = False) -> Ownership:
+    """Become a session's owner, and make the session if there is none.
+
+    Raises `LeaseHeld`, unless `by_force`: then whoever owns it has lost it.
+    """
+    me = json.dumps({**myself(), "opening": uuid.uuid4().hex})
+    taken = None
+    while taken is None:
+        taken = store.insist(lambda: _take(store, name, me, lease, by_force=by_force))
+    return taken
+
+
+def _take(store: Store, name: str, me: str, lease: float, *, by_force: bool) -> Ownership | None:
+    """Try it; `None`: the session was removed meanwhile."""
     with store.transaction() as db:
-        row = db.execute(
-            "SELECT id, epoch, owner, since, beat FROM sessions WHERE name = ?", (name,)
-        ).fetchone()
-        me = json.dumps(myself())
+        new = "INSERT INTO sessions (name, epoch, since, beat) VALUES (?, 0, 0, 0)"
+        db.execute(f"{new} ON CONFLICT DO NOTHING", (name,))
+        query = f"SELECT id, epoch, owner, since, beat, {CLOCK} FROM sessions WHERE name = ?"
+        row = db.execute(query + store.locking, (name,)).fetchone()
         if row is None:
-            cursor = db.execute(
-                "INSERT INTO sessions (name, epoch, owner, since, beat) VALUES (?, 1, ?, ?, ?)",
-                (name, me, now, now),
-            )
-            return Ownership(int(cursor.lastrowid or 0), 1)
-        session, epoch, owner, since, beat = row
-        if owner is not None:
+            return None
+        session, epoch, owner, since, beat, now = row
+        if owner == me:  # the answer to its taking was lost
+            return Ownership(int(session), int(epoch))
+        if owner is not None and not by_force:
             held = json.loads(owner)
             dead = is_dead(held)
             # A beat from the future tells that the clock went back, and nothing else.

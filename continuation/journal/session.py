@@ -64,6 +64,8 @@ class Session:
     turns: int = 0
     at: float = 0.0
     """When something was last recorded."""
+    asked: str = ""
+    """What the last turn's request asked, as a digest."""
     began: int = 0
     """The number of the record with which the last turn began."""
     around: Json | None = None
@@ -81,6 +83,7 @@ class Session:
         elif kind == "turn":
             self.form, self.model = as_text(more.get("form")), as_text(more.get("model"))
             self.turn, self.began = OpenTurn(key, at, more.get("framed") is True), number
+            self.asked = key
         elif kind in {"end", "drop"}:
             self.turn = None
             self.turns += kind == "end"

@@ -1,37 +1,36 @@
-"""One file of a project, SQLite in WAL mode: appended to by one thread, read by anybody.
+"""What every store of a journal does: one thread a process appends, in the order it is told.
 
-All journals of a process that share a file share its writer, so that what comes together is
-committed together, and no event loop ever waits for a disk. A commit is synced if anything in it
-has to survive a power loss (intents, results, ends of turns, owners); running text only has to
-survive a kill, and what the system has in its cache does.
+All journals of a process that share a store share its writer, so that what comes together is
+committed together, and no event loop ever waits for a disk or a server. A commit is synced if
+anything in it has to survive a power loss (intents, results, ends of turns, owners); running text
+only has to survive a kill.
 
 Whoever appends says as which owner. The epoch is compared in the same transaction, so a process
 that was thought dead and woke up writes nothing (`Fenced`).
+
+Statements stand here as SQLite spells them; what PostgreSQL spells otherwise, `postgres.py` says.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
-import random
-import sqlite3
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from continuation.journal.errors import Fenced, JournalError
+from continuation.policy import is_url, store_error, without_password
 
-_APPLICATION: Final = 0x636F6E74
-_PATIENCE: Final = 60.0
+T = TypeVar("T")
+PATIENCE: Final = 60.0
 """Seconds that a lock is waited for; nothing of ours holds one for more than milliseconds."""
-_BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-NETWORKS: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs", "ceph"})
 
 SCHEMAS: Final = (
     """
@@ -50,21 +49,27 @@ SCHEMAS: Final = (
 )
 """What each version of the format adds to the one before."""
 
-# Written again when it failed: what is there after all, under its number, is not repeated.
-APPEND: Final = "INSERT OR IGNORE INTO records VALUES (?, ?, ?, ?, ?, ?, ?)"
-SAVE: Final = "INSERT OR IGNORE INTO running VALUES (?, ?, ?, ?, ?)"
-FORGET: Final = "DELETE FROM running WHERE session = ?"
-BEAT: Final = "UPDATE sessions SET beat = ? WHERE id = ? AND epoch = ?"
+CLOCK: Final = "(julianday('now') - 2440587.5) * 86400.0"
+"""Seconds since 1970 by the store's own clock, which leases run by."""
 
-_OWNED: Final = " WHERE EXISTS (SELECT 1 FROM sessions WHERE id = ? AND epoch = ?)"
-_ALONE: Final = {
-    sql: sql.replace("VALUES (", "SELECT ").removesuffix(")") + _OWNED for sql in (APPEND, SAVE)
-}
-"""What is committed alone compares the epoch itself. A transaction of four statements would let
-another thread have the interpreter four times, and wait for it as often."""
-_LOG: Final = 256
-"""Pages of the write-ahead log that are moved into the file at once. Writing over a log is half as
-slow as making it longer, so it is to be short."""
+# Written again when it failed: what is there after all, under its number, is not repeated.
+APPEND: Final = (
+    "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, CAST(? AS BLOB)) ON CONFLICT DO NOTHING"
+)
+SAVE: Final = "INSERT INTO running VALUES (?, ?, ?, ?, CAST(? AS BLOB)) ON CONFLICT DO NOTHING"
+FORGET: Final = "DELETE FROM running WHERE session = ?"
+BEAT: Final = f"UPDATE sessions SET beat = {CLOCK} WHERE id = ? AND epoch = ?"
+
+
+def alone(owned: str) -> dict[str, str]:
+    """Return what appends a single row if an owner's epoch is still the session's.
+
+    It is one statement: a transaction of four would let another thread have the interpreter four
+    times, and wait for it, or for a server, as often.
+    """
+    appends = (APPEND, SAVE)
+    first = {sql: sql.replace("VALUES (", "SELECT ") for sql in appends}
+    return {sql: first[sql].replace(") ON", f" WHERE {owned} ON") for sql in appends}
 
 
 FORKED: Final = "a journal does not pass through fork: open one in the new process"
@@ -82,7 +87,7 @@ Statement = tuple[str, tuple[Any, ...]]
 
 
 @dataclass(slots=True)
-class _Unit:
+class Unit:
     """What is committed whole or not at all."""
 
     owner: Ownership
@@ -107,29 +112,42 @@ class Saving(Protocol):
         ...
 
 
-class Store:
-    """The writer of one file in this process."""
+class Rows(Protocol):
+    """What a query finds."""
+
+    def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+    def __iter__(self) -> Any: ...
+
+
+class Connection(Protocol):
+    """A connection to a store, as much of it as is used."""
+
+    def execute(self, sql: str, values: Any = ..., /) -> Rows: ...
+    def close(self) -> None: ...
+
+
+class Store(ABC):
+    """The writer of one file or database in this process."""
 
     _open: dict[str, Store] = {}  # noqa: RUF012 - of the class, on purpose
     _left: list[object] = []  # noqa: RUF012
-    """Connections of the process that this was forked from: SQLite wants them neither used..."""
+    """Connections of the process that this was forked from: none may be used, or closed."""
     _opening = threading.Lock()
 
-    def __init__(self, path: Path) -> None:
-        """Open the file, or make it. Raises `JournalError`, `OSError`."""
-        self.path = path
-        self._spare: list[sqlite3.Connection] = []
-        _check(path)
-        try:
-            with closing(sqlite3.connect(path)) as found:  # WAL would change what is not ours
-                patiently(lambda: check_format(found, path))
-            with self.connection() as connection:
-                _migrate(connection, path)
-        except sqlite3.DatabaseError as error:
-            message = f"journal {path}: {error}"
-            raise JournalError(message) from error
-        self._file = path.stat()
-        self._connection: sqlite3.Connection | None = None
+    locking: ClassVar[str] = ""
+    """What a query ends with whose rows nobody else may change until its transaction ends."""
+    errors: ClassVar[type[Exception]]
+    """What its database raises."""
+    passing: ClassVar[tuple[type[BaseException], ...]]
+    """What may pass: a disk that is full, a server that is gone."""
+
+    def __init__(self, name: str) -> None:
+        """Begin. `name`: how it is called in messages."""
+        self.name = name
+        self._spare: list[Any] = []
+        self._connection: Any = None
+        """The writer's own; `None`: it has to be opened."""
         self.lost = False
         """It is of the process that this one was forked from."""
         self.begin()
@@ -137,31 +155,42 @@ class Store:
     def begin(self) -> None:
         """Begin with nothing to write."""
         self._wanted = threading.Condition()
-        self._units: list[_Unit] = []
+        self._units: list[Unit] = []
         self._due: list[tuple[float, Saving]] = []
         self._ending: list[tuple[Saving, Future[None]]] = []
         self._beats: dict[Ownership, float] = {}
         self._beaten = time.monotonic()
         self._thread: threading.Thread | None = None
-        self._syncs: bool | None = None
-        """Whether the thread's connection syncs what it commits; `None`: that is not set yet."""
 
     @classmethod
-    def of(cls, path: Path) -> Store:
-        """Return this process's writer of a file."""
-        key = str(path.absolute())
+    def of(cls, target: str | os.PathLike[str], *, make: bool = True) -> Store:
+        """Return this process's writer of a file, or of the database that a URL names.
+
+        `make`: where there is no journal yet, one is made. Raises `JournalError`, `OSError`, and
+        `ValueError` for a URL that is none.
+        """
+        kind = kind_of(target)
+        key = str(target) if is_url(str(target)) else os.path.abspath(target)  # noqa: PTH100
         with cls._opening:
             store = cls._open.get(key)
             if store is None or not store.is_there():
-                store = cls._open[key] = cls(path)
+                store = cls._open[key] = kind.opened(target, make=make)
                 atexit.register(store.flush)
         return store
 
+    @classmethod
+    @abstractmethod
+    def opened(cls, target: Any, *, make: bool) -> Store:
+        """Open a store, or make it."""
+
+    @classmethod
+    @abstractmethod
+    def reading(cls, target: Any) -> AbstractContextManager[Connection]:
+        """Open a store to look at it, at one moment. Raises `JournalError` if it is none."""
+
     def is_there(self) -> bool:
-        """Whether the path still names the file that this writes."""
-        with suppress(OSError):
-            return os.path.samestat(self._file, self.path.stat())
-        return False
+        """Whether what was opened is still what its name means."""
+        return True
 
     @classmethod
     def forked(cls) -> None:
@@ -172,71 +201,84 @@ class Store:
         cls._open = {}
 
     def lose(self) -> None:
-        """Write nothing any more: the file's owners are those of another process."""
+        """Write nothing any more: the store's owners are those of another process."""
         self.lost = True
-        self._left.append((self._spare, self._connection))  # ...nor closed
+        self._left.append((self._spare, self._connection))
         self._spare, self._connection = [], None
         self.begin()
 
     # --- connections -----------------------------------------------------------------------------
 
-    def connect(self) -> sqlite3.Connection:
-        """Return a connection of its own; any thread may use it, one at a time.
+    @abstractmethod
+    def connect(self) -> Any:
+        """Return a connection of its own; any thread may use it, one at a time."""
 
-        Who reads can meet a lock too: while another process recovers the file, or closes it last.
-        """
-        connection = sqlite3.connect(
-            self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
-        )
-        # Switching to WAL can meet a lock too, and its own busy handler is not asked.
-        patiently(lambda: connection.execute("PRAGMA journal_mode=WAL"))
-        connection.execute(f"PRAGMA wal_autocheckpoint={_LOG}")
-        return connection
+    def lent(self) -> Any:
+        """Return a connection; opening one takes as long as ten queries."""
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return self.connect()
 
     @contextmanager
-    def connection(self) -> Generator[sqlite3.Connection]:
-        """Lend a connection to one thread; opening one takes as long as ten queries.
-
-        Raises `JournalError` for what SQLite cannot do.
-        """
+    def connection(self) -> Generator[Any]:
+        """Lend a connection to one thread. Raises `JournalError` for what the store cannot do."""
         try:
-            try:
-                connection = self._spare.pop()
-            except IndexError:
-                connection = self.connect()
+            connection = self.lent()
             try:
                 yield connection
             except BaseException:
                 connection.close()
                 raise
-        except sqlite3.Error as error:
-            message = f"journal {self.path}: {error}"
-            raise JournalError(message) from error
+        except self.errors as error:
+            raise JournalError(self.told(error)) from error
         self._spare.append(connection)
 
-    @contextmanager
-    def transaction(self, *, durable: bool = True) -> Generator[sqlite3.Connection]:
-        """Run a transaction of the caller's own, in the caller's thread."""
-        with self.connection() as connection:
-            connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
-            connection.execute("PRAGMA busy_timeout=0")
-            patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
-            try:
-                yield connection
-                patiently(lambda: connection.execute("COMMIT"))
-            except BaseException:
-                with suppress(sqlite3.Error):  # what failed may have ended it
-                    connection.execute("ROLLBACK")
-                raise
-            connection.execute(f"PRAGMA busy_timeout={_PATIENCE * 1000:.0f}")
+    def find(self, query: str, values: Sequence[Any]) -> list[Any]:
+        """Return the rows of a query. Raises `JournalError`."""
+
+        def found() -> list[Any]:
+            with self.connection() as connection:
+                rows: list[Any] = connection.execute(query, values).fetchall()
+            return rows
+
+        return self.insist(found)
+
+    def told(self, error: BaseException) -> str:
+        """Say what went wrong."""
+        return f"journal {self.name}: {error}"
+
+    @abstractmethod
+    def transaction(
+        self, *, durable: bool = True, whole: bool = False
+    ) -> AbstractContextManager[Connection]:
+        """Run a transaction of the caller's own, in the caller's thread.
+
+        `whole`: nobody else writes to any session meanwhile.
+        """
+
+    def insist(self, act: Callable[[], T]) -> T:
+        """Do what may be done twice; again, where only its answer was lost."""
+        return act()
+
+    def time(self) -> float:
+        """Return about what the store's clock says, without asking it."""
+        return time.time()
+
+    def size(self) -> int:
+        """Return how many bytes its files take; 0: they are not of this machine."""
+        return 0
+
+    def shrink(self) -> None:  # noqa: B027 - a server does so by itself
+        """Give back the space of what was removed."""
 
     # --- appending -------------------------------------------------------------------------------
 
     def append(
         self, owner: Ownership, statements: Sequence[Statement], *, durable: bool
     ) -> Future[None]:
-        """Append at once; the future fails with `Fenced`, or with what the file failed with."""
-        unit = _Unit(owner, statements, durable)
+        """Append at once; the future fails with `Fenced`, or with what the store failed with."""
+        unit = Unit(owner, statements, durable)
         with self._wanted:
             self._units.append(unit)
             self._wake()
@@ -275,11 +317,11 @@ class Store:
         """Save all that runs, and wait until all is committed."""
         with self._wanted:
             self._due = [(0.0, turn) for _, turn in self._due]
-            marks = [_Unit(Ownership(0, 0), (), durable=False)]
+            marks = [Unit(Ownership(0, 0), (), durable=False)]
             self._units += marks
             self._wake()
         with suppress(Exception):
-            marks[0].done.result(_PATIENCE)
+            marks[0].done.result(PATIENCE)
 
     def _wake(self) -> None:
         if self._thread is None:
@@ -295,24 +337,21 @@ class Store:
             try:
                 if self.lost:
                     raise Fenced(FORKED)
-                if self._connection is None:
-                    self._connection, self._syncs = self.connect(), None
-                    self._connection.execute("PRAGMA busy_timeout=0")
-                self._commit(self._connection, units)
+                self._commit(units)
             except BaseException as error:
                 self._fail(units, error)
 
-    def _fail(self, units: Sequence[_Unit], error: BaseException) -> None:
+    def _fail(self, units: Sequence[Unit], error: BaseException) -> None:
         """Tell who asked; where several did, each is tried alone, for one may spoil it for all."""
         for unit in units:
             try:
-                if len(units) == 1 or self._connection is None:
+                if len(units) == 1 or self.unreachable(error):
                     raise error
-                self._commit(self._connection, [unit])
+                self._commit([unit])
             except BaseException as own:
                 unit.done.set_exception(own)
 
-    def _wait(self) -> list[_Unit]:
+    def _wait(self) -> list[Unit]:
         """Wait until something is to be written; return all that is."""
         with self._wanted:
             while not (self._units or self._ending):
@@ -338,38 +377,30 @@ class Store:
         if beats and now >= self._beaten + min(every for _, every in beats):
             self._beaten = now
             for owner, _ in beats:
-                beat = BEAT, (time.time(), owner.session, owner.epoch)
-                units.append(_Unit(owner, [beat], durable=False))
+                beat = BEAT, (owner.session, owner.epoch)
+                units.append(Unit(owner, [beat], durable=False))
         return units
 
-    def _commit(self, connection: sqlite3.Connection, units: Sequence[_Unit]) -> None:
+    def _commit(self, units: Sequence[Unit]) -> None:
         """Commit all that came together."""
         durable = any(unit.durable for unit in units)
-        if durable != self._syncs:
-            connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
-            self._syncs = durable
-        if len(units) == 1 and _alone(connection, units[0]):
+        if len(units) == 1 and self._alone(units[0], durable=durable):
             units[0].done.set_result(None)
             return
-        patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
-        fenced = list[_Unit]()
-        try:
-            for unit in units:
-                if not unit.statements:
-                    continue
-                row = connection.execute(
-                    "SELECT epoch FROM sessions WHERE id = ?", (unit.owner.session,)
-                ).fetchone()
-                if row is None or row[0] != unit.owner.epoch:
-                    fenced.append(unit)
-                    continue
-                for sql, values in unit.statements:
-                    connection.execute(sql, values)
-            patiently(lambda: connection.execute("COMMIT"))
-        except BaseException:
-            with suppress(sqlite3.Error):
-                connection.execute("ROLLBACK")
-            raise
+        fenced, statements = list[Unit](), list[Statement]()
+        if sessions := list({unit.owner.session: None for unit in units if unit.statements}):
+            query = f"SELECT id, epoch FROM sessions WHERE id IN ({', '.join('?' * len(sessions))})"
+            with self.together(durable=durable) as connection:
+                found = connection.execute(f"{query} ORDER BY id{self.locking}", sessions)
+                epochs = dict(found.fetchall())
+                for unit in units:
+                    if not unit.statements:
+                        continue
+                    if epochs.get(unit.owner.session) != unit.owner.epoch:
+                        fenced.append(unit)
+                        continue
+                    statements += unit.statements
+                self.perform(connection, statements)
         for unit in units:
             if unit in fenced:
                 self.release(unit.owner)
@@ -377,23 +408,49 @@ class Store:
             else:
                 unit.done.set_result(None)
 
+    def _alone(self, unit: Unit, *, durable: bool) -> bool:
+        """Commit a single row; `False`: nothing was, for it is there, not ours, or more."""
+        if len(unit.statements) != 1:
+            return False
+        sql, values = unit.statements[0]
+        mine = (*values, unit.owner.session, unit.owner.epoch)
+        return sql in (APPEND, SAVE) and self.append_alone(sql, mine, durable=durable)
 
-def _alone(connection: sqlite3.Connection, unit: _Unit) -> bool:
-    """Commit a single row; `False`: nothing was, for it is there, not ours to write, or more."""
-    if len(unit.statements) != 1:
-        return False
-    sql, values = unit.statements[0]
-    if (sql := _ALONE.get(sql, "")) == "":
-        return False
-    mine = (*values, unit.owner.session, unit.owner.epoch)
-    done = list[int]()
-    patiently(lambda: done.append(connection.execute(sql, mine).rowcount))
-    return done == [1]
+    @abstractmethod
+    def append_alone(self, sql: str, values: tuple[Any, ...], *, durable: bool) -> bool:
+        """Append a row by one statement of `alone`; whether it was."""
+
+    @abstractmethod
+    def together(self, *, durable: bool) -> AbstractContextManager[Connection]:
+        """Run a transaction on the writer's connection."""
+
+    def perform(self, connection: Connection, statements: Sequence[Statement]) -> None:
+        """Execute statements, in their order."""
+        for sql, values in statements:
+            connection.execute(sql, values)
+
+    @abstractmethod
+    def unreachable(self, error: BaseException) -> bool:
+        """Whether all else would fail with it as well."""
+
+
+def kind_of(target: str | os.PathLike[str]) -> type[Store]:
+    """Return the kind of store that a path or a URL names. Raises `ValueError`."""
+    if not is_url(named := str(target)):
+        from continuation.journal.sqlite import SqliteStore
+
+        return SqliteStore
+    if wrong := store_error(named):
+        message = f"target = {without_password(named)!r}: {wrong}"
+        raise ValueError(message)
+    from continuation.journal.postgres import PostgresStore
+
+    return PostgresStore
 
 
 def _collected(
     turn: Saving, collect: Callable[[], tuple[Ownership, Sequence[Statement], bool] | None]
-) -> _Unit | None:
+) -> Unit | None:
     """Return what a turn wants written, if anything; what it cannot say is lost, and told."""
     try:
         saved = collect()
@@ -404,7 +461,7 @@ def _collected(
         return None
     if saved is None:
         return None
-    unit = _Unit(*saved)
+    unit = Unit(*saved)
     unit.done.add_done_callback(partial(turn.saved, unit.statements))
     return unit
 
@@ -418,75 +475,5 @@ def follow(done: Future[None], unit: Future[None]) -> None:
         done.set_exception(error)
 
 
-def patiently(act: Callable[[], object]) -> None:
-    """Wait for a lock fairly: SQLite's own waiting lets some writers starve for seconds.
-
-    To ask more often the longer one waits was tried: it takes more time from who has the lock than
-    it gives.
-    """
-    deadline = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            act()
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(random.uniform(0.0001, 0.0008))
-        else:
-            return
-
-
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=Store.forked)
-
-
-def _check(path: Path) -> None:
-    """Refuse a file that cannot be one, and make it readable to its owner alone."""
-    if (kind := file_system(path)) in NETWORKS:
-        message = f"journal {path}: on a network file system ({kind}) locks do not hold; "
-        raise JournalError(message + "keep it on a local disk")
-    with suppress(FileExistsError):
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-
-
-def file_system(path: Path) -> str:
-    """Return the type of the file system a file is on, or would be; `""`: it cannot be told."""
-    best, kind = "", ""
-    with suppress(OSError):
-        where = str(path.absolute().parent.resolve())
-        for line in Path("/proc/self/mounts").read_text().splitlines():
-            _, point, name, *_ = line.split()
-            inside = where == point or where.startswith(point.rstrip("/") + "/")
-            if inside and len(point) >= len(best):
-                best, kind = point, name
-    return kind
-
-
-def check_format(connection: sqlite3.Connection, path: Path) -> int:
-    """Return the version of a file's format; 0: nothing is in it yet. Raises `JournalError`."""
-
-    def value(name: str) -> int:
-        return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
-
-    # In this order: all three are written in one transaction, perhaps just now.
-    if value("schema_version") and value("application_id") != _APPLICATION:
-        message = f"journal {path}: it is a database of something else; name another file"
-        raise JournalError(message)
-    if (version := value("user_version")) > len(SCHEMAS):
-        message = f"journal {path}: its format {version} is newer than {len(SCHEMAS)}; "
-        raise JournalError(message + "use a newer version of continuation")
-    return version
-
-
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the file to this version of the format, in one transaction."""
-    if check_format(connection, path) == len(SCHEMAS):
-        return
-    patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
-    version = check_format(connection, path)
-    for schema in SCHEMAS[version:]:
-        for statement in filter(str.strip, schema.split(";")):
-            connection.execute(statement)
-    connection.execute(f"PRAGMA user_version={len(SCHEMAS)}")
-    connection.execute(f"PRAGMA application_id={_APPLICATION}")
-    connection.execute("COMMIT")

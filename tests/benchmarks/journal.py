@@ -21,20 +21,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import answers
 import httpx2
 from lanes import Direct
 from measure import Cost, Figure, report
+from support.postgres import Postgres
 from wires import WIRES
 
 import continuation
 from continuation import Journal
+from continuation.journal.store import SAVE, Store, Unit
 from continuation.simulator import Scenario, Simulator
 
 EVENTS = 20_000
@@ -176,14 +180,14 @@ def appends(folder: Path, count: int) -> Iterator[Figure]:
     yield Figure("synced append, p50 ÷ bare fdatasync", took / disk, "", 1.5, note)
 
 
-def history(folder: Path, messages: int) -> Iterator[Figure]:
-    """A long conversation: how long it takes to read, how large its file is."""
-    path, text = folder / "history.db", "So we went on, and on. " * 36
+def history(place: Path | str, messages: int, bound: float = 150.0) -> Iterator[Figure]:
+    """A long conversation: how long it takes to read."""
+    text = "So we went on, and on. " * 36
     turns: list[dict[str, Any]] = [
         {"role": "user" if number % 2 == 0 else "assistant", "content": f"{number} {text}"}
         for number in range(messages + 1)
     ]
-    with Journal(path, "s") as journal:
+    with Journal(place, "s") as journal:
         client = _client(Direct("anthropic"), journal)
         ask = _ask("stream/1") | {"messages": turns}
         for _ in client.messages.create(**ask):
@@ -201,7 +205,7 @@ def history(folder: Path, messages: int) -> Iterator[Figure]:
             f"{sizes / 1e6:.1f} MB; its JSON alone: {(time.perf_counter() - began) * 1000:.0f} ms"
         )
         assert len(loaded) == messages + 1
-    yield Figure(f"history(), {messages:,} messages", min(took) * 1000, "ms", 150.0, note)
+    yield Figure(f"history(), {messages:,} messages", min(took) * 1000, "ms", bound, note)
 
 
 def size(folder: Path, turns: int) -> Iterator[Figure]:
@@ -250,7 +254,7 @@ os.write(1, struct.pack("<dq", time.time(), -1))
 """
 
 
-def _agent(path: Path, session: str, url: str) -> subprocess.Popen[bytes]:
+def _agent(path: Path | str, session: str, url: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", AGENT, str(path), session, url, str(Path(__file__).parent)]
     agent = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert agent.stdout is not None
@@ -321,23 +325,59 @@ def kills(folder: Path, rounds: int) -> Iterator[Figure]:
     yield Figure("output billed ÷ delivered", slow.billed, "", 1.02, note)
 
 
-def crowd(folder: Path, sessions: int) -> Iterator[Figure]:
-    """Eight processes run sessions in one file, each of a turn and two tools."""
-    path = folder / "crowd.db"
-    command = [sys.executable, "-c", CROWD, str(path), str(Path(__file__).parent)]
-    people = [
-        subprocess.Popen([*command, str(n), str(sessions // 8)], stdout=subprocess.PIPE)
-        for n in range(8)
-    ]
-    took, waits, errors = list[float](), list[float](), 0
-    for each in people:
-        told = json.loads(each.communicate()[0])
-        took, waits, errors = took + told["took"], waits + told["waits"], errors + told["errors"]
-    p99 = statistics.quantiles(took, n=100)[98] * 1000
-    yield Figure(f"8 processes, {len(took):,} sessions: a session, p99", p99, "ms", 50.0)
-    yield Figure("...the longest wait for an append", max(waits) * 1000, "ms", 1_000.0)
-    yield Figure("...errors", errors, "", 0)
+def crowd(
+    place: Path | str, processes: int, sessions: int, bound: float, note: str = ""
+) -> Iterator[Figure]:
+    """Processes run sessions in one store, each of four intents."""
+    told = _people(CROWD, place, processes, sessions)
+    took = [each for person in told for each in person["took"]]
+    waits = max(each for person in told for each in person["waits"])
+    what = f"{processes} processes, {len(took):,} sessions: a session, p99"
+    yield Figure(what, _p99(took), "ms", bound, note)
+    yield Figure("...the longest wait for an append", waits * 1000, "ms", 1_000.0)
+    yield Figure("...errors", sum(person["errors"] for person in told), "", 0)
 
+
+def crowd_in_a_file(folder: Path, sessions: int) -> Iterator[Figure]:
+    """The same beside as many synced writes of the bare disk."""
+    bare = folder / "bare"
+    bare.write_bytes(b"y" * _PIECE * 257)
+    alone = _people(BARE, bare, 8, sessions)
+    note = f"bare disk: {_p99(each for person in alone for each in person['took']):.0f} ms"
+    yield from crowd(folder / "crowd.db", 8, sessions, 50.0, note)
+
+
+def _people(script: str, place: Path | str, processes: int, sessions: int) -> list[dict[str, Any]]:
+    command = [sys.executable, "-c", script, str(place), str(Path(__file__).parent)]
+    people = [
+        subprocess.Popen([*command, str(n), str(sessions // processes)], stdout=subprocess.PIPE)
+        for n in range(processes)
+    ]
+    return [json.loads(each.communicate()[0]) for each in people]
+
+
+def _p99(seconds: Iterable[float]) -> float:
+    return statistics.quantiles(seconds, n=100)[98] * 1000
+
+
+_PIECE = 4_120
+"""Bytes of a page in a write-ahead log."""
+
+BARE = f"""
+import fcntl, json, os, sys, time
+path, _, number, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+disk, took = os.open(path, os.O_RDWR), []
+for n in range(count):
+    began = time.perf_counter()
+    for sync in range(5):
+        fcntl.lockf(disk, fcntl.LOCK_EX)
+        os.pwrite(disk, b"x" * {_PIECE}, {_PIECE} * ((n * 40 + sync * 8 + number) % 256))
+        os.fdatasync(disk)
+        fcntl.lockf(disk, fcntl.LOCK_UN)
+    took.append(time.perf_counter() - began)
+print(json.dumps({{"took": took}}))
+"""
+"""As many synced writes under one lock, and nothing else: what the disk itself would take."""
 
 CROWD = """
 import json, sys, time
@@ -359,6 +399,70 @@ for n in range(count):
     took.append(time.perf_counter() - began)
 print(json.dumps({"took": took, "waits": waits, "errors": errors}))
 """
+
+
+def server(*, few: bool) -> Iterator[Figure]:
+    """The same against PostgreSQL, on a server of its own that syncs."""
+    with Postgres(fsync="on") as running:
+        yield from saves(running.database(), 500 if few else 5_000)
+        yield from history(running.database(), 10_000, 250.0)
+        yield from takeovers(running.database(), 5 if few else 20)
+        yield from crowd(running.database(), 2, 200 if few else 1_000, 250.0)
+
+
+def saves(url: str, count: int) -> Iterator[Figure]:
+    """Commits of the writer's thread: half a second of a model's text each; a bare query beside."""
+    with Journal(url, "s") as journal:
+        store: Any = Store.of(url)
+        store.flush()
+        writer, took = store._connection or store.connect(), dict[str, list[float]]()
+        store._connection, content = writer, b"x" * 200
+        mine, bare = journal.owner.session, "INSERT INTO bare VALUES (?, ?)"
+        writer.execute("CREATE TABLE bare (number bigint PRIMARY KEY, content bytea)")
+
+        def save(number: int) -> None:
+            unit = Unit(journal.owner, [(SAVE, (mine, number, 200, 1, content))], durable=False)
+            store._commit([unit])
+            unit.done.result()
+
+        def intent(number: int) -> None:
+            journal.record("intent", f"c{number}", {"name": "t"}).result()
+
+        acts: dict[str, Callable[[int], object]] = {
+            "SELECT 1": lambda _: writer.execute("SELECT 1"),
+            "bare": lambda number: writer.execute(bare, (number, content)),
+            "save": save,
+            "intent": intent,
+        }
+        for number in range(count):
+            for name, act in acts.items():
+                if name in {"bare", "intent"} and number % 10:
+                    continue
+                began = time.perf_counter()
+                act(number)
+                took.setdefault(name, []).append(time.perf_counter() - began)
+    p50 = {name: statistics.median(each) * 1e6 for name, each in took.items()}
+    note = f"SELECT 1: {p50['SELECT 1']:.0f} µs"
+    yield Figure("a save, p50", p50["save"], "µs", 100.0, note)
+    note = f"a bare row and its sync: {p50['bare'] / 1000:.2f} ms"
+    yield Figure("a synced append, p50", p50["intent"] / 1000, "ms", None, note)
+
+
+def takeovers(url: str, rounds: int) -> Iterator[Figure]:
+    """Processes that are killed, and replaced at once: until the session is another's."""
+    took = list[float]()
+    for number in range(rounds):
+        with Simulator("A line.\n" * 1_000, Scenario(deltas=24, slow=0.002)) as sim:
+            agent = _agent(url, f"s{number}", sim.url)
+            assert agent.stdout is not None
+            agent.stdout.read(160)
+            agent.kill()
+            agent.communicate()
+        began = time.perf_counter()
+        with Journal(url, f"s{number}") as journal:
+            took.append((time.perf_counter() - began) * 1000)
+            assert journal.fencing_token == 2
+    yield Figure("taken over after a kill, worst", max(took), "ms", 100.0, f"{rounds} kills")
 
 
 def seams(folder: Path, cases: int) -> Iterator[Figure]:
@@ -414,10 +518,11 @@ def main() -> int:
         "streams": lambda folder: streams(folder, 4 if few else 20),
         "loop": loop_delay,
         "appends": lambda folder: appends(folder, 100 if few else 1_000),
-        "history": lambda folder: history(folder, 10_000),
+        "history": lambda folder: history(folder / "history.db", 10_000),
         "size": lambda folder: size(folder, 10 if few else 100),
         "kills": lambda folder: kills(folder, 2 if few else 10),
-        "crowd": lambda folder: crowd(folder, 200 if few else 1_000),
+        "crowd": lambda folder: crowd_in_a_file(folder, 200 if few else 1_000),
+        "postgresql": lambda _: server(few=few),
         "seams": lambda folder: seams(folder, 20 if few else 100),
     }
     failed = 0

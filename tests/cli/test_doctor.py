@@ -14,7 +14,7 @@ import continuation
 from continuation.cli import doctor, main
 from continuation.cli.formats import names
 from continuation.config import ENVIRONMENT
-from continuation.journal import store
+from continuation.journal import sqlite
 
 ANSWERS, CLOUDS = doctor._TESTS, doctor._CLOUDS
 """All that the self-test heals, in each format: one test looks at all of it, two at one."""
@@ -184,7 +184,7 @@ def test_what_a_journal_stands_on_is_told(
     ((known, version),) = rows(lines, "sqlite")
     mended = sqlite3.sqlite_version_info >= (3, 51, 3)
     assert (known, "3.51.3" in version) == (("ok", False) if mended else ("note", True))
-    monkeypatch.setattr(store, "file_system", lambda _: "nfs4")
+    monkeypatch.setattr(sqlite, "file_system", lambda _: "nfs4")
     status, lines = told(capsys, *arguments)
     assert (status, rows(lines, "journal")[0][0]) == (int(named), mark)
     assert not (tmp_path / "j.db").exists()

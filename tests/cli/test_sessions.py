@@ -6,17 +6,18 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import anthropic
+import psycopg
 import pytest
-from support.killed import killed, rows
+from support.killed import execute, killed, rows
 from support.sdks.turn import quietly
 
 import continuation
-from continuation import Journal
+from continuation import Journal, JournalError
 from continuation.cli import main
 from continuation.journal import look
 from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall
@@ -24,6 +25,7 @@ from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall
 SECRET = "a line that nobody is to see"
 MODEL = "claude-opus-5"
 Capture = pytest.CaptureFixture[str]
+Store = Path | str
 
 
 @pytest.fixture
@@ -38,11 +40,6 @@ def model() -> Iterator[Simulator]:
             ]
         )
         yield running
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "agent.db"
 
 
 def ask(sim: Simulator, journal: Journal, *, stop_after: int | None = None) -> Any:
@@ -67,17 +64,17 @@ def told(capsys: Capture, *arguments: object) -> dict[str, Any]:
 
 
 def test_a_session_from_its_first_call_to_its_end(
-    model: Simulator, file: Path, capsys: Capture
+    model: Simulator, store: Store, capsys: Capture
 ) -> None:
     def state() -> list[Any]:
-        (one,) = told(capsys, "list", file)["sessions"]
+        (one,) = told(capsys, "list", store)["sessions"]
         assert one["session"] == "s"
         return [one["state"], one["owner"], one["waiting"], len(one["calls"])]
 
-    journal = Journal(file, "s")
+    journal = Journal(store, "s")
     reply = ask(model, journal)
     assert state() == ["running", "alive", 2, 0]
-    assert "is refused" in _text(capsys, "resume", file, "s")
+    assert "is refused" in _text(capsys, "resume", store, "s")
     calls = [block for block in reply.content if block.type == "tool_use"]
     journal.call(calls[0], lambda _: "ok")
     with pytest.raises(KeyboardInterrupt):
@@ -85,26 +82,26 @@ def test_a_session_from_its_first_call_to_its_end(
     journal = killed(journal)
     journal.close()
     assert state() == ["calls open", None, 0, 1]
-    resume = told(capsys, "resume", file, "s")
+    resume = told(capsys, "resume", store, "s")
     assert resume["unknown"] == [{"id": calls[1].id, "name": "Write"}]
     assert resume["unsent"] == [calls[0].id]
 
-    journal = Journal(file, "s")
+    journal = Journal(store, "s")
     journal.result(calls[1], "late")
     ask(model, journal, stop_after=60)
     assert state() == ["running", "alive", 0, 0]
     journal = killed(journal)
     journal.close()
     assert state() == ["interrupted", None, 0, 0]
-    resume = told(capsys, "resume", file, "s")
+    resume = told(capsys, "resume", store, "s")
     assert (resume["kind"], resume["resumable"], resume["attempts"]) == ("turn", True, 1)
     assert resume["characters"] > 1_000
 
-    journal = Journal(file, "s")
+    journal = Journal(store, "s")
     ask(model, journal)
     journal.close()
     assert state() == ["idle", None, 0, 0]
-    (one,) = told(capsys, "list", file)["sessions"]
+    (one,) = told(capsys, "list", store)["sessions"]
     assert (one["turns"], one["dialect"], one["model"]) == (2, "anthropic", MODEL)
 
 
@@ -118,25 +115,25 @@ def _text(capsys: Capture, *arguments: object) -> str:
 
 
 def test_content_is_told_only_where_it_is_asked_for(
-    model: Simulator, file: Path, capsys: Capture
+    model: Simulator, store: Store, capsys: Capture
 ) -> None:
-    with Journal(file, "s") as journal:
+    with Journal(store, "s") as journal:
         reply = ask(model, journal)
         journal.call(reply.content[1], lambda _: SECRET)
-    for verb in (["list", file], ["show", file, "s"], ["resume", file, "s"]):
+    for verb in (["list", store], ["show", store, "s"], ["resume", store, "s"]):
         for form in ([], ["--json"]):
             assert SECRET not in _text(capsys, *verb, *form), verb
-    line = _text(capsys, "show", file, "s")
+    line = _text(capsys, "show", store, "s")
     assert all(word in line for word in (MODEL, "Write begins", "the turn ends: complete"))
-    assert _text(capsys, "show", file, "s", "--content").count(SECRET) == 5
-    body = told(capsys, "export", file, "s", "--dialect", "anthropic")
+    assert _text(capsys, "show", store, "s", "--content").count(SECRET) == 5
+    body = told(capsys, "export", store, "s", "--dialect", "anthropic")
     assert body["model"] == MODEL
     assert continuation.validate(body, live=False) == []
     assert [turn["role"] for turn in body["messages"]] == ["user", "assistant", "user"]
 
 
 def test_what_a_codec_or_nothing_keeps_is_said(
-    model: Simulator, file: Path, capsys: Capture
+    model: Simulator, store: Store, capsys: Capture
 ) -> None:
     class Turned:
         def encode(self, data: bytes) -> bytes:
@@ -144,35 +141,38 @@ def test_what_a_codec_or_nothing_keeps_is_said(
 
         decode = encode
 
-    for journal in (Journal(file, "s", codec=Turned()), Journal(file, "none", content="none")):
+    for journal in (Journal(store, "s", codec=Turned()), Journal(store, "none", content="none")):
         with journal, anthropic.Anthropic(base_url=model.url, api_key="k") as bare:
             continuation.wrap(bare, journal=journal).messages.create(
                 model=MODEL, max_tokens=1_000, messages=[{"role": "user", "content": "Go."}]
             )
-    assert {one["turns"] for one in told(capsys, "list", file)["sessions"]} == {1}
-    assert "the model has answered" in _text(capsys, "show", file, "s")
+    assert {one["turns"] for one in told(capsys, "list", store)["sessions"]} == {1}
+    assert "the model has answered" in _text(capsys, "show", store, "s")
     for arguments in (["show", "--content"], ["export"], ["resume"]):
-        assert main(["sessions", *arguments, str(file), "s"]) == 2
+        assert main(["sessions", *arguments, str(store), "s"]) == 2
         assert "a codec has encoded its content" in capsys.readouterr().err
-    assert told(capsys, "resume", file, "none")["resumable"] is False
-    assert main(["sessions", "export", str(file), "none"]) == 2
+    assert told(capsys, "resume", store, "none")["resumable"] is False
+    assert main(["sessions", "export", str(store), "none"]) == 2
     assert "no conversation is kept" in capsys.readouterr().err
 
 
-def test_who_only_looks_changes_nothing(model: Simulator, file: Path, capsys: Capture) -> None:
-    with Journal(file, "s") as journal:
+def test_who_only_looks_changes_nothing(model: Simulator, store: Store, capsys: Capture) -> None:
+    with Journal(store, "s") as journal:
         ask(model, journal)
         before = rows(journal, "SELECT * FROM records"), rows(journal, "SELECT epoch FROM sessions")
         for verb in (["list"], ["show", "s"], ["resume", "s"], ["export", "s"], ["prune"]):
-            _text(capsys, verb[0], file, *verb[1:])
+            _text(capsys, verb[0], store, *verb[1:])
         after = rows(journal, "SELECT * FROM records"), rows(journal, "SELECT epoch FROM sessions")
         assert after == before
         journal.check()
-    with look.reading(file) as found, pytest.raises(sqlite3.OperationalError, match="readonly"):
+    refused = pytest.raises((sqlite3.OperationalError, psycopg.Error), match=r"read-?only")
+    with suppress(JournalError), look.reading(store) as found, refused:
         found.execute("DELETE FROM records")
 
 
-def test_wrong_usage_ends_with_2_and_makes_no_file(file: Path, capsys: Capture) -> None:
+def test_wrong_usage_ends_with_2_and_makes_no_file(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "agent.db"
+
     def refused(*arguments: str) -> str:
         assert main(["sessions", *arguments]) == 2
         return capsys.readouterr().err
@@ -205,32 +205,32 @@ def test_wrong_usage_ends_with_2_and_makes_no_file(file: Path, capsys: Capture) 
 
 
 def test_prune_removes_what_is_silent_and_nobody_owns(
-    model: Simulator, file: Path, capsys: Capture
+    model: Simulator, store: Store, capsys: Capture
 ) -> None:
-    with Journal(file, "mine") as mine:
+    with Journal(store, "mine") as mine:
         for name in ("old", "new"):
-            with Journal(file, name) as journal:
+            with Journal(store, name) as journal:
                 ask(model, journal)
-        _older(file, "old")
-        _older(file, "mine")  # long silent, but its process lives
-        assert told(capsys, "prune", file)["sessions"] == ["old"]
-        assert len(told(capsys, "list", file)["sessions"]) == 3
-        done = told(capsys, "prune", file, "--yes")
-        assert (done["sessions"], done["bytes"] > 0) == (["old"], True)
-        names = {one["session"] for one in told(capsys, "list", file)["sessions"]}
+        _older(store, "old")
+        _older(store, "mine")  # long silent, but its process lives
+        assert told(capsys, "prune", store)["sessions"] == ["old"]
+        assert len(told(capsys, "list", store)["sessions"]) == 3
+        done = told(capsys, "prune", store, "--yes")
+        assert (done["sessions"], done["bytes"] > 0) == (["old"], isinstance(store, Path))
+        names = {one["session"] for one in told(capsys, "list", store)["sessions"]}
         assert names == {"mine", "new"}
         mine.check()
 
 
-def test_the_number_of_a_session_that_was_pruned_is_no_other_ones(file: Path) -> None:
-    with Journal(file, "s") as zombie:
-        _older(file, "s", owner=None)
-        assert look.prune(file, 60.0)[0] == ["s"]
-        with Journal(file, "other") as other:
+def test_the_number_of_a_session_that_was_pruned_is_no_other_ones(store: Store) -> None:
+    with Journal(store, "s") as zombie:
+        _older(store, "s", owner=None)
+        assert look.prune(store, 60.0)[0] == ["s"]
+        with Journal(store, "other") as other:
             assert other.owner.session != zombie.owner.session
         with pytest.raises(continuation.Fenced):
             zombie.record("intent", "x", {"name": "Write"}).result()
-    with look.reading(file) as journal:
+    with look.reading(store) as journal:
         assert [one.session for one in look.sessions(journal)] == ["other"]
 
 
@@ -242,12 +242,11 @@ def test_an_owner_that_cannot_be_asked_has_an_hour() -> None:
     assert not look.Listed("s", owner="alive", seen=now - 7_200).silent(60)
 
 
-def _older(file: Path, name: str, **more: object) -> None:
+def _older(store: Store, name: str, **more: object) -> None:
     """Let a session be silent for a year."""
     year = 365 * 86_400
-    with closing(sqlite3.connect(file, timeout=10)) as db, db:
-        number = "(SELECT id FROM sessions WHERE name = ?)"
-        db.execute(f"UPDATE records SET at = at - {year} WHERE session = {number}", (name,))
-        db.execute("UPDATE sessions SET beat = beat - ? WHERE name = ?", (year, name))
-        for column, value in more.items():
-            db.execute(f"UPDATE sessions SET {column} = ? WHERE name = ?", (value, name))
+    number = "(SELECT id FROM sessions WHERE name = ?)"
+    execute(store, f"UPDATE records SET at = at - {year} WHERE session = {number}", (name,))
+    execute(store, "UPDATE sessions SET beat = beat - ? WHERE name = ?", (year, name))
+    for column, value in more.items():
+        execute(store, f"UPDATE sessions SET {column} = ? WHERE name = ?", (value, name))

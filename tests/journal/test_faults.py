@@ -11,19 +11,20 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.killed import killed, rows
+from support.killed import execute, killed, rows
 from support.sdks.formats import MAKES, request
 from support.sdks.turn import FAST, end, quietly
 
 import continuation
 from continuation import Journal, JournalError, LeaseHeld
 from continuation.journal import forms
+from continuation.journal.sqlite import SqliteStore
 from continuation.journal.store import Store
 from continuation.simulator import Simulator
 
@@ -34,7 +35,7 @@ CALL = {"id": "c", "name": "Write", "input": {}}
 def full(journal: Journal) -> Iterator[None]:
     """Let no file of this process grow beyond what the journal's are now."""
     Store.of(journal.target).flush()
-    sizes = [path.stat().st_size for path in journal.target.parent.glob("agent.db*")]
+    sizes = [path.stat().st_size for path in Path(journal.target).parent.glob("agent.db*")]
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (min(filter(None, sizes)), before[1]))
     try:
@@ -99,7 +100,7 @@ _PERMISSIONS = """
 import os, sys
 from pathlib import Path
 from continuation import Journal, JournalError
-import continuation.history, continuation.journal.tools
+import continuation.history, continuation.journal.sqlite, continuation.journal.tools
 if os.getuid() == 0:  # permissions do not hold for root
     os.setgid(65534)
     os.setuid(65534)
@@ -210,7 +211,10 @@ import os, sys, warnings
 from continuation import Journal, LeaseHeld
 warnings.simplefilter("ignore")
 for number in range(int(sys.argv[2])):
-    path = f"{sys.argv[1]}/{number // 3}.db"  # one is new, then its owner is dead
+    # One is new, then its owner is dead.
+    place, name = f"{sys.argv[1]}/{number // 3}.db", "s"
+    if sys.argv[3:]:
+        place = sys.argv[3 + number // 3]
     ready, go = os.pipe()
     stay, end = os.pipe()
     heard, told = os.pipe()
@@ -220,7 +224,7 @@ for number in range(int(sys.argv[2])):
             os.close(end)
             os.read(ready, 1)
             try:
-                said = f"owner {Journal(path, 's').fencing_token}"
+                said = f"owner {Journal(place, name).fencing_token}"
             except LeaseHeld:
                 said = "held"
             except BaseException as error:
@@ -240,9 +244,11 @@ for number in range(int(sys.argv[2])):
 
 
 @pytest.mark.slow
-def test_eight_race_for_a_session(shm: Path) -> None:
-    """Of a file that is not there yet, then of a dead owner: one wins, and nobody meets a lock."""
-    command = [sys.executable, "-c", _RACE, str(shm), "90"]
+@pytest.mark.parametrize("where", ["sqlite", "postgresql"])
+def test_eight_race_for_a_session(where: str, shm: Path, databases: Callable[[], str]) -> None:
+    """Of a store that is not there yet, then of a dead owner: one wins, and nobody meets a lock."""
+    urls = [databases() for _ in range(30)] if where == "postgresql" else []
+    command = [sys.executable, "-c", _RACE, str(shm), "90", *urls]
     ran = subprocess.run(command, check=True, capture_output=True, text=True)
     for number, line in enumerate(ran.stdout.splitlines()):
         assert line.split(",") == ["held"] * 7 + [f"owner {number % 3 + 1}"]
@@ -276,7 +282,7 @@ def test_two_pid_namespaces(more: list[str], tmp_path: Path) -> None:
         each.communicate()
 
 
-def test_a_stopped_owner_wakes_up_fenced(tmp_path: Path) -> None:
+def test_a_stopped_owner_wakes_up_fenced(store: Path | str) -> None:
     """A process is alive while it is stopped; who cannot ask the kernel takes its session over."""
     code = """
 import sys
@@ -293,9 +299,8 @@ for act, given in ((journal.call, print), (journal.result, "late")):
     except Fenced:
         print("fenced", flush=True)
 """
-    path = tmp_path / "agent.db"
     zombie = subprocess.Popen(
-        [sys.executable, "-c", code, path],
+        [sys.executable, "-c", code, store],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -304,10 +309,13 @@ for act, given in ((journal.call, print), (journal.result, "late")):
     assert zombie.stdout.readline() == "owner\n"
     zombie.send_signal(signal.SIGSTOP)
     with pytest.raises(LeaseHeld):
-        Journal(path, "s", lease=1e-6)
-    with closing(sqlite3.connect(path)) as db, db:  # as if from another machine
-        db.execute("UPDATE sessions SET owner = json_set(owner, '$.machine', 'another')")
-    with Journal(path, "s", lease=1e-6) as journal:
+        Journal(store, "s", lease=1e-6)
+    ((held,),) = execute(store, "SELECT owner FROM sessions")
+    elsewhere = json.dumps({**json.loads(str(held)), "machine": "another"})
+    execute(store, "UPDATE sessions SET owner = ?", (elsewhere,))
+    with pytest.raises(LeaseHeld):
+        Journal(store, "s", lease=3600)
+    with Journal(store, "s", lease=1e-6) as journal:
         before = rows(journal, "SELECT * FROM records")
         zombie.send_signal(signal.SIGCONT)
         said, _ = zombie.communicate("go\n")
@@ -318,9 +326,20 @@ for act, given in ((journal.call, print), (journal.result, "late")):
 def test_a_clock_that_goes_back_fences_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    connect = SqliteStore.connect
+
+    def yesterday(own: SqliteStore) -> sqlite3.Connection:
+        connection = connect(own)
+        connection.create_function("julianday", 1, lambda _: time.time() / 86_400 + 2440587.5)
+        return connection
+
     with Journal(tmp_path / "a.db", "s") as journal:
         now = time.time()
         monkeypatch.setattr(time, "time", lambda: now - 86_400)
+        monkeypatch.setattr(SqliteStore, "connect", yesterday)
+        spare = Store.of(tmp_path / "a.db")._spare
+        while spare:
+            spare.pop().close()
         with pytest.raises(LeaseHeld):
             Journal(tmp_path / "a.db", "s")
         assert journal.call(CALL, lambda _: "written") == "written"

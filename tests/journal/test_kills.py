@@ -8,13 +8,16 @@ from __future__ import annotations
 import json
 import random
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.agents import Agents, Scripted, Step, Work, lines
+from support.killed import execute
+from support.postgres import needs_postgres
 from support.sdks.formats import FORMATS, request
 
 from continuation import Journal, JournalError
@@ -26,6 +29,8 @@ STEPS = [
     Step(lines("b", 6), (ToolCall("Ask", {"path": "3"}),)),
     Step(lines("c", 6)),
 ]
+Stores = Callable[[], str | None]
+AGENT = "agent"
 TURNS = {"gemini": "contents", "openai-responses": "input"}
 
 pytestmark = pytest.mark.slow
@@ -35,6 +40,15 @@ pytestmark = pytest.mark.slow
 def agents() -> Iterator[Agents]:
     with Agents() as running:
         yield running
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=needs_postgres)])
+def stores(request: pytest.FixtureRequest) -> Stores:
+    """Returns where the next journal lies: `None`, in a file."""
+    if request.param == "sqlite":
+        return lambda: None
+    databases: Stores = request.getfixturevalue("databases")
+    return databases
 
 
 @pytest.fixture
@@ -63,11 +77,13 @@ class Session:
         folder: Path,
         dialect: str,
         steps: list[Step],
+        store: str | None = None,
         **more: Any,
     ) -> Session:
-        path, effects = folder / "agent.db", folder / "effects"
+        path = f"{store}&application_name={AGENT}" if store else str(folder / "agent.db")
+        effects = folder / "effects"
         effects.touch()
-        return cls(agents, Work(dialect, sim.url, str(path), str(effects), **more), steps)
+        return cls(agents, Work(dialect, sim.url, path, str(effects), **more), steps)
 
     def live(self, *, kill_at: int = 0, **changes: Any) -> bool:
         """Let an agent live, or until it has said so many lines; whether it came to its end."""
@@ -105,15 +121,14 @@ class Session:
         ran = [line.split() for line in Path(self.work.effects).read_text().splitlines()]
         paths = [path for path, _ in ran]
         assert len(paths) == len(set(paths)), "a tool ran twice"
-        if not Path(self.work.path).exists():
-            return
+        _settled(self.work.path)
         try:
-            once = Journal(self.work.path, "s", readonly=True)
+            once = Journal(self.work.path.partition("&")[0], "s", readonly=True)
         except JournalError:
             assert not ran, "a tool ran in a session that is not there"
             return
         turns, waiting = once.history(), once.resume()
-        again = Journal(self.work.path, "s", readonly=True)
+        again = Journal(once._target, "s", readonly=True)
         assert (again.history(), again.resume()) == (turns, waiting)
         begun = {key for key, call in once._state.calls.items() if call.number}
         assert {key.removeprefix("s/") for _, key in ran} <= begun, "an effect without an intent"
@@ -125,6 +140,13 @@ class Session:
             assert waiting.kind == "nothing"
             for step in self.steps:
                 assert json.dumps(turns, ensure_ascii=False).count(json.dumps(step.text)[1:-1]) == 1
+
+
+def _settled(path: str) -> None:
+    """Wait until a server has done what its dead client had asked for."""
+    query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = ?"
+    while "://" in path and execute(path.partition("&")[0], query, (AGENT,)) != [(0,)]:
+        time.sleep(0.01)
 
 
 def _ends_asking(turns: list[Any]) -> bool:
@@ -142,14 +164,15 @@ def _question(dialect: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("when", "dialect"), [*zip(["before", "after"] * 2, FORMATS, strict=True)])
 def test_killed_at_each_commit(
-    when: str, dialect: str, agents: Agents, scripted: Simulator, tmp_path: Path
+    when: str, dialect: str, stores: Stores, agents: Agents, scripted: Simulator, tmp_path: Path
 ) -> None:
     at, dead = 0, True
     while dead:
         at += 1
         folder = tmp_path / str(at)
         folder.mkdir()
-        session = Session.begin(agents, scripted, folder, dialect, STEPS, save_every=0.01)
+        how: Any = {"store": stores(), "save_every": 0.01}
+        session = Session.begin(agents, scripted, folder, dialect, STEPS, **how)
         dead = not session.live(at=at, when=when)
         if dead:  # then it ends where it would have; a second death on the way changes nothing
             session.live(at=at // 2 + 3, when=when)
@@ -168,7 +191,7 @@ def test_told_to_end(number: int, agents: Agents, scripted: Simulator, tmp_path:
 
 
 KILLS = 35
-"""In each test; in all together more than 500."""
+"""In each test; in all together more than 500. Of those with a server a third."""
 LONG = [Step(lines("a", 150), STEPS[0].calls), *STEPS[1:]]
 
 
@@ -176,23 +199,25 @@ LONG = [Step(lines("a", 150), STEPS[0].calls), *STEPS[1:]]
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("dialect", FORMATS)
 def test_killed_anywhere(
-    dialect: str, asynchronous: bool, thinks: bool, agents: Agents, tmp_path: Path
+    dialect: str, asynchronous: bool, thinks: bool, stores: Stores, agents: Agents, tmp_path: Path
 ) -> None:
     """Up to five times in one answer; then it goes on as if nothing had been."""
     how: dict[str, Any] = {"asynchronous": asynchronous, "thinks": thinks}
     rng, kills = random.Random(f"{dialect} {how}"), 0
+    most = KILLS // 3 if (first := stores()) else KILLS
     thinking = 60 if thinks else "none"
     with Simulator(Scripted(LONG), Scenario(deltas=60, slow=0.0002, thinking=thinking)) as sim:
-        for number in range(KILLS):
+        for number in range(most):
             folder = tmp_path / str(number)
             folder.mkdir()
-            session = Session.begin(agents, sim, folder, dialect, LONG, **how)
+            session = Session.begin(agents, sim, folder, dialect, LONG, first, **how)
+            first = stores()
             for _ in range(5):
                 if session.live(kill_at=rng.choice([2, 20, 60, 120, 180, 260])):
                     break
             while not session.live():
                 pass
             kills += session.kills
-            if kills >= KILLS:
+            if kills >= most:
                 break
-    assert kills >= KILLS
+    assert kills >= most

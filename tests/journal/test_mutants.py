@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.postgres import needs_postgres
 
 HERE = Path(__file__).parents[2]
 MUTANTS = {
@@ -24,12 +26,12 @@ MUTANTS = {
     ),
     "an append does not compare the epoch": (
         "journal/store.py",
-        "if row is None or row[0] != unit.owner.epoch:",
-        "if row is None:",
+        "if epochs.get(unit.owner.session) != unit.owner.epoch:",
+        "if unit.owner.session not in epochs:",
     ),
     "what is given is never due": (
         "journal/kept.py",
-        "            self._journal.save_soon(self, self._journal.save_every)\n",
+        "        self._journal.save_soon(self, self._journal.save_every)\n",
         "",
     ),
     "what was saved is saved again": ("answer/given.py", "rest = text[known:]", "rest = text"),
@@ -54,23 +56,67 @@ MUTANTS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", MUTANTS)
 def test_a_fault_is_found(fault: str, tmp_path: Path) -> None:
-    where, right, wrong = MUTANTS[fault]
-    unwanted = shutil.ignore_patterns("__pycache__", "providers")
-    shutil.copytree(HERE / "continuation", tmp_path / "continuation", ignore=unwanted)
-    shutil.copytree(HERE / "providers", tmp_path / "continuation" / "providers")
     shutil.copytree(HERE / "tests" / "support", tmp_path / "support")
-    source = tmp_path / "continuation" / where
-    text = source.read_text()
-    assert text.count(right) == 1, "the fault is to be put where its code is now"
-    source.write_text(text.replace(right, wrong))
-    ran = subprocess.run(
-        [sys.executable, "-m", "support.simulated", "400"],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-    )
+    ran = faulty(tmp_path, *MUTANTS[fault], "-m", "support.simulated", "400")
     assert ran.returncode == 1
     assert "AssertionError" in ran.stderr
     assert "seed" in ran.stderr, "it can be replayed"
+
+
+IN_POSTGRES = {
+    "a single append does not lock its session": (
+        "WHERE id = owned AND epoch = mine FOR NO KEY UPDATE;",
+        "WHERE id = owned AND epoch = mine;",
+        "test_no_append_passes_by_a_takeover",
+    ),
+    "appends do not lock their sessions": (
+        '    locking = " FOR NO KEY UPDATE"',
+        '    locking = ""',
+        "test_no_append_passes_by_a_takeover",
+    ),
+    "what was lost with its answer is not written again": (
+        "            if self._answers or time.monotonic() >= until:",
+        "            if True:",
+        "test_an_answer_that_is_lost_is_found_again",
+    ),
+    "who freezes keeps the lock": (
+        "set_config('idle_in_transaction_session_timeout', '{_FROZEN}', true)",
+        "set_config('idle_in_transaction_session_timeout', '1h', true)",
+        "test_who_freezes_in_a_transaction_holds_nobody_up",
+    ),
+}
+
+
+@needs_postgres
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", IN_POSTGRES)
+def test_a_fault_in_postgresql_is_found(fault: str, tmp_path: Path) -> None:
+    right, wrong, test = IN_POSTGRES[fault]
+    found = f"{Path(__file__).with_name('test_postgres.py')}::{test}"
+    options = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", found]
+    ran = faulty(tmp_path, "journal/postgres.py", right, wrong, *options)
+    assert ran.returncode == 1, ran.stdout
+    summary = rf"^FAILED \S*/test_postgres\.py::{test}( - |$)"
+    assert re.search(summary, ran.stdout, re.MULTILINE), ran.stdout
+
+
+def faulty(
+    folder: Path, where: str, right: str, wrong: str, *command: str
+) -> subprocess.CompletedProcess[str]:
+    """Run Python on a copy of the package in which a fault is."""
+    unwanted = shutil.ignore_patterns("__pycache__", "providers")
+    shutil.copytree(HERE / "continuation", folder / "continuation", ignore=unwanted)
+    shutil.copytree(HERE / "providers", folder / "continuation" / "providers")
+    source = folder / "continuation" / where
+    text = source.read_text()
+    assert text.count(right) == 1, "the fault is to be put where its code is now"
+    source.write_text(text.replace(right, wrong))
+    return subprocess.run(
+        [sys.executable, *command],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        timeout=300,
+    )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.agents import calls_of
 from support.killed import killed, rows
 from support.sdks.formats import FORMATS, MAKES, request
 from support.sdks.turn import FAST, STREAMS, How, Turn, end, quietly
@@ -14,10 +15,11 @@ from support.sdks.turn import FAST, STREAMS, How, Turn, end, quietly
 import continuation
 from continuation import Journal, Report
 from continuation.journal.forms import parted
-from continuation.simulator import Scenario, Simulator, Text
+from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall
 
 TEXT = "".join(f"{n}. A line of an answer that is long enough to be stopped.\n" for n in range(300))
 TURNS = {"gemini": "contents", "openai-responses": "input"}
+Store = Path | str
 
 every_format = pytest.mark.parametrize("dialect", FORMATS)
 either = pytest.mark.parametrize("how", STREAMS)
@@ -80,9 +82,9 @@ def ask(
 @every_format
 @either
 def test_a_half_written_turn_goes_on(
-    dialect: str, how: How, reciting: Simulator, tmp_path: Path
+    dialect: str, how: How, reciting: Simulator, store: Store
 ) -> None:
-    journal = Journal(tmp_path / "agent.db", "s")
+    journal = Journal(store, "s")
     ask(reciting, journal, dialect, how, stop_after=60)
     first = len(reciting.posts)
     with killed(journal) as later:
@@ -99,7 +101,7 @@ def test_a_half_written_turn_goes_on(
         assert len(reciting.posts) == first + 1
         assert later.resume().kind == "nothing"
         said = later.history()
-    with Journal(tmp_path / "agent.db", "s", readonly=True) as again:
+    with Journal(store, "s", readonly=True) as again:
         assert again.history() == said
         assert str(said).count("299. A line") == 1
     assert rows(journal, "SELECT * FROM running") == []
@@ -108,10 +110,10 @@ def test_a_half_written_turn_goes_on(
 @every_format
 @pytest.mark.parametrize("first", STREAMS)
 def test_a_finished_answer_is_given_again_to_who_was_killed_behind_it(
-    dialect: str, first: How, reciting: Simulator, tmp_path: Path
+    dialect: str, first: How, reciting: Simulator, store: Store
 ) -> None:
     """A program that begins with the history asks so; what it is given is not paid again."""
-    journal = Journal(tmp_path / "agent.db", "s")
+    journal = Journal(store, "s")
     ask(reciting, journal, dialect, first)
     posts, numbers = len(reciting.posts), rows(journal, "SELECT number, kind FROM records")
     for _ in range(2):
@@ -134,6 +136,26 @@ def test_a_finished_answer_is_given_again_to_who_was_killed_behind_it(
     assert len(reciting.posts) == posts + 1
 
 
+@every_format
+def test_an_attempt_that_was_killed_behind_its_answer_is_given_it_again(
+    dialect: str, sim: Simulator, store: Store
+) -> None:
+    """It asks the same, as an engine's step does; any other program that asks so wants another."""
+    sim.script([Reply([Text("Now."), ToolCall("Write", {"path": "a"})], stop="tool_use")] * 3)
+    first, _ = ask(sim, Journal(store, "s", take_over=True), dialect, "sync-stream")
+    with Journal(store, "s", take_over=True) as later:
+        again, report = ask(sim, later, dialect, "async-stream")
+        assert (again.text, calls_of(again)) == (first.text, calls_of(first))
+        assert report is not None
+        assert report.attempts[0].saved
+        assert later.resume().kind == "calls"
+        assert len(sim.posts) == 1
+        ask(sim, later, dialect, "sync-stream")
+        assert len(sim.posts) == 2, "only once"
+    ask(sim, Journal(store, "s"), dialect, "sync-stream")
+    assert len(sim.posts) == 3
+
+
 def test_what_is_kept_beside_an_answer_is_no_content() -> None:
     """No codec encodes it, and some bodies repeat the instructions they were asked with."""
     body: dict[str, object] = {"id": "r", "status": "completed", "instructions": "of mine"}
@@ -144,10 +166,10 @@ def test_what_is_kept_beside_an_answer_is_no_content() -> None:
 
 @every_format
 def test_a_session_goes_on_with_what_its_sdk_sends_back(
-    dialect: str, reciting: Simulator, tmp_path: Path
+    dialect: str, reciting: Simulator, store: Store
 ) -> None:
     """The SDK's own form of an answer is known again: only what is new is appended."""
-    with Journal(tmp_path / "agent.db", "s") as journal:
+    with Journal(store, "s") as journal:
         ran, _ = ask(reciting, journal, dialect, "sync-stream")
         asked = request(dialect, 16_000, {})
         following = ran.following(asked)[TURNS.get(dialect, "messages")]
@@ -158,9 +180,9 @@ def test_a_session_goes_on_with_what_its_sdk_sends_back(
 
 @either
 def test_a_turn_that_was_left_goes_on_in_the_same_process(
-    how: How, reciting: Simulator, tmp_path: Path
+    how: How, reciting: Simulator, store: Store
 ) -> None:
-    with Journal(tmp_path / "agent.db", "s", save_every=60) as journal:
+    with Journal(store, "s", save_every=60) as journal:
         ask(reciting, journal, "openai-chat", how, stop_after=60)
         ran, report = ask(reciting, journal, "openai-chat", how)
         assert ran.text == TEXT
@@ -172,9 +194,9 @@ def test_a_turn_that_was_left_goes_on_in_the_same_process(
 
 @pytest.mark.parametrize("interrupted", ["keep", "drop"])
 def test_another_request_closes_the_open_turn(
-    interrupted: Any, reciting: Simulator, tmp_path: Path
+    interrupted: Any, reciting: Simulator, store: Store
 ) -> None:
-    journal = Journal(tmp_path / "agent.db", "s", interrupted=interrupted)
+    journal = Journal(store, "s", interrupted=interrupted)
     ask(reciting, journal, "anthropic-messages", "sync-stream", stop_after=60)
     with killed(journal) as later:
         turns = [*later.history(), {"role": "user", "content": "Something else."}]
@@ -184,8 +206,8 @@ def test_another_request_closes_the_open_turn(
     assert roles == (kept if interrupted == "keep" else ["user", "user", "assistant"])
 
 
-def test_a_turn_killed_many_times_is_paid_once(reciting: Simulator, tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "agent.db", "s")
+def test_a_turn_killed_many_times_is_paid_once(reciting: Simulator, store: Store) -> None:
+    journal = Journal(store, "s")
     before, sizes = 0, list[int]()
     for stop in (40, 60, 80, 100):
         ask(reciting, journal, "anthropic-messages", "sync-stream", stop_after=stop)
@@ -202,8 +224,8 @@ def test_a_turn_killed_many_times_is_paid_once(reciting: Simulator, tmp_path: Pa
     journal.close()
 
 
-def test_a_body_has_nothing_to_go_on_from(reciting: Simulator, tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "agent.db", "s")
+def test_a_body_has_nothing_to_go_on_from(reciting: Simulator, store: Store) -> None:
+    journal = Journal(store, "s")
     ask(reciting, journal, "openai-chat", "sync-stream", stop_after=60)
     with killed(journal) as later:
         chat = MAKES["openai-chat"]()
@@ -216,17 +238,26 @@ def test_a_body_has_nothing_to_go_on_from(reciting: Simulator, tmp_path: Path) -
         assert rows(later, "SELECT * FROM running") == []
 
 
-def test_without_content_states_are_kept(reciting: Simulator, tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "agent.db", "s", content="none")
+def contents(journal: Journal) -> bytes:
+    """Return all that a store has, but for who owns what."""
+    if isinstance(journal.target, Path):
+        found = journal.target.parent.glob(f"{journal.target.name}*")
+        return b"".join(path.read_bytes() for path in found)
+    tables = [rows(journal, f"SELECT * FROM {table}") for table in ("records", "running")]
+    return repr(tables).encode()
+
+
+def test_without_content_states_are_kept(reciting: Simulator, store: Store) -> None:
+    journal = Journal(store, "s", content="none")
     ask(reciting, journal, "anthropic-messages", "sync-stream", stop_after=60)
     assert not journal.resume().resumable
     with pytest.raises(continuation.JournalError, match="content = 'none'"):
         journal.history()
-    assert b"A line of an answer" not in (tmp_path / "agent.db-wal").read_bytes()
+    assert b"A line of an answer" not in contents(journal)
     journal.close()
 
 
-def test_content_is_encoded_by_the_codec(sim: Simulator, tmp_path: Path) -> None:
+def test_content_is_encoded_by_the_codec(sim: Simulator, store: Store) -> None:
     class Turned:
         def encode(self, data: bytes) -> bytes:
             return data[::-1]
@@ -234,8 +265,9 @@ def test_content_is_encoded_by_the_codec(sim: Simulator, tmp_path: Path) -> None
         decode = encode
 
     sim.script([end(Text("a line that nobody else reads"))])
-    with Journal(tmp_path / "agent.db", "s", codec=Turned()) as journal:
+    with Journal(store, "s", codec=Turned()) as journal:
         ask(sim, journal, "anthropic-messages", "sync-stream")
         assert "nobody else" in str(journal.history())
-    assert b"nobody else" not in (tmp_path / "agent.db").read_bytes()
-    assert (tmp_path / "agent.db").stat().st_mode & 0o777 == 0o600
+    assert b"nobody else" not in contents(journal)
+    if isinstance(store, Path):
+        assert store.stat().st_mode & 0o777 == 0o600

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.agents import calls_of
-from support.killed import killed, rows
+from support.killed import execute, killed, rows
 from support.sdks.formats import FORMATS, request
 from support.sdks.turn import end
 
@@ -22,6 +23,7 @@ from continuation.simulator import Simulator, ToolCall
 
 from .test_resume import TURNS, ask
 
+Place = Path | str
 CALLS = [ToolCall("Write", {"path": f"{n}.txt", "content": "x"}) for n in range(2)]
 
 
@@ -34,9 +36,9 @@ def calling(sim: Simulator) -> Simulator:
 
 @pytest.mark.parametrize("dialect", FORMATS)
 def test_each_state_of_a_call_is_told_for_what_it_is(
-    dialect: str, calling: Simulator, tmp_path: Path
+    dialect: str, calling: Simulator, store: Place
 ) -> None:
-    journal, ran = Journal(tmp_path / "a.db", "s"), list[str]()
+    journal, ran = Journal(store, "s"), list[str]()
     turn, _ = ask(calling, journal, dialect, "sync-stream")
     first, second = calls_of(turn)
 
@@ -71,9 +73,9 @@ def test_each_state_of_a_call_is_told_for_what_it_is(
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_what_the_caller_declared_decides_on_a_call_of_unknown_outcome(
-    asynchronous: bool, tmp_path: Path
+    asynchronous: bool, store: Place
 ) -> None:
-    journal = Journal(tmp_path / "a.db", "s")
+    journal = Journal(store, "s")
 
     def call(number: int, run: Any, **terms: Any) -> Any:
         made = forms.ToolCall(f"c{number}", "Send", {})
@@ -100,8 +102,8 @@ def test_what_the_caller_declared_decides_on_a_call_of_unknown_outcome(
     assert [call(n, lambda: "twice") for n in range(3)] == ["again", "was done", "again"]
 
 
-def test_what_a_tool_raises_is_its_result(tmp_path: Path) -> None:
-    with Journal(tmp_path / "a.db", "s") as journal:
+def test_what_a_tool_raises_is_its_result(store: Place) -> None:
+    with Journal(store, "s") as journal:
         made = forms.ToolCall("c", "Send", {})
         with pytest.raises(ZeroDivisionError):
             journal.call(made, lambda: 1 / 0)
@@ -110,15 +112,14 @@ def test_what_a_tool_raises_is_its_result(tmp_path: Path) -> None:
             journal.call(object(), print)
 
 
-def test_one_process_owns_a_session(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "a.db", "s")
+def test_one_process_owns_a_session(store: Place) -> None:
+    journal = Journal(store, "s")
     with pytest.raises(LeaseHeld, match="session 's' is held by process"):
-        Journal(tmp_path / "a.db", "s")
-    with Journal(tmp_path / "a.db", "s", readonly=True) as reader, pytest.raises(JournalError):
+        Journal(store, "s")
+    with Journal(store, "s", readonly=True) as reader, pytest.raises(JournalError):
         reader.call({"id": "c", "name": "Send"}, print)
-    with pytest.raises(JournalError, match="there is no such file"):
-        Journal(tmp_path / "b.db", "s", readonly=True)
-    assert not (tmp_path / "b.db").exists()
+    with pytest.raises(JournalError, match=r"session 'x': there is none in"):
+        Journal(store, "x", readonly=True)
     with killed(journal) as later:
         assert later.fencing_token > journal.fencing_token
         with pytest.raises(Fenced):
@@ -128,13 +129,41 @@ def test_one_process_owns_a_session(tmp_path: Path) -> None:
         assert other.session == "s/b"
 
 
-def test_without_an_intent_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Journal(tmp_path / "a.db", "s") as journal:
+def test_who_is_told_to_run_takes_a_session_from_an_owner_that_lives(store: Place) -> None:
+    """A tool that the owner before it has begun is not run again, and the owner writes no more."""
+    called = {"id": "c", "name": "Send"}
+    journal = Journal(store, "s")
+    run = journal.tool(called).__enter__()
+    with Journal(store, "s", take_over=True) as later:
+        assert later.fencing_token == journal.fencing_token + 1
+        assert "may have run" in str(later.call(called, pytest.fail))
+        with later.child("b"), later.child("b") as again:
+            assert again.fencing_token == 2
+        with pytest.raises(LeaseHeld):
+            Journal(store, "s")
+    run.result = "sent"
+    with pytest.raises(Fenced):
+        run.__exit__(None, None, None)
+    with pytest.raises(Fenced):
+        journal.call({"id": "d", "name": "Send"}, pytest.fail)
+
+
+def test_who_only_looks_makes_nothing(tmp_path: Path, databases: Callable[[], str]) -> None:
+    with pytest.raises(JournalError, match="there is no such file"):
+        Journal(tmp_path / "b.db", "s", readonly=True)
+    assert not (tmp_path / "b.db").exists()
+    with pytest.raises(JournalError, match="there is none in this database"):
+        Journal(url := databases(), "s", readonly=True)
+    assert execute(url, "SELECT to_regclass('continuation_journal')") == [(None,)]
+
+
+def test_without_an_intent_nothing_runs(store: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Journal(store, "s") as journal:
 
         def full(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(Store, "_commit", full)
+        monkeypatch.setattr(type(Store.of(store)), "_commit", full)
         with pytest.raises(JournalError, match="so the tool is refused"):
             journal.call({"id": "c", "name": "Send"}, pytest.fail)
         monkeypatch.undo()

@@ -9,6 +9,7 @@ import sys
 from contextlib import closing
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from continuation import Journal
 from continuation.journal.owner import myself
@@ -25,14 +26,39 @@ def _dead() -> str:
 
 def killed(journal: Journal) -> Journal:
     """Return the session as another process finds it when this one was killed just now."""
-    Store.of(Path(journal.target)).flush()
-    with closing(sqlite3.connect(journal.target, timeout=10)) as db, db:
-        db.execute("UPDATE sessions SET owner = ? WHERE name = ?", (_dead(), journal.session))
-    return Journal(journal.target, journal.session, interrupted=journal.interrupted)
+    Store.of(journal._target).flush()
+    change = "UPDATE sessions SET owner = ? WHERE name = ?"
+    execute(journal._target, change, (_dead(), journal.session))
+    return Journal(journal._target, journal.session, interrupted=journal.interrupted)
+
+
+def let_go() -> None:
+    """Close what this process has open of databases; a test's are not those of the next."""
+    for key, store in [*Store._open.items()]:
+        if "://" in key:
+            store.flush()
+            store._beats.clear()
+            links, store._connection = [*store._spare, store._connection], None
+            for link in filter(None, links):
+                link.close()
+            del Store._open[key]
 
 
 def rows(journal: Journal, query: str) -> list[tuple[object, ...]]:
-    """Return what a query finds in a journal's file."""
-    Store.of(Path(journal.target)).flush()
-    with closing(sqlite3.connect(journal.target, timeout=10)) as db:
-        return db.execute(query).fetchall()
+    """Return what a query finds in a journal's store."""
+    Store.of(journal._target).flush()
+    return execute(journal._target, query)
+
+
+def execute(target: Any, sql: str, values: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+    """Execute a statement as somebody else would; return what it finds."""
+    if "://" not in str(target):
+        with closing(sqlite3.connect(Path(target), timeout=10)) as db, db:
+            return db.execute(sql, values).fetchall()
+    import psycopg
+
+    from continuation.journal.postgres import spelled
+
+    with psycopg.connect(target) as server:
+        found = server.execute(spelled(sql), values)
+        return found.fetchall() if found.description else []

@@ -1,8 +1,8 @@
 """A PostgreSQL server of the tests' own: in a temporary folder, on a free port, run by nobody much.
 
-`databases` gives room for tables on one server for the whole test run; who has to freeze or kill a
-server makes one of their own, `with Postgres() as server`. Where PostgreSQL is not installed the
-tests that want one are skipped.
+`databases` gives room for tables on one server for the whole test run, `store` is such room or a
+file, in turn; who has to freeze or kill a server makes one of their own, `with Postgres() as
+server`. Where PostgreSQL is not installed the tests that want one are skipped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ needs_postgres = pytest.mark.skipif(
 _SETTINGS = {
     "fsync": "off",
     "listen_addresses": "127.0.0.1",
-    "max_connections": "60",
+    "max_connections": "100",
     "logging_collector": "off",
 }
 
@@ -57,8 +57,9 @@ def _runs(pid: int) -> bool:
 class Postgres:
     """One server. It does not run as root, which PostgreSQL refuses."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: str) -> None:
         self.port = free_port()
+        self._settings = {**_SETTINGS, **settings}
         self._names = itertools.count()
         self._more: dict[str, Any] = {}
         self._folder = Path(tempfile.mkdtemp(prefix="continuation-pg-"))
@@ -79,7 +80,7 @@ class Postgres:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        options = {**_SETTINGS, "port": self.port, "unix_socket_directories": self._folder}
+        options = {**self._settings, "port": self.port, "unix_socket_directories": self._folder}
         told = " ".join(f"-c {name}={value}" for name, value in options.items())
         self._run("pg_ctl", "start", "-w", "-s", "-l", str(self._folder / "log"), "-o", told)
 
@@ -159,3 +160,12 @@ def databases() -> Iterator[Callable[[], str]]:
         pytest.skip("PostgreSQL is not installed")
     with Postgres() as server:
         yield server.database
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=needs_postgres)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
+    """Where a journal may lie: a file, or the URL of a database."""
+    if request.param == "sqlite":
+        return tmp_path / "agent.db"
+    url: str = request.getfixturevalue("databases")()
+    return url

@@ -48,6 +48,7 @@ from continuation.history import validate
 from continuation.journal import forms, tools
 from continuation.journal import journal as journals
 from continuation.journal import owner as owners
+from continuation.journal import sqlite as files
 from continuation.journal import store as stores
 from continuation.registry import dialects
 from continuation.simulator import Scenario, Simulator, ToolCall
@@ -89,16 +90,15 @@ class _Connection(sqlite3.Connection):
         """It outlives the processes."""
 
 
-class Memory(stores.Store):
+class Memory(files.SqliteStore):
     """The writer of one process: it works when the schedule lets it."""
 
     now: Memory
 
     def __init__(self, world: World) -> None:
-        self.path, self.lost, self._world = PATH, False, world
-        self.dead = False
-        self._connection, self._spare = world.file, []
-        self.begin()
+        stores.Store.__init__(self, "memory")
+        self.path, self._world, self.dead = PATH, world, False
+        self._connection = world.file
 
     def connect(self) -> sqlite3.Connection:
         return self._world.file
@@ -120,7 +120,7 @@ class Memory(stores.Store):
         try:
             if self._world.full:
                 raise sqlite3.OperationalError(FULL)
-            self._commit(self._world.file, units)
+            self._commit(units)
         except BaseException as error:
             self._world.owing = True
             self._fail(units, error)
@@ -328,7 +328,9 @@ class World:
             check_same_thread=False,  # the collector closes it, in whatever thread it runs
         )
         weakref.finalize(self, sqlite3.Connection.close, self.file)
-        stores._migrate(self.file, PATH)
+        files._migrate(self.file, PATH)
+        own = weakref.proxy(self)  # or the file would keep the world
+        self.file.create_function("julianday", 1, lambda _: _Clock(own).time() / 86_400 + 2440587.5)
 
     # --- chance ---
 
@@ -665,14 +667,14 @@ def _patched(world: World) -> Iterator[None]:
         }
 
     with ExitStack() as stack:
-        for module in (journals, stores, owners):
+        for module in (journals, stores, files, owners):
             stack.enter_context(patch.object(module, "time", clock))
         for module in (journals, stores):
             stack.enter_context(patch.object(module, "Future", _Waiting))
         stack.enter_context(patch.object(owners, "_began", began))
         stack.enter_context(patch.object(owners, "myself", myself))
         stack.enter_context(patch.object(tools.ToolRun, "_started", lambda _: None))
-        stack.enter_context(patch.object(stores.Store, "of", lambda _: Memory.now))
+        stack.enter_context(patch.object(stores.Store, "of", lambda *_, **__: Memory.now))
         yield
 
 

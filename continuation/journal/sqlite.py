@@ -1,0 +1,220 @@
+"""One file of a project, SQLite in WAL mode: appended to by one thread, read by anybody.
+
+What is committed and not synced is in the system's cache, which a kill does not take.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from continuation.journal.errors import JournalError
+from continuation.journal.store import PATIENCE, SCHEMAS, Store, alone
+
+_APPLICATION: Final = 0x636F6E74
+_BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+NETWORKS: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs", "ceph"})
+_LOG: Final = 256
+"""Pages of the write-ahead log that are moved into the file at once. Writing over a log is half as
+slow as making it longer, so it is to be short."""
+_ALONE: Final = alone("EXISTS (SELECT 1 FROM sessions WHERE id = ? AND epoch = ?)")
+
+
+class SqliteStore(Store):
+    """The writer of one file in this process."""
+
+    errors = sqlite3.Error
+    passing = (sqlite3.OperationalError, OSError)
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, or make it. Raises `JournalError`, `OSError`."""
+        self.path = path
+        super().__init__(str(path))
+        _check(path)
+        try:
+            with closing(sqlite3.connect(path)) as found:  # WAL would change what is not ours
+                patiently(lambda: check_format(found, path))
+            with self.connection() as connection:
+                _migrate(connection, path)
+        except sqlite3.DatabaseError as error:
+            raise JournalError(self.told(error)) from error
+        self._file = path.stat()
+
+    def begin(self) -> None:
+        super().begin()
+        self._syncs: bool | None = None
+        """Whether the writer's connection syncs what it commits; `None`: that is not set yet."""
+
+    @classmethod
+    def opened(cls, target: Any, *, make: bool) -> SqliteStore:
+        path = Path(target)
+        if not make and not path.exists():
+            raise JournalError(f"journal {path}: there is no such file")
+        return cls(path)
+
+    @classmethod
+    @contextmanager
+    def reading(cls, target: Any) -> Generator[sqlite3.Connection]:
+        path = Path(target)
+        if not path.is_file():
+            raise JournalError(f"journal {path}: there is no such file")
+        try:
+            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as found:
+                patiently(lambda: check_format(found, path))
+                if not found.execute("PRAGMA user_version").fetchone()[0]:
+                    raise JournalError(f"journal {path}: it is empty")
+                found.execute("BEGIN")  # what is read is of one moment
+                yield found
+        except sqlite3.Error as error:
+            raise JournalError(f"journal {path}: {error}") from error
+
+    def is_there(self) -> bool:
+        with suppress(OSError):
+            return os.path.samestat(self._file, self.path.stat())
+        return False
+
+    def connect(self) -> sqlite3.Connection:
+        # Who reads can meet a lock too: while another process recovers the file, or closes it last.
+        connection = sqlite3.connect(
+            self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+        )
+        try:
+            # Switching to WAL can meet a lock too, and its own busy handler is not asked.
+            patiently(lambda: connection.execute("PRAGMA journal_mode=WAL"))
+            connection.execute(f"PRAGMA wal_autocheckpoint={_LOG}")
+            connection.execute("PRAGMA secure_delete=FAST")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @contextmanager
+    def transaction(
+        self, *, durable: bool = True, whole: bool = False
+    ) -> Generator[sqlite3.Connection]:
+        with self.connection() as connection:
+            connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            connection.execute("PRAGMA busy_timeout=0")
+            with _whole(connection):  # one writes at a time anyway
+                yield connection
+            connection.execute(f"PRAGMA busy_timeout={PATIENCE * 1000:.0f}")
+
+    def size(self) -> int:
+        return sum(each.stat().st_size for each in self.path.parent.glob(f"{self.path.name}*"))
+
+    def shrink(self) -> None:
+        with closing(self.connect()) as db:
+            patiently(lambda: db.execute("VACUUM"))
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def _writer(self, *, durable: bool) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection, self._syncs = self.connect(), None
+            self._connection.execute("PRAGMA busy_timeout=0")
+        if durable != self._syncs:
+            self._connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            self._syncs = durable
+        connection: sqlite3.Connection = self._connection
+        return connection
+
+    def append_alone(self, sql: str, values: tuple[Any, ...], *, durable: bool) -> bool:
+        connection, done = self._writer(durable=durable), list[int]()
+        patiently(lambda: done.append(connection.execute(_ALONE[sql], values).rowcount))
+        return done == [1]
+
+    def together(self, *, durable: bool) -> AbstractContextManager[sqlite3.Connection]:
+        return _whole(self._writer(durable=durable))
+
+    def unreachable(self, error: BaseException) -> bool:
+        return self._connection is None
+
+
+@contextmanager
+def _whole(connection: sqlite3.Connection) -> Generator[sqlite3.Connection]:
+    """Commit what is executed inside, or nothing of it."""
+    patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+    try:
+        yield connection
+        patiently(lambda: connection.execute("COMMIT"))
+    except BaseException:
+        with suppress(sqlite3.Error):  # what failed may have ended it
+            connection.execute("ROLLBACK")
+        raise
+
+
+def patiently(act: Callable[[], object]) -> None:
+    """Wait for a lock fairly: SQLite's own waiting lets some writers starve for seconds.
+
+    To ask more often the longer one waits was tried: it takes more time from who has the lock than
+    it gives.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            act()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(random.uniform(0.0001, 0.0008))
+        else:
+            return
+
+
+def _check(path: Path) -> None:
+    """Refuse a file that cannot be one, and make it readable to its owner alone."""
+    if (kind := file_system(path)) in NETWORKS:
+        message = f"journal {path}: on a network file system ({kind}) locks do not hold; "
+        raise JournalError(message + "keep it on a local disk")
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def file_system(path: Path) -> str:
+    """Return the type of the file system a file is on, or would be; `""`: it cannot be told."""
+    best, kind = "", ""
+    with suppress(OSError):
+        where = str(path.absolute().parent.resolve())
+        for line in Path("/proc/self/mounts").read_text().splitlines():
+            _, point, name, *_ = line.split()
+            inside = where == point or where.startswith(point.rstrip("/") + "/")
+            if inside and len(point) >= len(best):
+                best, kind = point, name
+    return kind
+
+
+def check_format(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the version of a file's format; 0: nothing is in it yet. Raises `JournalError`."""
+
+    def value(name: str) -> int:
+        return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+    # In this order: all three are written in one transaction, perhaps just now.
+    if value("schema_version") and value("application_id") != _APPLICATION:
+        message = f"journal {path}: it is a database of something else; name another file"
+        raise JournalError(message)
+    if (version := value("user_version")) > len(SCHEMAS):
+        message = f"journal {path}: its format {version} is newer than {len(SCHEMAS)}; "
+        raise JournalError(message + "use a newer version of continuation")
+    return version
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring the file to this version of the format, in one transaction."""
+    if check_format(connection, path) == len(SCHEMAS):
+        return
+    patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+    version = check_format(connection, path)
+    for schema in SCHEMAS[version:]:
+        for statement in filter(str.strip, schema.split(";")):
+            connection.execute(statement)
+    connection.execute(f"PRAGMA user_version={len(SCHEMAS)}")
+    connection.execute(f"PRAGMA application_id={_APPLICATION}")
+    connection.execute("COMMIT")
