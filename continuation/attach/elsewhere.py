@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-from collections.abc import Awaitable, Mapping
-from functools import reduce
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache, partial, reduce
 from typing import Any, cast
 
 from continuation.attach.clients import wrapped
@@ -29,7 +29,7 @@ _ADDED = {"sdk_http_response", "automatic_function_calling_history", "parsed"}
 
 def finished(client: Any, request: Mapping[str, Any], answer: object) -> Any:
     """Return the whole answer, or what is to be awaited for it; see `doors.finish`."""
-    body = _body(answer)
+    body = body_of(answer)
     key = next((key for key in _DOORS if isinstance(body.get(key), list)), None)
     if key is None:
         raise TypeError(
@@ -39,24 +39,62 @@ def finished(client: Any, request: Mapping[str, Any], answer: object) -> Any:
     door, place, word = _DOORS[key]
     for told in body[key][:1] if key in {"choices", "candidates"} else [body]:
         told[place] = told.get(place) or word  # without a reason it broke off
+    if door == "messages.create" and type(answer).__name__.startswith("Beta"):
+        door = f"beta.{door}"
+    call = method(healing(client), door, request)
+    given = Elsewhere(json.dumps(body).encode())
+    with given.played():
+        whole = call()
+    return _later(given, whole) if inspect.isawaitable(whole) else whole
+
+
+def method(client: Any, door: str, request: Mapping[str, Any]) -> Callable[[], Any]:
+    """Return the call of an SDK's method for a request, keywords or JSON, without a stream.
+
+    Raises `TypeError` for a client that has no such method.
+    """
     asked = {key: value for key, value in request.items() if key not in _STREAMING}
-    if door == "messages.create":
-        if "betas" in asked or type(answer).__name__.startswith("Beta"):
+    if door.endswith("messages.create"):
+        if "betas" in asked and not door.startswith("beta."):
             door = f"beta.{door}"
         # Given by name, it says that a long call without a stream is meant.
         asked.setdefault("timeout", getattr(client, "timeout", None))
+    elif door == "models.generate_content" and "config" not in asked:  # the JSON has it apart
+        generation = {**asked.pop("generationConfig", {}), **asked.pop("generation_config", {})}
+        settings = {key: asked.pop(key) for key in asked.keys() - {"model", "contents"}}
+        asked["config"] = {**settings, **generation}
     if any(isinstance(value, type) for value in asked.values()):
         door = door.replace("create", "parse")
     try:
-        call = reduce(getattr, door.split("."), _healing(client))
+        call = reduce(getattr, door.split("."), client)
     except AttributeError:
         raise TypeError(
-            f"client = {name_of(client)}: has no {door}, which such an answer comes from"
+            f"client = {name_of(client)}: has no {door}, which such a request is for"
         ) from None
-    given = Elsewhere(json.dumps(body).encode())
-    with given.played():
-        whole = call(**asked)
-    return _later(given, whole) if inspect.isawaitable(whole) else whole
+    known = _parameters(getattr(call, "__func__", call))
+    if "extra_body" in known and (strange := asked.keys() - known):  # JSON of another vendor's
+        more = {key: asked.pop(key) for key in strange}
+        asked["extra_body"] = {**more, **(asked.get("extra_body") or {})}
+    return partial(call, **asked)
+
+
+@lru_cache(maxsize=16)
+def _parameters(function: Any) -> frozenset[str]:
+    return frozenset(inspect.signature(function).parameters)
+
+
+def is_async(client: Any) -> bool:
+    """Whether the methods of an SDK's client are to be awaited."""
+    return hasattr(client, "__aenter__")
+
+
+def door_of(client: Any, request: Mapping[str, Any]) -> str:
+    """Return the method of an SDK's client that a request is for."""
+    if hasattr(getattr(client, "models", None), "generate_content"):
+        return _DOORS["candidates"][0]
+    if hasattr(client, "responses"):
+        return _DOORS["choices" if "messages" in request else "output"][0]
+    return _DOORS["content"][0]
 
 
 async def _later(given: Elsewhere, whole: Awaitable[Any]) -> Any:
@@ -64,7 +102,7 @@ async def _later(given: Elsewhere, whole: Awaitable[Any]) -> Any:
         return await whole
 
 
-def _healing(client: Any) -> Any:
+def healing(client: Any) -> Any:
     """Return a client that heals: this one, if it does."""
     inner = getattr(client, "_api_client", client)  # of google-genai's asynchronous one, too
     http = getattr(inner, "_httpx_client", getattr(inner, "_client", None))
@@ -72,7 +110,7 @@ def _healing(client: Any) -> Any:
     return client if ours else wrapped(client, Healing(None, None, {}))
 
 
-def _body(answer: Any) -> Any:
+def body_of(answer: Any) -> Any:
     """Return an answer's JSON, as its provider sent it."""
     if isinstance(answer, Mapping):
         return copy.deepcopy({**cast("Mapping[str, Any]", answer)})

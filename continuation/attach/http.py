@@ -28,14 +28,17 @@ from anyio import from_thread
 from anyio.lowlevel import current_token
 
 from continuation.attach.journaled import (
+    GATHERED,
+    LANE,
     AsyncJournaledStream,
     JournaledStream,
+    Keeper,
     KeptTurn,
     first_attempt,
     kept_turn,
 )
 from continuation.attach.preparing import KEY, Preparation
-from continuation.attach.session import CLOSED, Session, begin
+from continuation.attach.session import CLOSED, Session, as_stream, begin
 from continuation.attach.total_timeout import until
 from continuation.config import HEADER, parse
 from continuation.config import take as take_override
@@ -125,6 +128,21 @@ async def _leave(chunks: AsyncIterator[bytes], response: httpx2.Response) -> Non
             await chunks.aclose()
     finally:
         await _shut(response)
+
+
+def _gathers(request: httpx2.Request, response: httpx2.Response) -> bool:
+    """Whether a response's stream is to be put together for a caller who wants a body."""
+    kind = response.headers.get("content-type", "")
+    return GATHERED in request.extensions and response.is_success and "stream" in kind
+
+
+def _gathered(request: httpx2.Request, response: httpx2.Response, kept: KeptTurn | None) -> None:
+    """Let a response whose stream was read be the body that its caller asked for."""
+    if (body := None if kept is None else kept.answer()) is None:
+        message = "the answer has no end"
+        raise httpx2.RemoteProtocolError(message, request=request)
+    response.headers["content-type"] = "application/json"
+    response.__dict__["_content"] = body  # as the reading of a response does
 
 
 class _Refused(httpx2.Response):
@@ -404,11 +422,18 @@ class _StandIn:
             # The SDKs turn what `send` raises into connection errors and try again; what is raised
             # here, before that, reaches the caller as it is.
             parse(request.headers[HEADER])
-        if self.engine.journal is not None and self.engine.claims(request.method, request.url.path):
-            self.engine.journal.check()
+        keeper = self._keeper
+        if keeper is not None and self.engine.claims(request.method, request.url.path):
+            keeper.check()
+        if (lane := LANE.get()) is not None and lane.streams:
+            request = as_stream(request, self.engine)
         if self.prepare is not None:
             Preparation.note(request, self.prepare)
         return request
+
+    @property
+    def _keeper(self) -> Keeper | None:
+        return LANE.get() or cast("Keeper | None", self.engine.journal)
 
     def __getattr__(self, name: str) -> Any:
         # Reached for what neither httpx2 nor the shared settings have: the origin's class does.
@@ -509,16 +534,24 @@ class HealingClient(_StandIn, httpx2.Client):
         turn = self._begin(request, self._leaving(request, options))
         if turn is None:
             return cast("httpx2.Response", self.origin.send(request, stream=stream, **options))
-        send = partial(self.origin.send, stream=True, **options)
+        send: Callable[..., Any] = partial(self.origin.send, stream=True, **options)
+        if (lane := LANE.get()) is not None and turn.asked is not None:
+            send = partial(lane.send, turn.asked[1].refused, send)
         session = HealedStream(turn, request, self.cookies, send)
         self.streams.add(weakref.ref(session, self.streams.discard))
-        if self.engine.journal is None:
-            response = session.open()
+        if lane is not None:
+            lane.session = session
+        if (keeper := self._keeper) is None:
+            kept, response = None, session.open()
         else:
-            kept = kept_turn(self.engine.journal, turn, request.url.path)
+            kept = kept_turn(keeper, turn, request.url.path)
             response = self._journaled(session, turn, kept)
         if not stream:
             try:
+                if _gathers(request, response):
+                    for _ in response.iter_raw():
+                        pass
+                    _gathered(request, response, kept)
                 response.read()
             except TruncatedAnswerError as error:
                 response.close()
@@ -592,17 +625,23 @@ class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
         if turn is None:
             answer = await self.origin.send(request, stream=stream, **options)
             return cast("httpx2.Response", answer)
-        send = partial(self.origin.send, stream=True, **options)
+        send: Callable[..., Any] = partial(self.origin.send, stream=True, **options)
+        if (lane := LANE.get()) is not None and turn.asked is not None:
+            send = partial(lane.asend, turn.asked[1].refused, send)
         session = AsyncHealedStream(turn, request, self.cookies, send)
         self.streams.add(weakref.ref(session, self.streams.discard))
-        if (journal := self.engine.journal) is None:
-            response = await session.open()
+        if (keeper := self._keeper) is None:
+            kept, response = None, await session.open()
         else:
             path = request.url.path
-            kept = await anyio.to_thread.run_sync(lambda: kept_turn(journal, turn, path))
+            kept = await anyio.to_thread.run_sync(lambda: kept_turn(keeper, turn, path))
             response = await self._journaled(session, turn, kept)
         if not stream:
             try:
+                if _gathers(request, response):
+                    async for _ in response.aiter_raw():
+                        pass
+                    _gathered(request, response, kept)
                 await response.aread()
             except TruncatedAnswerError as error:
                 await response.aclose()

@@ -7,10 +7,10 @@ answer, or what was given elsewhere (`GIVEN`), is played as the first attempt.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import Future
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import anyio
 import httpx2
@@ -19,12 +19,14 @@ from continuation.dialect import ProviderRequest
 from continuation.engine.turn import Turn
 from continuation.ledger import Ledger
 from continuation.reports.report import NotDurable
-from continuation.types import Outcome
+from continuation.types import ClassifiedError, Head, Outcome
 
 _OVER = frozenset(
     {Outcome.COMPLETE, Outcome.HEALED, Outcome.TRUNCATED, Outcome.PARTIAL, Outcome.STALLED}
 )
 """Outcomes of turns that have an answer."""
+Refused: TypeAlias = Callable[[Head, bytes], ClassifiedError]
+"""Classifies an error answer."""
 _STREAMS = "invoke-with-response-stream"
 """How the path ends of a request that AWS answers in a framing of its own."""
 
@@ -44,6 +46,9 @@ class KeptTurn(Protocol):
     def end(self, outcome: str) -> Future[None] | None: ...
     def drop(self) -> None: ...
     def leave(self) -> None: ...
+    def answer(self) -> bytes | None:
+        """Return all that was given as a JSON body; `None`: its end was not."""
+        ...
 
 
 class Keeper(Protocol):
@@ -54,6 +59,29 @@ class Keeper(Protocol):
     def begin(
         self, form: str | None, request: ProviderRequest, *, framed: bool
     ) -> KeptTurn | None: ...
+
+
+class Lane(Keeper, Protocol):
+    """One of many calls that are made at once: it keeps its turn, and says when each attempt goes.
+
+    `streams`: a body that is asked for comes as a stream, and is put together of what was kept.
+    """
+
+    streams: bool
+    session: Any
+    """The turn under way."""
+
+    def send(
+        self, refused: Refused, send: Callable[..., Any], request: httpx2.Request
+    ) -> httpx2.Response: ...
+    async def asend(
+        self, refused: Refused, send: Callable[..., Any], request: httpx2.Request
+    ) -> httpx2.Response: ...
+
+
+LANE: ContextVar[Lane | None] = ContextVar("continuation_lane", default=None)
+GATHERED = "continuation.gathered"
+"""In the extensions of a request for a stream whose caller wants a body."""
 
 
 def kept_turn(journal: Keeper, turn: Turn, path: str) -> KeptTurn | None:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import httpx2
 
-from continuation.attach.journaled import GIVEN, Played
+from continuation.attach.journaled import GATHERED, GIVEN, Played
 from continuation.attach.preparing import KEY, Preparation
 from continuation.dialect import Feed
 from continuation.engine.commands import (
@@ -26,8 +26,8 @@ from continuation.engine.commands import (
     Send,
     StreamBody,
 )
-from continuation.engine.turn import Turn
-from continuation.types import AttemptResult, Enough, Outcome, Outgoing
+from continuation.engine.turn import Engine, Turn
+from continuation.types import AttemptResult, Enough, Outcome, Outgoing, Request
 
 logger = logging.getLogger("continuation")
 
@@ -330,6 +330,26 @@ def _as_it_came(chunk: bytes) -> bytes:
 
 def _anything(chunk: bytes) -> bool:
     return True
+
+
+def as_stream(request: httpx2.Request, engine: Engine) -> httpx2.Request:
+    """Return a request for a body as one for a stream, where its format has such."""
+    dialect = engine.claims(request.method, request.url.path)
+    whole = isinstance(request.stream, httpx2.ByteStream)
+    if dialect is None or not whole or "content-encoding" in request.headers:
+        return request
+    host, headers = request.url.netloc.decode("ascii"), dict(request.headers.items())
+    asked = Request(host, request.url.path, headers, request.content)
+    if (outgoing := engine.begin(dialect, asked, None).streamed()) is None:
+        return request
+    kept = {name: value for name, value in headers.items() if name not in _BODY_BOUND}
+    return httpx2.Request(
+        request.method,
+        _url(request.url, outgoing),
+        headers={**kept, **outgoing.headers},
+        content=outgoing.body,
+        extensions={**request.extensions, GATHERED: True},
+    )
 
 
 def _url(url: httpx2.URL, outgoing: Outgoing) -> httpx2.URL:

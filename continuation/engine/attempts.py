@@ -610,7 +610,7 @@ class Attempts:
             seconds = doubled * (1 - 0.25 * random.random())
         elif seconds > self.policy.max_wait_seconds:
             return None
-        return seconds if _longest is None else min(seconds, _longest)
+        return capped(seconds)
 
 
 _longest: float | None = None
@@ -621,6 +621,11 @@ def cap_waits(seconds: float | None) -> float | None:
     global _longest
     before, _longest = _longest, seconds
     return before
+
+
+def capped(seconds: float) -> float:
+    """Return how long a wait of so many seconds is, in this process."""
+    return seconds if _longest is None else min(seconds, _longest)
 
 
 def retry_after(headers: Mapping[str, str], wall: float | None = None) -> float | None:

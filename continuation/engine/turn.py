@@ -88,6 +88,7 @@ from continuation.types import (
     Json,
     Mode,
     Outcome,
+    Outgoing,
     ReplayBuffer,
     Request,
     Resume,
@@ -190,6 +191,13 @@ class Turn:
         if self._opening.unreadable is not None:
             return None
         return self._attempts.dialect.history, self._attempts.request
+
+    def streamed(self) -> Outgoing | None:
+        """Return a request for a body as one for a stream; `None`: it is to stay as it is."""
+        if decide(self._opening).action is not Action.READ:
+            return None
+        request = self._attempts.request
+        return request.again(None) if request.streams and not request.streamed else None
 
     def resume(self, attempts: int, *, played: bool) -> None:
         """Go on from a turn of another process, which made so many upstream calls.

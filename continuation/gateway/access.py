@@ -13,6 +13,8 @@ from continuation.config.gateway import GatewayTable
 from continuation.gateway.errors import GatewayError
 
 TOKEN_HEADER = b"x-continuation-token"
+CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
+"""Headers by which providers know who asks."""
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^][:/?#@\s]+)(?::\d*)?")
 
 

@@ -19,11 +19,12 @@ from continuation.config import HEADER, Config, ConfigError, Layer, Source, load
 from continuation.config.gateway import GatewayTable, Upstream
 from continuation.engine.turn import Engine
 from continuation.gateway import page
-from continuation.gateway.access import TOKEN_HEADER, Access
+from continuation.gateway.access import CREDENTIALS, TOKEN_HEADER, Access
 from continuation.gateway.caller import Caller, GoneError, Headers, Receive, Scope, Send, end_to_end
 from continuation.gateway.errors import GatewayError, body
 from continuation.gateway.metrics import Metrics
 from continuation.gateway.relay import relay
+from continuation.gateway.resumed import Resumed
 from continuation.gateway.turn import GatewayTurn
 from continuation.gateway.turns import Turns
 from continuation.registry import dialects
@@ -42,7 +43,6 @@ _OURS = frozenset({b"host", b"expect", TOKEN_HEADER, HEADER.encode()})
 _OWN = frozenset({"continuation", "metrics"})
 """Where what is asked for is of the gateway itself; so is its page, at the root."""
 _KEYS = {"anthropic": b"x-api-key", "openai": b"authorization", "gemini": b"x-goog-api-key"}
-_CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
 _ONCE = frozenset(
     {b"host", b"origin", b"sec-fetch-site", b"content-length", b"transfer-encoding", TOKEN_HEADER}
 )
@@ -80,6 +80,7 @@ class Gateway:
         self.turns = Turns(self.metrics)
         self.ready = True
         """Whether new requests are welcome."""
+        self.resumed = Resumed()
         self._transports: dict[str, httpx2.AsyncBaseTransport] = {}
 
     def _read(self, config: Config) -> None:
@@ -262,7 +263,7 @@ class Gateway:
         put = {name.encode(): value.encode("latin-1") for name, value in upstream.headers.items()}
         dropped = set(put)
         if key := self._keys.get(upstream.name):
-            dropped |= _CREDENTIALS
+            dropped |= CREDENTIALS
             put[_KEYS[upstream.dialect]] = key
         if put:
             headers = [item for item in headers if item[0] not in dropped]

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any, cast
 import httpx2
 
 from continuation.attach.http import AsyncHealedStream
+from continuation.attach.journaled import AsyncJournaledStream, KeptTurn, first_attempt
 from continuation.config import HEADER, parse
 from continuation.dialect import Dialect
 from continuation.engine.turn import Turn
+from continuation.gateway import verbatim
+from continuation.gateway.access import CREDENTIALS
 from continuation.gateway.alive import Pulse
 from continuation.gateway.caller import Caller, Headers, end_to_end
 from continuation.gateway.errors import GatewayError, body
 from continuation.gateway.relay import failed, hand_over
-from continuation.gateway.verbatim import kept
+from continuation.gateway.resumed import digest
 from continuation.reports.report import ChainStore, Event, Retrying
 from continuation.types import Outcome, Request
 
@@ -143,7 +146,7 @@ class GatewayTurn:
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
         """Send an attempt; one of ours keeps the caller's bytes where it says the same."""
         if request is not self._request and request.method == "POST":
-            content = kept(self._request.content, request.content)
+            content = verbatim.kept(self._request.content, request.content)
             headers = [item for item in request.headers.raw if item[0].lower() != b"content-length"]
             request = httpx2.Request(
                 request.method,
@@ -164,15 +167,32 @@ class GatewayTurn:
         return response
 
     async def _heal(self, turn_header: tuple[bytes, bytes]) -> None:
-        stream = AsyncHealedStream(self._turn, self._request, httpx2.Cookies(), self._send)
+        gateway, url = self._gateway, self._request.url
+        keeping = gateway.resumed.kept(gateway.table, self._turn, url, self._digest())
+        async with keeping as kept:
+            await self._heal_kept(turn_header, kept)
+
+    def _digest(self) -> str:
+        """Return what stands for who asks what: no other caller gets what this one was given."""
+        told = [value for name, value in self._caller.headers if name in CREDENTIALS]
+        return digest(str(self._request.url).encode(), self._request.content, *told)
+
+    async def _heal_kept(self, turn_header: tuple[bytes, bytes], kept: KeptTurn | None) -> None:
+        healed = AsyncHealedStream(self._turn, self._request, httpx2.Cookies(), self._send)
+        healed.played = first_attempt(kept)
+        stream: httpx2.AsyncByteStream = healed
         try:
             try:
-                response = await stream.open()
+                response = await healed.open()
             except Exception as error:
                 raise failed(error) from error
-            if response.stream is not stream:
+            if response.stream is not healed:
+                if kept is not None:
+                    kept.drop()
                 await hand_over(self._caller, response, [turn_header])
                 return
+            if kept is not None:
+                stream = AsyncJournaledStream(healed, self._turn, kept)
             kind = response.headers.get("content-type", "").lower()
             self._streamed = "text/event-stream" in kind
             self._head = response.status_code, [*end_to_end(response.headers.raw), turn_header]
@@ -186,7 +206,7 @@ class GatewayTurn:
         finally:
             await stream.aclose()
 
-    async def _answer(self, stream: AsyncHealedStream, pulse: Pulse) -> None:
+    async def _answer(self, stream: httpx2.AsyncByteStream, pulse: Pulse) -> None:
         """Send what the engine shows, as it comes."""
         caller = self._caller
         try:

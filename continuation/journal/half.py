@@ -1,0 +1,70 @@
+"""Half-written answers by themselves, for gateways: who comes back with the same request goes on.
+
+A request is known by a digest, and nothing of it is kept; of its answer what was given, until it is
+over. What nobody comes back for goes after a while, and so does what is too much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from continuation.journal.journal import Journal
+from continuation.journal.kept import Kept
+from continuation.journal.store import CLOCK, FORGET, Ownership, Statement, Store
+from continuation.types import Json
+
+if TYPE_CHECKING:
+    from continuation.dialect import ProviderRequest
+
+_NAMES: Final = "gateway/"
+"""What the sessions' names begin with: no other ones are removed."""
+LEASE: Final = 10.0
+"""Seconds after which a gateway on another machine is gone, if it says nothing."""
+
+
+class HalfTurn(Journal):
+    """One turn of a client. `digest`: of who asks, and what; `keep`: seconds."""
+
+    def __init__(self, target: str, digest: str, *, keep: float) -> None:
+        """Raises what `Journal` raises: `LeaseHeld` while the same request is being answered."""
+        super().__init__(target, _NAMES + digest, lease=LEASE)
+        self._keep = keep
+
+    def begin(
+        self, form: str | None, request: ProviderRequest, *, framed: bool, once: bool = False
+    ) -> Kept | None:
+        turn = self._state.turn
+        if turn is not None and self._store.time() - turn.since > self._keep:
+            self.dropped()
+        return super().begin(form, request, framed=framed, once=once)
+
+    def _news(
+        self, body: Json, turns: Sequence[Json], digests: list[str]
+    ) -> list[tuple[str, str, object]]:
+        return []
+
+    def ended(
+        self, turns: Sequence[Json], told: Json
+    ) -> tuple[Ownership, Sequence[Statement], bool]:
+        return super().ended((), {"outcome": told.get("outcome")})
+
+
+def expire(target: str, seconds: float, most: int) -> None:
+    """Remove turns that nobody has come back to for so long, and those beyond the last `most`.
+
+    Raises `JournalError`.
+    """
+    ours = f"substr(name, 1, {len(_NAMES)}) = '{_NAMES}'"
+    newest = f"(SELECT id FROM sessions WHERE {ours} ORDER BY id DESC LIMIT 1 OFFSET ?)"
+    old = f"(beat < {CLOCK} - ? OR (beat < {CLOCK} - ? AND id <= {newest}))"
+    gone = f"SELECT id FROM sessions WHERE {ours} AND {old} ORDER BY id"
+    store = Store.of(target)
+    with store.transaction(durable=False) as db:
+        for (number,) in db.execute(gone + store.locking, (seconds, LEASE, most)).fetchall():
+            db.execute(FORGET, (number,))
+            db.execute("DELETE FROM records WHERE session = ?", (number,))
+            # The number of the last one is not used again: its owner could wake up.
+            last = "(SELECT max(id) FROM sessions)"
+            db.execute(f"DELETE FROM sessions WHERE id = ? AND id < {last}", (number,))
+            db.execute("UPDATE sessions SET epoch = epoch + 1 WHERE id = ?", (number,))

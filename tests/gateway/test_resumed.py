@@ -1,0 +1,206 @@
+"""Clients that come back with the same request: a half-written answer goes on, theirs alone."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from support.gateways import process, serving, toml
+from support.killed import execute, let_go
+from support.sdks.formats import FORMATS, MAKES, request
+from support.sdks.turn import quietly
+
+from continuation.config import ConfigError, load
+from continuation.journal.half import expire
+from continuation.journal.store import Store
+from continuation.simulator import Scenario, Simulator
+
+TEXT = "".join(f"{n}. A line that somebody reads until all ends.\n" for n in range(600))
+UPSTREAMS = {"anthropic-messages": "anthropic", "gemini": "gemini"}
+Place = Path | str
+
+
+@pytest.fixture
+def reciting() -> Iterator[Simulator]:
+    with Simulator(TEXT, Scenario(deltas=40, slow=0.0005)) as running, quietly():
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _let_go() -> Iterator[None]:
+    yield
+    let_go()
+
+
+def table(store: Place, more: str = "") -> str:
+    return f'\n[gateway]\njournal = "{store}"\n{more}[defaults]\nbackoff_seconds = 0.0\n'
+
+
+def ask(url: str, dialect: str, stop_after: int = -1, then: Any = None) -> str:
+    """Ask for the answer as any SDK does; after so many pieces leave, or let something happen."""
+    ran = MAKES[dialect]()
+    upstream = UPSTREAMS.get(dialect, "openai")
+    with ran.connect(f"{url}/{upstream}", asynchronous=False) as bare, contextlib.ExitStack() as up:
+        opened = ran.stream(bare, request(dialect, 16_000, {}))
+        source = up.enter_context(opened) if hasattr(opened, "__enter__") else opened
+        try:
+            for piece in source:
+                ran.pieces.append(piece)
+                if len(ran.pieces) == stop_after:
+                    if then is None:
+                        source.close()
+                        return ""
+                    then()
+        except Exception:  # each SDK has its own for a connection that breaks off
+            assert then is not None
+            return ""
+        ran.answer = ran.ended(source)
+    return str(ran.text)
+
+
+def billed(sim: Simulator, since: int) -> float:
+    """Return what part of the answer was sent since a request, by the provider."""
+    return sum(post.sent for post in sim.posts[since:]) * 40 / len(TEXT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dialect", FORMATS)
+def test_a_gateway_is_killed_in_mid_turn(
+    dialect: str, store: Place, reciting: Simulator, tmp_path: Path
+) -> None:
+    """The client asks the other one the same, and pays for what it has not seen."""
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+    text = toml(reciting.url, table(store))
+    with process(folders[0], text) as (first, dead), process(folders[1], text) as (second, _):
+        ask(first, dialect, 300, dead.kill)
+        dead.wait()
+        posts = len(reciting.posts)
+        assert ask(second, dialect) == TEXT
+        assert len(reciting.posts) == posts + 1
+        assert billed(reciting, posts) < 0.9
+    assert execute(store, "SELECT count(*) FROM running") == [(0,)]
+
+
+@pytest.mark.parametrize("dialect", FORMATS)
+def test_a_client_that_was_cut_off_comes_back(
+    dialect: str, reciting: Simulator, tmp_path: Path
+) -> None:
+    store = tmp_path / "journal.db"
+    with serving(tmp_path, reciting.url, table("journal.db")) as served:
+        ask(served.url, dialect, 300)
+        posts = len(reciting.posts)
+        assert ask(served.url, dialect) == TEXT
+        assert billed(reciting, posts) < 0.9
+        posts = len(reciting.posts)
+        assert ask(served.url, dialect) == TEXT, "what is over is asked for anew"
+        assert billed(reciting, posts) > 0.99
+    assert b"A line that somebody reads" not in rest(store)
+
+
+def rest(store: Path) -> bytes:
+    """Return all that is left in a journal's rows."""
+    tables = ("records", "running", "sessions")
+    return repr([execute(store, f"SELECT * FROM {each}") for each in tables]).encode()
+
+
+def stream(url: str, key: str, body: dict[str, Any], pieces: int) -> bytes:
+    """Ask with a key of one's own; read so many pieces."""
+    headers = {"authorization": f"Bearer {key}"}
+    with httpx2.stream(
+        "POST", f"{url}/openai/v1/chat/completions", json=body, headers=headers
+    ) as r:
+        assert r.status_code == 200
+        data = b""
+        for number, chunk in enumerate(r.iter_raw()):
+            data += chunk
+            if number == pieces:
+                break
+    return data
+
+
+BODY = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hush: go."}], "stream": True}
+
+
+def test_nobody_else_gets_it_and_nothing_that_was_asked_is_kept(
+    reciting: Simulator, tmp_path: Path
+) -> None:
+    with serving(tmp_path, reciting.url, table("journal.db")) as served:
+        stream(served.url, "sk-one", BODY, 100)
+        for key, body in (("sk-two", BODY), ("sk-one", {**BODY, "temperature": 0.5})):
+            posts = len(reciting.posts)
+            stream(served.url, key, body, 20)
+            (post,) = reciting.posts[posts:]
+            assert len(post.body["messages"]) == 1, "it began anew"  # type: ignore[index]
+        posts = len(reciting.posts)
+        stream(served.url, "sk-one", BODY, 20)
+        while len(reciting.posts) == posts:
+            time.sleep(0.01)
+        assert len(reciting.posts[posts].body["messages"]) > 1  # type: ignore[index]
+    told = rest(tmp_path / "journal.db")
+    assert b"A line that somebody reads" in told
+    assert not [word for word in (b"Hush", b"sk-one", b"sk-two") if word in told]
+
+
+def test_two_that_ask_the_same_at_once_are_two(reciting: Simulator, tmp_path: Path) -> None:
+    with serving(tmp_path, reciting.url, table("journal.db")) as served:
+        headers = {"authorization": "Bearer k"}
+        url = f"{served.url}/openai/v1/chat/completions"
+        with httpx2.stream("POST", url, json=BODY, headers=headers) as first:
+            next(first.iter_raw())
+            whole = stream(served.url, "k", BODY, -1)
+            assert whole.rstrip().endswith(b"[DONE]")
+            assert len(reciting.posts) == 2
+
+
+def test_a_journal_that_cannot_be_had_costs_no_answer(
+    reciting: Simulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(tmp_path, reciting.url, table("no-such-folder/journal.db")) as served:
+        for _ in range(2):
+            assert stream(served.url, "k", BODY, -1).rstrip().endswith(b"[DONE]")
+    assert caplog.text.count("no turn is kept for now") == 1
+
+
+def test_what_nobody_comes_back_for_goes(store: Place, reciting: Simulator, tmp_path: Path) -> None:
+    with serving(tmp_path, reciting.url, table(store, "journal_seconds = 30\n")) as served:
+        for key in "abcde":
+            stream(served.url, key, BODY, 20)
+        waits = "SELECT count(*) FROM sessions WHERE owner IS NOT NULL"
+        while execute(store, waits) != [(0,)]:
+            time.sleep(0.01)
+        execute(store, "UPDATE sessions SET beat = beat - 60")
+        expire(str(store), 3600, 3)
+        names = execute(store, "SELECT count(DISTINCT session) FROM running")
+        assert names == [(3,)]
+        execute(store, "UPDATE records SET at = at - 60 WHERE kind = 'turn'")
+        posts = len(reciting.posts)
+        stream(served.url, "e", BODY, 20)
+        assert len(reciting.posts[posts].body["messages"]) == 1  # type: ignore[index]
+        execute(store, "UPDATE sessions SET owner = NULL, beat = beat - 60")
+        expire(str(store), 30, 1000)
+    assert execute(store, "SELECT count(*) FROM running") == [(0,)]
+    assert execute(store, "SELECT count(*) FROM records") == [(0,)]
+    Store.of(store).flush()
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("journal = 3", "must be a text"),
+        ("journal = 'mysql://me:hush@h/d'", r"'mysql://\.\.\.@h/d': of servers only postgresql://"),
+        ("journal_seconds = 1", "must be a number from 30 to"),
+        ("journal_turns = 0", "must be a number from 1 to"),
+    ],
+)
+def test_a_mistake_in_the_table_is_told(line: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "continuation.toml"
+    path.write_text(f"[gateway]\n{line}\n")
+    with pytest.raises((ConfigError, ValueError, TypeError), match=told):
+        load(path)
