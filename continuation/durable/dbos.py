@@ -1,0 +1,22 @@
+"""A DBOS step's journal: recovered or tried again, the step goes on where its session is."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from dbos import DBOS
+
+from continuation.journal import Journal, JournalError
+
+
+def journal(target: str | os.PathLike[str], **options: Any) -> Journal:
+    """Open the session of this step, sync or async, with the `options` of `Journal`.
+
+    A step that is recovered or tried again gets the same. Raises `JournalError` outside of a step.
+    """
+    if DBOS.step_id is None:
+        message = "durable.dbos.journal: open it in a DBOS step that a workflow has called"
+        raise JournalError(message)
+    session = f"{DBOS.workflow_id}/{DBOS.step_id}"
+    return Journal(target, session, take_over=True, **options)
