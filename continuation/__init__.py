@@ -12,6 +12,7 @@ if not Path(__path__[0], "providers").is_dir():
     __path__.append(str(Path(__path__[0]).parent))
 
 from continuation.attach.doors import async_http_client, finish, http_client, wrap
+from continuation.bulk import BatchResult, run_batch
 from continuation.config import override
 from continuation.ledger import Attempt
 from continuation.policy import Policy
@@ -47,6 +48,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Attempt",
+    "BatchResult",
     "Escalating",
     "Event",
     "Fenced",
@@ -77,6 +79,7 @@ __all__ = [
     "override",
     "repair",
     "report",
+    "run_batch",
     "validate",
     "watch",
     "wrap",

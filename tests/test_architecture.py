@@ -21,14 +21,35 @@ ROOMS: dict[str, set[str]] = {
     "config": {"words", "limits"},
     "engine": {"words", "seams", "limits", "config", "reports", "history+lazy"},
     "attach": {"words", "engine", "config", "reports"},
-    "gateway": {"words", "attach", "engine", "config", "reports", "answer", "wire"},
+    "bulk": {
+        "words",
+        "attach",
+        "engine",
+        "reports",
+        "answer",
+        "wire",
+        "doors+lazy",
+        "journal+lazy",
+    },
+    "gateway": {
+        "words",
+        "attach",
+        "engine",
+        "config",
+        "reports",
+        "answer",
+        "wire",
+        "journal+lazy",
+    },
     "history": {"words", "wire", "seams", "limits+lazy"},
     "journal": {"words", "wire", "answer", "history"},
+    "durable": {"journal"},
     "chains": {"history", "wire"},
     "sessions": {"history", "wire"},
     "simulator": {"limits", "history", "wire"},
     "cli": {
         "doors",
+        "bulk",
         "gateway+lazy",
         "limits",
         "config",
@@ -41,6 +62,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "doors": {
         "attach",
+        "bulk",
         "config",
         "engine",
         "reports",
@@ -95,7 +117,7 @@ def test_the_engine_does_no_io_and_knows_no_provider() -> None:
 def test_only_the_shells_know_the_transport_and_the_sdks() -> None:
     for module, path in modules():
         known = {name.split(".")[0] for name, lazy in imports(path) if not lazy}
-        if room(module) not in {"attach", "cli", "doors", "gateway", "journal"}:
+        if room(module) not in {"attach", "bulk", "cli", "doors", "gateway", "journal"}:
             assert not known & (TRANSPORT | SDKS), module
         if room(module) not in {"attach", "gateway"}:
             assert not known & {"aiohttp", "uvicorn"}, module

@@ -20,6 +20,8 @@ from continuation.testing import ANSWER, Rehearsal
 EXAMPLES = Path(__file__).parent.parent / "examples"
 FRAMEWORKS = {"langchain_chat": "langchain_openai", "pydantic_ai_agent": "pydantic_ai"}
 """What an example stands on that is not among the test's own packages; see `.ci/frameworks`."""
+SPREAD = {"ray_batch", "temporal_batch"}
+"""Over more machines than one: `tests/durable/test_examples.py`, and `.ci/durable`."""
 
 
 def environment(url: str) -> dict[str, str]:
@@ -146,10 +148,20 @@ def test_batch(tmp_path: Path) -> None:
     assert out.splitlines() == ["rivers end_turn healed", "lakes end_turn healed"]
 
 
+@pytest.mark.slow
+def test_answers(tmp_path: Path) -> None:
+    with Rehearsal("cut-text") as sim:
+        out = run("answers", sim, tmp_path)
+        assert out.count(f" {len(ANSWER)}\n") == 8
+        asked = len(sim.posts)
+        assert run("answers", sim, tmp_path) == out
+        assert len(sim.posts) == asked, "all of it is in the journal"
+
+
 def test_each_example_is_short_and_has_its_test() -> None:
     names = {path.stem for path in EXAMPLES.glob("*.py")}
     tested = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
-    assert names <= tested | set(FRAMEWORKS)
-    assert len(names) == 8
+    assert names <= tested | set(FRAMEWORKS) | SPREAD
+    assert len(names) == 11
     for name in names:
         assert 20 <= len((EXAMPLES / f"{name}.py").read_text().splitlines()) <= 40, name

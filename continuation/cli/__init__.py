@@ -19,6 +19,7 @@ __all__ = ["Exit", "main"]
 
 _COMMANDS = {
     **{name: name for name in ("demo", "run", "report", "serve", "simulate")},
+    "finish": "batch",
     "check": "sessions",
     "repair": "sessions",
     "sessions": "journal",
@@ -34,6 +35,7 @@ exit status:
     4  the provider answered with an error, or could not be reached
    70  an error of ours; nothing of what was read is printed
   130  interrupted by Ctrl-C; what had arrived was kept
+run --batch and finish: the highest that holds for a line; 2: it is none that can be sent
 check and repair: 0 clean or repaired, 1 `check` found something, 2 not repairable
 
 Output has colours on a terminal, and none when piped or when NO_COLOR is set."""

@@ -253,6 +253,8 @@ class FormatDriver:
     """The words for the end of a whole answer."""
     called: str
     """The word for the end of an answer that calls a tool."""
+    body: Callable[[Prompt], dict[str, Any]]
+    """What the SDK's method is called with for a prompt."""
     stream: Callable[[Any, Prompt, Ear], End]
     """Ask with a client of the SDK, let the answer be heard, and say how it ended."""
     method: str = ""
@@ -286,7 +288,7 @@ def choose(name: str | None, model: str) -> FormatDriver | None:
 # -- Anthropic -----------------------------------------------------------------------------------
 
 
-def _messages(client: Any, ask: Prompt, ear: Ear) -> End:
+def _message(ask: Prompt) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": ask.model,
         "max_tokens": ask.limit,
@@ -296,7 +298,11 @@ def _messages(client: Any, ask: Prompt, ear: Ear) -> End:
         body["system"] = ask.system
     if ask.tool:
         body["tools"] = [{**_TOOL, "input_schema": _SCHEMA}]
-    with client.messages.stream(**body) as stream:
+    return body
+
+
+def _messages(client: Any, ask: Prompt, ear: Ear) -> End:
+    with client.messages.stream(**_message(ask)) as stream:
         for event in stream:
             if event.type == "text":
                 ear.text(event.text)
@@ -313,7 +319,7 @@ _FUNCTION = {**_TOOL, "parameters": _SCHEMA}
 _OPENAI_MODELS = ("gpt-", "chatgpt-", "o1", "o3", "o4", "codex-")
 
 
-def _chat(client: Any, ask: Prompt, ear: Ear) -> End:
+def _completion(ask: Prompt) -> dict[str, Any]:
     system = [] if ask.system is None else [{"role": "system", "content": ask.system}]
     # The older name is the only one that other servers know, and the one that OpenAI refuses.
     newer = any(name.startswith(_OPENAI_MODELS) for name in spellings(ask.model))
@@ -321,13 +327,16 @@ def _chat(client: Any, ask: Prompt, ear: Ear) -> End:
         "model": ask.model,
         "max_completion_tokens" if newer else "max_tokens": ask.limit,
         "messages": [*system, {"role": "user", "content": ask.text}],
-        "stream": True,
-        "stream_options": {"include_usage": True},
     }
     if ask.tool:
         body["tools"] = [{"type": "function", "function": _FUNCTION}]
+    return body
+
+
+def _chat(client: Any, ask: Prompt, ear: Ear) -> End:
+    streamed = {"stream": True, "stream_options": {"include_usage": True}}
     stop, calls = None, dict[int, str]()
-    with client.chat.completions.create(**body) as stream:
+    with client.chat.completions.create(**_completion(ask), **streamed) as stream:
         for choice in (choice for chunk in stream for choice in chunk.choices or ()):
             stop = choice.finish_reason or stop
             if choice.delta.content:
@@ -339,19 +348,22 @@ def _chat(client: Any, ask: Prompt, ear: Ear) -> End:
     return End(stop, [*calls.values()])
 
 
-def _responses(client: Any, ask: Prompt, ear: Ear) -> End:
+def _response(ask: Prompt) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": ask.model,
         "max_output_tokens": ask.limit,
         "input": ask.text,
-        "stream": True,
     }
     if ask.system is not None:
         body["instructions"] = ask.system
     if ask.tool:
         body["tools"] = [{"type": "function", "strict": False, **_FUNCTION}]
+    return body
+
+
+def _responses(client: Any, ask: Prompt, ear: Ear) -> End:
     stop, calls = None, list[str]()
-    with client.responses.create(**body) as stream:
+    with client.responses.create(**_response(ask), stream=True) as stream:
         for event in stream:
             match event.type:
                 case "response.output_text.delta":
@@ -376,17 +388,20 @@ def _responses(client: Any, ask: Prompt, ear: Ear) -> End:
 # -- Google --------------------------------------------------------------------------------------
 
 
-def _gemini(client: Any, ask: Prompt, ear: Ear) -> End:
+def _content(ask: Prompt) -> dict[str, Any]:
     config: dict[str, Any] = {"max_output_tokens": ask.limit}
     if ask.system is not None:
         config["system_instruction"] = ask.system
     if ask.tool:
         declared = [{**_TOOL, "parameters_json_schema": _SCHEMA}]
         config["tools"] = [{"function_declarations": declared}]
-    asked = {"model": ask.model, "contents": ask.text, "config": config}
+    return {"model": ask.model, "contents": ask.text, "config": config}
+
+
+def _gemini(client: Any, ask: Prompt, ear: Ear) -> End:
     stop: str | None = None
     calls: list[Mapping[str, Any]] = []
-    with contextlib.closing(client.models.generate_content_stream(**asked)) as chunks:
+    with contextlib.closing(client.models.generate_content_stream(**_content(ask))) as chunks:
         for candidate in (candidate for chunk in chunks for candidate in chunk.candidates or ()):
             stop = candidate.finish_reason.value if candidate.finish_reason else stop
             for part in (candidate.content and candidate.content.parts) or ():
@@ -408,6 +423,7 @@ FORMATS = (
         stop_name="stop_reason",
         ends=("end_turn", "stop_sequence"),
         called="tool_use",
+        body=_message,
         stream=_messages,
     ),
     # Before Chat: OpenAI serves all of its models by Responses, and not all of them by Chat.
@@ -421,6 +437,7 @@ FORMATS = (
         stop_name="status",
         ends=("completed",),
         called="completed",
+        body=_response,
         stream=_responses,
     ),
     FormatDriver(
@@ -433,6 +450,7 @@ FORMATS = (
         stop_name="finish_reason",
         ends=("stop",),
         called="tool_calls",
+        body=_completion,
         stream=_chat,
     ),
     FormatDriver(
@@ -445,6 +463,7 @@ FORMATS = (
         stop_name="finish_reason",
         ends=("STOP",),
         called="STOP",
+        body=_content,
         stream=_gemini,
     ),
 )

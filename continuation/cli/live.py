@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
+from continuation.cli.screen import Show
 from continuation.reports.account import price
 from continuation.reports.report import Escalating, Event, Recovering, Truncated
 from continuation.types import Usage
@@ -19,9 +19,7 @@ class Live:
     `show` is given the line; `total`: how many characters are to come, where that is known.
     """
 
-    def __init__(
-        self, show: Callable[[str], None], model: str, prompt: str, total: int | None = None
-    ) -> None:
+    def __init__(self, show: Show, model: str, prompt: str, total: int | None = None) -> None:
         self._show, self._model, self._total = show, model, total
         self._prompt = len(prompt) // 4
         self._characters = self._before = 0

@@ -13,6 +13,7 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 import continuation
+from continuation.cli.batch import MODEST, WHOLE_OUTCOMES, add_lines, batch
 from continuation.cli.config import add_policies, in_force
 from continuation.cli.exits import CommandError, Commands, Exit, free, positive, reason
 from continuation.cli.formats import Ear, FormatDriver, Prompt, choose, names
@@ -28,9 +29,6 @@ _DESCRIPTION = """\
 Send one prompt with the key in ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY and stream the
 whole answer to standard output, or to a file. What happens on the way, and a summary, go to
 standard error. A server on this machine or in a private network needs no key."""
-_MODEST = 8192
-"""The limit to fall back on where the model's ceiling is refused, in tokens."""
-_WHOLE_OUTCOMES = ("complete", "healed", "untouched")
 _NOT_EVENTS = (ValueError, AssertionError)
 """What is raised over a stream that is none, or not of the events it should be of."""
 
@@ -39,20 +37,24 @@ def add_to(commands: Commands) -> None:
     parser = commands.add_parser(
         "run", help="get a whole answer from a real model", description=_DESCRIPTION
     )
-    parser.add_argument("prompt", metavar="PROMPT", help='the prompt; "-" reads standard input')
-    parser.add_argument(
-        "--model", required=True, metavar="M", help="claude-..., gpt-..., gemini-..."
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "prompt", nargs="?", metavar="PROMPT", help='the prompt; "-" reads standard input'
     )
+    what.add_argument(
+        "--batch", type=Path, metavar="FILE", help="many requests instead, one a line, as JSON"
+    )
+    parser.add_argument("--model", metavar="M", help="claude-..., gpt-..., gemini-...")
     parser.add_argument(
         "--max-tokens",
         type=positive,
         metavar="N",
         help="limit of the first attempt (default: the most the model can write)",
     )
+    add_lines(parser)
     parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="write the answer there, as it comes"
+        "--journal", metavar="FILE", help="a batch keeps what it has there; or a postgresql:// URL"
     )
-    parser.add_argument("--force", action="store_true", help="replace what --out names")
     parser.add_argument("--system", metavar="S", help="system prompt")
     add_policies(parser)
     parser.add_argument("--base-url", metavar="U", help="another server that speaks the same API")
@@ -61,15 +63,18 @@ def add_to(commands: Commands) -> None:
         choices=names(),
         help="wire format, and so SDK (default: by the model's name)",
     )
-    parser.set_defaults(command=run)
+    parser.set_defaults(command=run, wrong=parser.error)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run one prompt. All that can be wrong with the arguments is found before it is sent."""
-    speaks = choose(arguments.dialect, arguments.model)
+    if arguments.batch is not None:
+        return batch(arguments)
+    model: str = arguments.model or arguments.wrong("--model M is missing")
+    speaks = choose(arguments.dialect, model)
     if speaks is None:
         message = (
-            f"--model {arguments.model}: this name does not tell the wire format; add --dialect "
+            f"--model {model}: this name does not tell the wire format; add --dialect "
             f"({', '.join(names())}), and --base-url URL for a server other than the vendor's own"
         )
         raise CommandError(message, Exit.USAGE)
@@ -87,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
                 raise CommandError(message, Exit.USAGE) from error
     if not prompt.strip():
         raise CommandError("PROMPT is empty", Exit.USAGE)
-    ask = Prompt(arguments.model, prompt, arguments.max_tokens or _MODEST, arguments.system)
+    ask = Prompt(model, prompt, arguments.max_tokens or MODEST, arguments.system)
     config = in_force(arguments.config, arguments.set)
     if not arguments.max_tokens:
         config = config.but("no --max-tokens", initial_limit="ceiling")
@@ -202,7 +207,7 @@ class _Turn:
         why, status = "", Exit.WHOLE
         try:
             with progress as show:
-                self._live = show and Live(show, ask.model, ask.text)
+                self._live = Live(show, ask.model, ask.text) if show else None
 
                 def hear(piece: str) -> None:
                     self._sink.write(piece)
@@ -255,7 +260,7 @@ class _Turn:
     def _sum_up(self) -> Exit:
         report = self._report
         outcome = str(report.outcome) if report else "untouched"
-        whole = outcome in _WHOLE_OUTCOMES and self._stop in self._format.ends
+        whole = outcome in WHOLE_OUTCOMES and self._stop in self._format.ends
         told = summary(report) if report else outcome
         if report is not None and (helps := remedy(report)):
             told += f": {helps}"
@@ -263,6 +268,6 @@ class _Turn:
         if report is not None and report.billed.output is not None:
             turn, billed = costs(report)
             self._note(f"as one turn: {turn}; billed: {billed}; {report.seconds:.1f} s")
-        if not whole and outcome in _WHOLE_OUTCOMES:
+        if not whole and outcome in WHOLE_OUTCOMES:
             self._note(f"the answer is not whole: {self._format.stop_name} {self._stop}", "yellow")
         return Exit.WHOLE if whole else Exit.NOT_WHOLE

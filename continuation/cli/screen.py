@@ -7,8 +7,15 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, Literal, TextIO
+from collections.abc import Generator, Sequence
+from typing import Any, Literal, Protocol, TextIO
+
+
+class Show(Protocol):
+    """Shows what a line says now, and how much is done."""
+
+    def __call__(self, line: str, done: int = 0) -> object: ...
+
 
 _COLUMNS, _NARROW = 60, 6
 """Columns a table may take, and the fewest that a folded one of its own keeps."""
@@ -80,9 +87,12 @@ class Screen:
                 self.line(("  " + "  ".join(placed)).rstrip(), "bold" if row is names else "")
 
     @contextlib.contextmanager
-    def progress(self) -> Generator[Callable[[str], None], None, None]:
-        """Show a line that changes; what it says now is given to what this yields."""
-        yield lambda _: None
+    def progress(self, total: int | None = None) -> Generator[Show, None, None]:
+        """Show a line that changes; what it says now is given to what this yields.
+
+        `total`: it has a bar of so many steps, of which so many are done.
+        """
+        yield lambda line, done=0: None
 
 
 def _fold(cell: str, width: int) -> list[str]:
@@ -122,13 +132,14 @@ class _Fancy(Screen):
         self._console.print(text, style=style or None, soft_wrap=True)
 
     @contextlib.contextmanager
-    def progress(self) -> Generator[Callable[[str], None], None, None]:
-        from rich.progress import Progress, SpinnerColumn, TextColumn
+    def progress(self, total: int | None = None) -> Generator[Show, None, None]:
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
         columns = SpinnerColumn(), TextColumn("{task.description}", markup=False)
-        with Progress(*columns, console=self._console) as progress:
-            task = progress.add_task("", total=None)
-            yield lambda line: progress.update(task, description=line)
+        bar = [] if total is None else [BarColumn(20)]
+        with Progress(*columns, *bar, console=self._console) as progress:
+            task = progress.add_task("", total=total)
+            yield lambda line, done=0: progress.update(task, description=line, completed=done)
 
 
 def soften(*streams: TextIO | None) -> None:

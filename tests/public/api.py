@@ -8,7 +8,7 @@ editable install. A `type: ignore` that is not needed is an error, so each of th
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, assert_type
 
 import anthropic
@@ -98,6 +98,24 @@ async def answers_from_elsewhere(
     assert_type(continuation.finish(google, body, body), Any)
     assert_type(await continuation.finish(google.aio, body, message), anthropic.types.Message)
     continuation.finish(other, body)  # type: ignore[call-overload]
+
+
+async def batches(
+    sync: anthropic.Anthropic,
+    other: openai.AsyncOpenAI,
+    google: genai.Client,
+    bodies: list[dict[str, Any]],
+    journal: continuation.Journal,
+) -> None:
+    for result in continuation.run_batch(sync, bodies, concurrency=32, journal="batch.db"):
+        assert_type(result, continuation.BatchResult)
+        assert_type((result.index, result.id), tuple[int, str])
+        assert_type((result.report, result.error), tuple[Report | None, Exception | None])
+    async for result in continuation.run_batch(other, iter(bodies), journal=journal):
+        assert_type(result, continuation.BatchResult)
+    assert_type(continuation.run_batch(google, bodies), Iterator[continuation.BatchResult])
+    assert_type(continuation.run_batch(google.aio, bodies), AsyncIterator[continuation.BatchResult])
+    continuation.run_batch(sync, bodies, concurrency="8")  # type: ignore[call-overload]
 
 
 def histories(body: Mapping[str, Any]) -> None:

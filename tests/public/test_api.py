@@ -31,6 +31,10 @@ FUNCTIONS = {
         "model: 'str | None' = None, facts: 'Facts | None' = None) -> 'Repaired'"
     ),
     "report": "(thing: 'object') -> 'Report | None'",
+    "run_batch": (
+        "(client: 'object', requests: 'Iterable[Mapping[str, Any]]', *, concurrency: 'int' = 8, "
+        "journal: 'str | os.PathLike[str] | Journal | None' = None) -> 'Any'"
+    ),
     "validate": (
         "(body: 'Body', dialect: 'str | None' = None, *, model: 'str | None' = None, "
         "facts: 'Facts | None' = None, strict: 'bool' = False, live: 'bool' = True, "
@@ -42,6 +46,7 @@ FUNCTIONS = {
 CLASSES = {
     "Attempt": "number mode limit stop usage request_id seconds error discarded estimated answered "
     "begun answer_id saved shown",
+    "BatchResult": "index id answer report error",
     "Escalating": "attempt limit replaces",
     "Finished": "report",
     "NotDurable": "error",

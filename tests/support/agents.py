@@ -169,6 +169,8 @@ def serve(control: int) -> None:
 
 def _warm() -> None:
     """Let an agent run in each format: what is imported late is imported here, once."""
+    import psycopg  # noqa: F401
+
     from support.sdks.formats import FORMATS
 
     steps = [Step("One.", (ToolCall("Write", {"path": "1"}),)), Step("Two.")]
@@ -305,11 +307,13 @@ class _Agent:
 
     def _hook(self) -> None:
         """Say before and after each commit that it comes or came; die there, if that is wanted."""
-        from continuation.journal import kept, store
+        from continuation.journal import kept, sqlite, store
 
-        Store: Any = store.Store  # noqa: N806 - classes
+        Store: Any = store.kind_of(self.work.path)  # noqa: N806 - classes
         Kept: Any = kept.Kept  # noqa: N806
-        commit, transaction, migrate = Store._commit, Store.transaction, store._migrate
+        commit, transaction = Store._commit, Store.transaction
+        where: Any = sqlite if Store is sqlite.SqliteStore else Store
+        migrate = where._migrate
 
         def around(act: Callable[[], Any], characters: int = -1) -> Any:
             self._commits += 1
@@ -321,13 +325,13 @@ class _Agent:
             self._die(number, "after")
             return done
 
-        def committing(own: Any, connection: Any, units: Any) -> None:
+        def committing(own: Any, units: Any) -> None:
             told = [each for unit in units for each in unit.statements]
             saved = [values[2] for sql, values in told if sql == store.SAVE]
             if told:
-                around(lambda: commit(own, connection, units), max(saved, default=-1))
+                around(lambda: commit(own, units), max(saved, default=-1))
             else:
-                commit(own, connection, units)
+                commit(own, units)
 
         @contextmanager
         def transacting(own: Any, **options: Any) -> Iterator[Any]:
@@ -343,7 +347,7 @@ class _Agent:
 
         Kept.collect = collecting
         Store._commit, Store.transaction = committing, transacting
-        store._migrate = lambda *all_: around(lambda: migrate(*all_))
+        where._migrate = lambda *all_, **more: around(lambda: migrate(*all_, **more))
 
     def _die(self, number: int, when: str) -> None:
         if (number, when) == (self.work.at, self.work.when):

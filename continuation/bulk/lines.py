@@ -1,0 +1,94 @@
+"""Requests and results as people have them in files: lines of JSON, as each batch API has them.
+
+| | a request | its result |
+|---|---|---|
+| Anthropic | `custom_id`, `params` | `custom_id`, `result.message` |
+| OpenAI | `custom_id`, `body` | `custom_id`, `response.body` |
+| Gemini | `key`, `request` | `key`, `response` |
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any
+
+from continuation.attach.elsewhere import body_of
+from continuation.types import Json
+from continuation.wire.json_values import as_json, as_text, objects
+
+_ID = ("custom_id", "key", "id")
+_REQUEST = ("params", "body", "request")
+_PLACES = (("result", "message"), ("response", "body"), ("response",))
+"""Where a line of results has its answer..."""
+_ANSWERS = frozenset({"content", "choices", "output", "candidates"})
+"""...which has one of these."""
+_PARTS = ("content", "parts")
+
+
+def asked_in(line: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the id that a request has, `""` without one, and what it asks."""
+    asked = dict(line)
+    for key in _REQUEST:
+        if inner := as_json(asked.get(key)):
+            return id_of(asked), inner
+    return as_text(asked.pop("id", "")), asked
+
+
+class Names:
+    """Names requests that have no id: by what they ask, and how often that was asked before."""
+
+    def __init__(self) -> None:
+        self._seen = dict[bytes, int]()
+
+    def of(self, request: Mapping[str, Any]) -> str:
+        """Return the same id for the same requests in the same order, in any process."""
+        told = json.dumps(request, sort_keys=True, default=str)
+        digest = hashlib.sha256(told.encode(errors="surrogatepass")).digest()[:8]
+        count = self._seen[digest] = self._seen.get(digest, 0) + 1
+        return digest.hex() if count == 1 else f"{digest.hex()}-{count}"
+
+
+def id_of(line: Json) -> str:
+    """Return the id of a line of a batch API, or of ours; `""`: it has none."""
+    return next((told for name in _ID if (told := as_text(line.get(name)))), "")
+
+
+def answer_in(line: Json) -> Json | None:
+    """Return the answer in a line of results; `None`: there is none, but an error."""
+    found = _answer(line)
+    return None if found is None else found[1]
+
+
+def with_answer(line: Json, answer: Json) -> Json:
+    """Return a line of results with another answer in the place of its own."""
+    found = _answer(line)
+    outer, *inner = found[0] if found else _PLACES[-1]
+    return {**line, outer: {**as_json(line[outer]), inner[0]: answer} if inner else answer}
+
+
+def _answer(line: Json) -> tuple[tuple[str, ...], Json] | None:
+    for place in _PLACES:
+        found = reduce(lambda told, key: as_json(told.get(key)), place, line)
+        if not _ANSWERS.isdisjoint(found):
+            return place, found
+    return None
+
+
+def told(answer: object) -> Json:
+    """Return the JSON of an answer as the SDK gave it."""
+    return as_json(body_of(answer))
+
+
+def text_of(answer: Json) -> str:
+    """Return the visible text of an answer's JSON."""
+    for key, inner in (("choices", "message"), ("candidates", "content")):
+        if told := objects(answer.get(key)):
+            answer = as_json(told[0].get(inner))
+    if isinstance(text := answer.get("content"), str):
+        return text
+    items = [item for item in objects(answer.get("output")) if item.get("type") == "message"]
+    parts = [part for item in (answer, *items) for key in _PARTS for part in objects(item.get(key))]
+    return "".join(as_text(part.get("text")) for part in parts if not part.get("thought"))

@@ -1,0 +1,305 @@
+"""`run --batch` and `finish`: lines in, whole answers out, and what happens when it is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.cli_helpers import MODEL, TEXT, Terminal, interrupt, start, until
+from support.sdks.formats import FORMATS, MAKES, request
+from support.sdks.turn import quietly
+
+from continuation.bulk.lines import answer_in, text_of
+from continuation.cli import Exit, main
+from continuation.simulator import Reply, Scenario, Simulator
+
+Capture = pytest.CaptureFixture[str]
+BODY = {"model": MODEL, "max_tokens": 1_000, "messages": [{"role": "user", "content": "Go."}]}
+
+
+def write(path: Path, *lines: object) -> Path:
+    texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
+    path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    return path
+
+
+def read(path: Path) -> dict[str, Any]:
+    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return {line.get("custom_id") or line.get("key") or line["id"]: line for line in lines}
+
+
+def batch(sim: Simulator, given: Path, out: Path, *more: str) -> int:
+    line = ["run", "--batch", str(given), "--out", str(out), "--base-url", sim.url]
+    return main([*line, "--model", MODEL, "--max-tokens", "1000", *more])
+
+
+def prompts(folder: Path, count: int) -> Path:
+    asked = ({"id": f"p{n}", "prompt": f"Write {n}."} for n in range(count))
+    return write(folder / "prompts.jsonl", *asked)
+
+
+def test_every_form_of_line_gets_its_answer(
+    sim: Simulator, tmp_path: Path, capsys: Capture
+) -> None:
+    given = write(
+        tmp_path / "in.jsonl",
+        {"id": "a", "prompt": "Go."},
+        {"prompt": "Go."},
+        "",
+        {**BODY, "id": "b"},
+        BODY,
+        {"custom_id": "c", "params": BODY},
+    )
+    out = tmp_path / "out.jsonl"
+    assert batch(sim, given, out) == Exit.WHOLE
+    found = read(out)
+    assert len(found) == 5
+    assert {"a", "b", "c"} < set(found)
+    assert found["a"]["text"] == TEXT
+    assert text_of(found["b"]["answer"]) == text_of(found["c"]["answer"]) == TEXT
+    assert {line["outcome"] for line in found.values()} == {"healed"}
+    assert found["c"]["line"] == 6
+    assert found["c"]["usage"]["output"] > 4_000
+    assert out.stat().st_mode & 0o777 == 0o600
+    said = capsys.readouterr().err
+    assert "5 lines: 5 healed" in said
+    assert "slowest: " in said
+
+
+def test_bad_lines_are_told_with_their_number_and_lose_nothing(
+    sim: Simulator, tmp_path: Path, capsys: Capture
+) -> None:
+    ask = {"id": "a", "prompt": "Go."}
+    lines = ["{secret", ask, [3], {"prompt": " "}, {"id": "a", "prompt": "Else."}, {"nothing": 1}]
+    given, out = write(tmp_path / "in.jsonl", *lines), tmp_path / "out.jsonl"
+    assert batch(sim, given, out) == Exit.USAGE
+    said = capsys.readouterr().err
+    assert [n for n in range(1, 7) if f"line {n}: " in said] == [1, 3, 4, 5, 6]
+    assert "secret" not in said
+    assert set(read(out)) == {"a"}
+
+
+def test_a_request_that_fails_is_tried_again_the_next_time(
+    sim: Simulator, tmp_path: Path, capsys: Capture
+) -> None:
+    given, out = prompts(tmp_path, 3), tmp_path / "out.jsonl"
+    sim.script([Reply(status=400, error=("invalid_request_error", "no such thing"))])
+    assert batch(sim, given, out, "--concurrency", "1") == Exit.PROVIDER
+    assert "line 1: 'p0' failed: 127.0.0.1 answered 400" in capsys.readouterr().err
+    assert set(read(out)) == {"p1", "p2"}
+    sim.requests.clear()
+    assert batch(sim, given, out) == Exit.WHOLE
+    assert "3 lines: 1 healed, 2 before" in capsys.readouterr().err
+    assert set(read(out)) == {"p0", "p1", "p2"}
+
+
+def test_a_key_that_is_not_taken_ends_it_at_once(
+    sim: Simulator, tmp_path: Path, capsys: Capture
+) -> None:
+    sim.script([Reply(status=401, error=("authentication_error", "invalid x-api-key"))] * 50)
+    given, out = prompts(tmp_path, 50), tmp_path / "out.jsonl"
+    assert batch(sim, given, out, "--concurrency", "2") == Exit.PROVIDER
+    assert len(sim.posts) < 10
+    assert "no other will do better" in capsys.readouterr().err
+
+
+def test_an_answer_that_is_not_whole_ends_with_1(
+    sim: Simulator, tmp_path: Path, capsys: Capture
+) -> None:
+    given, out = prompts(tmp_path, 1), tmp_path / "out.jsonl"
+    none = ["--set", "max_recoveries=0", "--set", "escalate=false"]
+    assert batch(sim, given, out, *none) == Exit.NOT_WHOLE
+    assert read(out)["p0"]["outcome"] == "truncated"
+
+
+def test_a_torn_line_is_taken_off_and_the_journal_has_its_answer(
+    sim: Simulator, tmp_path: Path, capsys: Capture
+) -> None:
+    given, out = prompts(tmp_path, 3), tmp_path / "out.jsonl"
+    journal = "--journal", str(tmp_path / "batch.db")
+    assert batch(sim, given, out, *journal) == Exit.WHOLE
+    os.truncate(out, out.stat().st_size - 100)
+    sim.requests.clear()
+    assert batch(sim, given, out, *journal) == Exit.WHOLE
+    assert sim.posts == []
+    assert {line["text"] for line in read(out).values()} == {TEXT}
+
+
+@pytest.mark.parametrize("there", ["hello\n", "hello", '{"id": "a"}\n', '["outcome"]'])
+def test_a_file_of_somebody_elses_is_left_alone(
+    there: str, sim: Simulator, tmp_path: Path, capsys: Capture
+) -> None:
+    given, out = prompts(tmp_path, 1), tmp_path / "out.jsonl"
+    out.write_text(there)
+    assert batch(sim, given, out) == Exit.USAGE
+    assert out.read_text() == there
+    assert "--force" in capsys.readouterr().err
+    assert batch(sim, given, out, "--force") == Exit.WHOLE
+    assert set(read(out)) == {"p0"}
+
+
+def test_json_is_the_summary_and_quiet_says_nothing(
+    sim: Simulator, tmp_path: Path, capsys: Capture
+) -> None:
+    given = prompts(tmp_path, 2)
+    assert batch(sim, given, tmp_path / "a.jsonl", "--json") == Exit.WHOLE
+    told = capsys.readouterr()
+    summary = json.loads(told.out)
+    assert (summary["exit"], summary["outcomes"], summary["bad"]) == (0, {"healed": 2}, 0)
+    assert summary["output"] > 8_000
+    assert len(summary["slowest"]) == 2
+    assert batch(sim, given, tmp_path / "b.jsonl", "--quiet") == Exit.WHOLE
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_has_a_bar(
+    sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, out = prompts(tmp_path, 4), str(tmp_path / "out.jsonl")
+    line = "run", "--batch", str(given), "--out", out, "--base-url", sim.url, "--model", MODEL
+    status, seen = Terminal(monkeypatch, "stdout", "stderr").run(*line, "--max-tokens", "1000")
+    assert status == Exit.WHOLE
+    assert "4 of 4" in seen
+    assert "a second" in seen
+    assert "about $" in seen
+    assert "━" in seen
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (["run", "--batch", "in.jsonl"], "--out FILE is missing"),
+        (["run", "--batch", "none.jsonl", "--out", "o"], "none.jsonl: No such file"),
+        (["run", "--batch", "in.jsonl", "--out", "o"], "add --dialect"),
+        (["run", "--batch", "in.jsonl", "--out", "no/o", "--model", MODEL], "choose a path"),
+        (
+            ["run", "--batch", "in.jsonl", "--out", "o", "--model", MODEL, "--journal", "in.jsonl"],
+            "file is not a database",
+        ),
+        (["finish", "none.jsonl", "--requests", "in.jsonl", "--out", "o"], "No such file"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_is_sent(
+    line: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    prompts(tmp_path, 1).rename(tmp_path / "in.jsonl")
+    assert main(line) == Exit.USAGE
+    assert why in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGINT])
+def test_a_batch_that_is_killed_goes_on_in_mid_answer(
+    kill: signal.Signals, tmp_path: Path, capsys: Capture
+) -> None:
+    given, out, kept = prompts(tmp_path, 12), tmp_path / "out.jsonl", tmp_path / "batch.db"
+    with Simulator(TEXT, Scenario(deltas=96, slow=0.004)) as sim, quietly():
+        line = ["run", "--batch", str(given), "--out", str(out), "--model", MODEL]
+        line += ["--base-url", sim.url, "--concurrency", "4", "--journal", str(kept)]
+        process = start(*line)
+        until(lambda: out.exists() and len(read_whole(out)) >= 3)
+        until(lambda: sum(post.status == 200 for post in sim.posts) >= 6)
+        if kill is signal.SIGINT:
+            _, said = interrupt(process)
+            assert process.returncode == Exit.INTERRUPTED
+            assert b"goes on from here" in said
+        else:
+            process.send_signal(kill)
+            process.communicate(timeout=60)
+        before = len(sim.posts)
+        assert main(line) == Exit.WHOLE
+        assert {line["text"] for line in read(out).values()} == {TEXT}
+        assert set(read(out)) == {f"p{n}" for n in range(12)}
+        assert len(sim.posts) <= 12 + 4, "those that were under way are asked for their rest"
+        assert before < 12
+
+
+def read_whole(path: Path) -> list[bytes]:
+    return [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+# --- finish --------------------------------------------------------------------------------------
+
+
+def cut_results(dialect: str, sim: Simulator, folder: Path) -> tuple[Path, Path]:
+    """Write what a batch API is given and brings back: one answer whole, one cut, one error."""
+    ran, asked, came = MAKES[dialect](), list[Any](), list[Any]()
+    failed = {"type": "errored", "error": {"type": "error", "error": {"type": "api_error"}}}
+    with ran.connect(sim.url, asynchronous=False) as client:
+        for name, limit in (("whole", 9_000), ("cut", 1_000)):
+            keywords = request(dialect, limit, {})
+            answer = ran.create(client, keywords)
+            if dialect == "gemini":
+                body = answer.model_dump(
+                    mode="json", by_alias=True, exclude_none=True, exclude={"sdk_http_response"}
+                )
+                contents = [{"role": "user", "parts": [{"text": keywords["contents"]}]}]
+                settings = {"maxOutputTokens": limit}
+                inner = {"contents": contents, "generationConfig": settings}
+                asked.append({"key": name, "request": inner})
+                came.append({"key": name, "response": body})
+                continue
+            body = answer.to_dict(mode="json")
+            if dialect == "anthropic-messages":
+                asked.append({"custom_id": name, "params": keywords})
+                result = {"type": "succeeded", "message": body}
+                came.append({"custom_id": name, "result": result})
+            else:
+                asked.append({"custom_id": name, "method": "POST", "url": "/v1", "body": keywords})
+                response = {"status_code": 200, "request_id": "req_1", "body": body}
+                line = {"id": "batch_req_1", "custom_id": name}
+                came.append({**line, "response": response, "error": None})
+    match dialect:
+        case "anthropic-messages":
+            came.append({"custom_id": "failed", "result": failed})
+        case "gemini":
+            came.append({"key": "failed", "error": {"code": 13, "message": "internal"}})
+        case _:
+            error = {"code": "batch_expired", "message": "It could not be run in time."}
+            came.append({"id": "b", "custom_id": "failed", "response": None, "error": error})
+    sim.requests.clear()
+    return write(folder / "requests.jsonl", *asked), write(folder / "results.jsonl", *came)
+
+
+@pytest.mark.parametrize("dialect", FORMATS)
+def test_what_a_batch_api_brought_back_cut_is_gone_on_with(
+    dialect: str, tmp_path: Path, capsys: Capture
+) -> None:
+    with Simulator(TEXT, Scenario()) as sim:
+        requests, results = cut_results(dialect, sim, tmp_path)
+        url, out = sim.url + "/v1" * dialect.startswith("openai"), tmp_path / "out.jsonl"
+        line = ["finish", str(results), "--requests", str(requests), "--out", str(out)]
+        if dialect == "gemini":
+            line += ["--model", request(dialect, 1, {})["model"]]
+        assert main([*line, "--base-url", url]) == Exit.USAGE
+        assert "line 3: 'failed' has no answer; left as it is" in capsys.readouterr().err
+        assert len(sim.posts) == 1
+        before, after = read(results), read(out)
+        raw = set(results.read_text(encoding="utf-8").splitlines())
+        assert len(raw & set(out.read_text(encoding="utf-8").splitlines())) == 2
+        assert after["whole"] == before["whole"]
+        assert after["failed"] == before["failed"]
+        healed = answer_in(after["cut"])
+        assert healed is not None
+        assert text_of(healed) == TEXT
+        assert after["cut"].keys() == before["cut"].keys()
+        assert main([*line, "--base-url", url]) == Exit.WHOLE
+        assert len(sim.posts) == 1, "all of it is done"
+
+
+def test_a_result_without_its_request_is_left_as_it_is(tmp_path: Path, capsys: Capture) -> None:
+    with Simulator(TEXT, Scenario()) as sim:
+        requests, results = cut_results("anthropic-messages", sim, tmp_path)
+        first, *_ = requests.read_text().splitlines()
+        write(requests, first)
+        line = ["finish", str(results), "--requests", str(requests), "--base-url", sim.url]
+        assert main([*line, "--out", str(tmp_path / "out.jsonl")]) == Exit.USAGE
+        assert f"'cut' has no request in {requests}" in capsys.readouterr().err
+        assert sim.posts == []
+        assert (tmp_path / "out.jsonl").read_text() != ""
+        assert read(tmp_path / "out.jsonl") == read(results)
