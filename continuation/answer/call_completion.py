@@ -22,7 +22,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from continuation.answer.blocks import Block
-from continuation.answer.first_stream import BEHIND
+from continuation.answer.message_builder import BEHIND
 from continuation.answer.open_string import (
     OpenString,
     Path,

@@ -1,27 +1,32 @@
-"""The shells: HTTP clients whose `send` begins a turn. They know nothing of providers.
+"""The shells: HTTP clients whose `send` drives a turn. They do I/O and know nothing of providers.
 
 A healing client stands for another client: it has that client's settings (its `__dict__`, live)
 and sends every attempt through that client's own `send`, so that proxies, auth, hooks, limits and
 transports hold for each of them. The response the caller gets is the first attempt's own object
-with our stream in it (`healed_stream.py`), which does the I/O of the turn.
+with our stream in it.
 
-What the synchronous and the asynchronous client share is in `_StandIn`.
+Synchronous and asynchronous code differ where bytes move, and nowhere else: what they share is in
+`session.py` and `_StandIn`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
+import socket
+import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from functools import partial
 from typing import Any, cast
 from uuid import uuid4
 
 import anyio
 import httpx2
+from anyio import from_thread
+from anyio.lowlevel import current_token
 
-from continuation.attach.healed_stream import AsyncHealedStream, HealedStream
 from continuation.attach.journaled import (
     GATHERED,
     LANE,
@@ -33,12 +38,24 @@ from continuation.attach.journaled import (
     kept_turn,
 )
 from continuation.attach.preparing import KEY, Preparation
-from continuation.attach.session import CLOSED, as_stream
+from continuation.attach.session import CLOSED, Session, as_stream, begin
+from continuation.attach.total_timeout import until
 from continuation.config import HEADER, parse
 from continuation.config import take as take_override
+from continuation.engine.commands import (
+    Command,
+    Consult,
+    Emit,
+    Read,
+    Reply,
+    Send,
+    StreamBody,
+    Wait,
+    Work,
+)
 from continuation.engine.turn import Engine, Turn
 from continuation.reports.report import TruncatedAnswerError
-from continuation.types import Request
+from continuation.types import Head, Request
 
 logger = logging.getLogger("continuation")
 
@@ -46,10 +63,71 @@ _PLAIN = frozenset({httpx2.HTTPTransport, httpx2.AsyncHTTPTransport, type(None)}
 """Transports that send a request as it is; `None` stands for another one in a mount."""
 _WAY = ("send", "_send_handling_auth", "_send_handling_redirects", "_send_single_request")
 """What a request goes through in its client."""
+_AT_ONCE = 32_768
+"""Bytes of a request that are looked at within milliseconds, so that no thread is worth it."""
 _LARGE = 1_000_000
 """Bytes of a request that take tens of milliseconds to read."""
 _NO_AUTH = "the client's auth did not say who asks"
 _REOPENED = "Cannot reopen a client instance, once it has been closed."
+
+
+def _bare_stream(response: httpx2.Response) -> Any:
+    """Return what a response's bytes can be taken from; `None`: it is encoded, or a hook read it.
+
+    httpx2 puts a stream of its own around a transport's, which notes the time when it is closed and
+    otherwise costs each chunk a hop. Ours stands in its place, so the hop is saved.
+    """
+    if response.is_closed or response.headers.get("content-encoding", "identity") != "identity":
+        return None
+    stream = response.stream
+    timed = type(stream).__module__ == "httpx2._client"
+    return getattr(stream, "_stream", stream) if timed else stream
+
+
+def _wake(response: httpx2.Response) -> None:
+    """Wake the thread that waits for a response's bytes: closing their socket does not."""
+    with contextlib.suppress(Exception):
+        if response.http_version.startswith("HTTP/1"):
+            line = response.extensions["network_stream"].get_extra_info("socket")
+            line.shutdown(socket.SHUT_RDWR)
+
+
+def _within(seconds: float | None) -> contextlib.AbstractContextManager[object]:
+    """Return what raises `TimeoutError` inside a block that takes longer; `None`: nothing does."""
+    return contextlib.nullcontext() if seconds is None else anyio.fail_after(seconds)
+
+
+async def _shut(response: httpx2.Response) -> None:
+    """Close a response for good, whatever happens to this task meanwhile.
+
+    A task that is cancelled while httpcore closes a connection leaves it in the pool for ever:
+    httpcore shields its closing from cancel scopes, not from `Task.cancel`.
+    """
+    if response.is_closed:
+        return
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:  # not asyncio, so there are only scopes
+        await response.aclose()
+        return
+    closing, cancelled = loop.create_task(response.aclose()), None
+    with anyio.CancelScope(shield=True):
+        while not closing.done():
+            try:
+                await asyncio.wait({closing})
+            except asyncio.CancelledError as error:
+                cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    closing.result()
+
+
+async def _leave(chunks: AsyncIterator[bytes], response: httpx2.Response) -> None:
+    try:
+        if isinstance(chunks, AsyncGenerator):
+            await chunks.aclose()
+    finally:
+        await _shut(response)
 
 
 def _gathers(request: httpx2.Request, response: httpx2.Response) -> bool:
@@ -95,6 +173,219 @@ class _Refused(httpx2.Response):
 
     def json(self, **_: Any) -> Any:
         raise self.refusal
+
+
+class HealedStream(Session, httpx2.SyncByteStream):
+    """The body of a healed turn. `close` closes the live upstream response, from any thread."""
+
+    _chunks: Iterator[bytes] | None = None
+    """What the live response's bytes come from, while they do."""
+
+    def open(self) -> httpx2.Response:
+        """Send the caller's request; return its response, with this stream in it if it is ours."""
+        while isinstance(command := self._next(), (Send, Read, Wait, Work)):
+            self._reply = self._perform(command)
+        if (response := self._opened(command)) is not None:
+            return response
+        self._drop()
+        if self._closed:
+            raise RuntimeError(CLOSED)
+        return cast("httpx2.Response", self._send(self._request))
+
+    def _perform(self, command: Command) -> Reply:
+        try:
+            if isinstance(command, Send):
+                made = self._prepare(command)
+                if isinstance(made, httpx2.Request) and self._prepared and not self._own:
+                    self._prepared.again(made)
+                live = made if isinstance(made, httpx2.Response) else self._send(made)
+                self._live = live
+                return Head(live.status_code, dict(live.headers.items()))
+            if isinstance(command, Read) and self._live is not None:
+                with self._bound(self._live):
+                    return self._live.read()
+            if isinstance(command, Wait):
+                self._wake.wait(command.seconds)
+            if isinstance(command, Consult) and command.seconds is not None:
+                told = threading.Event()
+                begin(command, told.set)
+                return None if told.wait(command.seconds) else TimeoutError()
+            if isinstance(command, Work):
+                command.do()
+        except Exception as error:
+            self._error = error
+        return self._error
+
+    def __iter__(self) -> Iterator[bytes]:
+        while (command := self._next()) is not None:
+            if isinstance(command, StreamBody):
+                # Here as in the twin: a generator of its own would cost each chunk a hop.
+                live, replay = cast("httpx2.Response", self._live), self._turn.replay
+                take, stream = self._taker(command), _bare_stream(live)
+                self._chunks = chunks = live.iter_bytes() if stream is None else iter(stream)
+                if self._until is not None and not live.http_version.startswith("HTTP/1"):
+                    self._chunks = chunks = self._hurried(chunks, live.request)
+                try:
+                    with self._bound(live):
+                        for chunk in chunks:
+                            if shown := take(chunk):
+                                yield shown
+                            elif replay.due:
+                                yield from replay.pieces()
+                            if self._over:
+                                break
+                except Exception as error:
+                    self._fail(error)
+                finally:
+                    self._chunks = None
+                    live.close()
+            elif isinstance(command, Emit):
+                yield command.data
+            else:
+                self._reply = self._perform(command)
+        self._drop()
+
+    def _hurried(self, chunks: Iterator[bytes], sent: httpx2.Request) -> Generator[bytes]:
+        """Let no read take longer than is left: HTTP/2 looks that up each time.
+
+        Its socket is shared with other requests, and so cannot be shut to wake who reads.
+        """
+        timeouts = sent.extensions["timeout"]
+        while True:
+            timeouts["read"] = min(timeouts["read"], self._left or 0.0)
+            try:
+                yield next(chunks)
+            except StopIteration:
+                return
+
+    @contextlib.contextmanager
+    def _bound(self, live: httpx2.Response) -> Generator[None]:
+        """Break a response off when its attempt's time is up, be it silent or trickling."""
+        if self._left is None:
+            yield
+            return
+
+        late, response = weakref.WeakMethod(self._hang_up), weakref.ref(live)
+
+        def hang_up() -> None:  # a timer that has not noticed its end keeps nothing alive
+            if (act := late()) is not None and (slow := response()) is not None:
+                act(slow)
+
+        timer = threading.Timer(self._left, hang_up)
+        timer.daemon = True  # a stream that is never read to its end keeps no program alive
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _hang_up(self, live: httpx2.Response) -> None:
+        if self._live is live:
+            self._over, self._reply = True, TimeoutError()
+            _wake(live)
+
+    def _drop(self) -> None:
+        if self._live is not None:
+            self._live.close()
+
+    def close(self) -> None:
+        """End the turn here: no further attempt, and nothing left open."""
+        self._finish()
+        self._wake.set()
+        if self._live is not None and getattr(self._chunks, "gi_running", False):
+            _wake(self._live)
+        self._drop()
+
+
+class AsyncHealedStream(Session, httpx2.AsyncByteStream):
+    """The body of a healed turn. `aclose` closes the live upstream response, from any task."""
+
+    _scope: anyio.CancelScope | None = None
+    """Around what is being waited for."""
+
+    async def open(self) -> httpx2.Response:
+        """Send the caller's request; return its response, with this stream in it if it is ours."""
+        while isinstance(command := self._next(), (Send, Read, Wait, Work)):
+            self._reply = await self._perform(command)
+        if (response := self._opened(command)) is not None:
+            return response
+        await self._drop()
+        if self._closed:
+            raise RuntimeError(CLOSED)
+        return cast("httpx2.Response", await self._send(self._request))
+
+    async def _perform(self, command: Command) -> Reply:
+        with anyio.CancelScope() as self._scope:
+            try:
+                if isinstance(command, Send):
+                    made = self._prepare(command)
+                    with _within(self._left):
+                        if isinstance(made, httpx2.Request) and self._prepared and not self._own:
+                            await self._prepared.again(made)
+                        live = made if isinstance(made, httpx2.Response) else await self._send(made)
+                    self._live = live
+                    return Head(live.status_code, dict(live.headers.items()))
+                if isinstance(command, Read) and self._live is not None:
+                    with _within(self._left):
+                        return await self._live.aread()
+                if isinstance(command, Wait):
+                    await anyio.sleep(command.seconds)
+                if isinstance(command, Consult) and command.seconds is not None:
+                    told, loop = anyio.Event(), current_token()
+                    begin(command, lambda: from_thread.run_sync(told.set, token=loop))
+                    with anyio.move_on_after(command.seconds):
+                        await told.wait()
+                    return None if told.is_set() else TimeoutError()
+                if isinstance(command, Work):
+                    if command.size < _AT_ONCE:
+                        command.do()
+                    else:
+                        await anyio.to_thread.run_sync(command.do, abandon_on_cancel=True)
+            except Exception as error:
+                self._error = error
+            finally:
+                self._scope = None
+        return self._error
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while (command := self._next()) is not None:
+            if isinstance(command, StreamBody):
+                live, replay = cast("httpx2.Response", self._live), self._turn.replay
+                take, chunks = self._taker(command), self._bytes_of(live)
+                try:
+                    async for chunk in chunks:
+                        if shown := take(chunk):
+                            yield shown
+                        elif replay.due:
+                            for piece in replay.pieces():
+                                yield piece
+                        if self._over:
+                            break
+                except Exception as error:
+                    self._fail(error)
+                finally:
+                    await _leave(chunks, live)
+            elif isinstance(command, Emit):
+                yield command.data
+            else:
+                self._reply = await self._perform(command)
+        await self._drop()
+
+    def _bytes_of(self, live: httpx2.Response) -> AsyncIterator[bytes]:
+        stream = _bare_stream(live)
+        chunks = live.aiter_bytes() if stream is None else stream.__aiter__()
+        return chunks if self._until is None else until(self._until, chunks)
+
+    async def _drop(self) -> None:
+        if self._live is not None:
+            await _shut(self._live)
+
+    async def aclose(self) -> None:
+        """End the turn here: no further attempt, and nothing left open."""
+        self._finish()
+        if self._scope is not None:
+            self._scope.cancel()
+        await self._drop()
 
 
 class _StandIn:

@@ -4,9 +4,9 @@ Theory of operation
 -------------------
 `Turn.run()` is a generator. It yields commands (send this, pass that response's bytes through this
 function, show these bytes, wait) and is sent what came of them. A shell of a few lines performs
-them; `attach/healed_stream.py` has the two there are. The generator is the only place that knows
-the order of things, the tables in `table.py` the only place that knows what to do next and how an
-answer ends, and a dialect the only place that knows what bytes mean.
+them; `attach/http.py` has the two there are. The generator is the only place that knows the order
+of things, the tables in `table.py` the only place that knows what to do next and how an answer
+ends, and a dialect the only place that knows what bytes mean.
 
 Two rules shape the code:
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import httpx2
 
-from continuation.attach.healed_stream import AsyncHealedStream
+from continuation.attach.http import AsyncHealedStream
 from continuation.attach.journaled import AsyncJournaledStream, KeptTurn, first_attempt
 from continuation.config import HEADER, parse
 from continuation.dialect import Dialect

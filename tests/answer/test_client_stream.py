@@ -13,8 +13,7 @@ from support.examples import examples
 from continuation.answer import blocks as told
 from continuation.answer.blocks import TEXT, TOOL_CALL, Block, Segment, calls_in
 from continuation.answer.client_stream import ClientStream
-from continuation.answer.first_stream import Gate
-from continuation.answer.message_builder import AttemptReader
+from continuation.answer.message_builder import AttemptReader, Gate
 from continuation.policy import Policy
 from continuation.types import Json, Mode, ReplayBuffer, Resume
 from continuation.wire.sse import Frame
