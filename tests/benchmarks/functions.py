@@ -18,6 +18,8 @@ from continuation.types import Outcome
 _HOUSE = Path(continuation.__file__).parent.parent
 ROOTS = (f"{_HOUSE / 'continuation'}/", f"{_HOUSE / 'providers'}/")
 """Where our code lies."""
+IN_PLACE = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
+"""Comprehensions: calls before Python 3.12 only, and functions to no reader."""
 BOUNDS = {"anthropic-messages": (178, 300, 25)}
 """Functions uncut, functions healed, modules healed. The other formats are told, not judged."""
 ANSWER = "".join(f"{n}. A line of an answer, with a number in it, {n * 7}.\n" for n in range(60))
@@ -57,7 +59,8 @@ def passed(simulator: Simulator, dialect: str) -> tuple[set[tuple[str, int, str]
 
     def note(frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(ROOTS):
+        called = event == "call" and code.co_name not in IN_PLACE
+        if called and code.co_filename.startswith(ROOTS):
             found.add((code.co_filename, code.co_firstlineno, code.co_name))
 
     url = simulator.url
