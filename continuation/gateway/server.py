@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from time import monotonic
 from types import FrameType
-from typing import cast
+from typing import Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -24,6 +24,8 @@ logger = logging.getLogger("continuation")
 
 LISTEN_SECONDS = 5.0
 """Who balances takes so long to see that a gateway is ready no more; until then it is asked."""
+_CANCEL_SECONDS = 5.0
+"""What a request that is cancelled has to close its connections in."""
 _HEAD_SECONDS = 10.0
 """What a request's head may take to come."""
 _MOST_HEAD = 1 << 17
@@ -35,6 +37,22 @@ _BAD = (
     "this is no HTTP that all servers read alike, or its path is too long: check the request line, "
     "content-length, transfer-encoding and line ends",
 )
+
+
+class _ClosedAtItsEnd(RequestResponseCycle):
+    """The answer to HTTP/1.0, which has no chunks: where no length is told, its end is the end."""
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            names = {name.lower() for name, _ in message.get("headers", [])}
+            if b"content-length" not in names:
+                self.chunked_encoding = False
+                self._unmeasured = True
+        elif self._unmeasured:
+            self.expected_content_length = len(message.get("body", b""))
+        await super().send(message)
+
+    _unmeasured = False
 
 
 class _Protocol(HttpToolsProtocol):
@@ -77,6 +95,9 @@ class _Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._end_head()
         super().on_headers_complete()
+        if self.scope["http_version"] == "1.0":
+            # uvicorn makes it, and would send chunks; nothing has run in it yet.
+            self.cycle.__class__ = _ClosedAtItsEnd
         self.headers = []  # what comes now stands behind a body
 
     def send_400_response(self, msg: str) -> None:
@@ -102,6 +123,11 @@ class _Protocol(HttpToolsProtocol):
         self.transport.close()
 
 
+def _not_cancelled(record: logging.LogRecord) -> bool:
+    """Whether a record tells of anything but a request that was cancelled, as it was meant to."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+
+
 class Server(uvicorn.Server):
     """Serves a gateway until it is told to stop.
 
@@ -112,6 +138,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, gateway: Gateway, reread: Callable[[], Config] | None = None) -> None:
         super().__init__(settings(gateway))
+        logging.getLogger("uvicorn.error").addFilter(_not_cancelled)
         self._gateway = gateway
         self._reread = reread
         self._leaving = math.inf
@@ -144,10 +171,21 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End what has begun; what does not end in its time is cancelled, and waited for."""
         if self._leaving == math.inf:
             self._gateway.drain(0)
-        self.config.timeout_graceful_shutdown = math.ceil(self._gateway.table.drain_seconds)
+        seconds = math.ceil(self._gateway.table.drain_seconds)
+        if (streams := self._gateway.streams) and not self.force_exit:
+            message = "requests under way: %d, for %d s, or until the signal comes again"
+            logger.warning(message, streams, seconds)
+        self.config.timeout_graceful_shutdown = seconds
         await super().shutdown(sockets)
+        if left := {*self.server_state.tasks}:
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left, timeout=_CANCEL_SECONDS)
+        if self.force_exit:
+            await self.lifespan.shutdown()
 
 
 def settings(gateway: Gateway) -> uvicorn.Config:

@@ -103,24 +103,35 @@ def test_no_attempt_begins_that_could_not_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("again", [False, True], ids=["time is up", "told twice"])
-def test_what_does_not_end_is_ended(tmp_path: Path, again: bool) -> None:
+def test_what_does_not_end_is_ended(tmp_path: Path, stop: signal.Signals, again: bool) -> None:
     gate = threading.Event()
     more = "[gateway]\ndrain_seconds = 1\n" if not again else ""
     with Simulator() as sim, process(tmp_path, toml(sim.url, more)) as (url, running):
         sim.script([end("One, two.", gate=gate, gate_at=4, deltas=3)])
         with stream(url) as pieces:
             assert next(pieces)
-            running.send_signal(signal.SIGTERM)
-            until(lambda: readiness(url) == 503)
+            running.send_signal(stop)
+            if stop is signal.SIGTERM:
+                until(lambda: readiness(url) == 503)
+            else:
+                until(lambda: _refuses(url))
             if again:
-                running.send_signal(signal.SIGTERM)
+                running.send_signal(stop)
             begun = time.monotonic()
             with contextlib.suppress(httpx2.TransportError):
                 assert "message_stop" not in "".join(pieces)
             assert running.wait(15) in (0, -signal.SIGTERM)
             assert time.monotonic() - begun < (3 if again else 10)
         gate.set()
+        assert running.stderr is not None
+        said = running.stderr.read()
+    if (stop, again) != (signal.SIGTERM, True):  # told twice before it was to end anything
+        seconds = 600 if again else 1
+        assert f"requests under way: 1, for {seconds} s, or until the signal comes again" in said
+    assert "Traceback" not in said
+    assert "Unclosed" not in said
 
 
 # --- another configuration ------------------------------------------------------------------------

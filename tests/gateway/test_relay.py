@@ -127,6 +127,20 @@ def test_an_answer_passes_with_all_its_headers(tmp_path: Path, answer: bytes, sh
         assert len(upstream.seen) == 1, "a redirect was followed"
 
 
+@pytest.mark.parametrize("path", ["/openai/v1/x", "/livez"])
+def test_http_1_0_gets_no_chunks_but_the_end_of_the_connection(tmp_path: Path, path: str) -> None:
+    """Who reads until the end would take the lengths of chunks for text."""
+    answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + CHUNKED
+    with Raw(answer) as upstream, serving(tmp_path, upstream.url) as served:
+        port = int(served.url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as line:
+            line.sendall(request(f"GET {path} HTTP/1.0"))
+            _, headers, body = parsed(line.makefile("rb").read())
+    assert headers[-1] == "connection: close"
+    assert not any("transfer-encoding" in header for header in headers)
+    assert body == (b'{"ok":true}' if path == "/livez" else b"hello world")
+
+
 def test_a_compressed_answer_stays_compressed(tmp_path: Path) -> None:
     head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(ZIPPED)
     with Raw(head + ZIPPED) as upstream, serving(tmp_path, upstream.url) as served:
