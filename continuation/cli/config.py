@@ -12,6 +12,7 @@ from typing import Any
 from continuation.cli.exits import CommandError, Commands, Exit, reason
 from continuation.cli.screen import screen, tell
 from continuation.config import ENVIRONMENT, FILE_NAME, Config, examine, load
+from continuation.config.gateway import BUILT_IN
 from continuation.policy import check, read_value, without_password
 from continuation.reports.account import plural
 
@@ -94,7 +95,11 @@ def unreadable(error: Exception, who: str) -> str:
 def whole(path: Path, who: str, config: Config) -> str:
     """Say what is in a file that has no mistakes."""
     keys = sum(len(layer.values) for layer in config.layers)
-    return f"{path} ({who}): {plural(keys, 'key')}, {plural(len(config.vendors), 'vendor')}"
+    told = [plural(keys, "key"), plural(len(config.vendors), "vendor")]
+    known = BUILT_IN.values()
+    if of_its_own := sum(each not in known for each in config.gateway.upstreams.values()):
+        told.append(plural(of_its_own, "upstream"))
+    return f"{path} ({who}): {', '.join(told)}"
 
 
 # --- the commands -------------------------------------------------------------------------------

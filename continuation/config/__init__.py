@@ -15,12 +15,13 @@ import json
 import os
 import re
 from collections.abc import Generator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
-from continuation.config.gateway import GatewayTable, read_gateway, read_upstream
+from continuation.config.gateway import GatewayTable, Mistakes, read_gateway, read_upstream
 from continuation.limits import spellings
 from continuation.policy import (
     CLIENT_KEYS,
@@ -243,15 +244,10 @@ def examine(path: Path) -> tuple[Config, list[Exception]]:
         return Config(), [ConfigError(f"{path}: not UTF-8 text (byte {error.start})")]
     except tomllib.TOMLDecodeError as error:
         return Config(), [ConfigError(f"{path}: not valid TOML: {error}")]
-    mistakes: list[Exception] = []
+    mistakes = Mistakes()
 
-    @contextlib.contextmanager
-    def noting(place: str = "") -> Generator[None]:
-        """Note a mistake and go on behind it."""
-        try:
-            yield
-        except (ValueError, TypeError) as error:
-            mistakes.append(type(error)(f"{path}: {place}{error}"))
+    def noting(place: str = "") -> AbstractContextManager[None]:
+        return mistakes.noting(f"{path}: {place}")
 
     layers: list[Layer] = []
     vendors: list[VendorTable] = []
@@ -269,10 +265,7 @@ def examine(path: Path) -> tuple[Config, list[Exception]]:
         layers.append(Layer(f"{path} {place}", good, glob))
     for name, values in _table(document.get("vendors")).items():
         with noting(f"[vendors.{name}] "):
-            vendor = _vendor(name, values)
-            wrong = [*server_mistakes(vendor.settings)]
-            mistakes += (ConfigError(f"{path}: [vendors.{name}] {error}") for error in wrong)
-            vendors += [] if wrong else [vendor]
+            vendors.append(_vendor(name, values))
     gateway = GatewayTable()
     with noting("[gateway] "):
         gateway = read_gateway(document.get("gateway", {}), path.parent)
@@ -331,21 +324,41 @@ def _key(key: str, value: Any, glob: str | None, folder: Path) -> dict[str, Any]
 
 
 def _vendor(name: str, values: object) -> VendorTable:
-    """Check the shape of a vendor's table; what its settings mean, `server_mistakes` knows."""
+    """Check a vendor's table; what its settings mean, `server_mistakes` knows.
+
+    Raises an `ExceptionGroup` of all that is wrong with it.
+    """
+    mistakes, settings = Mistakes(), dict[str, Any]()
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
-        raise ValueError("the name must be of letters, digits, '_', '.' and '-'")
+        mistakes.append(ValueError("the name must be of letters, digits, '_', '.' and '-'"))
     if not isinstance(values, dict):
         raise TypeError(f"= {shown(name, values)}: must be a table with base_url")
-    settings = dict(cast("dict[str, Any]", values))
-    for key, value in settings.items():
-        if not re.fullmatch(r"[a-z][a-z0-9_]*", key):
-            message = f"{key} = {shown(key, value)}: a key is of small letters, digits and '_'"
-            raise ValueError(message)
-        if not isinstance(value, (str, int, float, list, dict)):
-            message = f"{key} = {value}: must be text, a number, true, false, a list or a table"
-            raise TypeError(message)
+    for key, value in cast("dict[str, Any]", values).items():
+        with mistakes.noting():
+            _check_setting(key, value)
+            settings[key] = value
+    globs: tuple[str, ...] = ()
+    with mistakes.noting():
+        globs = _globs(settings)
+    mistakes += server_mistakes(settings)
+    mistakes.tell()
+    return VendorTable(name, globs, settings)
+
+
+def _check_setting(key: str, value: object) -> None:
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", key):
+        message = f"{key} = {shown(key, value)}: a key is of small letters, digits and '_'"
+        raise ValueError(message)
+    if not isinstance(value, (str, int, float, list, dict)):
+        message = f"{key} = {value}: must be text, a number, true, false, a list or a table"
+        raise TypeError(message)
+
+
+def _globs(settings: dict[str, Any]) -> tuple[str, ...]:
+    """Take out of a vendor's table the servers that it is about."""
     if "base_url" not in settings:
         near = next((key for key in settings if "url" in key or "host" in key), None)
+        settings.pop(near or "", None)  # told here, it is not told as an unknown key as well
         instead = f" (not {near!r})" if near else ""
         message = f'base_url is missing{instead}: say which servers, as in "api.example.com/v1"'
         raise ValueError(message)
@@ -358,7 +371,7 @@ def _vendor(name: str, values: object) -> VendorTable:
         if not re.fullmatch(r"(?=.*[A-Za-z0-9])[^\s?#]+", pattern):
             raise ValueError(f'base_url = {pattern!r}: must be a glob such as "*.example.com/v1"')
         globs.append(_bare(pattern))
-    return VendorTable(name, tuple(globs), settings)
+    return tuple(globs)
 
 
 # --- what is said of a single call --------------------------------------------------------------
@@ -409,6 +422,7 @@ def take(request: httpx2.Request) -> Mapping[str, Any]:
     return {**_current.get(), **said} if said else _current.get()
 
 
+_HOW = "write off, on, or key=value, key=value, as in max_recoveries=1"
 _ITEM = re.compile(r'\s*([^\s=,"]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^,"]*?)\s*(,|$)')
 
 
@@ -423,7 +437,7 @@ def parse(text: str) -> dict[str, Any]:
     while more:
         item = _ITEM.match(text, at)
         if item is None or item[1] in seen:
-            why = f"{item[1]!r} is said twice" if item else "write off, or key=value, key=value"
+            why = f"{item[1]!r} is said twice" if item else _HOW
             raise ValueError(f"{HEADER}: {shown('', text)}: {why}")
         key, told = item[1], item[2]
         try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
@@ -75,68 +76,106 @@ class GatewayTable:
     upstreams: Mapping[str, Upstream] = field(default_factory=lambda: dict(BUILT_IN))
 
 
+def _placed(place: str, errors: Iterable[Exception]) -> list[Exception]:
+    return [type(error)(f"{place}{error}") for error in errors]
+
+
+class Mistakes(list[Exception]):
+    """What is wrong with a table, each mistake for itself, so that all are told at once."""
+
+    @contextlib.contextmanager
+    def noting(self, place: str = "") -> Generator[None]:
+        """Note a mistake, or a group of them, with what stands before it; go on behind it."""
+        try:
+            yield
+        except ExceptionGroup as group:
+            self += _placed(place, group.exceptions)
+        except (ValueError, TypeError) as error:
+            self += _placed(place, [error])
+
+    def tell(self) -> None:
+        """Raise all of them as an `ExceptionGroup`, if there are any."""
+        if self:
+            raise ExceptionGroup("", self)
+
+
 def read_gateway(values: object, folder: Path = Path()) -> GatewayTable:
     """Read `[gateway]` of a file in a folder.
 
-    Raises `ValueError` or `TypeError` naming key, value and remedy.
+    Raises an `ExceptionGroup` of `ValueError` and `TypeError` that name key, value and remedy.
     """
-    table = _as_table("[gateway]", values)
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        known_key(key, value, [item.name for item in fields(GatewayTable)][:-1])
-        if key in {"hosts", "origins"}:
-            items = cast("list[object]", value) if isinstance(value, list) else [value]
-            found[key] = tuple(_text(key, item).lower().rstrip("/") for item in items)
-        elif key == "token_env":
-            found[key] = _text(key, value)
-        elif key == "journal":
-            found[key] = named = _text(key, value)
-            if wrong := store_error(named):
-                raise ValueError(f"{key} = {shown(key, value)}: {wrong}")
-            if not is_url(named):  # a file named in a file is looked for beside it
-                found[key] = str(folder / file_of(named))
-        else:
-            between = _NUMBERS[key]
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not number or not between.low <= float(cast("float", value)) <= between.high:
-                raise ValueError(f"{key} = {shown(key, value)}: must be a number {between}")
-            found[key] = float(cast("float", value))
+    found, mistakes = dict[str, Any](), Mistakes()
+    for key, value in _as_table("[gateway]", values).items():
+        with mistakes.noting():
+            found[key] = _gateway_value(key, value, folder)
+    mistakes.tell()
     return GatewayTable(**found)
 
 
+def _gateway_value(key: str, value: object, folder: Path) -> Any:
+    known_key(key, value, [item.name for item in fields(GatewayTable)][:-1])
+    if key in {"hosts", "origins"}:
+        items = cast("list[object]", value) if isinstance(value, list) else [value]
+        return tuple(_text(key, item).lower().rstrip("/") for item in items)
+    if key == "token_env":
+        return _text(key, value)
+    if key == "journal":
+        named = _text(key, value)
+        if wrong := store_error(named):
+            raise ValueError(f"{key} = {shown(key, value)}: {wrong}")
+        # A file named in a file is looked for beside it.
+        return named if is_url(named) else str(folder / file_of(named))
+    between = _NUMBERS[key]
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not between.low <= float(cast("float", value)) <= between.high:
+        raise ValueError(f"{key} = {shown(key, value)}: must be a number {between}")
+    return float(cast("float", value))
+
+
 def read_upstream(name: str, values: object, vendor: Callable[[str], object]) -> Upstream:
-    """Read `[upstreams.NAME]`; `vendor` says how one speaks, if it is known."""
-    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name) or name in _OWN_PATHS:
-        raise ValueError(
-            "the name is a path: small letters, digits, '_', '-', and none of the gateway's own"
-        )
-    table = _as_table(f"[upstreams.{name}]", values)
+    """Read `[upstreams.NAME]`; `vendor` says how one speaks, if it is known.
+
+    Raises an `ExceptionGroup` of `ValueError` and `TypeError` that name key, value and remedy.
+    """
+    mistakes = Mistakes()
+    with mistakes.noting():
+        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name) or name in _OWN_PATHS:
+            raise ValueError(
+                "the name is a path: small letters, digits, '_', '-', and none of the gateway's own"
+                f" ({', '.join(sorted(_OWN_PATHS))})"
+            )
     names = [item.name for item in fields(Upstream)][1:]
-    upstream = BUILT_IN.get(name)
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        known_key(key, value, names)
-        if key == "headers":
-            found[key] = _headers(value)
-        else:
-            found[key] = _text(key, value)
-    url = urlsplit(str(found.get("base_url", "")))
-    if "base_url" in found and (
-        url.scheme not in {"http", "https"} or not url.netloc or url.query or "@" in url.netloc
-    ):
-        message = f'base_url = {found["base_url"]!r}: must be such as "https://llm.example.com/v1"'
-        raise ValueError(message)
-    found["base_url"] = found.get("base_url", upstream.base_url if upstream else "").rstrip("/")
-    found.setdefault("dialect", upstream.dialect if upstream else None)
-    if not found["base_url"]:
-        raise ValueError('base_url is missing: say where, as in "https://llm.example.com"')
-    if found["dialect"] not in DIALECTS:
-        told = "is missing" if found["dialect"] is None else f"= {found['dialect']!r}"
-        raise ValueError(f"dialect {told}: choose one of {', '.join(map(repr, DIALECTS))}")
-    if found.get("vendor") and vendor(found["vendor"]) is None:
-        message = f"vendor = {found['vendor']!r}: there is no [vendors.{found['vendor']}] table"
-        raise ValueError(message)
-    return Upstream(name, **found)
+    upstream = BUILT_IN.get(name, Upstream(name, "", ""))
+    said: dict[str, Any] = {"base_url": upstream.base_url, "dialect": upstream.dialect}
+    for key, value in _as_table(f"[upstreams.{name}]", values).items():
+        with mistakes.noting():
+            known_key(key, value, names)
+            said.pop(key, None)  # where it is wrong, it is not missing as well
+            said[key] = _headers(value) if key == "headers" else _text(key, value)
+    for key, wrong in (("base_url", _url_error), ("dialect", _dialect_error)):
+        if key in said and (message := wrong(said[key])):
+            mistakes.append(ValueError(message))
+    if said.get("vendor") and vendor(said["vendor"]) is None:
+        message = f"vendor = {said['vendor']!r}: there is no [vendors.{said['vendor']}] table"
+        mistakes.append(ValueError(message))
+    mistakes.tell()
+    said["base_url"] = said["base_url"].rstrip("/")
+    return Upstream(name, **said)
+
+
+def _url_error(text: str) -> str:
+    if not text:
+        return 'base_url is missing: say where, as in "https://llm.example.com"'
+    url = urlsplit(text)
+    if url.scheme in {"http", "https"} and url.netloc and not url.query and "@" not in url.netloc:
+        return ""
+    return f'base_url = {shown("base_url", text)}: must be such as "https://llm.example.com/v1"'
+
+
+def _dialect_error(text: str) -> str:
+    told = f"= {text!r}" if text else "is missing"
+    choices = ", ".join(map(repr, DIALECTS))
+    return "" if text in DIALECTS else f"dialect {told}: choose one of {choices}"
 
 
 def _as_table(place: str, values: object) -> Mapping[str, object]:
@@ -154,7 +193,7 @@ def _text(key: str, value: object) -> str:
 def _headers(value: object) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, said in _as_table("headers", value).items():
-        text = _text(name, said)
+        text = _text(f"headers: {name}", said)
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or not re.fullmatch(
             r"[\t\x20-\x7e\x80-\xff]*", text
         ):

@@ -297,17 +297,34 @@ def test_check_accepts_a_right_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert load(path).policy_for("").max_retries == 1
     assert main(["config", "check"]) == 0
     assert "in the working directory): 1 key, 1 vendor, no mistakes" in capsys.readouterr().out
+    write(tmp_path, '[upstreams.openai]\nbase_url = "http://h"\n')
+    assert main(["config", "check"]) == 0
+    assert "0 keys, 0 vendors, 1 upstream, no mistakes" in capsys.readouterr().out
 
 
 def test_check_tells_every_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (
         "[defaults]\nmax_retrys = 1\nusage = 1\n[models.x]\nprefil = true\n"
         '[vendors.x]\nbase_url = "x.com"\nstream_above = -1\n'
+        '[vendors.y]\nhost = "y.com"\nlike = "vlm"\nWhen = 1\n'
+        '[gateway]\nping = 10\ndrain_seconds = "10"\nhosts = [1]\n'
+        '[upstreams.x]\nurl = "http://x"\ndialect = "chat"\nvendor = "no"\nheaders = { a = 1 }\n'
+        '[upstreams.readyz]\nbase_url = "x:80"\ndialect = 3\n'
     )
     path = write(tmp_path, text, "x.toml")
     assert main(["config", "check", str(path)]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert [line.count(str(path)) for line in lines] == [1] * 4
+    assert [line.count(str(path)) for line in lines] == [1] * len(lines)
+    told = [line.removeprefix(f"{path}: ") for line in lines]
+    for place, count in (("vendors.y", 3), ("gateway", 3), ("upstreams.x", 5)):
+        assert sum(line.startswith(f"[{place}] ") for line in told) == count, told
+    for said in ("'host'", "like = 'vlm'", "When = 1", "'ping_seconds'", "drain_seconds = '10'"):
+        assert sum(said in line for line in told) == 1, said
+    assert "[upstreams.x] headers: a = 1: must be a text" in told
+    assert '[upstreams.x] base_url is missing: say where, as in "https://llm.example.com"' in told
+    (name, *rest) = [line for line in told if line.startswith("[upstreams.readyz] ")]
+    assert "(continuation, livez, metrics, readyz, t)" in name
+    assert len(rest) == 2
     assert "did you mean 'max_retries'?" in lines[0]
     assert "usage = 1" in lines[1]
     assert lines[3].startswith(f"{path}: [vendors.x] stream_above = -1: must be a whole number")

@@ -251,12 +251,12 @@ def test_the_names_of_other_tools_hold_for_a_call() -> None:
 
 
 MALFORMED = [
-    ("", "write off, or key=value"),
-    ("of", "write off, or key=value"),
-    ("off, max_retries=0", "write off, or key=value"),
-    ("max_retries", "write off, or key=value"),
-    ("max_retries=0,", "write off, or key=value"),
-    ("max_retries=0,,usage=turn", "write off, or key=value"),
+    ("", "write off, on, or key=value"),
+    ("of", "write off, on, or key=value"),
+    ("off, max_retries=0", "write off, on, or key=value"),
+    ("max_retries", "write off, on, or key=value"),
+    ("max_retries=0,", "write off, on, or key=value"),
+    ("max_retries=0,,usage=turn", "write off, on, or key=value"),
     ("max_retries=0 usage=turn", "max_retries = '0 usage=turn'"),
     ("max_retries=0, max_retries=1", "'max_retries' is said twice"),
     ("max_retrys=0", "did you mean 'max_retries'?"),
@@ -268,7 +268,7 @@ MALFORMED = [
     ("quiet_mode=1", "quiet_mode = '1': must be true or false"),
     ("usage=all", "usage = 'all': choose one of 'turn', 'billed'"),
     ("learned_file=/etc/passwd", "holds for a client, not for one call"),
-    ('recovery_prompt="a', "write off, or key=value"),
+    ('recovery_prompt="a', "write off, on, or key=value"),
 ]
 
 
