@@ -246,6 +246,9 @@ RENAMED: Final[Mapping[str, str]] = {
 }
 """What a key was called once; nobody is left to find out alone."""
 
+_OF_REQUESTS = frozenset({"max_tokens", "max_output_tokens", "max_completion_tokens"})
+_BOUND = "max_turn_output_tokens"
+
 _RENAMED_WORDS: Final[Mapping[tuple[str, object], str]] = {
     ("on_failure", "truth"): "truncated",
     ("truncated_tool_call", "guide"): "retry_smaller",
@@ -292,6 +295,9 @@ def known_key(key: str, value: object, known: Iterable[str]) -> None:
         more = ", the other way round: true logs" if key == "quiet" else more
         raise ValueError(f"{told}: {key!r} is {old[key]!r} now{more}")
     near = difflib.get_close_matches(key, (*known, *old), n=1, cutoff=0.5)
+    if key in _OF_REQUESTS and _BOUND in known:
+        message = f"the limit of a request is said in the request; {_BOUND!r} bounds a whole turn"
+        raise ValueError(f"{told}: {message}")
     hint = f"did you mean {old.get(near[0], near[0])!r}?" if near else f"known: {', '.join(known)}"
     raise ValueError(f"{told}: unknown key {key!r}; {hint}")
 
@@ -367,7 +373,9 @@ def _check(key: str, value: Any) -> None:
             word = _RENAMED_WORDS.get((key, value)) if isinstance(value, str) else None
             wrong = f"{value!r} is {word!r} now" if word else f"choose one of {possible(key)}"
     elif not shape.takes(value):
-        needed = f"must be {possible(key)}, not {type(value).__name__}"
+        listed = shape.kind is tuple and type(value) in (tuple, list)
+        wanted = "each a text" if listed else f"not {type(value).__name__}"
+        needed = f"must be {possible(key)}, {wanted}"
         raise TypeError(f"{key} = {shown(key, value)}: {needed}")
     elif shape.between and not shape.between.low <= value <= shape.between.high:
         wrong = f"must be {shape.between}"

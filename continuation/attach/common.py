@@ -47,6 +47,11 @@ class Healing:
                 f"on_event = {shown('on_event', on_event)}: must be a plain function, since a turn "
                 "waits for no listener; asyncio.Queue().put_nowait hands the events to a task"
             )
+        if journal is not None and not callable(getattr(journal, "begin", None)):
+            raise TypeError(
+                f"journal = {shown('journal', journal)}: must be a continuation.Journal, which has "
+                'a file and a session: continuation.Journal("agent.db", session="one")'
+            )
         self._config = config
         self._on_event = on_event
         self._keys = keys

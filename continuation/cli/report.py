@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from continuation.cli.exits import CommandError, Commands, Exit, free, reason
 from continuation.cli.screen import Screen, screen, tell
@@ -16,6 +16,7 @@ _DESCRIPTION = """\
 Show the reports in FILE: the JSON of `report.as_dict()` or of `continuation run --json`, a list of
 such, or a log with one a line, as `continuation serve` writes it. Nothing is loaded from anywhere,
 and a report holds nothing of what was said."""
+_WANTED = "the JSON of `report.as_dict()` or of `continuation run --json`, or one such a line"
 
 
 def add_to(commands: Commands) -> None:
@@ -34,9 +35,14 @@ def run(arguments: argparse.Namespace) -> int:
     where, out = arguments.file, arguments.out and free(arguments.out, force=arguments.force)
     try:
         text = sys.stdin.read() if where == "-" else Path(where).read_text(encoding="utf-8")
-        reports = [Report.from_dict(one.get("report", one)) for one in _entries(text)]
-    except (OSError, ValueError, AttributeError) as error:
-        raise CommandError(f"{where}: {reason(error)}", Exit.USAGE) from error
+        reports = [Report.from_dict(each) for each in _entries(text)]
+    except UnicodeDecodeError as error:
+        message = f"{where}: not UTF-8 text (byte {error.start}); give {_WANTED}"
+        raise CommandError(message, Exit.USAGE) from error
+    except OSError as error:
+        raise CommandError(reason(error), Exit.USAGE) from error
+    except ValueError as error:
+        raise CommandError(f"{where}: {error}; give {_WANTED}", Exit.USAGE) from error
     tell([report.as_dict() for report in reports])
     told = "\n".join(map(str, reports))
     if arguments.html:
@@ -54,13 +60,24 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _entries(text: str) -> list[Any]:
-    """Read one value, a list of them, or one a line."""
+    """Read one value, a list of them, or one a line; of what `run --json` tells, its report."""
     try:
-        found: Any = json.loads(text)
+        told: Any = json.loads(text)
+        found = cast("list[Any]", told) if isinstance(told, list) else [told]
     except ValueError:
-        found = [json.loads(line) for line in text.splitlines() if line.strip()]
-    if not isinstance(found, list):
-        return [found]
-    if not found:
+        found = [_line(number, line) for number, line in enumerate(text.splitlines(), 1) if line]
+    reports = [_report(one) for one in found]
+    if not [one for one in reports if one is not None]:
         raise ValueError("there is no report in it")
-    return found  # pyright: ignore[reportUnknownVariableType] - what JSON holds
+    return reports
+
+
+def _report(one: Any) -> Any:
+    return cast("dict[str, Any]", one).get("report", one) if isinstance(one, dict) else one
+
+
+def _line(number: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        raise ValueError(f"line {number} is not JSON") from None

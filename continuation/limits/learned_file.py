@@ -91,6 +91,8 @@ class Memory:
     def _give_up(self, error: Exception) -> None:
         self._usable = False
         why = error.strerror if isinstance(error, OSError) else error
+        if not self._path.parent.is_dir():
+            why = "there is no such folder, and none is made"
         logger.warning("learned_file %s is not used: %s", self._path, why)
 
 

@@ -85,6 +85,11 @@ def account(report: Report) -> str:
 
 def read(told: Mapping[str, Any]) -> Report:
     """Make a report again of what its `as_dict` told; see `Report.from_dict`."""
+    if not isinstance(told, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - from JSON
+        raise ValueError(f"this is no report of a turn: a {type(told).__name__}, not an object")
+    needed = (item.name for item in fields(Report) if item.default is item.default_factory)
+    if lacking := [name for name in needed if name not in told]:
+        raise ValueError(f"this is no report of a turn: it does not say its {', '.join(lacking)}")
     parts = (
         ("attempts", Attempt), ("seams", SeamReport), ("learned", Lesson),
         ("repairs", Repair), ("calls", CallReport),

@@ -241,6 +241,10 @@ class Listener:
         ({"max_recoveries": 11}, ValueError, "max_recoveries = 11: must be from 0 to 10"),
         ({"max_recoveries": "2"}, TypeError, "max_recoveries = '2': must be int, from 0 to 10"),
         ({"ceiling": 9}, ValueError, "'ceiling' is 'model_max_output_tokens' now"),
+        ({"max_tokens": 9}, ValueError, "max_tokens = 9: the limit of a request is said in"),
+        ({"complete_tools": "Write"}, TypeError, "must be a list of names, not str"),
+        ({"complete_tools": ["a", 1]}, TypeError, "must be a list of names, each a text"),
+        ({"journal": "agent.db"}, TypeError, "journal = 'agent.db': must be a continuation.Journ"),
     ],
 )
 def test_a_setting_that_cannot_be_is_told_with_value_and_remedy(

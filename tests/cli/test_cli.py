@@ -509,13 +509,33 @@ def test_a_log_of_reports_is_read_line_by_line(
     assert capsys.readouterr().out.count("claude-opus-5: healed") == 2
 
 
-@pytest.mark.parametrize("text", ["", "no JSON", "{}", "3", '{"report": 3}', None])
-def test_what_is_no_report_is_named(text: str | None, tmp_path: Path, capsys: Capture) -> None:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "there is no report in it"),
+        ("[]", "there is no report in it"),
+        ('{"report": null}', "there is no report in it"),
+        ("no JSON", "line 1 is not JSON"),
+        ('{}\n\noh, {"a": 1}', "line 3 is not JSON"),
+        ("{}", "no report of a turn: it does not say its outcome, reason, "),
+        ("3", "no report of a turn: a int"),
+        ('{"report": 3}', "no report of a turn: a int"),
+        (b"\xff", "not UTF-8 text (byte 0)"),
+        (None, "No such file"),
+    ],
+)
+def test_what_is_no_report_is_named(
+    text: str | bytes | None, why: str, tmp_path: Path, capsys: Capture
+) -> None:
     path = tmp_path / "x.json"
     if text is not None:
-        path.write_text(text)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
     assert main(["report", str(path)]) == Exit.USAGE
-    assert str(path) in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.count(str(path)) == 1
+    assert why in said
+    assert "__init__" not in said
+    assert text is None or "give the JSON of `report.as_dict()`" in said
 
 
 # -- simulate ------------------------------------------------------------------------------------

@@ -222,7 +222,7 @@ def test_a_folder_that_is_not_there_is_a_warning(
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr("pwd.getpwuid", nobody)
     assert turn(sim, Path(name), CUT, REST) == [1000, 128_000]
-    assert f"learned_file {name} is not used" in caplog.text
+    assert f"learned_file {name} is not used: there is no such folder" in caplog.text
 
 
 def test_a_file_made_anew_by_somebody_else_is_not_mixed_with(
