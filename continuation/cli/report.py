@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
@@ -63,7 +64,7 @@ def _entries(text: str) -> list[Any]:
     """Read one value, a list of them, or one a line; of what `run --json` tells, its report."""
     try:
         told: Any = json.loads(text)
-        found = cast("list[Any]", told) if isinstance(told, list) else [told]
+        found = cast("Iterable[Any]", told if isinstance(told, list) else [told])
     except ValueError:
         found = [_line(number, line) for number, line in enumerate(text.splitlines(), 1) if line]
     reports = [_report(one) for one in found]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import logging
 import socket
 import sys
+from urllib.parse import urlsplit
 
 from continuation.cli.config import add_policies, in_force
 from continuation.cli.exits import CommandError, Commands, Exit, port, reason
@@ -17,7 +19,8 @@ _UNREAD = 1 << 19
 """Bytes in the system's hands; it would take several megabytes by itself."""
 _DESCRIPTION = """\
 Serve a gateway on this machine: any agent that can be given a base URL gets whole answers from it.
-What goes to /anthropic, /openai or /gemini is passed on to that provider, with the caller's key."""
+What goes to /anthropic, /openai or /gemini is passed on to that provider, with the caller's key.
+Other machines need an access token, which is in the environment variable CONTINUATION_TOKEN."""
 
 
 def add_to(commands: Commands) -> None:
@@ -68,7 +71,9 @@ def run(arguments: argparse.Namespace) -> int:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.create_server((host, arguments.port), family=family, backlog=2048)
     except OSError as error:
-        message = f"--host {host} --port {arguments.port}: {reason(error)}; choose another port"
+        taken = error.errno in {errno.EADDRINUSE, errno.EACCES}
+        helps = "choose another port" if taken else "name an address of this machine"
+        message = f"--host {host} --port {arguments.port}: {reason(error)}; {helps}"
         raise CommandError(message, Exit.USAGE) from error
     # A caller who does not read lets so much wait for it, and a healed turn keeps what has left.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNREAD)
@@ -85,7 +90,9 @@ def run(arguments: argparse.Namespace) -> int:
     tell({"url": url})
     out.line(f"serving at {url}; Ctrl-C stops it", "bold")
     for name, upstream in gateway.table.upstreams.items():
-        out.line(f"  {url}/{name}  {upstream.base_url}")
+        # As clients are to have it: OpenAI's have the version in their base URL.
+        version = "/v1" * (upstream.dialect == "openai" and not urlsplit(upstream.base_url).path)
+        out.line(f"  {url}/{name}{version}  {upstream.base_url}{version}")
     with listening, contextlib.suppress(KeyboardInterrupt):
         Server(gateway, lambda: in_force(arguments.config)).run(sockets=[listening])
     out.line("stopped")

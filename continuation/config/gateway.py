@@ -132,6 +132,11 @@ def _gateway_value(key: str, value: object, folder: Path) -> Any:
     return float(cast("float", value))
 
 
+def is_name(name: str) -> bool:
+    """Whether an upstream may have a name, which is the first segment of its paths."""
+    return bool(re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name)) and name not in _OWN_PATHS
+
+
 def read_upstream(name: str, values: object, vendor: Callable[[str], object]) -> Upstream:
     """Read `[upstreams.NAME]`; `vendor` says how one speaks, if it is known.
 
@@ -139,7 +144,7 @@ def read_upstream(name: str, values: object, vendor: Callable[[str], object]) ->
     """
     mistakes = Mistakes()
     with mistakes.noting():
-        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name) or name in _OWN_PATHS:
+        if not is_name(name):
             raise ValueError(
                 "the name is a path: small letters, digits, '_', '-', and none of the gateway's own"
                 f" ({', '.join(sorted(_OWN_PATHS))})"

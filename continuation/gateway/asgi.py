@@ -16,7 +16,7 @@ import httpx2
 
 from continuation.attach.aiohttp_transport import AiohttpTransport, environment_proxy
 from continuation.config import HEADER, Config, ConfigError, Layer, Source, load
-from continuation.config.gateway import GatewayTable, Upstream
+from continuation.config.gateway import GatewayTable, Upstream, is_name
 from continuation.engine.turn import Engine
 from continuation.gateway import page
 from continuation.gateway.access import CREDENTIALS, TOKEN_HEADER, Access
@@ -42,6 +42,8 @@ _OURS = frozenset({b"host", b"expect", TOKEN_HEADER, HEADER.encode()})
 """Headers that are for the gateway, not for who is behind it."""
 _OWN = frozenset({"continuation", "metrics"})
 """Where what is asked for is of the gateway itself; so is its page, at the root."""
+_VERSIONS = frozenset({"v1", "v1beta", "chat", "messages", "models", "responses"})
+"""How a path begins whose base URL names no upstream."""
 _KEYS = {"anthropic": b"x-api-key", "openai": b"authorization", "gemini": b"x-goog-api-key"}
 _ONCE = frozenset(
     {b"host", b"origin", b"sec-fetch-site", b"content-length", b"transfer-encoding", TOKEN_HEADER}
@@ -181,11 +183,9 @@ class Gateway:
             own = name in _OWN or (name, rest) == ("", "/")
             self._access.check(client[0] if client else None, caller.named, token, own=own)
             if own:
-                await self._tell(caller, f"/{name}{rest}")
+                await self._tell(caller, scope["method"], f"/{name}{rest}")
             elif upstream is None:
-                known = ", ".join(f"/{known}/" for known in self.table.upstreams)
-                message = f"/{name}/ is no upstream: use one of {known}, or add [upstreams.{name}]"
-                raise GatewayError(404, message)
+                raise GatewayError(404, self._unknown(name, rest))
             else:
                 if self.streams >= self.table.max_streams:
                     message = (
@@ -209,8 +209,21 @@ class Gateway:
                 more = [(b"connection", b"close")] if told.status in _LAST_WORDS else []
                 await caller.answer(told.status, body(dialect, told), *more, *told.headers)
 
-    async def _tell(self, caller: Caller, path: str) -> None:
+    def _unknown(self, name: str, rest: str) -> str:
+        """Say what helps where a path begins with no upstream, or without one."""
+        first, *others = self.table.upstreams
+        known = ", ".join(f"/{each}" for each in (first, *others))
+        if name in _VERSIONS:
+            where = f"the base URL ends with one of {known}, as in /{first}/{name}{rest}"
+            return f"the path names no upstream: {where}"
+        more = f", or add [upstreams.{name}]" if is_name(name) else ""
+        return f"/{name} is no upstream: use one of {known}{more}"
+
+    async def _tell(self, caller: Caller, method: str, path: str) -> None:
         """Answer what is asked of the gateway itself."""
+        if method not in {"GET", "HEAD"}:
+            message = f"{method} is nothing that the gateway's own paths know: GET them"
+            raise GatewayError(405, message, (b"allow", b"GET, HEAD"))
         if path == "//":
             await page.show(caller)
             return

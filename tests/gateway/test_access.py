@@ -142,7 +142,12 @@ def test_an_error_of_ours_has_the_shape_of_the_callers_format(
 @pytest.mark.parametrize(
     ("line", "headers", "wanted", "remedy"),
     [
-        ("GET /nowhere/x HTTP/1.1", [], 404, "[upstreams.nowhere]"),
+        ("GET /nowhere/x HTTP/1.1", [], 404, "/nowhere is no upstream: use one of /anthropic, "),
+        ("GET /nowhere/x HTTP/1.1", [], 404, "or add [upstreams.nowhere]"),
+        ("GET /favicon.ico HTTP/1.1", [], 404, "/openai, /gemini, /paid"),
+        ("POST /v1/messages HTTP/1.1", [], 404, "/gemini, /paid, as in /anthropic/v1/messages"),
+        ("POST / HTTP/1.1", [], 405, "GET them"),
+        ("DELETE /continuation/turns/x HTTP/1.1", [], 405, "GET them"),
         ("GET /openai/v1/responses HTTP/1.1", ["upgrade: websocket"], 426, "use HTTP"),
         ("GET /openai/x HTTP/1.1", ["x-a: " + "a" * 70_000], 431, "send fewer"),
         ("GET /continuation/turns/nope HTTP/1.1", [], 404, "10,000"),

@@ -23,6 +23,28 @@ def test_other_machines_are_not_served_without_a_token(
     assert "set CONTINUATION_TOKEN, or say --insecure" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("host", ["192.0.2.1", "local host"])
+def test_a_host_that_is_not_this_machine_is_not_told_to_choose_another_port(
+    host: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--host", host, "--port", "0", "--insecure"]) == 2
+    assert capsys.readouterr().err.endswith("; name an address of this machine\n")
+
+
+@pytest.mark.slow
+def test_it_tells_the_base_urls_as_clients_are_to_have_them(tmp_path: Path) -> None:
+    more = "[upstreams.mine]\nbase_url = 'http://h/api/v3'\ndialect = 'openai'\n"
+    with process(tmp_path, toml("http://up", more)) as (url, running):
+        assert running.stderr is not None
+        told = [running.stderr.readline().split() for _ in range(4)]
+    assert told == [
+        [f"{url}/anthropic", "http://up"],
+        [f"{url}/openai/v1", "http://up/v1"],
+        [f"{url}/gemini", "http://up"],
+        [f"{url}/mine", "http://h/api/v3"],
+    ]
+
+
 def test_what_nobody_could_catch_is_refused(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
