@@ -80,8 +80,11 @@ class Rehearsal(Simulator):
     `answer`: what the model recites, a text or the path of a UTF-8 file. `tool` and `arguments`:
     the call of the scenarios with a call. The scenarios hold for each conversation anew, and cut
     after 200 tokens (`continuation.simulator.tokens` counts them) whatever limit was asked for.
+    A conversation is known by its instructions and its first message: who begins the very same
+    again goes on counting its attempts; `play` and `reset` begin anew. `port`: 0 takes a free one.
 
-    Raises `ValueError` naming the scenarios there are.
+    Raises `ValueError` naming the scenarios there are, `OSError` where the port is taken or the
+    file cannot be read.
     """
 
     def __init__(
@@ -91,12 +94,13 @@ class Rehearsal(Simulator):
         answer: str | Path = ANSWER,
         tool: str = "Write",
         arguments: Mapping[str, Any] | None = None,
+        port: int = 0,
     ) -> None:
         self.answer = answer if isinstance(answer, str) else answer.read_text(encoding="utf-8")
         self._tool = tool
         self._arguments = json.dumps(arguments or {"path": "a.txt", "content": self.answer})
         self._play = _named(scenario)
-        super().__init__(self.answer, replace(Scenario(), **self._play.scenario))
+        super().__init__(self.answer, replace(Scenario(), **self._play.scenario), port=port)
 
     def play(self, scenario: str) -> None:
         """Go over to another scenario, and forget everything that was asked."""

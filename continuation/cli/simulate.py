@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import sys
+import textwrap
 import threading
 from pathlib import Path
 
@@ -14,11 +16,14 @@ from continuation.cli.screen import Screen, screen, tell
 from continuation.simulator import Recorded, Reply, Scenario, Simulator
 from continuation.simulator.common import spent
 from continuation.simulator.wire import Answer
+from continuation.testing import ANSWER, SCENARIOS, Rehearsal
 
 _DESCRIPTION = """\
 Serve the APIs of Anthropic, OpenAI (Chat Completions and Responses) and Gemini on this machine: a
 model that recites a file and is cut off at its output limit, and providers that refuse what the
-real ones refuse."""
+real ones refuse. Attempts are counted for each conversation, which its instructions and its first
+message name; `curl -X POST http://127.0.0.1:N/reset` begins anew."""
+_RESET = "/reset"
 _LOOPBACK = ("127.0.0.1", "localhost")
 
 
@@ -27,7 +32,7 @@ def add_to(commands: Commands) -> None:
         "simulate", help="serve a simulated provider", description=_DESCRIPTION
     )
     parser.add_argument(
-        "--port", type=port, required=True, metavar="N", help="0 takes any that is free"
+        "--port", type=port, default=8080, metavar="N", help="default: %(default)s; 0: any free one"
     )
     parser.add_argument("--host", default="127.0.0.1", help="default: %(default)s")
     parser.add_argument(
@@ -40,21 +45,29 @@ def add_to(commands: Commands) -> None:
         "--scenario",
         default="",
         metavar='"KEY=VALUE, ..."',
-        help='e.g. "manner=echo:40, ceiling=4000, status=2:529, vendor=vllm" (see Scenario)',
+        help='e.g. "cut-call", or "manner=echo:40, ceiling=4000, status=2:529, vendor=vllm"',
     )
     parser.set_defaults(command=run)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    named = "\n".join(f"  {name:18}{about}" for name, about in SCENARIOS.items())
+    settings = inspect.getdoc(Scenario) or ""
+    parser.epilog = f"""\
+scenarios by name; settings may follow, as in "cut-text, vendor=vllm":
+{named}
+
+settings, of --scenario and of the request header x-simulate; by attempt as in drop=1:20+2:40:
+{textwrap.indent(settings, "  ")}"""
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until Ctrl-C, which is the way to end it and so no error."""
     out = screen(sys.stdout)
-    path: Path = arguments.file or default_file()
+    path: Path | None = arguments.file
     if arguments.host not in _LOOPBACK:
         message = f"--host {arguments.host}: the simulator listens on {_LOOPBACK[0]} only"
         raise CommandError(message, Exit.USAGE)
     try:
-        scenario = Scenario().but(arguments.scenario)
-        simulator = _Logged(out, path, scenario, arguments.port)
+        simulator = _simulator(arguments.scenario, path, arguments.port)
     except OSError as error:
         message = (
             f"--port {arguments.port}: {reason(error)}; choose another, or 0 for any that is free"
@@ -64,15 +77,18 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(message, Exit.USAGE) from error
     except ValueError as error:
         raise CommandError(str(error), Exit.USAGE) from error
+    simulator.out = out
     with simulator:
         url = simulator.url
         titles = ", ".join(one.title for one in FORMATS)
         tell({"url": url})
         out.line(f"simulating {titles} at {url}; Ctrl-C stops it", "bold")
-        out.line(f"  answer   {path}")
+        recited = "some lines" if isinstance(simulator, Rehearsal) else default_file()
+        out.line(f"  answer   {path or recited}")
         for sdk in SDKS:
             out.line(f"  Python   {sdk.sample(url)}")
             out.line(f"  shell    export {sdk.base_url}={url}{sdk.path} {sdk.keys[0]}=any")
+        out.line(f"  count attempts anew  curl -X POST {url}{_RESET}")
         out.line("  change one request with a header, x-simulate: manner=echo:40, drop=1:20")
         try:
             # Waits in steps: on Windows a wait without an end does not hear Ctrl-C.
@@ -83,15 +99,32 @@ def run(arguments: argparse.Namespace) -> int:
     return Exit.WHOLE
 
 
+def _simulator(said: str, path: Path | None, port: int) -> _Logged:
+    """Return what plays what `--scenario` says: a scenario by name, settings, or both."""
+    first, _, settings = said.partition(",")
+    name = first.strip()
+    if name in SCENARIOS:
+        Scenario().but(settings)  # a mistake is told before anything listens
+        played = _Rehearsed(name, answer=path or ANSWER, port=port)
+        played.scenario = played.scenario.but(settings)
+        return played
+    if name and "=" not in name:
+        known = ", ".join(SCENARIOS)
+        raise ValueError(f"--scenario {name!r}: write key=value, or one of {known}")
+    return _Logged(path or default_file(), Scenario().but(said), port=port)
+
+
 class _Logged(Simulator):
     """A simulator that tells each request as it is answered, and keeps none of them."""
 
-    def __init__(self, out: Screen, path: Path, scenario: Scenario, port: int) -> None:
-        super().__init__(path, scenario, port=port)
-        self._out = out
-        self._telling = threading.Lock()
+    out = Screen(None)
+    _telling = threading.Lock()
 
     def respond(self, request: Recorded) -> tuple[Answer, Reply]:
+        if (request.method, request.path) == ("POST", _RESET):
+            self.reset()
+            self._say([request.method, request.path, "200"])
+            return Answer(200, {"content-type": "application/json"}, b"{}"), Reply()
         answer, reply = super().respond(request)
         self.requests.clear()
         told = [request.method, request.path, str(answer.status)]
@@ -101,7 +134,14 @@ class _Logged(Simulator):
             told.append("dropped")
         if reply.kill is not None:
             told.append("to be killed")
+        self._say(told)
+        return answer, reply
+
+    def _say(self, told: list[str]) -> None:
         with self._telling:
             tell(dict(zip(("method", "path", "status", "out", "stop"), told, strict=False)))
-            self._out.line("  ".join(told))
-        return answer, reply
+            self.out.line("  ".join(told))
+
+
+class _Rehearsed(_Logged, Rehearsal):
+    """One that plays a scenario by its name."""

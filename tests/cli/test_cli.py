@@ -9,6 +9,7 @@ import re
 import socket
 import sys
 import threading
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from continuation.cli import Exit, demo, main
 from continuation.cli.demo import default_file
 from continuation.cli.formats import names
 from continuation.simulator import Reply, Scenario, Simulator, Text
+from continuation.testing import SCENARIOS
 
 Capture = pytest.CaptureFixture[str]
 
@@ -546,6 +548,8 @@ def test_what_is_no_report_is_named(
     [
         (["--scenario", "manner=rude"], "manner: 'rude' is none of"),
         (["--scenario", "color=red"], "'color=red' is not a setting"),
+        (["--scenario", "cut_call"], "'cut_call': write key=value, or one of whole, cut-text, "),
+        (["--scenario", "cut-call, color=red"], "'color=red' is not a setting"),
         (["--file", "/no/such/file"], "--file /no/such/file: No such file"),
         (["--host", "0.0.0.0"], "listens on 127.0.0.1 only"),
     ],
@@ -555,6 +559,17 @@ def test_a_simulator_that_cannot_start_says_why(
 ) -> None:
     assert main(["simulate", "--port", "0", *more]) == Exit.USAGE
     assert complaint in capsys.readouterr().err
+
+
+def test_its_help_tells_every_scenario_and_every_setting(capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        main(["simulate", "--help"])
+    said = capsys.readouterr().out
+    for name, about in SCENARIOS.items():
+        assert f"{name} " in said
+        assert about in said
+    for setting in fields(Scenario):
+        assert f"`{setting.name}`" in said, setting.name
 
 
 def test_a_port_that_is_taken_is_named(capsys: Capture) -> None:

@@ -373,6 +373,25 @@ def test_the_simulator_introduces_every_sdk_and_tells_each_request_without_its_c
     assert (process.returncode, rest, err) == (Exit.WHOLE, b"stopped\n", b"")
 
 
+def test_a_scenario_is_played_by_name_and_its_attempts_are_counted_anew_on_demand() -> None:
+    body = {"model": "claude-opus-5", "max_tokens": 4096, "messages": [SECRET]}
+    stops = list[str]()
+    with start("simulate", "--port", "0", "--scenario", "cut-text, mislabel=refusal") as process:
+        assert process.stdout is not None
+        line = process.stdout.readline().decode()
+        found = re.search(r"http://127\.0\.0\.1:\d+", line)
+        assert found is not None
+        while "x-simulate" not in line:
+            line = process.stdout.readline().decode()
+        for again in (False, False, True):
+            if again:
+                assert httpx2.post(f"{found[0]}/reset").status_code == 200
+            told = httpx2.post(f"{found[0]}/v1/messages", headers=HEADERS, json=body).json()
+            stops.append(told["stop_reason"])
+        interrupt(process)
+    assert stops == ["refusal", "end_turn", "refusal"]
+
+
 @pytest.mark.parametrize("sdk", EVERY_SDK)
 def test_the_introduced_client_is_one_that_works(sdk: Sdk, sim: Simulator) -> None:
     module = __import__(sdk.module)
