@@ -258,7 +258,11 @@ def _clouds(spoken: list[FormatDriver], config: Config) -> Iterator[Finding]:
                 given = {where: rehearsal.url, "http_client": http, "max_retries": 0, **options}
                 bare = getattr(importlib.import_module(module), name)(**given)
                 wrong = _heal(one, bare, rehearsal.answer, config)
-        except Exception as error:  # what it signs with may not be installed
+        except ImportError as error:
+            helps = f"an extra of {module} brings what it signs with, as bedrock does for AWS"
+            yield "note", "cloud", f"{module}.{name}: {error}; {helps}"
+            continue
+        except Exception as error:
             yield "note", "cloud", f"{module}.{name}: {_short(error)}"
             continue
         what = f"{module}.{name} (signs with {how}): {wrong or 'healed'}"

@@ -67,12 +67,17 @@ class Screen:
         """Write a table in at most 60 columns.
 
         Cells stand right where the head begins with `>`; the others are folded, the widest first.
+        A word is broken, so that no search finds it, only where that is not enough.
         """
         names = [name.removeprefix(">") for name in head]
-        widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+        columns = [*zip(names, *rows, strict=True)]
+        widths = [max(map(len, column)) for column in columns]
+        words = [
+            max(len(word) for cell in each for word in cell.split() or [""]) for each in columns
+        ]
         while sum(widths) + 2 * len(widths) > _COLUMNS:
             left = [at for at, name in enumerate(head) if not name.startswith(">")]
-            widest = max(left, key=lambda at: widths[at])
+            widest = max(left, key=lambda at: (widths[at] > words[at], widths[at]))
             if widths[widest] <= _NARROW:
                 break
             widths[widest] -= 1

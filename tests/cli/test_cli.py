@@ -19,6 +19,7 @@ import continuation
 from continuation.cli import Exit, demo, main
 from continuation.cli.demo import default_file
 from continuation.cli.formats import names
+from continuation.policy import KEYS
 from continuation.simulator import Reply, Scenario, Simulator, Text
 from continuation.testing import SCENARIOS
 
@@ -475,6 +476,12 @@ def test_tables_fit_sixty_columns(answer: Path, capsys: Capture) -> None:
         table = (rows[0] or head).splitlines()
         assert len(table) > 4
         assert max(map(len, table)) <= 60
+
+
+def test_a_key_is_found_by_who_searches_what_config_show_tells(capsys: Capture) -> None:
+    assert main(["config", "show", MODEL]) == Exit.WHOLE
+    words = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
+    assert words >= set(KEYS)
 
 
 # -- report --------------------------------------------------------------------------------------
