@@ -77,7 +77,9 @@ class Screen:
         ]
         while sum(widths) + 2 * len(widths) > _COLUMNS:
             left = [at for at, name in enumerate(head) if not name.startswith(">")]
-            widest = max(left, key=lambda at: (widths[at] > words[at], widths[at]))
+            # The first column says what a row is about.
+            later = {at for at in left if at and widths[at] > 2 * _NARROW}
+            widest = max(left, key=lambda at: (widths[at] > words[at], at in later, widths[at]))
             if widths[widest] <= _NARROW:
                 break
             widths[widest] -= 1

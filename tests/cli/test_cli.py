@@ -478,8 +478,11 @@ def test_tables_fit_sixty_columns(answer: Path, capsys: Capture) -> None:
         assert max(map(len, table)) <= 60
 
 
-def test_a_key_is_found_by_who_searches_what_config_show_tells(capsys: Capture) -> None:
-    assert main(["config", "show", MODEL]) == Exit.WHOLE
+def test_a_key_is_found_by_who_searches_what_config_show_tells(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    (path := tmp_path / "continuation.toml").write_text("[defaults]\nmax_recoveries = 2\n")
+    assert main(["config", "show", MODEL, "--config", str(path)]) == Exit.WHOLE
     words = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
     assert words >= set(KEYS)
 
