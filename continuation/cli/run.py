@@ -95,7 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
     ask = Prompt(model, prompt, arguments.max_tokens or MODEST, arguments.system)
     config = in_force(arguments.config, arguments.set)
     if not arguments.max_tokens:
-        config = config.but("no --max-tokens", initial_limit="ceiling")
+        # What is sent instead is nobody's wish, and may be above a small model's ceiling.
+        config = config.but("no --max-tokens", initial_limit="ceiling", clamp=True)
     server = url or os.environ.get(speaks.sdk.base_url) or speaks.sdk.server
     host = urlsplit(server).hostname or server
     out = arguments.out and free(arguments.out, force=arguments.force)

@@ -225,6 +225,14 @@ def test_an_answer_goes_to_a_file_and_replaces_what_was_there(
     assert capsys.readouterr().out == ""
 
 
+def test_without_a_limit_a_model_that_may_write_little_is_asked_for_no_more(
+    sim: Simulator, tmp_path: Path
+) -> None:
+    little = ["run", "go", "--model", "gpt-4-turbo", "--base-url", f"{sim.url}/v1"]
+    assert main([*little, "--out", str(tmp_path / "a.txt")]) == Exit.WHOLE
+    assert (sim.posts[0].body or {})["max_output_tokens"] == 4096
+
+
 def test_without_a_limit_the_first_attempt_asks_for_the_models_ceiling(sim: Simulator) -> None:
     sim.scenario = Scenario()
     assert go(sim) == Exit.WHOLE
