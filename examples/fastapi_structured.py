@@ -1,5 +1,6 @@
 """A web service whose structured output is never half a document.
 
+pip install 'fastapi[standard]'
 fastapi run examples/fastapi_structured.py    # OPENAI_API_KEY
 """
 

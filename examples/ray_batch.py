@@ -1,5 +1,6 @@
 """Many long answers with Ray Data: a block whose worker died goes on where it stopped.
 
+pip install 'ray[data]'
 python examples/ray_batch.py    # ANTHROPIC_API_KEY
 """
 

@@ -1,6 +1,6 @@
 """Many long answers in a Temporal workflow: an attempt goes on where the one before it stopped.
 
-python examples/temporal_batch.py localhost:7233    # ANTHROPIC_API_KEY
+pip install temporalio && python examples/temporal_batch.py localhost:7233    # ANTHROPIC_API_KEY
 """
 
 import asyncio

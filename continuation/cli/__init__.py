@@ -37,6 +37,7 @@ exit status:
   130  interrupted by Ctrl-C; what had arrived was kept
 run --batch and finish: the highest that holds for a line; 2: it is none that can be sent
 check and repair: 0 clean or repaired, 1 `check` found something, 2 not repairable
+config check: 1 the file has mistakes; doctor: 1 something is wrong
 
 Output has colours on a terminal, and none when piped or when NO_COLOR is set."""
 
