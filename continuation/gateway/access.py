@@ -93,7 +93,8 @@ class Access:
         found = _HOST.fullmatch(host)
         name = found[1].strip("[]") if found else ""
         if not (is_loopback(name) or _address(name) or {host, name} & self._hosts):
-            raise GatewayError(403, f"Host {host!r} is not known: add it to hosts under [gateway]")
+            which = f"Host {host!r} is not known: add it to hosts under [gateway]"
+            raise GatewayError(403, which if host else "there is no Host: send that header")
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
         crossed = headers.get(b"sec-fetch-site", b"none") not in {b"none", b"same-origin"}
         same = origin in {f"http://{host}", f"https://{host}"}

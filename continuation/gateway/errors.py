@@ -39,7 +39,7 @@ def body(dialect: str, error: GatewayError) -> bytes:
     status, message = error.status, f"continuation gateway: {error}"
     told: dict[str, Any]
     if dialect == "anthropic":
-        kind = _ANTHROPIC.get(status, "api_error")
+        kind = _ANTHROPIC.get(status, "api_error" if status >= 500 else "invalid_request_error")
         told = {"type": "error", "error": {"type": kind, "message": message}}
     elif dialect == "gemini":
         word = _GEMINI.get(status, "INTERNAL" if status >= 500 else "FAILED_PRECONDITION")

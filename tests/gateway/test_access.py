@@ -102,7 +102,11 @@ def test_a_name_that_is_not_known_may_be_a_web_pages(
     closed: Served, host: str, wanted: int
 ) -> None:
     raw = request("GET /openai/x HTTP/1.1", TOKEN).replace(b"127.0.0.1", host.encode())
-    assert status(ask(closed.url, raw)) == wanted
+    told = ask(closed.url, raw)
+    assert status(told) == wanted
+    if wanted == 403:
+        helps = "add it to hosts" if host else "there is no Host: send that header"
+        assert helps in error(told)["error"]["message"]
 
 
 def test_an_upstream_with_a_key_gets_that_and_not_the_callers(
@@ -150,6 +154,7 @@ def test_an_error_of_ours_has_the_shape_of_the_callers_format(
         ("DELETE /continuation/turns/x HTTP/1.1", [], 405, "GET them"),
         ("GET /openai/v1/responses HTTP/1.1", ["upgrade: websocket"], 426, "use HTTP"),
         ("GET /openai/x HTTP/1.1", ["x-a: " + "a" * 70_000], 431, "send fewer"),
+        ("GET /anthropic/x HTTP/1.1", ["x-a: " + "a" * 70_000], 431, "send fewer"),
         ("GET /continuation/turns/nope HTTP/1.1", [], 404, "10,000"),
         (
             "POST /anthropic/v1/messages HTTP/1.1",
@@ -170,7 +175,9 @@ def test_a_bad_request_is_told_what_helps(
 ) -> None:
     raw = ask(closed.url, request(line, TOKEN, "connection: upgrade", *headers))
     assert status(raw) == wanted
-    assert remedy in error(raw)["error"]["message"]
+    told = error(raw)["error"]
+    assert remedy in told["message"]
+    assert told["type"] == "invalid_request_error"
 
 
 def test_who_comes_from_elsewhere_needs_a_token() -> None:
