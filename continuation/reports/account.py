@@ -22,7 +22,9 @@ _REMEDIES = {
     "the caller's timeout is spent": "raise the call's timeout, or stream it",
     "all recoveries used": "raise max_recoveries",
     "context window full": "shorten what is sent",
-    "a function call was cut at the ceiling": 'say truncated_tool_call = "retry_smaller"',
+    "a function call was cut at the ceiling": (
+        'say truncated_tool_call = "retry_smaller" or "complete", or ask for less in one call'
+    ),
     "cut after a function call": "run it, and go on with its result",
     "stream dropped after a function call": "run it, and go on with its result",
     "thinking used the whole limit: no visible text": "say less_thinking = true",
@@ -50,7 +52,9 @@ def summary(report: Report) -> str:
     why = [report.reason] if report.reason else []
     # What ended the turn, not a refusal that was got over on the way.
     error = report.attempts[-1].error if report.attempts else report.error
-    if error and error != report.reason and report.outcome not in ("complete", "healed"):
+    if error and report.reason == f"status {error.split()[0]}":
+        why = [f"status {error}"]
+    elif error and error != report.reason and report.outcome not in ("complete", "healed"):
         why.append(f"error {error}")
     told = f"{report.outcome} ({'; '.join(why)})" if why else str(report.outcome)
     told += f", {plural(len(report.attempts), 'attempt')}"
@@ -135,7 +139,10 @@ def log(report: Report) -> None:
 
 def cost(report: Report) -> float | None:
     """Return the list price of all that was billed, in US dollars; `None`: it is not known."""
-    usages = [each.usage for each in report.attempts if each.usage is not None and not each.saved]
+    paid = [each for each in report.attempts if not each.saved]
+    usages = [each.usage for each in paid if each.usage is not None]
+    if paid and not usages:  # nobody looked (an untouched answer), or nobody said
+        return None
     return price(report.model, report.host, usages)
 
 

@@ -324,6 +324,24 @@ def test_the_cost_is_that_of_all_attempts(sim: Simulator, model: str) -> None:
     assert f"${report.cost:.4f}" in str(report)
 
 
+def test_an_answer_that_nobody_looked_into_did_not_cost_nothing(sim: Simulator) -> None:
+    pytest.importorskip("genai_prices")
+    sim.script([REST])
+    report = run(sim, "sync", max_tokens=200).told
+    assert (report.outcome, report.cost) == ("untouched", None)
+    assert "$" not in str(report)
+
+
+def test_a_status_is_told_once(sim: Simulator) -> None:
+    sim.script([Reply(status=400, error=("invalid_request_error", "No."))])
+    bare = anthropic.Anthropic(api_key="key", base_url=sim.url)
+    with bare, pytest.raises(anthropic.BadRequestError):
+        continuation.wrap(bare).messages.create(**ask())
+    report = continuation.last_report()
+    assert report is not None
+    assert str(report).startswith(f"{NEW}: failed (status 400), 1 attempt, ")
+
+
 # --- the last one, here -------------------------------------------------------------------------
 
 
