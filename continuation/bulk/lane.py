@@ -42,6 +42,8 @@ _LATER = frozenset({429, 503, 529})
 """Statuses of a server that has too much to do, or was asked too often."""
 _FIRST, _LONGEST = 0.5, 60.0
 """Seconds to wait where the server does not say: at first, and at most."""
+_LEAST = 0.001
+"""Seconds to wait where it says that there is no need, and refuses: at first; then longer."""
 _SLOWER, _HARDLY = 2.0, 1.06
 """What a refusal makes of the gap between two requests: one at once, one after a while."""
 _SOON, _SLOWLY = 0.04, 0.002
@@ -68,6 +70,8 @@ class Pace:
         """When a refusal came last, and how long all waited."""
         self._taken = self._tries = 0
         """How many were taken since they may go; refusals in a row."""
+        self._since: float | None = None
+        """When the first of these refusals came."""
 
     def waits(self) -> Iterator[float]:
         """Yield seconds to wait, one after the other; then a request may go."""
@@ -93,7 +97,7 @@ class Pace:
                 self._gap *= math.exp(-min(_SLOWLY * waits, _SOON))
             self._taken_at = now
             self._taken += 1
-            self._tries = 0
+            self._tries, self._since = 0, None
 
     def refused(self, sent: float, seconds: float | None) -> bool:
         """The server has refused a request; `False`: it is no use to wait.
@@ -102,17 +106,20 @@ class Pace:
         """
         with self._lock:
             now = self.now()
-            if now + (seconds or 0.0) - self._taken_at > PATIENCE:
+            self._since = now if self._since is None else self._since
+            if now + (seconds or 0.0) - self._since > PATIENCE:
                 return False
             if sent <= self._shut:  # it left before the others were told to wait
                 return True
+            longer = 2.0 ** min(self._tries, 16)
             if seconds is None:
-                seconds = min(_FIRST * 2.0**self._tries, _LONGEST) * (1 - 0.25 * random.random())
-            self._wait = max(capped(seconds), 0.001)
-            went, self._bad = now - self._opened, self._gap
+                seconds = min(_FIRST * longer, _LONGEST) * (1 - 0.25 * random.random())
+            self._wait = max(capped(seconds), min(_LEAST * longer, _FIRST))
+            went = now - self._opened
             if not self._gap:
                 self._gap = went / max(self._taken, 1)
-            else:
+            elif self._taken:  # else none would be, however far apart: it is no rate that is met
+                self._bad = self._gap
                 self._gap *= _SLOWER if went < 4 * self._wait else _HARDLY
             self._shut, self._tries, self._taken = now, self._tries + 1, 0
             self._opened = self._next = now + self._wait

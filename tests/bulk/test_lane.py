@@ -28,6 +28,8 @@ class Provider:
     workers: int
     latency: float
     hint: Callable[[float], float | None]
+    down: tuple[float, float] = 0.0, 0.0
+    """From when to when it refuses all."""
     now: float = 0.0
     sent: list[float] = field(default_factory=list[float])
     refusals: list[float] = field(default_factory=list[float])
@@ -66,13 +68,15 @@ class Provider:
     def arrive(self, sent: float) -> None:
         self.left += (self.now - self.at) * self.rate
         self.left, self.at = min(self.burst, self.left), self.now
-        if self.left >= 1:
+        first, last = self.down
+        if self.left >= 1 and not first <= self.now < last:
             self.left -= 1
             self.pace.taken()
             self.later(self.latency, self.end)
             return
         self.refusals.append(self.now)
-        self.later(TRIP, partial(self.refuse, sent, self.hint((1 - self.left) / self.rate)))
+        seconds = max(1 - self.left, 0.0) / self.rate
+        self.later(TRIP, partial(self.refuse, sent, self.hint(seconds)))
 
     def refuse(self, sent: float, seconds: float | None) -> None:
         assert self.pace.refused(sent, seconds)
@@ -106,6 +110,23 @@ def test_the_servers_own_rate_is_found_and_kept(
     assert server.done == total
     assert total / rate / (server.now - latency) >= share
     assert len(server.refusals) < workers + total / 20
+
+
+@pytest.mark.parametrize(
+    ("hint", "beyond", "refused"),
+    [(lambda _: 1.0, 5, 800), (lambda _: 0.0, 5, 1_300), (lambda _: None, 60, 40)],
+    ids=["a second", "no need to wait", "none"],
+)
+@pytest.mark.parametrize("begins", [0.0, 20.0])
+def test_an_outage_is_no_rate(
+    begins: float, hint: Callable[[float], float | None], beyond: float, refused: int
+) -> None:
+    """All are refused for minutes; then all goes on as it did before."""
+    server = Provider(1_000, 1_000, 8, 1.0, hint, down=(begins, begins + 300))
+    server.serve(8 * 100)
+    assert server.done == 800
+    assert server.now < 100 + 300 + beyond
+    assert len(server.refusals) < refused
 
 
 def test_nothing_is_sent_while_all_wait_and_no_herd_comes_after() -> None:
@@ -149,6 +170,19 @@ def test_a_refusal_that_lasts_is_told_in_the_end() -> None:
     assert not pace.refused(now[0], 1.0)
     pace.taken()
     assert pace.refused(now[0], 1.0)
+
+
+def test_patience_is_counted_from_the_first_refusal() -> None:
+    """Whoever has long answers, or was long over the last one, has not been refused for long."""
+    now = [0.0]
+    pace = Pace(lambda: now[0])
+    pace.taken()
+    now[0] = 2 * lane.PATIENCE
+    assert pace.refused(now[0], 1.0)
+    now[0] += lane.PATIENCE / 2
+    assert pace.refused(now[0], 1.0)
+    now[0] += lane.PATIENCE / 2
+    assert not pace.refused(now[0], 1.0)
 
 
 def test_a_rehearsal_does_not_wait() -> None:
