@@ -24,6 +24,7 @@ ROOMS: dict[str, set[str]] = {
     "bulk": {
         "words",
         "attach",
+        "config",
         "engine",
         "reports",
         "answer",

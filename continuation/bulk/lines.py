@@ -17,7 +17,7 @@ from typing import Any
 
 from continuation.attach.elsewhere import body_of
 from continuation.types import Json
-from continuation.wire.json_values import as_json, as_text, objects
+from continuation.wire.json_values import as_int, as_json, as_text, objects
 
 _ID = ("custom_id", "key", "id")
 _REQUEST = ("params", "body", "request")
@@ -25,6 +25,13 @@ _PLACES = (("result", "message"), ("response", "body"), ("response",))
 """Where a line of results has its answer..."""
 _ANSWERS = frozenset({"content", "choices", "output", "candidates"})
 """...which has one of these."""
+_CUT = {
+    "stop_reason": {"max_tokens", "model_context_window_exceeded"},
+    "finish_reason": {"length"},
+    "finishReason": {"MAX_TOKENS"},
+    "status": {"incomplete"},
+}
+"""How an answer says that it is not whole."""
 _PARTS = ("content", "parts")
 
 
@@ -34,7 +41,7 @@ def asked_in(line: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     for key in _REQUEST:
         if inner := as_json(asked.get(key)):
             return id_of(asked), inner
-    return as_text(asked.pop("id", "")), asked
+    return _named(asked.pop("id", "")), asked
 
 
 class Names:
@@ -53,13 +60,34 @@ class Names:
 
 def id_of(line: Json) -> str:
     """Return the id of a line of a batch API, or of ours; `""`: it has none."""
-    return next((told for name in _ID if (told := as_text(line.get(name)))), "")
+    return next((told for name in _ID if (told := _named(line.get(name)))), "")
+
+
+def _named(value: object) -> str:
+    """Return an id as a text; people number their requests, too."""
+    return str(as_text(value) if as_int(value) is None else value)
 
 
 def answer_in(line: Json) -> Json | None:
     """Return the answer in a line of results; `None`: there is none, but an error."""
     found = _answer(line)
     return None if found is None else found[1]
+
+
+def is_cut(answer: Json) -> bool:
+    """Whether an answer says of itself that it is not whole; one of several choices will do."""
+    told = [answer, *objects(answer.get("choices")), *objects(answer.get("candidates"))]
+    return any(each.get(key) in words for each in told for key, words in _CUT.items())
+
+
+def failure_in(line: Json) -> str:
+    """Return in a word how a line of results without an answer failed; `""`: it does not say."""
+    result, response = as_json(line.get("result")), as_json(line.get("response"))
+    error = as_json(result.get("error")) or as_json(line.get("error"))
+    error = error or as_json(as_json(response.get("body")).get("error"))
+    error = as_json(error.get("error")) or error
+    said = [result.get("type"), *(error.get(key) for key in ("type", "code", "status"))]
+    return ", ".join(str(each) for each in said if each and isinstance(each, str | int))
 
 
 def with_answer(line: Json, answer: Json) -> Json:

@@ -13,15 +13,18 @@ import contextvars
 import os
 import queue
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
+from continuation.attach.common import name_of
 from continuation.attach.elsewhere import door_of, finished, healing, is_async, method
 from continuation.attach.journaled import LANE
 from continuation.bulk import BatchResult
-from continuation.bulk.lane import Lane, Pace
+from continuation.bulk.lane import Lane, Pace, StoppedError
 from continuation.bulk.lines import Names, asked_in
+from continuation.config import override
 from continuation.reports.report import Report, watch
 
 if TYPE_CHECKING:
@@ -29,10 +32,13 @@ if TYPE_CHECKING:
 
 _Ready: TypeAlias = "BatchResult | Exception | None"
 """What a worker tells: a result, what the requests failed with, or that it has ended."""
+_Told: TypeAlias = "BatchResult | Exception | type[StoppedError] | None"
+"""The same, and what `stop` tells."""
+_T = TypeVar("_T")
 SESSION = "batch"
 """Of the journal, where the caller names none."""
 _PATIENCE = 5.0
-"""Seconds that a batch which is left waits for each of its threads."""
+"""Seconds that a batch which is left waits for its threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,10 @@ class Item:
     request: Mapping[str, Any]
     answer: Mapping[str, Any] | None = None
     """What came of it elsewhere, to be gone on with."""
+    policies: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What holds for it alone."""
+    wrong: Exception | None = None
+    """Why it cannot be sent."""
 
 
 class Batch:
@@ -57,15 +67,20 @@ class Batch:
         journal: str | os.PathLike[str] | Journal | None,
     ) -> None:
         """Begin. Of an `Item` in `requests` the index is left as it is."""
-        if concurrency < 1:
+        if type(concurrency) is not int or concurrency < 1:
             message = f"concurrency = {concurrency!r}: must be a whole number from 1"
             raise ValueError(message)
+        if isinstance(requests, (str, bytes, os.PathLike, Mapping)):
+            kind = name_of(cast("object", requests))
+            message = f"requests = {kind}: must be an iterable of requests, each of them a mapping"
+            raise TypeError(message)
         self._client: Any = healing(client)
         self._items, self._taking = self._numbered(iter(requests)), threading.Lock()
         self._workers = concurrency
         self._journal, self._opened = self._open(journal)
         self._pace, self._stopped = Pace(), threading.Event()
         self._lanes = set[Lane]()
+        self._ready, self._room = queue.SimpleQueue[_Told](), threading.Semaphore(0)
 
     def _open(self, journal: Any) -> tuple[Journal | None, bool]:
         """Return the journal, and whether it is ours to close."""
@@ -78,22 +93,40 @@ class Batch:
         if journal.content == "none":
             message = "journal: with content = 'none' there is nothing to go on from"
             raise ValueError(message)
+        journal.check()
         return journal, False
 
     def results(self) -> Iterator[BatchResult] | AsyncIterator[BatchResult]:
         """Return what yields the results, asynchronously if the client is so."""
         return self._awaited() if is_async(self._client) else self._called()
 
+    def stop(self) -> None:
+        """Ask no more, break off what is under way, and give what has come; then it ends.
+
+        Of a synchronous batch, from any thread, or from a signal's handler.
+        """
+        self._ready.put(StoppedError)
+
     # --- the requests -----------------------------------------------------------------------------
 
     def _numbered(self, requests: Iterator[Any]) -> Iterator[Item]:
-        names = Names()
+        names, known = Names(), set[int]()
         for index, given in enumerate(requests):
             if isinstance(given, Item):
                 yield given
                 continue
-            called, request = asked_in(given)
-            yield Item(index, called or names.of(request), request)
+            if not isinstance(given, Mapping):
+                message = f"requests[{index}] = {name_of(given)}: must be a mapping"
+                yield Item(index, "", {}, wrong=TypeError(message))
+                continue
+            called, request = asked_in(cast("Mapping[str, Any]", given))
+            wrong: Exception | None = None
+            if called and self._journal is not None:
+                if (digest := hash(called)) in known:
+                    message = f"requests[{index}], id = {called!r}: is that of one before"
+                    wrong = ValueError(f"{message}, whose session it would be; choose another")
+                known.add(digest)
+            yield Item(index, called or names.of(request), request, wrong=wrong)
 
     def _next(self) -> Item | None:
         with self._taking:
@@ -107,7 +140,7 @@ class Batch:
         self._lanes.add(lane)
         token = LANE.set(lane)
         try:
-            with watch() as turns:
+            with override(**item.policies), watch() as turns:
                 yield lane, turns
         finally:
             LANE.reset(token)
@@ -120,7 +153,12 @@ class Batch:
         return method(self._client, door_of(self._client, item.request), item.request)()
 
     def _keep(self, item: Item) -> Journal | None:
-        """Open a request's own session; not in an event loop's thread."""
+        """Open a request's own session; not in an event loop's thread.
+
+        Raises what keeps it from being sent.
+        """
+        if item.wrong is not None:
+            raise item.wrong
         return None if self._journal is None else self._journal.child(item.id)
 
     def _close(self) -> None:
@@ -130,38 +168,59 @@ class Batch:
     # --- threads ----------------------------------------------------------------------------------
 
     def _called(self) -> Iterator[BatchResult]:
-        ready, room = queue.SimpleQueue[_Ready](), threading.Semaphore(0)
-        threads = list[threading.Thread]()
+        threads, until = list[threading.Thread](), None
         try:
-            for _ in range(self._workers):
-                here, work = contextvars.copy_context(), (self._work, ready.put, room)
-                threads.append(threading.Thread(target=here.run, args=work, daemon=True))
-                threads[-1].start()
-            left = self._workers
+            threads += self._begin()
+            left = len(threads)
             while left:
-                result = ready.get()
-                if isinstance(result, Exception):
+                try:
+                    result = self._ready.get(timeout=None if until is None else _left(until))
+                except queue.Empty:
+                    return
+                if result is StoppedError:
+                    until = until or self._leave()
+                elif isinstance(result, Exception):
                     raise result
-                if result is None:
+                elif isinstance(result, BatchResult):
+                    self._room.release()
+                    if until is None or result.error is None:
+                        yield result
+                else:  # a worker has ended
                     left -= 1
-                    continue
-                room.release()
-                yield result
         finally:
-            self._stopped.set()
-            for lane in [*self._lanes]:
-                if lane.session is not None:
-                    lane.session.close()
-            room.release(self._workers)
+            until = until or self._leave()
             for thread in threads:
-                thread.join(_PATIENCE)
+                thread.join(_left(until))
             self._close()
 
-    def _work(self, tell: Callable[[_Ready], None], room: threading.Semaphore) -> None:
+    def _begin(self) -> Iterator[threading.Thread]:
+        """Start the workers, or as many of them as the system has threads for."""
+        for number in range(self._workers):
+            here = contextvars.copy_context()
+            thread = threading.Thread(target=here.run, args=(self._work,), daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                if not number:
+                    raise
+                return
+            yield thread
+
+    def _leave(self) -> float:
+        """Break off what is under way; return until when its threads are waited for."""
+        self._stopped.set()
+        for lane in [*self._lanes]:
+            if lane.session is not None:
+                lane.session.close()
+        self._room.release(self._workers)
+        return time.monotonic() + _PATIENCE
+
+    def _work(self) -> None:
+        tell = self._ready.put
         try:
             while (item := self._next()) is not None:
                 tell(self._ask(item))
-                room.acquire()
+                self._room.acquire()
         except Exception as error:  # of what the requests come from
             tell(error)
         finally:
@@ -216,12 +275,32 @@ class Batch:
         answer, failed = None, None
         with self._under_way(item) as (lane, turns):
             try:
-                lane.journal = self._journal and await asyncio.to_thread(self._keep, item)
+                # Not cancelled: a session that is open in the end would stay so.
+                opening = asyncio.ensure_future(asyncio.to_thread(self._keep, item))
                 try:
+                    lane.journal = await _to_its_end(opening)
                     answer = await self._call(item)
                 finally:
-                    if lane.journal is not None:
-                        await asyncio.shield(asyncio.to_thread(lane.journal.close))
+                    if opening.exception() is None and (journal := opening.result()) is not None:
+                        closing = asyncio.to_thread(journal.close)
+                        await _to_its_end(asyncio.ensure_future(closing))
             except Exception as error:
                 failed = error
         return BatchResult(item.index, item.id, answer, turns[-1] if turns else None, failed)
+
+
+def _left(until: float) -> float:
+    return max(0.0, until - time.monotonic())
+
+
+async def _to_its_end(task: asyncio.Future[_T]) -> _T:
+    """Wait for what must not be left in its middle, also where the one who waits is cancelled."""
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    return task.result()

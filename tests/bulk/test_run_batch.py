@@ -19,7 +19,7 @@ from support.sdks.formats import FORMATS, MAKES, request
 from support.sdks.turn import FAST, quietly
 
 import continuation
-from continuation import BatchResult, Journal
+from continuation import BatchResult, Journal, JournalError
 from continuation.simulator import Reply, Scenario, Simulator, Text
 
 TEXT = "".join(f"{n}. A line of an answer that may be cut.\n" for n in range(300))
@@ -333,4 +333,88 @@ def test_what_cannot_be_is_named(sim: Simulator, tmp_path: Path) -> None:
             pytest.raises(ValueError, match="content = 'none'"),
         ):
             continuation.run_batch(client, [], journal=journal)
+        untyped: Any = continuation.run_batch
+        for count in (True, 2.5, "8"):
+            with pytest.raises(ValueError, match=r"concurrency = .*must be a whole number from 1"):
+                untyped(client, [], concurrency=count)
+        for given in ("prompts.jsonl", tmp_path, {"input": "Go."}):
+            with pytest.raises(TypeError, match=r"requests = .*: must be an iterable of requests"):
+                untyped(client, given)
+        with pytest.raises(JournalError, match="closed"):
+            continuation.run_batch(client, [], journal=journal_that_is_closed(tmp_path))
+        with (
+            Journal(tmp_path / "a.db", "s", readonly=True) as journal,
+            pytest.raises(JournalError, match="readonly=True"),
+        ):
+            continuation.run_batch(client, [], journal=journal)
         assert list(continuation.run_batch(client, [])) == []
+
+
+def journal_that_is_closed(folder: Path) -> Journal:
+    with Journal(folder / "b.db", "s") as journal:
+        return journal
+
+
+@both
+def test_what_is_no_request_is_a_result(asynchronous: bool, reciting: Simulator) -> None:
+    given = [None, *asks("openai-chat", 1), "Go."]
+    results = run("openai-chat", reciting, given, asynchronous=asynchronous)
+    wrong = {result.index: str(result.error) for result in results if result.error}
+    assert set(wrong) == {0, 2}
+    assert wrong[2] == "requests[2] = builtins.str: must be a mapping"
+
+
+@both
+def test_two_requests_do_not_share_a_session(
+    asynchronous: bool, reciting: Simulator, tmp_path: Path
+) -> None:
+    one, two = asks("openai-chat", 2)
+    options: dict[str, Any] = {"journal": tmp_path / "batch.db", "asynchronous": asynchronous}
+    results = run("openai-chat", reciting, [one, {**two, "id": one["id"]}], **options)
+    assert [str(result.error) for result in results if result.error] == [
+        "requests[1], id = 'r0': is that of one before, whose session it would be; choose another"
+    ]
+    assert len(reciting.posts) == 2
+
+
+def test_numbers_are_ids(reciting: Simulator) -> None:
+    results = run("openai-chat", reciting, [{**ask, "id": 7} for ask in asks("openai-chat", 1)])
+    assert [result.id for result in results] == ["7"]
+
+
+def test_who_leaves_does_not_wait_for_each_thread() -> None:
+    """A server that says nothing is waited for by all threads together, and not for long."""
+    with Simulator("x", Scenario()) as sim:
+        sim.script([Reply([Text("Short.")]), *[Reply(delay=30.0)] * 20])
+        client: Any = MAKES["openai-chat"]().connect(sim.url, asynchronous=False)
+        batch: Any = continuation.run_batch(client, asks("openai-chat", 21), concurrency=12)
+        next(batch)
+        began = time.monotonic()
+        batch.close()
+        took = time.monotonic() - began
+        client.close()
+    assert took < 10, "five seconds for each of twelve were a minute"
+
+
+@pytest.mark.parametrize("after", [0.0, 0.001, 0.003, 0.01, 0.03])
+def test_a_batch_that_is_cancelled_lets_its_sessions_go(
+    after: float, reciting: Simulator, tmp_path: Path
+) -> None:
+    async def cancelled() -> list[BatchResult]:
+        bare: Any = MAKES["openai-chat"]().connect(reciting.url, asynchronous=True)
+
+        async def all_of_it() -> list[BatchResult]:
+            path = tmp_path / "a.db"
+            batch: Any = continuation.run_batch(bare, asks("openai-chat", 8), journal=path)
+            async with contextlib.aclosing(batch):
+                return [result async for result in batch]
+
+        async with bare:
+            task = asyncio.create_task(all_of_it())
+            await asyncio.sleep(after)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            return await all_of_it()
+
+    assert texts("openai-chat", asyncio.run(cancelled())) == {TEXT}
