@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
+from continuation import JournalError
+
 _KEY = re.compile(r"\b(?:(?:sk|pk|key)-[\w-]{6,}|AIza[\w-]{20,})")
 _KEY_NAMES = ("_API_KEY", "_AUTH_TOKEN")
 """How the environment variables end that hold keys, whosever they are."""
@@ -32,6 +34,8 @@ def explain(error: Exception, host: str, key: str) -> str:
 
     `key`: the environment variable to look at when it is the key that is wrong.
     """
+    if isinstance(error, JournalError):
+        return hide_keys(str(error))
     # google-genai calls the HTTP status `code`, and openai something else.
     found = (getattr(error, name, None) for name in ("status_code", "code"))
     status = next((value for value in found if isinstance(value, int)), None)
@@ -57,6 +61,15 @@ def explain(error: Exception, host: str, key: str) -> str:
     words = body.get("message") if status not in (401, 403) else None
     own = f" ({told})" if isinstance(words, str) and (told := hide_keys(words)) else ""
     return f"{host} answered {status}{kind}{after}: {remedy.format(key=key)}{own}"
+
+
+def wrong(error: Exception) -> str:
+    """Say in one line what an SDK finds wrong with a request; never shows what that says."""
+    if callable(listed := getattr(error, "errors", None)):  # pydantic's own text quotes it
+        found = cast("list[dict[str, Any]]", listed(include_input=False, include_url=False))
+        told = [f"{'.'.join(map(str, each['loc']))}: {each['type']}" for each in found]
+        return hide_keys(", ".join(told))
+    return f"{type(error).__name__}: {hide_keys(str(error))}"
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from support.sdks.turn import quietly
 
 from continuation.bulk.lines import answer_in, text_of
 from continuation.cli import Exit, main
-from continuation.simulator import Reply, Scenario, Simulator
+from continuation.simulator import Reply, Scenario, Simulator, Text
 
 Capture = pytest.CaptureFixture[str]
 BODY = {"model": MODEL, "max_tokens": 1_000, "messages": [{"role": "user", "content": "Go."}]}
@@ -129,7 +132,9 @@ def test_a_torn_line_is_taken_off_and_the_journal_has_its_answer(
     assert {line["text"] for line in read(out).values()} == {TEXT}
 
 
-@pytest.mark.parametrize("there", ["hello\n", "hello", '{"id": "a"}\n', '["outcome"]'])
+@pytest.mark.parametrize(
+    "there", ["hello\n", "hello", '{"id": "a"}\n', '["outcome"]', '{"a": 1}', '{"a": 1', "{\n"]
+)
 def test_a_file_of_somebody_elses_is_left_alone(
     there: str, sim: Simulator, tmp_path: Path, capsys: Capture
 ) -> None:
@@ -173,6 +178,7 @@ def test_a_terminal_has_a_bar(
     ("line", "why"),
     [
         (["run", "--batch", "in.jsonl"], "--out FILE is missing"),
+        (["run", "--batch", "in.jsonl", "--out", "o", "--base-url", "h:1"], "must begin with http"),
         (["run", "--batch", "none.jsonl", "--out", "o"], "none.jsonl: No such file"),
         (["run", "--batch", "in.jsonl", "--out", "o"], "add --dialect"),
         (["run", "--batch", "in.jsonl", "--out", "no/o", "--model", MODEL], "choose a path"),
@@ -221,6 +227,225 @@ def test_a_batch_that_is_killed_goes_on_in_mid_answer(
 
 def read_whole(path: Path) -> list[bytes]:
     return [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+# --- what lines may be ----------------------------------------------------------------------------
+
+
+def test_lines_may_come_from_any_editor(sim: Simulator, tmp_path: Path, capsys: Capture) -> None:
+    """A mark of the byte order, line ends of Windows, no end at the end, numbers for ids."""
+    ask = json.dumps({"id": 7, "prompt": "Grüße."}, ensure_ascii=False)
+    half = json.dumps({"id": "\ud83d", "prompt": "Go."})
+    given, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    given.write_bytes(f"\ufeff{ask}\r\n\r\n{half}".encode())
+    assert batch(sim, given, out) == Exit.WHOLE
+    assert set(read(out)) == {"7", "\ud83d"}
+    sim.requests.clear()
+    assert batch(sim, given, out) == Exit.WHOLE
+    assert sim.posts == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[" * 100_000,
+        b'{"prompt": "\xff"}',
+        b"\0",
+        '{"prompt": "x"}'.encode("utf-16"),
+        b"NaN",
+        b"1" * 5_000,
+    ],
+    ids=["deep", "latin", "nul", "utf-16", "nan", "digits"],
+)
+def test_a_line_that_is_none_stops_nothing(
+    line: bytes, sim: Simulator, tmp_path: Path, capsys: Capture
+) -> None:
+    given, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    given.write_bytes(line.replace(b"\n", b"") + b'\n{"id": "a", "prompt": "Go."}\n')
+    assert batch(sim, given, out) == Exit.USAGE
+    assert "line 1: no JSON object" in capsys.readouterr().err
+    assert set(read(out)) == {"a"}
+
+
+def test_a_line_of_another_kind_is_told_and_not_sent(
+    sim: Simulator, tmp_path: Path, capsys: Capture
+) -> None:
+    embedding = {"custom_id": "e", "url": "/v1/embeddings", "body": {"model": "m", "input": "x"}}
+    given = write(
+        tmp_path / "in.jsonl",
+        {"custom_id": "a", "params": BODY},
+        {"key": "b", "request": {"contents": [{"parts": [{"text": "Go."}]}]}},
+        {"custom_id": "c", "url": "/v1/chat/completions", "body": BODY},
+        embedding,
+        {"id": "d", "prompt": "Go.", "system": ["Be brief."]},
+        {"id": "f", "prompt": "Go.", "model": 5},
+    )
+    assert batch(sim, given, tmp_path / "out.jsonl") == Exit.USAGE
+    said = capsys.readouterr().err
+    assert "line 2: a request of Gemini, and the first is one of Anthropic Messages" in said
+    assert "line 3: a request of OpenAI Chat Completions" in said
+    assert "line 4: url = '/v1/embeddings'" in said
+    assert "line 5: its system is no text" in said
+    assert "line 6: its model is no text" in said
+    assert set(read(tmp_path / "out.jsonl")) == {"a"}
+
+
+def test_only_a_mere_prompt_asks_for_all_that_can_be_written(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    given = write(tmp_path / "in.jsonl", {"id": "a", "prompt": "Go."}, {**BODY, "id": "b"})
+    out = str(tmp_path / "out.jsonl")
+    line = ["run", "--batch", str(given), "--out", out, "--model", MODEL, "--concurrency", "1"]
+    with Simulator(TEXT, Scenario()) as sim:
+        assert main([*line, "--base-url", sim.url]) == Exit.WHOLE
+        first, second, *_ = (post.body["max_tokens"] for post in sim.posts if post.body)
+    assert first > second == BODY["max_tokens"]
+
+
+@pytest.mark.parametrize("name", ["pipe", "-"])
+def test_what_can_be_read_once_is_refused(
+    name: str, sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    assert batch(sim, Path(name), tmp_path / "out.jsonl") == Exit.USAGE
+    assert "write the lines to a file first" in capsys.readouterr().err
+
+
+def test_what_the_sdk_does_not_take_is_told_without_what_it_says(
+    sim: Simulator, tmp_path: Path, capsys: Capture
+) -> None:
+    ask = {"contents": "secret", "generationConfig": {"temperatur": "secret"}}
+    given = write(tmp_path / "in.jsonl", {"key": "a", "request": ask})
+    line = ["run", "--batch", str(given), "--out", str(tmp_path / "o"), "--base-url", sim.url]
+    assert main([*line, "--model", "gemini-3-pro"]) == Exit.USAGE
+    said = capsys.readouterr().err
+    assert "line 1: 'a' cannot be sent: temperatur: extra_forbidden; change the request" in said
+    assert "secret" not in said
+
+
+# --- the output -----------------------------------------------------------------------------------
+
+
+def test_no_file_that_is_read_is_written(sim: Simulator, tmp_path: Path, capsys: Capture) -> None:
+    given, link = prompts(tmp_path, 1), tmp_path / "link.jsonl"
+    link.hardlink_to(given)
+    before, new = given.read_bytes(), tmp_path / "new"
+    assert batch(sim, given, link, "--force") == Exit.USAGE
+    assert "is the file of --batch, which it would spoil" in capsys.readouterr().err
+    assert batch(sim, given, new, "--journal", str(new)) == Exit.USAGE
+    assert "is the file of --journal" in capsys.readouterr().err
+    for out in (given, link):
+        line = ["finish", str(given), "--requests", str(link), "--out", str(out), "--force"]
+        assert main(line) == Exit.USAGE
+    assert given.read_bytes() == before
+    assert not new.exists()
+    assert sim.posts == []
+
+
+def test_force_takes_nothing_away_before_there_is_something_new(
+    sim: Simulator, tmp_path: Path, capsys: Capture
+) -> None:
+    sim.script([Reply(status=401, error=("authentication_error", "invalid x-api-key"))])
+    given, out = prompts(tmp_path, 1), tmp_path / "out.jsonl"
+    out.write_text("dear\n")
+    assert batch(sim, given, out, "--force") == Exit.PROVIDER
+    assert out.read_text() == "dear\n"
+    assert batch(sim, given, out, "--force") == Exit.WHOLE
+    assert set(read(out)) == {"p0"}
+
+
+def test_two_runs_do_not_write_to_one_file(tmp_path: Path, capsys: Capture) -> None:
+    given, out = prompts(tmp_path, 2), tmp_path / "out.jsonl"
+    with Simulator(TEXT, Scenario(deltas=96, slow=0.02)) as sim:
+        line = ["run", "--batch", str(given), "--out", str(out), "--model", MODEL]
+        process = start(*line, "--base-url", sim.url)
+        until(lambda: bool(sim.posts))
+        assert main([*line, "--base-url", sim.url, "--force"]) == Exit.USAGE
+        assert "another run writes to it" in capsys.readouterr().err
+        process.communicate(timeout=60)
+        assert process.returncode == Exit.WHOLE
+        assert len(sim.posts) == 2
+    assert set(read(out)) == {"p0", "p1"}
+
+
+def test_a_disk_that_is_full_leaves_whole_lines(
+    sim: Simulator, tmp_path: Path, capsys: Capture
+) -> None:
+    given, out = prompts(tmp_path, 6), tmp_path / "out.jsonl"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, before[1]))
+    try:
+        assert batch(sim, given, out) == Exit.NOT_WHOLE
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "cannot go on: File too large" in capsys.readouterr().err
+    some = read(out)
+    assert 0 < len(some) < 6
+    assert batch(sim, given, out) == Exit.WHOLE
+    assert f"4 healed, {len(some)} before" in capsys.readouterr().err
+    assert {line["text"] for line in read(out).values()} == {TEXT}
+
+
+def test_a_whole_line_without_its_end_is_not_paid_again(
+    sim: Simulator, tmp_path: Path, capsys: Capture
+) -> None:
+    given, out = prompts(tmp_path, 2), tmp_path / "out.jsonl"
+    assert batch(sim, given, out) == Exit.WHOLE
+    os.truncate(out, out.stat().st_size - 1)
+    sim.requests.clear()
+    prompts(tmp_path, 3)
+    assert batch(sim, given, out) == Exit.WHOLE
+    assert set(read(out)) == {"p0", "p1", "p2"}
+    assert {post.body["messages"][0]["content"] for post in sim.posts if post.body} == {"Write 2."}
+
+
+def test_what_another_file_of_requests_left_is_not_counted(
+    sim: Simulator, tmp_path: Path, capsys: Capture
+) -> None:
+    given, out = prompts(tmp_path, 3), tmp_path / "out.jsonl"
+    assert batch(sim, given, out) == Exit.WHOLE
+    write(given, {"id": "other", "prompt": "Go."}, {"id": "p1", "prompt": "Go."})
+    capsys.readouterr()
+    assert batch(sim, given, out) == Exit.WHOLE
+    assert "2 lines: 1 healed, 1 before" in capsys.readouterr().err
+
+
+# --- when it ends early ---------------------------------------------------------------------------
+
+
+def test_a_key_that_is_revoked_ends_it(sim: Simulator, tmp_path: Path, capsys: Capture) -> None:
+    refused = Reply(status=401, error=("authentication_error", "invalid x-api-key"))
+    sim.script([Reply([Text("Short.")]), *[refused] * 100])
+    given, out = prompts(tmp_path, 100), tmp_path / "out.jsonl"
+    assert batch(sim, given, out, "--concurrency", "1") == Exit.PROVIDER
+    assert "no other will do better" in capsys.readouterr().err
+    assert len(sim.posts) < 30
+
+
+def test_an_answer_that_was_left_alone_and_is_cut_is_not_whole(
+    sim: Simulator, tmp_path: Path, capsys: Capture
+) -> None:
+    given, out = prompts(tmp_path, 1), tmp_path / "out.jsonl"
+    assert batch(sim, given, out, "--set", "enabled=false") == Exit.NOT_WHOLE
+    assert "line 1: 'p0' is not whole: untouched" in capsys.readouterr().err
+
+
+def test_ctrl_c_keeps_what_has_come(tmp_path: Path) -> None:
+    """Answers that are whole are written, and a server that says nothing keeps nobody waiting."""
+    given, out, gate = prompts(tmp_path, 30), tmp_path / "out.jsonl", threading.Event()
+    with Simulator("A short answer.", Scenario()) as sim:
+        sim.script([Reply([Text("Short.")], delay=0.2)] * 8 + [Reply(delay=60.0)] * 22)
+        line = ["run", "--batch", str(given), "--out", str(out), "--model", MODEL]
+        process = start(*line, "--base-url", sim.url, "--concurrency", "16")
+        until(lambda: out.exists() and len(read_whole(out)) == 8)
+        began = time.monotonic()
+        _, said = interrupt(process)
+        assert process.returncode == Exit.INTERRUPTED
+        assert b"failed" not in said
+        assert time.monotonic() - began < 15
+        gate.set()
+    assert len(read(out)) == 8
 
 
 # --- finish --------------------------------------------------------------------------------------
@@ -277,7 +502,7 @@ def test_what_a_batch_api_brought_back_cut_is_gone_on_with(
         if dialect == "gemini":
             line += ["--model", request(dialect, 1, {})["model"]]
         assert main([*line, "--base-url", url]) == Exit.USAGE
-        assert "line 3: 'failed' has no answer; left as it is" in capsys.readouterr().err
+        assert "line 3: 'failed' has no answer, but " in capsys.readouterr().err
         assert len(sim.posts) == 1
         before, after = read(results), read(out)
         raw = set(results.read_text(encoding="utf-8").splitlines())
@@ -290,6 +515,44 @@ def test_what_a_batch_api_brought_back_cut_is_gone_on_with(
         assert after["cut"].keys() == before["cut"].keys()
         assert main([*line, "--base-url", url]) == Exit.WHOLE
         assert len(sim.posts) == 1, "all of it is done"
+
+
+def test_results_and_requests_that_do_not_match_are_told(tmp_path: Path, capsys: Capture) -> None:
+    """An answer is gone on with where one request is its own, and it once."""
+    with Simulator(TEXT, Scenario()) as sim:
+        requests, results = cut_results("anthropic-messages", sim, tmp_path)
+        asked = [json.loads(line) for line in requests.read_text().splitlines()]
+        came = [json.loads(line) for line in results.read_text().splitlines()]
+        whole, cut = asked
+        other = {**cut, "params": {**cut["params"], "system": "Another one."}}
+        twice = {**cut, "custom_id": "twice"}
+        nameless = {key: value for key, value in cut.items() if key != "custom_id"}
+        late = [{**cut, "custom_id": f"late{n}"} for n in range(7)]
+        write(requests, whole, cut, twice, {**other, "custom_id": "twice"}, nameless, *late)
+        answer = came[1]["result"]
+        lines = [came[1], came[1], {"custom_id": "twice", "result": answer}, {"result": answer}]
+        write(results, *lines)
+        line = ["finish", str(results), "--requests", str(requests), "--base-url", sim.url]
+        assert main([*line, "--out", str(tmp_path / "out.jsonl")]) == Exit.USAGE
+        said = capsys.readouterr().err
+        assert len(sim.posts) == 1
+        assert "line 2: the id 'cut' is that of a line before" in said
+        assert "line 3: 'twice' has two requests in" in said
+        assert "line 4: it has no id" in said
+        assert (
+            "8 requests without a result: 'late0', 'late1', 'late2', 'late3', 'late4', ..." in said
+        )
+
+
+def test_a_request_of_geminis_that_names_no_model_is_told(tmp_path: Path, capsys: Capture) -> None:
+    with Simulator(TEXT, Scenario()) as sim:
+        requests, results = cut_results("gemini", sim, tmp_path)
+        line = ["finish", str(results), "--requests", str(requests), "--base-url", sim.url]
+        line += ["--out", str(tmp_path / "out.jsonl")]
+        assert main(line) == Exit.USAGE
+        assert "the request of 'cut' names no model; add --model" in capsys.readouterr().err
+        assert main([*line, "--model", "gemini-3-pro"]) == Exit.WHOLE
+        assert set(read(tmp_path / "out.jsonl")) == {"whole", "cut", "failed"}
 
 
 def test_a_result_without_its_request_is_left_as_it_is(tmp_path: Path, capsys: Capture) -> None:
