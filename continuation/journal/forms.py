@@ -40,6 +40,11 @@ _ASKED: Final = (
     "conversation",
 )
 """What else makes a request the same one."""
+_LIMITS: Final = frozenset(
+    {"max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"}
+    | {"stream", "stream_options"}
+)
+"""What of a request may be another one when it is asked again."""
 _ASIDE: Final = frozenset(
     {"cache_control", "index", "parsed", "parsed_arguments", "annotations", "logprobs", "status"}
     | {"caller", "audio", "refusal", "usageMetadata"}
@@ -76,7 +81,8 @@ _STOPS: Final = {
 }
 _AROUND: Final = frozenset(
     {"id", "object", "type", "role", "model", "created", "created_at", "status", "stop_reason"}
-    | {"usage", "usageMetadata", "modelVersion", "responseId"}
+    | {"usage", "usageMetadata", "modelVersion", "responseId", "incomplete_details"}
+    | {"completed_at", "service_tier", "system_fingerprint"}
 )
 """What a body says of its answer and is no content: not the instructions that some repeat."""
 
@@ -112,10 +118,21 @@ def digest(turn: object) -> str:
     return hashlib.sha256(dumps(_essence(turn))).hexdigest()[:32]
 
 
-def asked(form: str, model: str, body: Json, digests: Iterable[str]) -> str:
-    """Return what is equal for requests that ask the same; `digests`: of its turns."""
+def asked(
+    form: str, model: str, body: Json, digests: Iterable[str], *, exactly: bool = False
+) -> str:
+    """Return what is equal for requests that ask the same; `digests`: of its turns.
+
+    `exactly`: how it is asked for counts as well, but not how long the answer may be.
+    """
     known = {key: body[key] for key in _ASKED if body.get(key) not in _EMPTY}
-    return digest([form, model, known, *digests])
+    if not exactly:
+        return digest([form, model, known, *digests])
+    left = {*_LIMITS, *_ASKED, TURNS[form]}
+    manner = {key: value for key, value in body.items() if key not in left}
+    if settings := as_json(body.get("generationConfig")):
+        manner["generationConfig"] = {k: v for k, v in settings.items() if k not in _LIMITS}
+    return digest([form, model, known, manner, *digests])
 
 
 def _essence(value: object, key: str = "") -> object:

@@ -42,7 +42,7 @@ from continuation.journal.store import (
     follow,
 )
 from continuation.policy import is_url
-from continuation.types import Json
+from continuation.types import Json, Outcome
 from continuation.wire.json_values import as_json, dumps, loads, objects
 
 if TYPE_CHECKING:
@@ -58,6 +58,14 @@ Interrupted = Literal["keep", "drop"]
 
 
 _AGAIN = frozenset({APPEND, SAVE, FORGET})
+_BROKE_OFF = frozenset({Outcome.PARTIAL, Outcome.STALLED})
+"""Outcomes of answers whose end is made up..."""
+_NOT_WHOLE = _BROKE_OFF | {Outcome.TRUNCATED}
+"""...or says that they are cut."""
+_BLOCKS = frozenset(
+    {"message_start", "content_block_start", "content_block_delta", "content_block_stop"}
+)
+"""Events of an answer that are not its end."""
 
 
 class Codec(Protocol):
@@ -324,7 +332,7 @@ class Journal:
         state, body = self._state, request.body
         turns = forms.turns(form, body)
         digests = [forms.digest(turn) for turn in turns]
-        asked = forms.asked(form, request.model, body, digests)
+        asked = forms.asked(form, request.model, body, digests, exactly=once)
         codec = getattr(request, "codec")()  # noqa: B009 - not all requests have it
         before = bool(state.said) and state.said[-1].number <= self._before
         # A step that was killed before its engine heard of the answer asks the same again.
@@ -332,6 +340,7 @@ class Journal:
         if again := self._again(form, request, codec, digests, framed=framed, once=once):
             return again
         events, pieces, attempts, begun = list[Json](), 0, 0, list[Statement]()
+        ends = list[Json]()
         resumes = state.turn is not None and state.turn.asked == asked
         if resumes:
             events, pieces, attempts = self._running()
@@ -341,6 +350,9 @@ class Journal:
                 begun.append((FORGET, (self.owner.session,)))
         elif state.turn is not None:
             self._close(codec)
+        elif once and request.streamed:
+            events, ends = self._not_whole(form, codec)
+            attempts = int(bool(events))  # the one that is played
         kept = Kept(
             self,
             form,
@@ -349,16 +361,17 @@ class Journal:
             attempts,
         )
         kept.begin(streamed=request.streamed, pieces=pieces + 1)
-        if resumes:
-            if events:
-                kept.played = played(codec, events, framed=framed)
-        else:
+        if events:
+            kept.played = played(codec, [*events, *ends], framed=framed)
+            kept.whole = bool(ends)
+        if not resumes:
             told = {"form": form, "model": request.model, "framed": framed}
             records = self._news(body, turns, digests)
             begun = self._statements(*records, ("turn", asked, told), forget=True)
         # That it is asked counts, also if nothing is given of its answer.
         count = characters(events), attempts + 1
-        begun.append((SAVE, (self.owner.session, pieces + 1, *count, self._content("", []))))
+        first = self._content("", [] if resumes else events)
+        begun.append((SAVE, (self.owner.session, pieces + 1, *count, first)))
         self._write(begun, durable=False)
         self._live = kept
         return kept
@@ -394,14 +407,14 @@ class Journal:
         state = self._state
         if self.content == "none" or not state.around or request.model != state.model:
             return None
-        numbers = [said.number for said in state.said if said.number > state.began]
-        if not numbers:  # it came to nothing
+        if once and state.outcome in (_NOT_WHOLE if request.streamed else _BROKE_OFF):
+            return None  # it is gone on with
+        if not self._numbers:  # it came to nothing
             return None
         ends_with_it = [said.digest for said in state.said] == digests
         if not once and not (ends_with_it and state.said[-1].number <= self._before):
             return None
-        contents = self._contents(flush=False)  # what is said is synced before it is given
-        body = forms.whole(form, [as_json(contents[number]) for number in numbers], state.around)
+        body = self._last(form)
         events = [*codec.to_events(body)]
         given = Given(codec, framed=framed)
         for event in events:
@@ -410,10 +423,37 @@ class Journal:
             return None
         self._before = 0
         kept = Kept(self, form, Given(codec, framed=framed), [], 1)
-        kept.ended = True
+        kept.ended = kept.again = True
         kept.whole, kept.body = True, not request.streamed
         kept.played = dumps(body) if kept.body else played(codec, events, framed=framed)
         return kept
+
+    @property
+    def _numbers(self) -> list[int]:
+        """The records of the last answer."""
+        return [said.number for said in self._state.said if said.number > self._state.began]
+
+    def _last(self, form: str) -> Json:
+        """Return the body of the last answer."""
+        contents = self._contents(flush=False)  # what is said is synced before it is given
+        said = [as_json(contents[number]) for number in self._numbers]
+        return forms.whole(form, said, self._state.around or {})
+
+    def _not_whole(self, form: str, codec: Any) -> tuple[list[Json], list[Json]]:
+        """Return the last answer to what is asked once more, if it was not made whole.
+
+        That is its blocks, and its end if that says that it was cut: one that broke off was given
+        an end that is not its own.
+        """
+        state = self._state
+        if state.outcome not in _NOT_WHOLE or not state.around or not self._numbers:
+            return [], []
+        events = [*codec.to_events(self._last(form))]
+        blocks = [event for event in events if event["type"] in _BLOCKS]
+        ends = [event for event in events if event["type"] not in _BLOCKS]
+        if not characters(blocks):
+            return [], []
+        return blocks, [] if state.outcome in _BROKE_OFF else ends
 
     def _running(self) -> tuple[list[Json], int, int]:
         """Return what is saved of the open turn: events, pieces, upstream calls."""

@@ -31,6 +31,8 @@ class Kept:
         """...which is all of the answer; it is a JSON body."""
         self.attempts = attempts
         """How many upstream calls were made for it in processes before this one."""
+        self.again = False
+        """It is the last answer once more, and nothing of it is recorded."""
         self.ended = self.left = False
         """Its end is recorded; nobody reads its answer any further."""
         self._outcome = ""
@@ -146,7 +148,7 @@ class Kept:
         given = self._given
         if given is None:
             return None
-        if self.whole:  # it is given again, and nobody else reads it
+        if self.again:  # nobody else reads it
             self._read(given)
             given.eof()
         return dumps(given.body()) if given.segment.reason else None

@@ -68,6 +68,8 @@ class Session:
     """What the last turn's request asked, as a digest."""
     began: int = 0
     """The number of the record with which the last turn began."""
+    outcome: str = ""
+    """What became of the last turn that has an answer."""
     around: Json | None = None
     """What the last answer said of itself, where nothing was said since."""
 
@@ -87,6 +89,7 @@ class Session:
         elif kind in {"end", "drop"}:
             self.turn = None
             self.turns += kind == "end"
+            self.outcome = as_text(more.get("outcome"))
         elif kind == "intent":
             self.calls[key] = Call(more, number, at, before=self.calls.get(key))
         elif kind == "active":

@@ -145,6 +145,35 @@ def test_who_leaves_a_batch_goes_on_in_mid_answer(
     assert 1_000 < min(count or 0 for count in saved) < 2_500 < max(count or 0 for count in saved)
 
 
+@every_format
+@both
+@pytest.mark.parametrize("how", ["partial", "truncated"])
+def test_an_answer_that_is_not_whole_is_gone_on_with_the_next_time(
+    how: str, dialect: str, asynchronous: bool, reciting: Simulator, tmp_path: Path
+) -> None:
+    """What there is of it is not paid again, and what came then is given from there on."""
+    options: dict[str, Any] = {"journal": tmp_path / "batch.db", "asynchronous": asynchronous}
+    dropped = Reply([Text(TEXT[:4_000])], drop=20, deltas=96)
+    reciting.script([dropped] * (how == "partial"))
+    with continuation.override(max_recoveries=0, max_drop_recoveries=0, escalate=False):
+        [first] = run(dialect, reciting, asks(dialect, 1), **options)
+    assert first.report is not None
+    assert first.report.outcome == how
+    begun = text_of(dialect, first)
+    assert len(begun) > 500
+    reciting.requests.clear()
+    [second] = run(dialect, reciting, asks(dialect, 1), **options)
+    assert texts(dialect, [second]) == {TEXT}
+    assert second.report is not None
+    assert second.report.outcome == "healed"
+    assert (second.report.billed.output or 0) < (len(TEXT) - len(begun)) // 4 + 100
+    assert len(reciting.posts) == 1
+    reciting.requests.clear()
+    [third] = run(dialect, reciting, asks(dialect, 1), **options)
+    assert texts(dialect, [third]) == {TEXT}
+    assert reciting.posts == []
+
+
 def test_requests_that_ask_the_same_are_told_apart(reciting: Simulator, tmp_path: Path) -> None:
     same = [request("anthropic-messages", LIMIT, {})] * 3
     first, again = (
@@ -164,6 +193,31 @@ def test_another_request_under_the_same_id_is_asked(reciting: Simulator, tmp_pat
     other = {**asked, "system": "Be brief."}
     run("anthropic-messages", reciting, [other], journal=tmp_path / "batch.db")
     assert [post.body and post.body["system"] for post in reciting.posts] == ["Be brief."] * 2
+
+
+ANOTHER_MANNER: dict[str, dict[str, Any]] = {
+    "anthropic-messages": {"temperature": 0.5},
+    "openai-chat": {"temperature": 0.5},
+    "openai-responses": {"text": {"verbosity": "low"}},
+    "gemini": {"temperature": 0.5},
+}
+
+
+@every_format
+def test_another_manner_is_another_request_and_another_limit_is_not(
+    dialect: str, reciting: Simulator, tmp_path: Path
+) -> None:
+    def ask(limit: int, more: dict[str, Any]) -> int:
+        reciting.requests.clear()
+        asked = {**request(dialect, limit, more), "id": "a"}
+        results = run(dialect, reciting, [asked], journal=tmp_path / "batch.db")
+        assert texts(dialect, results) == {TEXT}
+        return len(reciting.posts)
+
+    assert ask(LIMIT, {}) > 0
+    assert ask(2 * LIMIT, {}) == 0
+    assert ask(LIMIT, ANOTHER_MANNER[dialect]) > 0
+    assert ask(LIMIT, ANOTHER_MANNER[dialect]) == 0
 
 
 def test_a_journal_may_be_in_postgresql(reciting: Simulator, databases: Callable[[], str]) -> None:
