@@ -4,7 +4,7 @@
 |---|---|---|
 | Anthropic | `custom_id`, `params` | `custom_id`, `result.message` |
 | OpenAI | `custom_id`, `body` | `custom_id`, `response.body` |
-| Gemini | `key`, `request` | `key`, `response` |
+| Gemini | `key` (or `metadata.key`), `request` | the same, `response` |
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from continuation.types import Json
 from continuation.wire.json_values import as_int, as_json, as_text, objects
 
 _ID = ("custom_id", "key", "id")
+_TURNS = frozenset({"messages", "input", "contents"})
+"""What a request has itself: then `metadata` is the provider's."""
 _REQUEST = ("params", "body", "request")
 _PLACES = (("result", "message"), ("response", "body"), ("response",))
 """Where a line of results has its answer..."""
@@ -60,7 +62,9 @@ class Names:
 
 def id_of(line: Json) -> str:
     """Return the id of a line of a batch API, or of ours; `""`: it has none."""
-    return next((told for name in _ID if (told := _named(line.get(name)))), "")
+    beside = {} if _TURNS & line.keys() else as_json(line.get("metadata"))
+    known = [*(line.get(name) for name in _ID), beside.get("key")]
+    return next(filter(None, map(_named, known)), "")
 
 
 def _named(value: object) -> str:

@@ -223,6 +223,8 @@ class _Lines(ABC):
         self.count = _count(path)
         first = next((line for _, _, line in self._read(path, quiet=True)), None)
         speaks = self._format(arguments.dialect, first or {})
+        if speaks is None and first is None:
+            raise CommandError(f"{path}: holds no line that is a JSON object", Exit.USAGE)
         if speaks is None:
             message = f"{path}: what it asks for does not tell the wire format; add --dialect"
             raise CommandError(f"{message} ({', '.join(names())})", Exit.USAGE)

@@ -238,7 +238,7 @@ def _repair(
         for change in work.changes if _log.isEnabledFor(logging.DEBUG) else ():
             _log.debug("%s at %s: %s", change.what, change.where, change.why)
         # Messages nobody touched are written as the very objects they were read from.
-        natives, earlier = work.body[grammar.field], done.origins
+        natives, earlier = work.body.get(grammar.field, []), done.origins
         made = [each for message in work.messages for each in grammar.written(message, natives)]
         body = {**work.body, grammar.field: [element for element, _ in made], **work.settings}
         for key in [key for key, value in work.settings.items() if value is None]:

@@ -13,6 +13,7 @@ from continuation.wire.json_values import as_int, as_json, as_list, as_text, dum
 from continuation.wire.text_template import KEYS, PlainWriter
 
 DONE = b"data: [DONE]\n\n"
+_CHUNK = "chat.completion.chunk"
 _NONE: Json = {}
 _SPEAKER: Json = {"role": "assistant", "content": ""}
 
@@ -108,6 +109,7 @@ class ChatWriter(Writer):
         if text:
             whole["content"] = text
         head = {k: v for k, v in message.items() if k not in {"choice", "said", "logprobs"}}
+        head |= {"object": "chat.completion"} if head.get("object") == _CHUNK else {}
         counted = {"usage": usage} if usage else {}
         beside, around = dict[str, object](), dict(choice)
         for told in (*(told for block in blocks for told in block.deltas), delta):
@@ -123,7 +125,7 @@ class ChatWriter(Writer):
         self._logprobs = bool(message.get("logprobs"))
         self._speaker = {**_SPEAKER, **as_json(message.get("said"))}
         head = {k: v for k, v in message.items() if k not in {"logprobs", "choice", "said"}}
-        self._head = {**head, "object": head.get("object") or "chat.completion.chunk"}
+        self._head = {**head, "object": head.get("object") or _CHUNK}
         self._plain = PlainWriter()
 
     def _chunk(

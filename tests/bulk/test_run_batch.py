@@ -82,6 +82,8 @@ def test_each_answer_is_healed_and_known_by_its_id(
     with MAKES[dialect]().connect(reciting.url, asynchronous=False) as client:
         plain = MAKES[dialect]().create(client, request(dialect, LIMIT, {}))
     assert {type(result.answer) for result in results} == {type(plain)}
+    kinds = {getattr(result.answer, "object", None) for result in results}
+    assert kinds == {getattr(plain, "object", None)}
 
 
 @every_format

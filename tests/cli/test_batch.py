@@ -179,6 +179,8 @@ def test_a_terminal_has_a_bar(
     [
         (["run", "--batch", "in.jsonl"], "--out FILE is missing"),
         (["run", "--batch", "in.jsonl", "--out", "o", "--base-url", "h:1"], "must begin with http"),
+        (["run", "--batch", os.devnull, "--out", "o"], "write the lines to a file first"),
+        (["run", "--batch", "empty.jsonl", "--out", "o"], "holds no line that is a JSON object"),
         (["run", "--batch", "none.jsonl", "--out", "o"], "none.jsonl: No such file"),
         (["run", "--batch", "in.jsonl", "--out", "o"], "add --dialect"),
         (["run", "--batch", "in.jsonl", "--out", "no/o", "--model", MODEL], "choose a path"),
@@ -194,6 +196,7 @@ def test_what_is_wrong_is_told_before_anything_is_sent(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     prompts(tmp_path, 1).rename(tmp_path / "in.jsonl")
+    write(tmp_path / "empty.jsonl", "", "none")
     assert main(line) == Exit.USAGE
     assert why in capsys.readouterr().err
 
@@ -300,6 +303,28 @@ def test_only_a_mere_prompt_asks_for_all_that_can_be_written(
         assert main([*line, "--base-url", sim.url]) == Exit.WHOLE
         first, second, *_ = (post.body["max_tokens"] for post in sim.posts if post.body)
     assert first > second == BODY["max_tokens"]
+
+
+def test_a_stored_prompt_of_responses_is_a_request(
+    sim: Simulator, tmp_path: Path, capsys: Capture, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = write(tmp_path / "in.jsonl", {"id": "a", "model": "gpt-5", "prompt": {"id": "pmpt_1"}})
+    line = ["run", "--batch", str(given), "--out", str(tmp_path / "o"), "--base-url", sim.url]
+    main(line)  # the simulator has none
+    assert sim.posts[0].body == {"model": "gpt-5", "prompt": {"id": "pmpt_1"}, "stream": True}
+    assert "internal error" not in caplog.text
+
+
+def test_a_server_that_is_not_there_is_not_asked_for_each_line(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    given, out = prompts(tmp_path, 500), tmp_path / "out.jsonl"
+    line = ["run", "--batch", str(given), "--out", str(out), "--model", MODEL]
+    assert main([*line, "--base-url", "http://127.0.0.1:9", "--concurrency", "30"]) == Exit.PROVIDER
+    said = capsys.readouterr().err
+    assert "check the network and --base-url" in said
+    assert said.count("failed: ") < 100
+    assert "no other will do better; the same command goes on from here" in said
 
 
 @pytest.mark.parametrize("name", ["pipe", "-"])
@@ -542,6 +567,16 @@ def test_results_and_requests_that_do_not_match_are_told(tmp_path: Path, capsys:
         assert (
             "8 requests without a result: 'late0', 'late1', 'late2', 'late3', 'late4', ..." in said
         )
+
+
+def test_geminis_keys_may_stand_in_metadata(tmp_path: Path, capsys: Capture) -> None:
+    ask = {"contents": [{"role": "user", "parts": [{"text": "Go."}]}]}
+    line = {"request": {**ask, "generation_config": {"max_output_tokens": 1_000}}}
+    given = write(tmp_path / "in.jsonl", {**line, "metadata": {"key": "k1"}})
+    with Simulator(TEXT, Scenario()) as sim:
+        out = ["--out", str(tmp_path / "out.jsonl"), "--base-url", sim.url]
+        assert main(["run", "--batch", str(given), *out, "--model", "gemini-3-pro"]) == Exit.WHOLE
+    assert set(read(tmp_path / "out.jsonl")) == {"k1"}
 
 
 def test_a_request_of_geminis_that_names_no_model_is_told(tmp_path: Path, capsys: Capture) -> None:
