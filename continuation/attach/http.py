@@ -36,6 +36,8 @@ from continuation.attach.journaled import (
     KeptTurn,
     first_attempt,
     kept_turn,
+    passes,
+    wait,
 )
 from continuation.attach.preparing import KEY, Preparation
 from continuation.attach.session import CLOSED, Session, as_stream, begin
@@ -568,14 +570,14 @@ class HealingClient(_StandIn, httpx2.Client):
         session.played = first_attempt(kept) or session.played
         try:
             response = session.open()
+            if kept is not None and response.stream is session:
+                response.stream = JournaledStream(session, turn, kept)
+            elif kept is not None and passes(kept, response):
+                wait(kept.keep(response.read()))
         except BaseException:
             if kept is not None:
                 kept.leave()
             raise
-        if kept is not None and response.stream is session:
-            response.stream = JournaledStream(session, turn, kept)
-        elif kept is not None:
-            kept.drop()
         return response
 
     def _leaving(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Request | None:
@@ -657,14 +659,16 @@ class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
         session.played = first_attempt(kept) or session.played
         try:
             response = await session.open()
+            if kept is not None and response.stream is session:
+                response.stream = AsyncJournaledStream(session, turn, kept)
+            elif kept is not None and passes(kept, response):
+                done = kept.keep(await response.aread())
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(wait, done)
         except BaseException:
             if kept is not None:
                 kept.leave()
             raise
-        if kept is not None and response.stream is session:
-            response.stream = AsyncJournaledStream(session, turn, kept)
-        elif kept is not None:
-            kept.drop()
         return response
 
     async def _leaving(

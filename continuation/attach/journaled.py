@@ -37,6 +37,7 @@ class KeptTurn(Protocol):
     played: bytes | None
     whole: bool
     body: bool
+    again: bool
     attempts: int
     ledger: Ledger | None
 
@@ -44,6 +45,7 @@ class KeptTurn(Protocol):
     def fault(self) -> str | None: ...
     def give(self, chunk: bytes) -> None: ...
     def end(self, outcome: str) -> Future[None] | None: ...
+    def keep(self, body: bytes) -> Future[None] | None: ...
     def drop(self) -> None: ...
     def leave(self) -> None: ...
     def answer(self) -> bytes | None:
@@ -165,6 +167,20 @@ class Elsewhere:
 GIVEN: ContextVar[Elsewhere | None] = ContextVar("continuation_given", default=None)
 
 
+def passes(kept: KeptTurn, response: httpx2.Response) -> bool:
+    """Whether an answer that is none of ours is kept all the same, once it has been read.
+
+    Of many calls each is made once; who talks has it in its own hands.
+    """
+    if kept.again:
+        return False
+    kind = response.headers.get("content-type", "")
+    if LANE.get() is None or not response.is_success or "json" not in kind:
+        kept.drop()
+        return False
+    return True
+
+
 class _Journaled:
     def __init__(self, turn: Turn, kept: KeptTurn) -> None:
         self._turn, self.kept = turn, kept
@@ -210,7 +226,7 @@ class JournaledStream(_Journaled, httpx2.SyncByteStream):
 
     def _end(self) -> None:
         if (done := self._finish()) is not None:
-            _wait(done)
+            wait(done)
             self._ended()
 
 
@@ -237,11 +253,13 @@ class AsyncJournaledStream(_Journaled, httpx2.AsyncByteStream):
     async def _end(self) -> None:
         if (done := self._finish()) is not None:
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(_wait, done)
+                await anyio.to_thread.run_sync(wait, done)
             self._ended()
 
 
-def _wait(done: Future[None]) -> None:
+def wait(done: Future[None] | None) -> None:
     """Wait until it is durable, or cannot be: the answer is in hand either way."""
+    if done is None:
+        return
     with contextlib.suppress(Exception):
         done.result()

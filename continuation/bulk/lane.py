@@ -207,7 +207,7 @@ class Gathered:
     """A turn that no journal keeps: what its caller is given, put together."""
 
     played: bytes | None = None
-    whole = body = False
+    whole = body = again = False
     attempts = 0
     ledger: Ledger | None = None
     fault: str | None = None
@@ -220,6 +220,9 @@ class Gathered:
 
     def end(self, outcome: str) -> Future[None] | None:
         self._given.eof()
+        return None
+
+    def keep(self, body: bytes) -> Future[None] | None:
         return None
 
     def drop(self) -> None: ...

@@ -54,10 +54,15 @@ class Names:
 
     def of(self, request: Mapping[str, Any]) -> str:
         """Return the same id for the same requests in the same order, in any process."""
-        told = json.dumps(request, sort_keys=True, default=str)
+        told = json.dumps(request, sort_keys=True, default=_lasting)
         digest = hashlib.sha256(told.encode(errors="surrogatepass")).digest()[:8]
         count = self._seen[digest] = self._seen.get(digest, 0) + 1
         return digest.hex() if count == 1 else f"{digest.hex()}-{count}"
+
+
+def _lasting(value: object) -> str:
+    """Return what is the same in any process: of a function or a class its name."""
+    return str(getattr(value, "__qualname__", value))
 
 
 def id_of(line: Json) -> str:

@@ -107,6 +107,11 @@ class Batch:
         """
         self._ready.put(StoppedError)
 
+    @property
+    def waiting(self) -> int:
+        """How many results of a synchronous batch nobody has taken yet."""
+        return self._ready.qsize()
+
     # --- the requests -----------------------------------------------------------------------------
 
     def _numbered(self, requests: Iterator[Any]) -> Iterator[Item]:
@@ -187,6 +192,9 @@ class Batch:
                         yield result
                 else:  # a worker has ended
                     left -= 1
+        except KeyboardInterrupt:  # the second one: nobody waits any more
+            until = until and time.monotonic()
+            raise
         finally:
             until = until or self._leave()
             for thread in threads:

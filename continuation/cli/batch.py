@@ -263,6 +263,10 @@ class _Lines(ABC):
     def line(self, result: continuation.BatchResult) -> bytes:
         """Return the line for an answer."""
 
+    @abstractmethod
+    def drop(self, place: int) -> None:
+        """Let go of a line whose request failed."""
+
 
 def _shape(line: Json) -> str | None:
     """Say which format a line is of by its form; `None`: that does not tell."""
@@ -357,11 +361,14 @@ class _Asked(_Lines):
             line |= {"usage": asdict(report.billed), "cost": report.cost}
             line["seconds"] = round(report.seconds, 3)
         if result.index in self._plain:
-            self._plain.discard(result.index)
+            self.drop(result.index)
             line["text"] = text_of(body)
         else:
             line["answer"] = body
         return _written(line)
+
+    def drop(self, place: int) -> None:
+        self._plain.discard(place)
 
 
 def _is_prompt(line: Json) -> bool:
@@ -442,6 +449,9 @@ class _Finished(_Lines):
         line, raw = self._lines.pop(result.index)
         as_it_was = result.report is None or len(result.report.attempts) < 2
         return raw if as_it_was else _written(with_answer(line, told(result.answer)))
+
+    def drop(self, place: int) -> None:
+        self._lines.pop(place, None)
 
 
 def _count(path: Path) -> int:
@@ -617,6 +627,8 @@ class _Tally:
             keep = heapq.heappush if len(self._slowest) < _SLOWEST else heapq.heappushpop
             keep(self._slowest, slow)
         at = f"line {result.index}: {result.id!r}"
+        if result.error is not None:
+            self._lines.drop(result.index)
         if result.error is not None and report is None and isinstance(result.error, _NOT_SENT):
             why = f"{result.id!r} cannot be sent: {wrong(result.error)}; change the request"
             self._lines.tell_bad(result.index, why)
@@ -626,8 +638,8 @@ class _Tally:
             self._lines.notes.line(f"continuation: {at} failed: {say(result.error)}", "red")
             return
         outcome = str(report.outcome) if report else "untouched"
-        self._outcomes[outcome] += 1
         self._out.write(self._lines.line(result))
+        self._outcomes[outcome] += 1
         if outcome not in WHOLE_OUTCOMES or is_cut(told(result.answer)):
             self._cut += 1
             why = f": {report.reason}" if report and report.reason else ""
@@ -671,10 +683,11 @@ class _Tally:
         lines, note = self._lines, self._lines.notes.line
         seconds = time.monotonic() - self._began
         outcomes = dict(self._outcomes.most_common())
+        nothing = "none is done" if said else "nothing to do"
         counts = [f"{count:,} {outcome}" for outcome, count in outcomes.items()]
         for count, what in ((self._failed, "failed"), (lines.bad, "bad"), (lines.before, "before")):
             counts += [f"{count:,} {what}"] if count else []
-        note(f"continuation: {plural(self._done, 'line')}: {', '.join(counts) or 'nothing to do'}")
+        note(f"continuation: {plural(self._done, 'line')}: {', '.join(counts) or nothing}")
         cost = "" if self._cost is None else f", ${self._cost:.4f}"
         tokens = f"{number(self._input)} tokens in, {number(self._output)} out"
         note(f"continuation: billed: {tokens}{cost}; {seconds:.1f} s")

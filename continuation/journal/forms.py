@@ -19,6 +19,7 @@ from continuation.wire.json_values import (
     dumps,
     is_list,
     is_map,
+    loads,
     objects,
     parsed,
 )
@@ -81,6 +82,7 @@ _STOPS: Final = {
 }
 _AROUND: Final = frozenset(
     {"id", "object", "type", "role", "model", "created", "created_at", "status", "stop_reason"}
+    | {"stop_sequence"}
     | {"usage", "usageMetadata", "modelVersion", "responseId", "incomplete_details"}
     | {"completed_at", "service_tier", "system_fingerprint"}
 )
@@ -94,6 +96,18 @@ def parted(form: str, body: Json) -> tuple[list[Json], Json]:
         key, stop = _STOPS[form]
         around[stop] = _first(body.get(key)).get(stop)
     return answered(form, body), around
+
+
+def is_one(form: str, data: bytes) -> bool:
+    """Whether a body is that of one answer, and can be put together again by `whole`."""
+    try:
+        body = as_json(loads(data))
+    except ValueError:
+        return False
+    place, _ = _STOPS.get(form, ("", ""))
+    choices = objects(body.get(place)) if place else [body]
+    more = any(choice.get("logprobs") for choice in choices)
+    return len(choices) == 1 and not more and bool(answered(form, body))
 
 
 def whole(form: str, turns: Sequence[Json], around: Json) -> Json:

@@ -365,7 +365,7 @@ class Journal:
             kept.played = played(codec, [*events, *ends], framed=framed)
             kept.whole = bool(ends)
         if not resumes:
-            told = {"form": form, "model": request.model, "framed": framed}
+            told = {"form": form, "model": request.model, "framed": framed, "limit": request.limit}
             records = self._news(body, turns, digests)
             begun = self._statements(*records, ("turn", asked, told), forget=True)
         # That it is asked counts, also if nothing is given of its answer.
@@ -409,6 +409,11 @@ class Journal:
             return None
         if once and state.outcome in (_NOT_WHOLE if request.streamed else _BROKE_OFF):
             return None  # it is gone on with
+        if state.outcome == Outcome.UNTOUCHED and (request.streamed, request.limit) != (
+            False,
+            state.limit,
+        ):
+            return None  # what was left alone then is another answer now
         if not self._numbers:  # it came to nothing
             return None
         ends_with_it = [said.digest for said in state.said] == digests

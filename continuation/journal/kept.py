@@ -10,7 +10,7 @@ from continuation.answer.given import Given
 from continuation.journal import forms
 from continuation.journal.session import characters
 from continuation.journal.store import SAVE, Ownership, Statement
-from continuation.types import Json
+from continuation.types import Json, Outcome
 from continuation.wire.json_values import dumps
 
 if TYPE_CHECKING:
@@ -137,6 +137,15 @@ class Kept:
         self._outcome = outcome
         self.left = True
         return self._journal.finish(self)
+
+    def keep(self, body: bytes) -> Future[None] | None:
+        """It passed as it came: this is all of it. Of several answers none is kept."""
+        if not forms.is_one(self._form, body):
+            self.drop()
+            return None
+        self._streamed = False
+        self.give(body)
+        return self.end(Outcome.UNTOUCHED)
 
     def drop(self) -> None:
         """The provider refused the request, or none of it was ours: there is no answer."""

@@ -66,6 +66,8 @@ class Session:
     """When something was last recorded."""
     asked: str = ""
     """What the last turn's request asked, as a digest."""
+    limit: object = None
+    """How long the answer to that could be, in tokens, if it said so."""
     began: int = 0
     """The number of the record with which the last turn began."""
     outcome: str = ""
@@ -85,7 +87,7 @@ class Session:
         elif kind == "turn":
             self.form, self.model = as_text(more.get("form")), as_text(more.get("model"))
             self.turn, self.began = OpenTurn(key, at, more.get("framed") is True), number
-            self.asked = key
+            self.asked, self.limit = key, more.get("limit")
         elif kind in {"end", "drop"}:
             self.turn = None
             self.turns += kind == "end"

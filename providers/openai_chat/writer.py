@@ -13,7 +13,7 @@ from continuation.wire.json_values import as_int, as_json, as_list, as_text, dum
 from continuation.wire.text_template import KEYS, PlainWriter
 
 DONE = b"data: [DONE]\n\n"
-_CHUNK = "chat.completion.chunk"
+_CHUNK, _WHOLE = "chat.completion.chunk", "chat.completion"
 _NONE: Json = {}
 _SPEAKER: Json = {"role": "assistant", "content": ""}
 
@@ -109,7 +109,8 @@ class ChatWriter(Writer):
         if text:
             whole["content"] = text
         head = {k: v for k, v in message.items() if k not in {"choice", "said", "logprobs"}}
-        head |= {"object": "chat.completion"} if head.get("object") == _CHUNK else {}
+        if head.get("object") == _CHUNK:
+            head["object"] = _WHOLE
         counted = {"usage": usage} if usage else {}
         beside, around = dict[str, object](), dict(choice)
         for told in (*(told for block in blocks for told in block.deltas), delta):
@@ -125,7 +126,8 @@ class ChatWriter(Writer):
         self._logprobs = bool(message.get("logprobs"))
         self._speaker = {**_SPEAKER, **as_json(message.get("said"))}
         head = {k: v for k, v in message.items() if k not in {"logprobs", "choice", "said"}}
-        self._head = {**head, "object": head.get("object") or _CHUNK}
+        kind = head.get("object")
+        self._head = {**head, "object": _CHUNK if not kind or kind == _WHOLE else kind}
         self._plain = PlainWriter()
 
     def _chunk(

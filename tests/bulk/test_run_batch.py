@@ -8,11 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import anthropic
 import openai
 import pytest
+from support.cli_helpers import until
 from support.killed import let_go
 from support.limited import Bucket, Limited
 from support.sdks.formats import FORMATS, MAKES, request
@@ -20,6 +22,8 @@ from support.sdks.turn import FAST, quietly
 
 import continuation
 from continuation import BatchResult, Journal, JournalError
+from continuation.bulk.lines import Names
+from continuation.bulk.workers import Batch
 from continuation.simulator import Reply, Scenario, Simulator, Text
 
 TEXT = "".join(f"{n}. A line of an answer that may be cut.\n" for n in range(300))
@@ -195,6 +199,43 @@ def test_another_request_under_the_same_id_is_asked(reciting: Simulator, tmp_pat
     other = {**asked, "system": "Be brief."}
     run("anthropic-messages", reciting, [other], journal=tmp_path / "batch.db")
     assert [post.body and post.body["system"] for post in reciting.posts] == ["Be brief."] * 2
+
+
+SMALL: dict[str, dict[str, Any]] = {
+    "anthropic-messages": {"max_tokens": 100},
+    "openai-chat": {"max_tokens": 100},
+    "openai-responses": {"max_output_tokens": 100},
+    "gemini": {"config": {"max_output_tokens": 100}},
+}
+
+
+@every_format
+@both
+def test_an_answer_that_is_left_alone_is_not_paid_twice_either(
+    dialect: str, asynchronous: bool, tmp_path: Path
+) -> None:
+    """A small limit is a budget; asked with another one, it is another answer."""
+    options: dict[str, Any] = {"journal": tmp_path / "batch.db", "asynchronous": asynchronous}
+    with Simulator("Yes.", Scenario()) as sim:
+        small = [{**ask, **SMALL[dialect]} for ask in asks(dialect, 2)]
+        for _ in range(3):
+            results = run(dialect, sim, small, **options)
+            assert texts(dialect, results) == {"Yes."}
+            assert {str(result.report and result.report.outcome) for result in results} == {
+                "untouched"
+            }
+            assert len(sim.posts) == 2
+        run(dialect, sim, asks(dialect, 2), **options)
+        assert len(sim.posts) == 4
+
+
+def test_of_several_choices_none_is_kept(tmp_path: Path) -> None:
+    with Simulator("Yes.", Scenario()) as sim:
+        asked = {**request("openai-chat", LIMIT, {}), "n": 2, "id": "a"}
+        for count in (1, 2):
+            [result] = run("openai-chat", sim, [asked], journal=tmp_path / "batch.db")
+            assert result.error is None
+            assert len(sim.posts) == count
 
 
 ANOTHER_MANNER: dict[str, dict[str, Any]] = {
@@ -433,6 +474,17 @@ def test_two_requests_do_not_share_a_session(
     assert len(reciting.posts) == 2
 
 
+def test_a_request_with_a_function_is_known_in_the_next_process() -> None:
+    def weather() -> str:
+        return "fair"
+
+    first, again = (
+        Names().of({"contents": "Go.", "config": {"tools": [tool]}})
+        for tool in (weather, FunctionType(weather.__code__, {}))
+    )
+    assert first == again
+
+
 def test_numbers_are_ids(reciting: Simulator) -> None:
     results = run("openai-chat", reciting, [{**ask, "id": 7} for ask in asks("openai-chat", 1)])
     assert [result.id for result in results] == ["7"]
@@ -450,6 +502,23 @@ def test_who_leaves_does_not_wait_for_each_thread() -> None:
         took = time.monotonic() - began
         client.close()
     assert took < 10, "five seconds for each of twelve were a minute"
+
+
+def test_who_stops_gets_what_has_come(reciting: Simulator) -> None:
+    """Answers that wait for a slow caller are given; what is under way is broken off, and no more
+    is asked."""
+    reciting.script([*[Reply([Text("Short.")])] * 4, *[Reply([Text(TEXT[:4_000])], slow=0.5)] * 9])
+    client: Any = MAKES["openai-chat"]().connect(reciting.url, asynchronous=False)
+    with contextlib.closing(client):
+        batch = Batch(client, asks("openai-chat", 20), 4, None)
+        results: Any = batch.results()
+        first = next(results)
+        until(lambda: batch.waiting == 3 and len(reciting.posts) == 5)
+        batch.stop()
+        rest = list(results)
+    assert texts("openai-chat", [first, *rest]) == {"Short."}
+    assert len(rest) == 3
+    assert len(reciting.posts) == 5
 
 
 @pytest.mark.parametrize("after", [0.0, 0.001, 0.003, 0.01, 0.03])
