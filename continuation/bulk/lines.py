@@ -68,8 +68,8 @@ def _lasting(value: object) -> str:
 def id_of(line: Json) -> str:
     """Return the id of a line of a batch API, or of ours; `""`: it has none."""
     beside = {} if _TURNS & line.keys() else as_json(line.get("metadata"))
-    known = [*(line.get(name) for name in _ID), beside.get("key")]
-    return next(filter(None, map(_named, known)), "")
+    known: list[object] = [*(line.get(name) for name in _ID), beside.get("key")]
+    return next((told for each in known if (told := _named(each))), "")
 
 
 def _named(value: object) -> str:
@@ -92,7 +92,9 @@ def is_cut(answer: Json) -> bool:
 def failure_in(line: Json) -> str:
     """Return in a word how a line of results without an answer failed; `""`: it does not say."""
     result, response = as_json(line.get("result")), as_json(line.get("response"))
-    error = as_json(result.get("error")) or as_json(line.get("error"))
+    error = (
+        as_json(result.get("error")) or as_json(line.get("error")) or as_json(line.get("status"))
+    )
     error = error or as_json(as_json(response.get("body")).get("error"))
     error = as_json(error.get("error")) or error
     said = [result.get("type"), *(error.get(key) for key in ("type", "code", "status"))]
