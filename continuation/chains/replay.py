@@ -11,7 +11,6 @@ Sources: OpenAI's pages on conversation state; the rules that public gateways ar
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any, Final
 
 from continuation.history.tree import blank, text_of
@@ -32,21 +31,14 @@ class ChainLost(Exception):  # noqa: N818 - says what happened, like StopIterati
         """Ids of the calls whose outputs have no call, "" for an output without id."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayLimits:
-    """The largest input that is rebuilt."""
-
-    size: int = 16 * 1024 * 1024
-    """Bytes of JSON."""
-    items: int = 4096
-    """Number of items."""
-
-    def hold(self, items: list[Any]) -> bool:
-        """Whether these items are within the limits."""
-        return len(items) <= self.items and len(_canon(items).encode()) <= self.size
+MOST_ITEMS: Final = 4096
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""The largest input that is kept of a turn, and rebuilt: items, and bytes of them as JSON."""
 
 
-LIMITS: Final = ReplayLimits()
+def fits(items: list[Any]) -> bool:
+    """Whether these items are no more than is kept and sent again."""
+    return len(items) <= MOST_ITEMS and len(_canon(items).encode()) <= MOST_BYTES
 
 
 def replayable(body: Body, history: list[Any] | None) -> list[Any]:
@@ -148,16 +140,14 @@ def references(items: list[Any]) -> tuple[str, ...]:
     )
 
 
-def replay(
-    body: Body, history: list[Any] | None, *, base: str | None = None, limits: ReplayLimits = LIMITS
-) -> dict[str, Any]:
+def replay(body: Body, history: list[Any] | None, *, base: str | None = None) -> dict[str, Any]:
     """The body without its anchor, with the full input; for a server that has lost the chain.
 
     With `base` the anchor is moved back to that response, and `history` is what came after it: the
     server must not hold any of it in that chain, or its calls would be there twice.
 
-    Raises ChainLost if an output would stand without its call, or if the input grows beyond
-    `limits`. A caller replays once per turn: a second loss is the server's, and is reported.
+    Raises ChainLost if an output would stand without its call, or if the input is too large. A
+    caller replays once per turn: a second loss is the server's, and is reported.
     """
     items = replayable(body, history)
     made = {**body, ANCHOR: base, "input": items}
@@ -169,7 +159,7 @@ def replay(
         if body.get(ANCHOR) and history is None:
             raise ChainLost("nothing is known of what went before")
         del made[ANCHOR]
-    if not limits.hold(items):
+    if not fits(items):
         raise ChainLost(f"the history of {len(items)} items is too large to send again")
     return made
 

@@ -7,7 +7,8 @@ place, and the registry as a dialect uses it:
 
     chains = Chains(SqliteStore("chains.db"))
     tenant = chains.of("api.openai.com", credential)
-    sent = tenant.rewrite(body)  # None: send the body as it is
+    known, owned = tenant.recall("resp_1")  # what `body` goes on from
+    sent = rewrite(body, known.get)  # None: send the body as it is
     tenant.keep(first, output, given="resp_1", held=None)  # before the terminal bytes leave
 
 Design: design/chains.md.
@@ -20,11 +21,10 @@ from typing import Any, Final, Literal, TypeAlias
 
 from continuation.chains.replay import (
     ANCHOR,
-    LIMITS,
     ChainLost,
-    ReplayLimits,
     as_items,
     carried,
+    fits,
     references,
     replay,
 )
@@ -56,7 +56,6 @@ def entries_for(
     given: str,
     held: str | None,
     content: Content = "joined",
-    limits: ReplayLimits = LIMITS,
 ) -> dict[str, Entry]:
     """Return what must be known of a turn, by response id; mostly nothing.
 
@@ -76,7 +75,7 @@ def entries_for(
         why = "it is part of a conversation that the server keeps"
     else:
         items = as_items(first.get("input")) + carried(output, stored=True)
-        if limits.hold(items):
+        if fits(items):
             return {given: KeptTurn(first.get(ANCHOR), items)}
         why = f"its {len(items)} items are too large to be kept"
     return {given: Lost(why)}
@@ -85,7 +84,7 @@ def entries_for(
 # -- what to send --------------------------------------------------------------------------------
 
 
-def rewrite(body: Body, find: Find, *, limits: ReplayLimits = LIMITS) -> Rewritten | None:
+def rewrite(body: Body, find: Find) -> Rewritten | None:
     """Return the request that means the merged turn, None if it can go as it is.
 
     Raises ChainLost where the turn cannot be shown whole, and ValueError if `input` is no input.
@@ -100,16 +99,10 @@ def rewrite(body: Body, find: Find, *, limits: ReplayLimits = LIMITS) -> Rewritt
         return Rewritten({**body, ANCHOR: base}, "alias")
     if body.get("store") is False:  # then the server looks nothing up, not even what it stored
         history = carried(history, stored=False)
-    return Rewritten(replay(body, history, base=base, limits=limits), "joined")
+    return Rewritten(replay(body, history, base=base), "joined")
 
 
-def after_not_found(
-    body: Body,
-    find: Find,
-    *,
-    sent: Rewritten | None = None,
-    limits: ReplayLimits = LIMITS,
-) -> Rewritten:
+def after_not_found(body: Body, find: Find, *, sent: Rewritten | None = None) -> Rewritten:
     """Return the full input, without an anchor, for a server that has lost the chain of `body`.
 
     It says "Previous response with id ... not found", or, of a joined turn that was sent without
@@ -125,7 +118,7 @@ def after_not_found(
     base, history = _walk(anchor, find)
     # What went before a response that the server has lost and we never knew is lost with it.
     known = carried(history or [], stored=False) if base is None else None
-    made = replay(body, known, limits=limits)
+    made = replay(body, known)
     named = references(made["input"])
     if named:
         raise ChainLost(f"only the lost response knows the items {', '.join(named)}")
@@ -179,8 +172,6 @@ class Chains:
     """Where entries are kept."""
     content: Content = "joined"
     """Which turns are kept with what they say."""
-    limits: ReplayLimits = field(default_factory=ReplayLimits)
-    """How much is kept of a turn, and sent again."""
 
     def of(self, upstream: str, credential: str | None, beside: str | None = None) -> Tenant:
         """Return the part of the registry that belongs to one credential at one upstream.
@@ -202,21 +193,13 @@ class Tenant:
     beside: str | None = field(default=None, repr=False)
     """Whose are read as well; who asks for them is to be trusted with them."""
 
-    def rewrite(self, body: Body) -> Rewritten | None:
-        return rewrite(body, self.find, limits=self.chains.limits)
-
-    def after_not_found(self, body: Body, *, sent: Rewritten | None = None) -> Rewritten:
-        return after_not_found(body, self.find, sent=sent, limits=self.chains.limits)
-
     def keep(self, first: Body, output: list[Any], *, given: str, held: str | None) -> bool:
         """Keep what `entries_for` says; call it before the terminal bytes leave.
 
         Returns False if something should have been kept and could not be.
         """
         chains = self.chains
-        entries = entries_for(
-            first, output, given=given, held=held, content=chains.content, limits=chains.limits
-        )
+        entries = entries_for(first, output, given=given, held=held, content=chains.content)
         # What was promised is the server's own after all, if there is nothing to keep.
         return chains.store.put({self._key(given): entries.get(given)})
 

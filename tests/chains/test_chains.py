@@ -9,7 +9,8 @@ import pytest
 from support.chains_helpers import items, request, said, turn
 from support.notation import Json
 
-from continuation.chains.replay import ChainLost, ReplayLimits
+from continuation.chains import replay
+from continuation.chains.replay import ChainLost
 from continuation.chains.rules import Chains, Tenant, after_not_found, entries_for, refusal, rewrite
 from continuation.chains.stores import Alias, Entry, KeptTurn, Lost
 from continuation.history import validate
@@ -152,9 +153,11 @@ def test_a_joined_turn_of_a_conversation_fails_closed_later() -> None:
     assert entries_for(first, [], given="resp_1", held="resp_1") == {}
 
 
-def test_a_joined_turn_beyond_the_limits_fails_closed_later() -> None:
-    small = ReplayLimits(items=1)
-    made = entries_for(request("U:x"), items("A[t:a]"), given="resp_1", held=None, limits=small)
+def test_a_joined_turn_beyond_the_limits_fails_closed_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replay, "MOST_ITEMS", 1)
+    made = entries_for(request("U:x"), items("A[t:a]"), given="resp_1", held=None)
     with pytest.raises(ChainLost, match="its 2 items are too large"):
         sent(request("U:y"), **made)
 
@@ -164,12 +167,12 @@ def test_what_was_promised_and_not_kept_fails_closed_until_it_is_taken_back() ->
     first, asked = request("U:x", None), request("U:y")
     assert tenant.promise("resp_1")
     with pytest.raises(ChainLost, match="what it said was not kept"):
-        tenant.rewrite(asked)
+        rewrite(asked, tenant.find)
     assert tenant.keep(first, items("A[t:a]"), given="resp_1", held="resp_1")  # the server's own
-    assert tenant.rewrite(asked) is None
+    assert rewrite(asked, tenant.find) is None
     assert tenant.promise("resp_1")
     assert tenant.forget("resp_1")
-    assert tenant.rewrite(asked) is None
+    assert rewrite(asked, tenant.find) is None
 
 
 def test_all_of_a_chain_is_recalled_at_once_and_whose_it_is() -> None:
@@ -340,13 +343,15 @@ def test_w09_a_call_is_never_put_in_again_while_its_anchor_stays() -> None:
     assert said(moved) == "R:z A[t:b,c:a] R:a"
 
 
-def test_w10_a_history_too_large_to_send_again_fails_closed() -> None:
+@pytest.mark.parametrize(("bound", "most"), [("MOST_ITEMS", 2), ("MOST_BYTES", 20)])
+def test_w10_a_history_too_large_to_send_again_fails_closed(
+    monkeypatch: pytest.MonkeyPatch, bound: str, most: int
+) -> None:
+    monkeypatch.setattr(replay, bound, most)
     for base in (None, "resp_0"):
         known: dict[str, Entry] = {"resp_1": turn("U:x A[t:a]", base)}
         with pytest.raises(ChainLost, match="3 items is too large"):
-            rewrite(request("U:y"), known.get, limits=ReplayLimits(items=2))
-        with pytest.raises(ChainLost, match="too large"):
-            rewrite(request("U:y"), known.get, limits=ReplayLimits(size=20))
+            rewrite(request("U:y"), known.get)
 
 
 @pytest.mark.parametrize(
@@ -377,15 +382,14 @@ def test_w14_ids_that_do_not_begin_as_they_must_are_dropped_and_call_ids_kept() 
 # -- the door ------------------------------------------------------------------------------------
 
 
-def test_a_tenant_keeps_and_rewrites_with_the_settings_of_its_registry() -> None:
-    chains = Chains(limits=ReplayLimits(items=3))
+def test_what_a_tenant_keeps_is_what_a_later_request_goes_on_from() -> None:
+    chains = Chains()
     tenant: Tenant = chains.of("api", None)
     assert tenant.keep(request("U:x", None), items("A[t:a]"), given="resp_1", held=None)
     assert tenant.find("resp_1") == turn("U:x A[t:a]")
-    made = tenant.rewrite(request("U:y"))
+    made, again = (ask(request("U:y"), tenant.find) for ask in (rewrite, after_not_found))
     assert made is not None
-    assert said(made.body) == said(tenant.after_not_found(request("U:y")).body) == "U:x A[t:a] U:y"
-    with pytest.raises(ChainLost, match="4 items is too large"):
-        tenant.after_not_found(request("U:y U:z"))
+    assert again is not None
+    assert said(made.body) == said(again.body) == "U:x A[t:a] U:y"
     chains.store.close()
     assert tenant.keep(request("U:x", None), [], given="resp_1", held=None) is False

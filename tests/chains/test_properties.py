@@ -21,7 +21,7 @@ from support.examples import examples
 from support.notation import Json
 
 from continuation.chains.replay import ChainLost
-from continuation.chains.rules import Chains
+from continuation.chains.rules import Chains, after_not_found, rewrite
 from continuation.chains.sqlite import SqliteStore
 from continuation.chains.stores import MemoryStore, Store
 from continuation.history import validate
@@ -153,13 +153,13 @@ class Conversation(RuleBasedStateMachine):
 
     def send(self, body: Json, expected: str) -> Json | None:
         """Return what is accepted; None if the chain is over, which must be told before sending."""
-        made = self.tenant.rewrite(body)
+        made = rewrite(body, self.tenant.find)
         sent = body if made is None else made.body
         try:
             read = self.server.read(sent)
         except NotFoundError:
             try:
-                sent = self.tenant.after_not_found(body, sent=made).body
+                sent = after_not_found(body, self.tenant.find, sent=made).body
             except ChainLost:
                 return None
             read = self.server.read(sent)

@@ -8,7 +8,8 @@ import pytest
 from support.chains_helpers import items, request
 from support.notation import read, write
 
-from continuation.chains.replay import ChainLost, ReplayLimits, carried, replay, replayable
+from continuation.chains import replay as module
+from continuation.chains.replay import ChainLost, carried, replay, replayable
 
 
 def _said(given: list[Any]) -> str:
@@ -69,13 +70,14 @@ def test_reasoning_stays_before_whatever_the_model_made_of_it(kind: str) -> None
     assert _said(replayable(request("U:y"), items("U:x A[th+] U:z A[th+]"))) == "U:x U:z U:y"
 
 
-def test_a_chain_is_rebased_on_an_earlier_response() -> None:
+def test_a_chain_is_rebased_on_an_earlier_response(monkeypatch: pytest.MonkeyPatch) -> None:
     made = replay(request("R:a", top_p=1), items("U:x A[c:a]"), base="resp_0")
     assert _said(made["input"]) == "U:x A[c:a] R:a"
     assert (made["previous_response_id"], made["top_p"]) == ("resp_0", 1)
     assert "previous_response_id" not in replay(request("R:a"), items("U:x A[c:a]"), base=None)
+    monkeypatch.setattr(module, "MOST_ITEMS", 1)
     with pytest.raises(ChainLost, match="too large"):
-        replay(request("U:y"), items("U:x"), base="resp_0", limits=ReplayLimits(items=1))
+        replay(request("U:y"), items("U:x"), base="resp_0")
 
 
 def test_w14_items_are_carried_without_ids_that_stand_for_something_else() -> None:

@@ -20,7 +20,7 @@ from support.postgres import needs_postgres
 
 from continuation.chains.postgres import PostgresStore
 from continuation.chains.replay import ChainLost
-from continuation.chains.rules import Chains
+from continuation.chains.rules import Chains, after_not_found, rewrite
 from continuation.chains.sqlite import SqliteStore
 from continuation.chains.stores import Alias, Entry, KeptTurn, Key, Lost, MemoryStore, Store, encode
 
@@ -125,9 +125,9 @@ def test_another_tenants_id_finds_nothing(make: MakeStore) -> None:
     ):
         assert store.get(other) is None
     tenant = Chains(store).of(KEY.upstream, "sk-other")
-    assert tenant.rewrite(request("U:y")) is None
+    assert rewrite(request("U:y"), tenant.find) is None
     with pytest.raises(ChainLost):
-        tenant.after_not_found(request("U:y"))
+        after_not_found(request("U:y"), tenant.find)
 
 
 def test_an_entry_is_found_until_it_is_too_old(make: MakeStore) -> None:
@@ -221,7 +221,7 @@ def test_a_chain_outlives_the_process(path: Path, opened: MakeSqlite) -> None:
     first = Chains(opened()).of("api", "key")
     assert first.keep(request("U:x", None), items("A[t:a]"), given="resp_1", held=None)
     first.chains.store.close()
-    again = Chains(opened()).of("api", "key").rewrite(request("U:y"))
+    again = rewrite(request("U:y"), Chains(opened()).of("api", "key").find)
     assert again is not None
     assert said(again.body) == "U:x A[t:a] U:y"
 
