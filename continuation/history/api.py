@@ -65,7 +65,8 @@ def validate(
     for one that is no mapping.
     """
     grammar = _grammar(body, dialect)
-    context = _context(body, grammar, model, facts, strict=strict, live=live, vendor=vendor)
+    policy = RepairPolicy(strict=strict, live=live, vendor=vendor)
+    context = _context(body, grammar, policy, model, facts)
     if grammar.fast_validate(body, context):
         return []
     return _faults(grammar, body, context)
@@ -193,13 +194,7 @@ def _planned(
     found: list[Violation] | None = None,
 ) -> Repaired:
     """Work out a repair; `found` is given all that was wrong, where somebody wants to know."""
-    context = _context(
-        body, grammar, model, facts, strict=policy.strict, live=policy.live, vendor=policy.vendor
-    )
-    prefill = policy.prefill if policy.prefill is not None else context.prefill
-    context = replace(
-        context, reasoning=policy.reasoning, prefill=prefill, alternate=policy.alternate
-    )
+    context = _context(body, grammar, policy, model, facts)
     # What the quick look takes for a recovery prompt is what we know to be one, not a caller's own.
     usual = policy.is_recovery is looks_like_recovery or not policy.coalesce
     if policy.thinking == "keep" and usual and grammar.fast_validate(body, context):
@@ -289,15 +284,9 @@ def _grammar(body: Body, dialect: str | None) -> Grammar:
 
 
 def _context(
-    body: Body,
-    grammar: Grammar,
-    model: str | None,
-    facts: Facts | None,
-    *,
-    strict: bool,
-    live: bool,
-    vendor: str | None,
+    body: Body, grammar: Grammar, policy: RepairPolicy, model: str | None, facts: Facts | None
 ) -> HistoryContext:
+    """What is known beside a body: of its model, and what the policy says of its server."""
     name = as_text(model if model is not None else body.get("model"))
     # Our table is asked where its rows speak of this dialect's own models.
     own = {HistoryFormat.ANTHROPIC: "claude", HistoryFormat.GEMINI: "gemini"}.get(grammar.dialect)
@@ -305,14 +294,17 @@ def _context(
         from continuation import limits  # read only where a history depends on the model
 
         facts = limits.find(name)
+    vendor, prefill = policy.vendor, policy.prefill
     if not vendor and grammar.dialect is HistoryFormat.OPENAI_CHAT:  # others are alike everywhere
         vendor = vendor_of_model(name)
     return HistoryContext(
         model=name,
-        prefill=facts.prefill if facts else None,
+        prefill=facts.prefill if facts and prefill is None else prefill,
         thinking=facts.thinking if facts else None,
         binding=facts.binding if facts else False,
-        strict=strict,
-        live=live,
+        strict=policy.strict,
+        live=policy.live,
         vendor=vendor or "",
+        alternate=policy.alternate,
+        reasoning=policy.reasoning,
     )

@@ -132,8 +132,6 @@ class RepairPolicy:
     """Why an open call has no result, where the history itself does not show it."""
     wordings: Mapping[Reason, str] = field(default_factory=lambda: WORDINGS)
     """Text of a synthetic result by reason; `{name}` stands for the tool."""
-    placeholder: Callable[[str], bool] | None = None
-    """Recognises further synthetic results, so that a real one beats them."""
     late_results: Literal["replace", "append", "drop"] = "replace"
     """A real result after a synthetic one: replace it; or it was sent: append as text, or drop."""
     duplicate_ids: Literal["rename", "drop"] = "rename"

@@ -136,7 +136,7 @@ def test_what_a_glance_calls_clean_the_full_check_calls_clean(
         dialect, whole, broken_body = case
         body = {**(broken_body if damaged else whole), **fields}
         grammar = api._grammar(body, dialect)
-        context = api._context(body, grammar, None, None, strict=False, live=True, vendor=None)
+        context = api._context(body, grammar, RepairPolicy(), None, None)
         if grammar.fast_validate(body, context):
             clean += 1
             assert list(api._check(History(grammar, body, context))) == []

@@ -59,7 +59,7 @@ CLASSES = {
     "repair unanswered_tool_calls auto_resume resume_text chain_store "
     "store_seconds log_repairs",
     "Recovering": "attempt limit way replaces",
-    "RepairPolicy": "unanswered_tool_calls ask live reason wordings placeholder late_results "
+    "RepairPolicy": "unanswered_tool_calls ask live reason wordings late_results "
     "duplicate_ids strict coalesce is_recovery thinking binding reasoning alternate prefill vendor "
     "head_text continue_text loop_text reasoning_text allow",
     "Repaired": "body changes left origins headers",
