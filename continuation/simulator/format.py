@@ -35,6 +35,7 @@ GRPC_STATUSES: Mapping[int, str] = {
     504: "DEADLINE_EXCEEDED",
 }
 """How Google names HTTP statuses, in its own format and in OpenAI's."""
+_NO_JSON = "The request's body is no JSON object."
 
 
 class Context:
@@ -64,9 +65,9 @@ Check = Callable[[ContextT], Iterator["Refusal | str"]]
 class Format(ABC, Generic[ContextT]):
     """One provider's wire format: everything the server does not know.
 
-    The server asks in this order: `route` (is the request ours, and does it ask the model?), then
-    either `look_up`, or `refuse`, `ask` and, once the model has spoken, `answer`. `models` says
-    what a model can do before the shipped table is asked.
+    The server asks in this order: `route` (is the request ours, and does it ask the model?),
+    `unknown_caller`, then either `other`, or `refuse`, `ask` and, once the model has spoken,
+    `answer`. `models` says what a model can do before the shipped table is asked.
     """
 
     checks: ClassVar[Sequence[Check[Any]]] = ()
@@ -86,7 +87,6 @@ class Format(ABC, Generic[ContextT]):
     json_type: ClassVar[str] = "application/json"
     key_headers: ClassVar[Sequence[str]] = ("authorization", "api-key")
     no_key: ClassVar[Refusal]
-    no_json: ClassVar[Refusal]
     unlisted: ClassVar[ModelLimits] = ModelLimits(ceiling=DEFAULT_CEILING, thinking="adaptive")
     """What a model can do that nobody knows."""
 
@@ -132,21 +132,14 @@ class Format(ABC, Generic[ContextT]):
     def refuse(self, context: ContextT) -> Answer | None:
         """Refuse what the provider would refuse; None lets the request through."""
         request = context.request
-        found: Refusal | str | None = self.unknown_caller(request)
-        if found is None and request.body is None:
-            found = self.no_json
-        if found is None:
-            found = next(chain.from_iterable(check(context) for check in self.checks), None)
+        found = next(chain.from_iterable(check(context) for check in self.checks), None)
+        found = _NO_JSON if request.body is None else found
         if found is None:
             return None
         return self.refused(Refusal(found) if isinstance(found, str) else found, request)
 
-    def look_up(self, request: Recorded) -> Answer:
-        """Answer a request that does not ask the model, if its caller is known."""
-        refusal = self.unknown_caller(request)
-        return self.other(request) if refusal is None else self.refused(refusal, request)
-
     def unknown_caller(self, request: Recorded) -> Refusal | None:
+        """Refuse a request without a key; None if it has one, whatever it is."""
         known = any(request.headers.get(name) for name in self.key_headers)
         return None if known else self.no_key
 
@@ -160,9 +153,6 @@ class Format(ABC, Generic[ContextT]):
         """Return a refusal's kind, or the one its status stands for."""
         usual = self.server_kind if refusal.status >= 500 else self.client_kind
         return refusal.kind or self.kinds.get(refusal.status, usual)
-
-    def status_of(self, kind: str) -> int:
-        return next((status for status, name in self.kinds.items() if name == kind), 500)
 
     def limits(self, name: str, scenario: Scenario) -> tuple[ModelLimits, bool]:
         """Return what a model can do in a scenario, and whether it is known at all."""
@@ -195,7 +185,7 @@ class Format(ABC, Generic[ContextT]):
         kind, status = self.words.get(kind or "", kind), reply.status
         if status == 200:
             kind = kind or self.fault_kind
-            status = self.status_of(kind)
+            status = next((known for known, name in self.kinds.items() if name == kind), 500)
         kind = kind or self.kind_of(Refusal("", status))
         return Refusal(
             text or self.fault_texts.get(kind, self.fault_texts.get("", kind)), status, kind

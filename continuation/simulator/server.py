@@ -143,8 +143,10 @@ class Simulator:
         except ValueError as error:
             return wire.refused(Refusal(f"{SETTINGS_HEADER}: {error}"), request), Reply()
         try:
+            if (unknown := wire.unknown_caller(request)) is not None:
+                return wire.refused(unknown, request), Reply()
             if route == "other":
-                return wire.look_up(request), Reply()
+                return wire.other(request), Reply()
             context = wire.context(request)
             if (refused := wire.refuse(context)) is not None:
                 return refused, Reply()

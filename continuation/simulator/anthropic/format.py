@@ -186,7 +186,6 @@ class AnthropicFormat(Format[Context]):
     id_header = "request-id"
     key_headers = ("x-api-key", "authorization")
     no_key = Refusal("x-api-key header is required", 401)
-    no_json = Refusal("The request body is not valid JSON")
 
     def route(self, method: str, path: str) -> Route | None:
         ours = path.endswith("/v1/messages") or _INVOKE.search(path) or _PREDICT.search(path)

@@ -187,7 +187,6 @@ class GeminiFormat(Format[Context]):
         "use API Key or other form of API consumer identity to call this API.",
         403,
     )
-    no_json = Refusal("Invalid JSON payload received. Unexpected end of string.")
 
     def __init__(self, models: Mapping[str, ModelLimits]) -> None:
         super().__init__(models)

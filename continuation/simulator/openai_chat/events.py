@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from continuation.history.tree import text_of
 from continuation.simulator.common import arrived, compact, pieces, spent, told_usage
-from continuation.simulator.openai_chat.request import Context, text_of
+from continuation.simulator.openai_chat.request import Context
 from continuation.simulator.scenario import Block, Raw, Reply, Text, Thinking, ToolCall
 from continuation.simulator.wire import Event, Json
 from continuation.wire.json_values import as_int, mapping

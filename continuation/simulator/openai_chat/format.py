@@ -11,19 +11,19 @@ from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from continuation.history import validate
+from continuation.history.tree import text_of
 from continuation.limits import DEFAULT_CEILING, ModelLimits, find
 from continuation.simulator.common import by_rank, conversation_key, merged, numbers_in
 from continuation.simulator.format import GRPC_STATUSES, Format
 from continuation.simulator.model import Ask, Said
 from continuation.simulator.openai_chat.events import CREATED, DONE, Writer
-from continuation.simulator.openai_chat.request import Context, model_name, text_of
+from continuation.simulator.openai_chat.request import Context, model_name
 from continuation.simulator.openai_chat.vendors import find_vendor
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
 from continuation.wire.json_values import as_int, as_list, mapping
 
 _NO_KEY = "You didn't provide an API key. You need to provide it in an Authorization header."
-_NO_JSON = "We could not parse the JSON body of your request."
 
 # -- what is refused
 
@@ -250,7 +250,6 @@ class ChatFormat(Format[Context]):
         "": "The server had an error while processing your request. Sorry about that!",
     }
     no_key = Refusal(_NO_KEY, 401, "invalid_request_error")
-    no_json = Refusal(_NO_JSON)
     unlisted = ModelLimits(ceiling=DEFAULT_CEILING, thinking="manual")
 
     def route(self, method: str, path: str) -> Route | None:

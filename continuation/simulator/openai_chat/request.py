@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 from continuation.limits import ModelLimits
 from continuation.simulator.format import Context as AnyContext
@@ -23,12 +23,6 @@ def model_name(request: Recorded) -> str:
     """Return the model a request names, in its body or as a deployment in its path."""
     deployment = _DEPLOYMENT.search(request.path)
     return str((request.body or {}).get("model") or (deployment[1] if deployment else ""))
-
-
-def text_of(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    return "".join(str(part.get("text", "")) for part in objects(content))
 
 
 class Context(AnyContext):

@@ -153,7 +153,7 @@ class ResponsesFormat(Format[Context]):
         "rate_limit_error": "Rate limit reached. Please try again later.",
         "server_error": "The server had an error while processing your request. Sorry about that!",
     }
-    no_key, no_json = ChatFormat.no_key, ChatFormat.no_json
+    no_key = ChatFormat.no_key
 
     def __init__(self, models: Mapping[str, ModelLimits]) -> None:
         super().__init__(models)
