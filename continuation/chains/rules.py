@@ -3,10 +3,9 @@
 The caller knows a healed turn by the id of its first attempt. Under that id the server holds half
 an answer; under the last one, our recovery prompt. So a request that names the first id is sent
 from where the turn began, with the turn itself as input. Pure functions; nothing is changed in
-place, and the registry as a dialect uses it:
+place, and the door that a dialect uses:
 
-    chains = Chains(SqliteStore("chains.db"))
-    tenant = chains.of("api.openai.com", credential)
+    tenant = Tenant(SqliteStore("chains.db"), "api.openai.com", credential)
     known, owned = tenant.recall("resp_1")  # what `body` goes on from
     sent = rewrite(body, known.get)  # None: send the body as it is
     tenant.keep(first, output, given="resp_1", held=None)  # before the terminal bytes leave
@@ -17,7 +16,7 @@ Design: design/chains.md.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 
 from continuation.chains.replay import (
     ANCHOR,
@@ -28,11 +27,8 @@ from continuation.chains.replay import (
     references,
     replay,
 )
-from continuation.chains.stores import Alias, Entry, Find, KeptTurn, Key, Lost, MemoryStore, Store
+from continuation.chains.stores import Alias, Entry, Find, KeptTurn, Key, Lost, Store
 from continuation.history.types import Body
-
-Content: TypeAlias = Literal["joined", "off"]
-"""Which turns are kept with what they say: those that need it, or none."""
 
 _MOST_HOPS: Final = 4096
 
@@ -50,18 +46,14 @@ class Rewritten:
 
 
 def entries_for(
-    first: Body,
-    output: list[Any],
-    *,
-    given: str,
-    held: str | None,
-    content: Content = "joined",
+    first: Body, output: list[Any], *, given: str, held: str | None, content: bool = True
 ) -> dict[str, Entry]:
     """Return what must be known of a turn, by response id; mostly nothing.
 
     `first` is the body of the first attempt as it was sent, after `rewrite`; `output` the items
     that the caller gets; `given` the id that the caller gets; `held` the id under which the server
-    holds that very answer, None if recoveries were joined to it.
+    holds that very answer, None if recoveries were joined to it; `content`: what a turn says may be
+    kept, where it must.
 
     A turn of a conversation, joined, is `Lost`: what a conversation held at that time is not known.
     """
@@ -69,8 +61,8 @@ def entries_for(
         return {}
     if held is not None:
         return {given: Alias(held)} if held != given else {}
-    if content == "off":
-        why = 'such turns are not kept (content = "off")'
+    if not content:
+        why = 'such turns are not kept (chain_store = "off")'
     elif first.get("conversation"):
         why = "it is part of a conversation that the server keeps"
     else:
@@ -161,58 +153,43 @@ def refusal(lost: ChainLost) -> dict[str, Any]:
     return {"error": error}
 
 
-# -- the registry --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Chains:
-    """A registry. One for a client, or one for a gateway with many tenants."""
-
-    store: Store = field(default_factory=MemoryStore)
-    """Where entries are kept."""
-    content: Content = "joined"
-    """Which turns are kept with what they say."""
-
-    def of(self, upstream: str, credential: str | None, beside: str | None = None) -> Tenant:
-        """Return the part of the registry that belongs to one credential at one upstream.
-
-        `beside`: another credential whose entries are read there as well.
-        """
-        return Tenant(self, upstream, credential or "", beside)
+# -- the door ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
     """The chains of one credential at one upstream; no other's but `beside` are reached here."""
 
-    chains: Chains
+    store: Store
+    """Where entries are kept, those of other tenants too."""
     upstream: str
     """The server that knows these chains."""
     credential: str = field(repr=False)
     """Whose chains they are."""
     beside: str | None = field(default=None, repr=False)
     """Whose are read as well; who asks for them is to be trusted with them."""
+    content: bool = True
+    """What a turn says may be kept, where it must."""
 
     def keep(self, first: Body, output: list[Any], *, given: str, held: str | None) -> bool:
         """Keep what `entries_for` says; call it before the terminal bytes leave.
 
         Returns False if something should have been kept and could not be.
         """
-        chains = self.chains
-        entries = entries_for(first, output, given=given, held=held, content=chains.content)
+        entries = entries_for(first, output, given=given, held=held, content=self.content)
         # What was promised is the server's own after all, if there is nothing to keep.
-        return chains.store.put({self._key(given): entries.get(given)})
+        return self.store.put({self._key(given): entries.get(given)})
 
     def promise(self, given: str) -> bool:
         """Say that this answer will be another one than the server's; `keep` or `forget` follows.
 
         Until then, and if neither comes, who goes on from it is refused.
         """
-        return self.chains.store.put({self._key(given): Lost("what it said was not kept")})
+        return self.store.put({self._key(given): Lost("what it said was not kept")})
 
     def forget(self, given: str) -> bool:
         """Say that the answer is the server's own after all."""
-        return self.chains.store.put({self._key(given): None})
+        return self.store.put({self._key(given): None})
 
     def recall(self, name: str) -> tuple[dict[str, Entry], bool]:
         """Return what is known from a response back, by id; and whether it is this credential's.
@@ -221,7 +198,7 @@ class Tenant:
         StoreDown.
         """
         known: dict[str, Entry] = {}
-        own = self.chains.store.get(self._key(name))
+        own = self.store.get(self._key(name))
         at: str | None = name
         while at is not None and at not in known and len(known) <= _MOST_HOPS:
             entry = own if at == name and own is not None else self.find(at)
@@ -239,9 +216,9 @@ class Tenant:
 
     def find(self, name: str) -> Entry | None:
         """Return what is known of a response, None if nothing is. Raises StoreDown."""
-        found = self.chains.store.get(self._key(name))
+        found = self.store.get(self._key(name))
         if found is None and self.beside is not None:
-            found = self.chains.store.get(Key(self.upstream, self.beside, name))
+            found = self.store.get(Key(self.upstream, self.beside, name))
         return found
 
     def _key(self, name: str) -> Key:

@@ -2,7 +2,7 @@
 
 The caller knows a healed turn by its first attempt's id, under which the server holds half of it.
 `continuation.chains` keeps what the turn said and rewrites the requests that go on from it; this
-module says which registry a request belongs to, and when.
+module says which tenant of which store a request is, and when.
 """
 
 from __future__ import annotations
@@ -17,42 +17,39 @@ from continuation.types import Json, Request
 from continuation.wire.json_values import as_json, as_list, as_text, dumps, loads
 
 if TYPE_CHECKING:
-    from continuation.chains.rules import Chains, Rewritten, Tenant
-    from continuation.chains.stores import Entry
+    from continuation.chains.rules import Rewritten, Tenant
+    from continuation.chains.stores import Entry, Store
 
 _ANCHOR = "previous_response_id"
 _NOT_FOUND = "previous_response_not_found"
 _ITEM_LOST = re.compile(r"Item with id '[^']*' not found")
 
-_registries: dict[str, Chains] = {}
-"""The registries of this process, by what `chain_store` says."""
+_stores: dict[str, Store] = {}
+"""The stores of this process, by what `chain_store` says."""
 _lock = threading.Lock()
 
 
-def registry(where: str, patience: float) -> Chains:
-    """Return the registry that the policy `chain_store` names; one for each in a process.
+def store(where: str, patience: float) -> Store:
+    """Return the store that the policy `chain_store` names; one for each in a process.
 
-    `memory`: with this process; `off`: no content is kept; a PostgreSQL URL; else the path of an
-    SQLite file. `patience`: seconds that the store may take, as far as it can say so itself.
+    `memory`, `off`: with this process; a PostgreSQL URL; else the path of an SQLite file.
+    `patience`: seconds that the store may take, as far as it can say so itself.
     """
-    from continuation.chains.rules import Chains  # few requests need them
-    from continuation.chains.stores import MemoryStore, Store
-
     with _lock:
-        if where not in _registries:
-            store: Store
+        if where not in _stores:
             if where in {"memory", "off"}:
-                store = MemoryStore()
+                from continuation.chains.stores import MemoryStore  # few requests need one
+
+                _stores[where] = MemoryStore()
             elif is_url(where):
                 from continuation.chains.postgres import PostgresStore
 
-                store = PostgresStore(where, patience=patience)
+                _stores[where] = PostgresStore(where, patience=patience)
             else:
                 from continuation.chains.sqlite import SqliteStore
 
-                store = SqliteStore(file_of(where), patience=patience)
-            _registries[where] = Chains(store, content="off" if where == "off" else "joined")
-        return _registries[where]
+                _stores[where] = SqliteStore(file_of(where), patience=patience)
+        return _stores[where]
 
 
 class Chain:
@@ -82,7 +79,10 @@ class Chain:
         self._finished: tuple[Json, Json] | None = None
 
     def _tenant(self) -> Tenant:
-        return registry(self._where, self._patience).of(self._upstream, *self._credentials)
+        from continuation.chains.rules import Tenant
+
+        kept, content = store(self._where, self._patience), self._where != "off"
+        return Tenant(kept, self._upstream, *self._credentials, content=content)
 
     @property
     def patience(self) -> float | None:

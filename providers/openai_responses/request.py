@@ -18,7 +18,7 @@ from continuation.dialect import MessageBuilder as Turn
 from continuation.policy import Policy
 from continuation.providers.openai_common import errors
 from continuation.providers.openai_common.request import OpenAIRequest
-from continuation.providers.openai_responses.chain import Chain, registry
+from continuation.providers.openai_responses.chain import Chain, store
 from continuation.providers.openai_responses.codec import ResponsesCodec
 from continuation.providers.openai_responses.items import ALONE
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
@@ -214,8 +214,10 @@ class OpenAIResponses:
         """Open the store of chains, where that takes long: the first request need not wait."""
         if policy.chain_store in {"memory", "off"}:
             return None
+        from continuation.chains.stores import Key
+
         where, patience = policy.chain_store, policy.store_seconds
-        return lambda: registry(where, patience).of("", "").recall("")
+        return lambda: store(where, patience).get(Key("", "", ""))
 
     def keep_alive(self, opening: bytes) -> bytes:
         """Say it with the event that OpenAI has for this; nothing may stand before the opening.

@@ -11,8 +11,8 @@ from support.notation import Json
 
 from continuation.chains import replay
 from continuation.chains.replay import ChainLost
-from continuation.chains.rules import Chains, Tenant, after_not_found, entries_for, refusal, rewrite
-from continuation.chains.stores import Alias, Entry, KeptTurn, Lost
+from continuation.chains.rules import Tenant, after_not_found, entries_for, refusal, rewrite
+from continuation.chains.stores import Alias, Entry, KeptTurn, Lost, MemoryStore
 from continuation.history import validate
 
 
@@ -139,10 +139,10 @@ def test_a_response_that_is_not_stored_cannot_be_gone_on_from(held: str | None) 
 
 def test_with_content_off_a_joined_turn_is_remembered_only_as_such() -> None:
     made = entries_for(
-        request("U:secret"), items("A[t:secret]"), given="resp_1", held=None, content="off"
+        request("U:secret"), items("A[t:secret]"), given="resp_1", held=None, content=False
     )
     assert "secret" not in str(made)
-    with pytest.raises(ChainLost, match=r'not kept \(content = "off"\)'):
+    with pytest.raises(ChainLost, match=r'not kept \(chain_store = "off"\)'):
         sent(request("U:y"), **made)
 
 
@@ -163,7 +163,7 @@ def test_a_joined_turn_beyond_the_limits_fails_closed_later(
 
 
 def test_what_was_promised_and_not_kept_fails_closed_until_it_is_taken_back() -> None:
-    tenant = Chains().of("api", "key")
+    tenant = Tenant(MemoryStore(), "api", "key")
     first, asked = request("U:x", None), request("U:y")
     assert tenant.promise("resp_1")
     with pytest.raises(ChainLost, match="what it said was not kept"):
@@ -176,8 +176,8 @@ def test_what_was_promised_and_not_kept_fails_closed_until_it_is_taken_back() ->
 
 
 def test_all_of_a_chain_is_recalled_at_once_and_whose_it_is() -> None:
-    chains = Chains()
-    mine, unseen = chains.of("api", "key"), chains.of("api", "key\nunseen", "key")
+    store = MemoryStore()
+    mine, unseen = Tenant(store, "api", "key"), Tenant(store, "api", "key\nunseen", "key")
     mine.keep(request("U:x", None), items("A[t:a]"), given="resp_1", held=None)
     mine.keep(request("U:y", "resp_1"), items("A[t:b]"), given="resp_2", held="resp_3")
     unseen.keep(request("U:z", "resp_1"), items("A[t:c]"), given="resp_4", held=None)
@@ -383,13 +383,12 @@ def test_w14_ids_that_do_not_begin_as_they_must_are_dropped_and_call_ids_kept() 
 
 
 def test_what_a_tenant_keeps_is_what_a_later_request_goes_on_from() -> None:
-    chains = Chains()
-    tenant: Tenant = chains.of("api", None)
+    tenant = Tenant(MemoryStore(), "api", "")
     assert tenant.keep(request("U:x", None), items("A[t:a]"), given="resp_1", held=None)
     assert tenant.find("resp_1") == turn("U:x A[t:a]")
     made, again = (ask(request("U:y"), tenant.find) for ask in (rewrite, after_not_found))
     assert made is not None
     assert again is not None
     assert said(made.body) == said(again.body) == "U:x A[t:a] U:y"
-    chains.store.close()
+    tenant.store.close()
     assert tenant.keep(request("U:x", None), [], given="resp_1", held=None) is False

@@ -21,7 +21,7 @@ from support.examples import examples
 from support.notation import Json
 
 from continuation.chains.replay import ChainLost
-from continuation.chains.rules import Chains, after_not_found, rewrite
+from continuation.chains.rules import Tenant, after_not_found, rewrite
 from continuation.chains.sqlite import SqliteStore
 from continuation.chains.stores import MemoryStore, Store
 from continuation.history import validate
@@ -115,7 +115,7 @@ class Conversation(RuleBasedStateMachine):
     def open(self) -> None:
         path = Path(self.folder.name) / "chains.db"
         self.store = SqliteStore(path) if self.sqlite else MemoryStore()
-        self.tenant = Chains(self.store).of("api", "key")
+        self.tenant = Tenant(self.store, "api", "key")
 
     def teardown(self) -> None:
         if self.store is not None:

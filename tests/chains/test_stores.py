@@ -20,7 +20,7 @@ from support.postgres import needs_postgres
 
 from continuation.chains.postgres import PostgresStore
 from continuation.chains.replay import ChainLost
-from continuation.chains.rules import Chains, after_not_found, rewrite
+from continuation.chains.rules import Tenant, after_not_found, rewrite
 from continuation.chains.sqlite import SqliteStore
 from continuation.chains.stores import Alias, Entry, KeptTurn, Key, Lost, MemoryStore, Store, encode
 
@@ -124,7 +124,7 @@ def test_another_tenants_id_finds_nothing(make: MakeStore) -> None:
         Key(KEY.upstream, KEY.credential + "r", KEY.id[1:]),
     ):
         assert store.get(other) is None
-    tenant = Chains(store).of(KEY.upstream, "sk-other")
+    tenant = Tenant(store, KEY.upstream, "sk-other")
     assert rewrite(request("U:y"), tenant.find) is None
     with pytest.raises(ChainLost):
         after_not_found(request("U:y"), tenant.find)
@@ -218,10 +218,10 @@ def test_threads_share_a_store(make: MakeStore) -> None:
 
 
 def test_a_chain_outlives_the_process(path: Path, opened: MakeSqlite) -> None:
-    first = Chains(opened()).of("api", "key")
+    first = Tenant(opened(), "api", "key")
     assert first.keep(request("U:x", None), items("A[t:a]"), given="resp_1", held=None)
-    first.chains.store.close()
-    again = rewrite(request("U:y"), Chains(opened()).of("api", "key").find)
+    first.store.close()
+    again = rewrite(request("U:y"), Tenant(opened(), "api", "key").find)
     assert again is not None
     assert said(again.body) == "U:x A[t:a] U:y"
 
@@ -235,7 +235,7 @@ def test_the_file_is_for_its_owner_only_and_holds_no_key(path: Path, opened: Mak
         assert word.encode() not in bytes_on_disk(path)
     store.close()
     assert "sk-secret" not in repr(KEY)
-    assert "sk-secret" not in repr(Chains().of("api", "sk-secret"))
+    assert "sk-secret" not in repr(Tenant(MemoryStore(), "api", "sk-secret"))
 
 
 def test_what_was_pushed_out_or_grew_too_old_is_gone_from_the_file(

@@ -51,9 +51,9 @@ def restart() -> None:
     """What a process keeps in memory is gone."""
     while _callers:
         _callers.pop().close()
-    for chains in _responses_chain._registries.values():
-        chains.store.close()
-    _responses_chain._registries.clear()
+    for store in _responses_chain._stores.values():
+        store.close()
+    _responses_chain._stores.clear()
 
 
 class Caller:

@@ -41,9 +41,9 @@ def forget() -> None:
     """What a process keeps in memory is gone, its connections with it."""
     while _callers:
         _callers.pop().close()
-    for chains in _chain._registries.values():
-        chains.store.close()
-    _chain._registries.clear()
+    for store in _chain._stores.values():
+        store.close()
+    _chain._stores.clear()
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_a_turn_without_a_chain_asks_nobody(sim: Simulator, databases: Callable[
     caller.ask(GO)
     caller.ask(GO, store=False)
     assert caller.asked == []
-    assert _chain._registries == {}
+    assert _chain._stores == {}
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
