@@ -10,6 +10,7 @@ from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
 from continuation.wire.json_values import as_text, dumps, first_text, last_object
 from continuation.wire.sse import Frame
+from continuation.wire.text_template import PlainEvents
 
 
 class Reader(Protocol):
@@ -38,6 +39,20 @@ class Reader(Protocol):
     def eof(self) -> Sequence[Json]:
         """The bytes ended where they should: return what that alone says."""
         return ()
+
+
+class PlainReader(Reader):
+    """A reader that knows events of text again by one of them that it has parsed."""
+
+    _plain: PlainEvents
+
+    def deltas(self, raw: bytes, index: object, *, text: bool) -> Iterator[tuple[Json, int]]:
+        return self._plain.deltas(raw, index, text=text)
+
+    def joined(
+        self, raw: bytes, index: object, chunks: Sequence[bytes] = ()
+    ) -> tuple[Json, int] | None:
+        return self._plain.joined(raw, index, chunks)
 
 
 class FastPath(Protocol):

@@ -7,7 +7,7 @@ import re
 from typing import NamedTuple
 
 from continuation.types import Json
-from continuation.wire.json_values import as_json, parsed
+from continuation.wire.json_values import as_json, loads, parsed
 
 # A blank line ends an event; lines end in LF, CRLF or CR (WHATWG, "Server-sent events", parsing).
 _BLANK = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
@@ -98,6 +98,16 @@ def _plain(raw: bytes | bytearray, start: int) -> Frame | None:
         end, blank = end - 1, end + 3
     data = bytes(raw[line + 6 : end])
     return Frame(name, data, blank) if data and b"\r" not in data else None
+
+
+def typed(frame: Frame) -> Json:
+    """Return an event's JSON object; its name is the type that the data leaves out."""
+    try:
+        event = as_json(loads(frame.data)) if frame.data else {}
+    except ValueError:
+        event = {}
+    event.setdefault("type", frame.name)
+    return event
 
 
 def may_end(raw: bytes | bytearray, start: int, added: int) -> bool:

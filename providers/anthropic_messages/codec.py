@@ -6,7 +6,7 @@ Wire facts: API reference "Messages", docs "Streaming", "Handling stop reasons".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from continuation.answer.blocks import (
     ENDED,
@@ -18,10 +18,10 @@ from continuation.answer.blocks import (
     Segment,
     answered,
 )
-from continuation.answer.wire_codec import FastPath, Reader, WireCodec, Writer
+from continuation.answer.wire_codec import FastPath, PlainReader, Reader, WireCodec, Writer
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
 from continuation.wire import sse
-from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, loads, partial
+from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, partial
 from continuation.wire.text_template import KEYS, PlainEvents, PlainWriter
 
 _STOPS = {
@@ -181,7 +181,7 @@ def _told(message: Json) -> list[Json]:
     return [*told, {"type": "message_delta", "delta": delta, "usage": usage}]
 
 
-class _Reader(Reader):
+class _Reader(PlainReader):
     """Events are what they are; the name in front may say the type that the data leaves out."""
 
     def __init__(self) -> None:
@@ -190,11 +190,7 @@ class _Reader(Reader):
     def events(self, frame: sse.Frame) -> Sequence[Json]:
         if (plain := self._plain.match(frame)) is not None:
             return (plain,)
-        try:
-            event = as_json(loads(frame.data)) if frame.data else {}
-        except ValueError:
-            event = {}
-        event.setdefault("type", frame.name)
+        event = sse.typed(frame)
         if event["type"] == "content_block_delta":  # it says its index: no other event changes it
             self._plain.learn(frame, (event,))
         elif event["type"] == "message_start":
@@ -205,14 +201,6 @@ class _Reader(Reader):
             beside = {key: event[key] for key in more}
             event["delta"] = {**as_json(event.get("delta")), _BESIDE: beside}
         return (event,)
-
-    def deltas(self, raw: bytes, index: object, *, text: bool) -> Iterator[tuple[Json, int]]:
-        return self._plain.deltas(raw, index, text=text)
-
-    def joined(
-        self, raw: bytes, index: object, chunks: Sequence[bytes] = ()
-    ) -> tuple[Json, int] | None:
-        return self._plain.joined(raw, index, chunks)
 
 
 def _string(event: Json) -> object:

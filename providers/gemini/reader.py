@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from continuation.answer import blocks as _blocks
 from continuation.answer.blocks import ENDED, TEXT, THINKING, TOOL_CALL
+from continuation.answer.wire_codec import PlainReader
 from continuation.providers.gemini.parts import SIGNATURE, block_of, kind_of, plain
 from continuation.types import Json
 from continuation.wire import sse as _sse
@@ -31,7 +32,7 @@ _COUNTS = "usageMetadata"
 _OF_CHUNK = frozenset({"candidates", _COUNTS, "promptFeedback"})
 
 
-class GeminiReader:
+class GeminiReader(PlainReader):
     """Tells one attempt, whose request set the given limit."""
 
     def __init__(self, limit: int | None) -> None:
@@ -66,14 +67,6 @@ class GeminiReader:
         told = list(self._tell(chunk))
         self._plain.learn(frame, told)
         return told
-
-    def deltas(self, raw: bytes, index: object, *, text: bool) -> Iterator[tuple[Json, int]]:
-        return self._plain.deltas(raw, index, text=text)
-
-    def joined(
-        self, raw: bytes, index: object, chunks: Sequence[bytes] = ()
-    ) -> tuple[Json, int] | None:
-        return self._plain.joined(raw, index, chunks)
 
     def _count_plain(self) -> None:
         """Take the count of the plain chunk that came last, if there was one."""

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 from continuation.answer import blocks as _blocks
 from continuation.answer.blocks import TEXT, TOOL_CALL
+from continuation.answer.wire_codec import PlainReader
 from continuation.providers.openai_common.errors import lasting
 from continuation.providers.openai_common.vendors import Profile
 from continuation.types import Json
@@ -28,7 +29,7 @@ _CALL = frozenset({"index", "id", "type", "function", "custom"})
 """What of a call's pieces is told otherwise."""
 
 
-class ChatReader:
+class ChatReader(PlainReader):
     """Tells chunks as block events."""
 
     def __init__(self, profile: Profile) -> None:
@@ -48,13 +49,13 @@ class ChatReader:
         return told
 
     def deltas(self, raw: bytes, index: object, *, text: bool) -> Iterator[tuple[Json, int]]:
-        found = self._plain.deltas(raw, index, text=text)
+        found = super().deltas(raw, index, text=text)
         return found if text else self._observed(index, found)
 
     def joined(
         self, raw: bytes, index: object, chunks: Sequence[bytes] = ()
     ) -> tuple[Json, int] | None:
-        if (found := self._plain.joined(raw, index, chunks)) is not None:
+        if (found := super().joined(raw, index, chunks)) is not None:
             self._pieces.observe(index, found[0])
         return found
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from continuation.answer import blocks as _blocks
 from continuation.answer.blocks import ENDED, TEXT, TOOL_CALL
-from continuation.answer.wire_codec import Reader
+from continuation.answer.wire_codec import PlainReader
 from continuation.providers.openai_common.errors import lasting
 from continuation.providers.openai_responses.items import (
     LIVE,
@@ -25,7 +25,7 @@ from continuation.providers.openai_responses.items import (
 )
 from continuation.types import Json
 from continuation.wire import sse as _sse
-from continuation.wire.json_values import as_int, as_json, as_list, as_text, loads
+from continuation.wire.json_values import as_int, as_json, as_list, as_text
 from continuation.wire.text_template import NUMBER, PADDING, PlainEvents
 
 _PART_KINDS = {"output_text": TEXT, REFUSAL: REFUSAL}
@@ -53,7 +53,7 @@ class _Item:
         return self.native.get("type") == "message"
 
 
-class ResponsesReader(Reader):
+class ResponsesReader(PlainReader):
     """Tells one attempt."""
 
     def __init__(self) -> None:
@@ -67,22 +67,9 @@ class ResponsesReader(Reader):
     def events(self, frame: _sse.Frame) -> Sequence[Json]:
         if (event := self._plain.match(frame)) is not None:
             return (event,)
-        try:
-            event = as_json(loads(frame.data)) if frame.data else {}
-        except ValueError:
-            event = {}
-        event.setdefault("type", frame.name)
-        told = list(self.tell(event))
+        told = list(self.tell(_sse.typed(frame)))
         self._plain.learn(frame, told)
         return told
-
-    def deltas(self, raw: bytes, index: object, *, text: bool) -> Iterator[tuple[Json, int]]:
-        return self._plain.deltas(raw, index, text=text)
-
-    def joined(
-        self, raw: bytes, index: object, chunks: Sequence[bytes] = ()
-    ) -> tuple[Json, int] | None:
-        return self._plain.joined(raw, index, chunks)
 
     def tell(self, event: Json) -> Iterator[Json]:
         """Tell one decoded event."""
