@@ -203,7 +203,8 @@ class GenerateRequest(BaseRequest):
         return _Setting(body, "toolConfig").put("functionCallingConfig", {"mode": "NONE"})
 
     def _calling(self, body: Json, tool: str, schema: Json) -> Json:
-        body = {**body, "tools": [{"functionDeclarations": [_declared(tool, schema)]}]}
+        told = {"name": tool, "parametersJsonSchema": schema}
+        body = {**body, "tools": [{"functionDeclarations": [told]}]}
         only = {"mode": "ANY", "allowedFunctionNames": [tool]}
         return _Setting(body, "toolConfig").put("functionCallingConfig", only)
 
@@ -248,10 +249,6 @@ def _in_json_schema(shape: object) -> object:
         kind = told.get("type")
         return {**told, "type": kind.lower()} if isinstance(kind, str) else told
     return [_in_json_schema(one) for one in as_list(shape)] if isinstance(shape, list) else shape
-
-
-def _declared(tool: str, schema: Json) -> Json:
-    return {"name": tool, "parametersJsonSchema": schema}
 
 
 def _get(given: Json, key: str) -> object:

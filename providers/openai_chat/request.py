@@ -182,7 +182,7 @@ class ChatRequest(OpenAIRequest):
         # It may be what an unknown server does not take, in words nobody knows.
         strange = self._added and self._vendor.name == UNKNOWN
         self._guessed = strange and refused.kind is ErrorKind.FINAL and head.status in {400, 422}
-        refuses = self._guessed or errors.refuses_stream_options(head.status, body)
+        refuses = self._guessed or errors.refuses("stream_options", head.status, body)
         if self._manners.counts and self._added and refuses:
             self._manners.counts = False
             return ClassifiedError(ErrorKind.UNSUPPORTED_PARAMETER, refused.error)

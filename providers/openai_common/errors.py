@@ -101,14 +101,9 @@ def lasting(error: Mapping[str, object]) -> bool:
     return False
 
 
-def refuses_stream_options(status: int, body: bytes) -> bool:
-    """Whether the request was refused because it asked for usage in the stream."""
-    return status in _READ and compiled(table()["stream_options"]).search(text_of(body)) is not None
-
-
-def refuses_streaming(status: int, body: bytes) -> bool:
-    """Whether the request was refused because it asked for a stream."""
-    return status in _READ and compiled(table()["stream"]).search(text_of(body)) is not None
+def refuses(what: str, status: int, body: bytes) -> bool:
+    """Whether a request was refused for asking for `stream`, or for usage by `stream_options`."""
+    return status in _READ and compiled(table()[what]).search(text_of(body)) is not None
 
 
 # --- how a limit follows from the numbers --------------------------------------------------------

@@ -64,7 +64,7 @@ class OpenAIRequest(BaseRequest):
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
         """Classify an error answer; where one may not stream, later attempts are one body each."""
         told = errors.refused(head.status, body, self._asked)
-        if not (self.streams and errors.refuses_streaming(head.status, body)):
+        if not (self.streams and errors.refuses("stream", head.status, body)):
             return told
         self._manners.streams = False
         asked, least = self._asked, self.limit or 0

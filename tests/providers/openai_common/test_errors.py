@@ -16,7 +16,7 @@ from support.openai_error_texts import CEILINGS, FINALS, PREFILLS, ROOMS, SPENT,
 from continuation.providers.openai_common import errors
 from continuation.providers.openai_common.errors import (
     refused,
-    refuses_stream_options,
+    refuses,
     wrong_parameter,
 )
 from continuation.types import ErrorKind
@@ -244,9 +244,9 @@ def test_a_validator_refuses_a_name_by_its_place() -> None:
     ],
 )
 def test_some_servers_refuse_to_be_asked_for_usage(message: str) -> None:
-    assert refuses_stream_options(400, nested(message))
-    assert not refuses_stream_options(429, nested(message))
-    assert not refuses_stream_options(400, nested(FINALS["wrong name"]))
+    assert refuses("stream_options", 400, nested(message))
+    assert not refuses("stream_options", 429, nested(message))
+    assert not refuses("stream_options", 400, nested(FINALS["wrong name"]))
 
 
 def test_a_truncation_can_come_as_an_error() -> None:
@@ -291,7 +291,7 @@ def test_it_never_raises_and_a_maximum_is_positive(
         ErrorKind.RETRYABLE,
     }
     assert wrong_parameter(status, body) in {None, "max_tokens", "max_completion_tokens"}
-    assert refuses_stream_options(status, body) in {True, False}
+    assert refuses("stream_options", status, body) in {True, False}
 
 
 def test_a_body_nested_without_end_is_no_trouble() -> None:

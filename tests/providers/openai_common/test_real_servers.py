@@ -18,7 +18,7 @@ from support.sdks.chat import playing, plays
 from support.sdks.turn import How, body_of, cut, end, play
 
 from continuation import Policy
-from continuation.providers.openai_common.errors import refuses_streaming
+from continuation.providers.openai_common.errors import refuses
 from continuation.providers.openai_common.vendors import built_in
 from continuation.simulator import Scenario, Simulator
 from continuation.types import Outcome
@@ -100,8 +100,8 @@ def test_an_answer_in_one_body_is_not_asked_for_beyond_what_ten_minutes_bring(
 )
 def test_a_refusal_to_stream_is_known_by_its_words(refused: bool, error: Json) -> None:
     body = json.dumps({"error": error}).encode()
-    assert refuses_streaming(400, body) is refused
-    assert not refuses_streaming(500, body)
+    assert refuses("stream", 400, body) is refused
+    assert not refuses("stream", 500, body)
 
 
 # --- white space at the end of a prefill ---------------------------------------------------
