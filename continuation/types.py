@@ -300,6 +300,18 @@ class StopWord(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """One change to a history, made or planned; it never holds message text."""
+
+    what: str
+    """What is done, such as "result_synthesized"."""
+    where: str
+    """Path in the request's body as it was then, such as "messages[3]"."""
+    why: str
+    """The rule it broke, as `continuation.history.validate` names it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Outgoing:
     """A request for the shell to send; URL and headers default to the caller's own."""
 

@@ -26,8 +26,17 @@ from continuation.engine.table import Action, OpeningFacts, decide
 from continuation.ledger import Ledger, Lesson, delivered
 from continuation.limits import Learned, ModelLimits, clamp, find
 from continuation.policy import Policy
-from continuation.reports.report import ChainStore, Recorder, Repair, Repairing, Retrying
-from continuation.types import AttemptResult, ClassifiedError, ErrorKind, Head, Mode, Outgoing, Way
+from continuation.reports.report import ChainStore, Recorder, Repairing, Retrying
+from continuation.types import (
+    AttemptResult,
+    Change,
+    ClassifiedError,
+    ErrorKind,
+    Head,
+    Mode,
+    Outgoing,
+    Way,
+)
 
 LESSONS = 2
 """How often one attempt may be repeated because its limit or its form was refused."""
@@ -53,7 +62,7 @@ class RepairedRequest:
 
     request: ProviderRequest
     outgoing: Outgoing
-    changes: Sequence[Repair]
+    changes: Sequence[Change]
     code: str
     """What was wrong, as `continuation.history.validate` names it."""
 

@@ -15,12 +15,10 @@ from weakref import WeakSet
 from continuation.dialect import ProviderRequest
 from continuation.engine.attempts import RepairedRequest
 from continuation.policy import Policy
-from continuation.reports.report import Repair
-from continuation.types import Head, Json
+from continuation.types import Change, Head, Json
 
 if TYPE_CHECKING:
     from continuation.history import (
-        Change,
         Decision,
         HistoryError,
         OpenCall,
@@ -118,8 +116,7 @@ def repaired(
         logger.warning("the history was repaired (%s): %d changes", code, len(changes))
     for change in changes if logger.isEnabledFor(logging.DEBUG) else ():
         logger.debug("%s at %s: %s", change.what, change.where, change.why)
-    told = [Repair(change.what, change.where, change.why) for change in changes]
-    return RepairedRequest(fixed, fixed.outgoing(headers), told, code)
+    return RepairedRequest(fixed, fixed.outgoing(headers), changes, code)
 
 
 def _steps(

@@ -11,7 +11,6 @@ from continuation.history.api import (
 from continuation.history.classify import HistoryError, classify
 from continuation.history.types import (
     Body,
-    Change,
     Decision,
     Facts,
     HistoryFormat,
@@ -22,6 +21,7 @@ from continuation.history.types import (
     Violation,
 )
 from continuation.history.wordings import Reason
+from continuation.types import Change
 
 __all__ = [
     "Body",

@@ -18,7 +18,6 @@ from continuation.history.openai.responses import ResponsesGrammar
 from continuation.history.tree import Message, Part
 from continuation.history.types import (
     Body,
-    Change,
     Facts,
     HistoryFormat,
     OpenCall,
@@ -27,6 +26,7 @@ from continuation.history.types import (
     Violation,
 )
 from continuation.history.wordings import looks_like_recovery
+from continuation.types import Change
 from continuation.wire import collector
 from continuation.wire.json_values import as_text
 from continuation.wire.vendors import vendor_of_model

@@ -15,7 +15,8 @@ from typing import Any, ClassVar, TypeAlias
 from continuation.history.pairing import Pairing
 from continuation.history.rules import REPAIRS
 from continuation.history.tree import MADE_HERE, Fault, Kind, Message, Part, text_of, unbroken
-from continuation.history.types import Body, Change, HistoryFormat, RepairPolicy, Violation
+from continuation.history.types import Body, HistoryFormat, RepairPolicy, Violation
+from continuation.types import Change
 from continuation.wire.json_values import as_list, as_map
 
 JoinTexts: TypeAlias = Callable[[str, str], str]

@@ -16,6 +16,7 @@ from continuation.history.wordings import (
     Reason,
     looks_like_recovery,
 )
+from continuation.types import Change
 
 Body: TypeAlias = Mapping[str, Any]
 """A request body, or the part of it that holds the conversation, as decoded JSON."""
@@ -64,18 +65,6 @@ class Violation:
     """The provider's error text that it would cause."""
     repair: str
     """Name of the repair that fixes it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One thing a repair did, or plans to do; it never holds message text."""
-
-    what: str
-    """What is done, such as "result_synthesized"."""
-    where: str
-    """Path in the body as it was when the change was made."""
-    why: str
-    """Code of the rule that asked for it."""
 
 
 @dataclass(frozen=True, slots=True)

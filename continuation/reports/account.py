@@ -9,8 +9,8 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from continuation.ledger import Attempt, Lesson
-from continuation.reports.report import CallReport, Repair, Report, SeamReport
-from continuation.types import Mode, Outcome, Usage
+from continuation.reports.report import CallReport, Report, SeamReport
+from continuation.types import Change, Mode, Outcome, Usage
 
 T = TypeVar("T")
 logger = logging.getLogger("continuation")
@@ -96,7 +96,7 @@ def read(told: Mapping[str, Any]) -> Report:
         raise ValueError(f"this is no report of a turn: it does not say its {', '.join(lacking)}")
     parts = (
         ("attempts", Attempt), ("seams", SeamReport), ("learned", Lesson),
-        ("repairs", Repair), ("calls", CallReport),
+        ("repairs", Change), ("calls", CallReport),
     )  # fmt: skip
     try:
         lists = {

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from continuation.ledger import Attempt, Ledger, Lesson, delivered, request_id_in, total
-from continuation.types import Mode, Outcome, Usage
+from continuation.types import Change, Mode, Outcome, Usage
 
 if TYPE_CHECKING:
     import asyncio
@@ -166,18 +166,6 @@ class CallReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Repair:
-    """One change to a history."""
-
-    what: str
-    """What was done, such as `inserted`."""
-    where: str
-    """The place in the request, as a path (`messages[3]`)."""
-    why: str
-    """The rule it broke, as `continuation.history.validate` names it."""
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """What became of one turn. `as_dict()` is JSON-able."""
 
@@ -205,7 +193,7 @@ class Report:
     """The rows of the decision table that were taken, in order."""
     learned: tuple[Lesson, ...] = ()
     """What later turns of this client know of the model's limits from now on."""
-    repairs: tuple[Repair, ...] = ()
+    repairs: tuple[Change, ...] = ()
     """What was changed in the request's history so that the provider takes it."""
     calls: tuple[CallReport, ...] = ()
     """What became of each function call, of a turn that was cut."""
@@ -467,7 +455,7 @@ class Recorder:
         """Begin, with the turn."""
         self.ledger = ledger
         self.rows: list[str] = []
-        self.repairs: list[Repair] = []
+        self.repairs: list[Change] = []
         self.calls: list[CallReport] = []
         self.model: str | None = None
         self.host: str | None = None

@@ -15,10 +15,10 @@ from support.sdks.turn import FAST
 
 from continuation import Report
 from continuation.ledger import Attempt
-from continuation.reports.report import CallReport, Repair, SeamReport
+from continuation.reports.report import CallReport, SeamReport
 from continuation.reports.timeline import page, svg
 from continuation.simulator import Reply, Scenario, Simulator, Text
-from continuation.types import Mode, Outcome, Usage
+from continuation.types import Change, Mode, Outcome, Usage
 
 EVIL = """<script src="http://x.test/x.js">alert('1')</script>&"><img src=x onerror="alert(2)">"""
 SVG = "{http://www.w3.org/2000/svg}"
@@ -95,7 +95,7 @@ def test_nothing_that_was_named_can_do_anything_in_a_page() -> None:
         ),
         seams=(SeamReport(2, 1, EVIL, 0, 0, 0, 1.0, EVIL),),
         calls=(CallReport(EVIL, EVIL, 1, EVIL),),
-        repairs=(Repair(EVIL, EVIL, EVIL),),
+        repairs=(Change(EVIL, EVIL, EVIL),),
     )
     for html in (report.to_html(), report._repr_html_()):
         read = _Tags(html)
