@@ -95,10 +95,7 @@ QUIRKS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "no-stream": {"streams": False},
         "no-done": {"sends_done": False},
         "no-finish": {"unfinished": "cut"},
-        "usage-unasked": {"usage_unasked": True},
         "withhold": {"withholds": True},
-        "flat-errors": {"error_shape": "flat"},
-        "lax-history": {"checked": False},
         "cut-call-stop": {"truncated_tool_call": "stop"},
         "cut-call-tool-calls": {"truncated_tool_call": "tool_calls"},
     }
