@@ -401,7 +401,8 @@ def is_url(name: str) -> bool:
 
 def without_password(text: str) -> str:
     """Return a text without the user and the password that a URL in it names."""
-    return re.sub(r"(?<=://)[^/\s]*(?=@)|(?<=password=)[^&\s\"']*", "...", text)
+    # A password that is not escaped may hold anything; the quotes of a `repr` stay.
+    return re.sub(r"(?s)(?<=://).*(?=@)|(?<=password=)[^&]*(?<![\"'])", "...", text)
 
 
 def store_error(named: str) -> str:
@@ -421,10 +422,13 @@ def store_error(named: str) -> str:
         told = conninfo_to_dict(named)
     except ProgrammingError:
         told = {"port": "none"}
-    # An @ or : that is not escaped makes a part of a password the host or the port.
-    if "@" in str(told.get("host")) or set(str(told.get("port", ""))) - set("0123456789,"):
+    # An @, : or / that is not escaped makes a part of a password the host, port or database.
+    path = named.partition("://")[2].partition("?")[0].partition("/")[2]
+    moved = "@" in str(told.get("host")) or "@" in path
+    if moved or set(str(told.get("port", ""))) - set("0123456789,"):
         form = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
-        return f"is no URL that PostgreSQL reads: {form}; in a password write @ as %40, : as %3A"
+        escapes = "@ as %40, : as %3A, / as %2F"
+        return f"is no URL that PostgreSQL reads: {form}; in names and passwords write {escapes}"
     return ""
 
 
