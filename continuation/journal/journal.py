@@ -174,7 +174,12 @@ class Journal:
         self._state = Session()
         self._named = Counter[str]()
         """How often calls without an id were asked about."""
-        self._read()
+        try:
+            self._read()
+        except BaseException:
+            if not readonly:
+                self._store.leave(self.owner, lease / 3)
+            raise
         self._before = self._state.number
         """The last record of the processes before this one."""
         if not readonly:
@@ -763,8 +768,10 @@ class Journal:
         self._store.release(self.owner)
         statement = "UPDATE sessions SET owner = NULL WHERE id = ?", (self.owner.session,)
         with suppress(Exception):
-            # Not synced: where power is lost, its owner is seen to be gone anyway.
-            self._write([statement], durable=False).result()
+            if self._owed:
+                self._write((), durable=True).result()
+        with suppress(Exception):
+            self._store.leave(self.owner, self.lease / 3).result()
 
     def __enter__(self) -> Self:
         return self

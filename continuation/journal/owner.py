@@ -58,15 +58,23 @@ def take(store: Store, name: str, lease: float, *, by_force: bool = False) -> Ow
 
     Raises `LeaseHeld`, unless `by_force`: then whoever owns it has lost it.
     """
-    me = json.dumps({**myself(), "opening": uuid.uuid4().hex})
-    taken = None
-    while taken is None:
-        taken = store.insist(lambda: _take(store, name, me, lease, by_force=by_force))
+    opening, taken = uuid.uuid4().hex, None
+    try:
+        while taken is None:
+            taken = store.insist(lambda: _take(store, name, opening, lease, by_force=by_force))
+    except LeaseHeld:
+        raise
+    except BaseException:
+        store.over.add(opening)  # it may be in the store all the same
+        raise
     return taken
 
 
-def _take(store: Store, name: str, me: str, lease: float, *, by_force: bool) -> Ownership | None:
+def _take(
+    store: Store, name: str, opening: str, lease: float, *, by_force: bool
+) -> Ownership | None:
     """Try it; `None`: the session was removed meanwhile."""
+    me = json.dumps({**myself(), "opening": opening})
     with store.transaction() as db:
         new = "INSERT INTO sessions (name, epoch, since, beat) VALUES (?, 0, 0, 0)"
         db.execute(f"{new} ON CONFLICT DO NOTHING", (name,))
@@ -76,10 +84,10 @@ def _take(store: Store, name: str, me: str, lease: float, *, by_force: bool) -> 
             return None
         session, epoch, owner, since, beat, now = row
         if owner == me:  # the answer to its taking was lost
-            return Ownership(int(session), int(epoch))
+            return Ownership(int(session), int(epoch), opening)
         if owner is not None and not by_force:
             held = json.loads(owner)
-            dead = is_dead(held)
+            dead = held.get("opening") in store.over or is_dead(held)
             # A beat from the future tells that the clock went back, and nothing else.
             silent = abs(now - beat) > lease
             if dead is False or (dead is None and not silent):
@@ -91,4 +99,4 @@ def _take(store: Store, name: str, me: str, lease: float, *, by_force: bool) -> 
             "UPDATE sessions SET epoch = ?, owner = ?, since = ?, beat = ? WHERE id = ?",
             (epoch + 1, me, now, now, session),
         )
-    return Ownership(int(session), int(epoch) + 1)
+    return Ownership(int(session), int(epoch) + 1, opening)

@@ -59,6 +59,7 @@ APPEND: Final = (
 SAVE: Final = "INSERT INTO running VALUES (?, ?, ?, ?, CAST(? AS BLOB)) ON CONFLICT DO NOTHING"
 FORGET: Final = "DELETE FROM running WHERE session = ?"
 BEAT: Final = f"UPDATE sessions SET beat = {CLOCK} WHERE id = ? AND epoch = ?"
+LEAVE: Final = "UPDATE sessions SET owner = NULL WHERE id = ? AND epoch = ?"
 
 
 def alone(owned: str) -> dict[str, str]:
@@ -81,6 +82,8 @@ class Ownership:
 
     session: int
     epoch: int
+    opening: str = field(default="", compare=False)
+    """Which opening of which process it is; empty: it only looks."""
 
 
 Statement = tuple[str, tuple[Any, ...]]
@@ -159,6 +162,9 @@ class Store(ABC):
         self._due: list[tuple[float, Saving]] = []
         self._ending: list[tuple[Saving, Future[None]]] = []
         self._beats: dict[Ownership, float] = {}
+        self._leaving: set[Ownership] = set()
+        self.over: set[str] = set()
+        """Openings of this process that are over, though the store may not have been told."""
         self._beaten = time.monotonic()
         self._thread: threading.Thread | None = None
 
@@ -308,10 +314,40 @@ class Store(ABC):
             self._beats[owner] = every
             self._wake()
 
+    def leave(self, owner: Ownership, every: float) -> Future[None]:
+        """Let a session go; where that cannot be written now, it is tried again instead of beats.
+
+        Otherwise nobody could own it as long as this process lives.
+        """
+        with self._wanted:
+            self._beats[owner] = every
+            self._leaving.add(owner)
+            self.over.add(owner.opening)
+            unit = self._sign(owner)
+            self._units.append(unit)
+            self._wake()
+        return unit.done
+
+    def _sign(self, owner: Ownership) -> Unit:
+        """Return what tells the store of an owner that lives, or is leaving."""
+        # Not synced: where power is lost, its owner is seen to be gone anyway.
+        leaves = owner in self._leaving
+        sql = LEAVE if leaves else BEAT
+        unit = Unit(owner, [(sql, (owner.session, owner.epoch))], durable=False)
+        if leaves:
+            unit.done.add_done_callback(partial(self._left_by, owner))
+        return unit
+
+    def _left_by(self, owner: Ownership, done: Future[None]) -> None:
+        if done.exception() is None:
+            self.release(owner)
+
     def release(self, owner: Ownership) -> None:
         """Beat no longer for a session."""
         with self._wanted:
             self._beats.pop(owner, None)
+            self._leaving.discard(owner)
+            self.over.discard(owner.opening)
 
     def flush(self) -> None:
         """Save all that runs, and wait until all is committed."""
@@ -366,7 +402,10 @@ class Store(ABC):
             now = time.monotonic()
             due = [turn for when, turn in self._due if when <= now]
             self._due = [(when, turn) for when, turn in self._due if when > now]
-            beats = list(self._beats.items())
+            signs = list[Unit]()
+            if self._beats and now >= self._beaten + min(self._beats.values()):
+                self._beaten = now
+                signs = [self._sign(owner) for owner in self._beats]
         units += [unit for turn in due if (unit := _collected(turn, turn.collect)) is not None]
         for turn, done in ending:
             if (unit := _collected(turn, turn.finish)) is None:
@@ -374,12 +413,7 @@ class Store(ABC):
             else:
                 unit.done.add_done_callback(partial(follow, done))
                 units.append(unit)
-        if beats and now >= self._beaten + min(every for _, every in beats):
-            self._beaten = now
-            for owner, _ in beats:
-                beat = BEAT, (owner.session, owner.epoch)
-                units.append(Unit(owner, [beat], durable=False))
-        return units
+        return units + signs
 
     def _commit(self, units: Sequence[Unit]) -> None:
         """Commit all that came together."""

@@ -129,6 +129,43 @@ def test_a_server_that_is_gone_costs_no_answer_and_starts_no_tool(
     assert ran == []
 
 
+def test_who_could_not_tell_that_it_has_closed_does_so_later(server: Postgres) -> None:
+    """Its process lives on, and would own the session as long as it does."""
+    url = server.database()
+    journals = [Journal(url, name, lease=0.6) for name in "st"]
+    server.kill()
+    for journal in journals:
+        journal.close()
+    server.start()
+    with Journal(url, "s") as again:
+        assert again.fencing_token == 2
+    held = "SELECT count(*) FROM sessions WHERE owner IS NOT NULL"
+    until = time.monotonic() + 60
+    while execute(url, held) != [(0,)]:
+        assert time.monotonic() < until, "nobody else may have it"
+        time.sleep(0.05)
+
+
+def test_who_could_not_open_a_session_owns_none(server: Postgres) -> None:
+    """What is read behind the taking over may fail; the owner would be a process that lives."""
+    url = server.database()
+    Journal(url, "s").close()
+    schema = url.rpartition("%3D")[2]
+    with psycopg.connect(server.url(), autocommit=True) as admin:
+        admin.execute(b"DROP ROLE IF EXISTS agent")
+        admin.execute(b"CREATE ROLE agent LOGIN")
+        every = f"ON ALL TABLES IN SCHEMA {schema}"
+        admin.execute(f"GRANT USAGE ON SCHEMA {schema} TO agent".encode())
+        admin.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE {every} TO agent".encode())
+        admin.execute(f"REVOKE SELECT ON {schema}.continuation_records FROM agent".encode())
+        agents = url.replace("tests@", "agent@")
+        with pytest.raises(JournalError, match="permission denied for table"):
+            Journal(agents, "s")
+        admin.execute(f"GRANT SELECT {every} TO agent".encode())
+    with Journal(agents, "s") as journal:
+        assert journal.call(CALL, lambda _: "written") == "written"
+
+
 class Cut:
     """Stands before a server, and cuts a connection when it is to answer for the nth time."""
 
