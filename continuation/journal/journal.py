@@ -147,9 +147,9 @@ class Journal:
             if not seconds > 0:
                 message = f"{name} = {seconds!r}: must be a number of seconds above 0"
                 raise ValueError(message)
-        if not session:
-            message = "session = '': a name by which the session is found again"
-            raise ValueError(message)
+        if not session or session != session.encode(errors="ignore").decode().replace("\0", ""):
+            message = f"session = {session!r}: a name by which the session is found again"
+            raise ValueError(f"{message}, without NUL and halves of characters")
         self._target, self.session = target, session
         self.save_every = save_every
         self.durability: Durability = durability
@@ -301,11 +301,12 @@ class Journal:
             self._fault = None
             return
         self.failed(error)
+        passes = isinstance(error, self._store.passing)
         with self._lock:
-            for sql, values in statements if isinstance(error, self._store.passing) else ():
+            for sql, values in statements:
                 if sql == APPEND and values[3] == "intent":
                     self._state.refused(values[4])
-                elif sql in _AGAIN:
+                elif passes and sql in _AGAIN:
                     self._owed.append((sql, values))
 
     # --- turns -----------------------------------------------------------------------------------
@@ -765,8 +766,6 @@ class Journal:
             return
         self._closed = True
         self._store.flush()
-        self._store.release(self.owner)
-        statement = "UPDATE sessions SET owner = NULL WHERE id = ?", (self.owner.session,)
         with suppress(Exception):
             if self._owed:
                 self._write((), durable=True).result()

@@ -23,7 +23,7 @@ import psycopg
 from psycopg.errors import ReadOnlySqlTransaction
 
 from continuation.journal.errors import JournalError
-from continuation.journal.store import CLOCK, SCHEMAS, Statement, Store, alone
+from continuation.journal.store import CLOCK, SCHEMAS, Statement, Store, alone, plainly
 from continuation.wire import postgres
 
 T = TypeVar("T")
@@ -94,7 +94,8 @@ class PostgresStore(Store):
 
     locking = " FOR NO KEY UPDATE"
     errors = psycopg.Error
-    passing = (psycopg.OperationalError, ReadOnlySqlTransaction, OSError)
+    passing = (psycopg.OperationalError, psycopg.InternalError, psycopg.ProgrammingError, OSError)
+    """Rights that were taken away are given back, tables are restored."""
 
     def __init__(self, url: str, *, make: bool = True) -> None:
         """Reach the database; `make`: with tables, if it has none. Raises `JournalError`."""
@@ -248,9 +249,7 @@ class PostgresStore(Store):
 
 
 def _told(name: str, error: BaseException) -> str:
-    known = isinstance(error, psycopg.OperationalError)  # others may quote what is stored
-    primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
-    return f"journal {name}: {str(error).strip() if known else primary or type(error).__name__}"
+    return f"journal {name}: {plainly(error)}"
 
 
 def examined(url: str) -> tuple[str, str, str]:

@@ -343,7 +343,7 @@ class Store(ABC):
             self.release(owner)
 
     def release(self, owner: Ownership) -> None:
-        """Beat no longer for a session."""
+        """Beat no longer for a session: it is nobody's, or another one's."""
         with self._wanted:
             self._beats.pop(owner, None)
             self._leaving.discard(owner)
@@ -498,6 +498,12 @@ def _collected(
     unit = Unit(*saved)
     unit.done.add_done_callback(partial(turn.saved, unit.statements))
     return unit
+
+
+def plainly(error: BaseException) -> str:
+    """Say what went wrong, without what a server quotes of the rows that it is about."""
+    primary: str | None = getattr(getattr(error, "diag", None), "message_primary", None)
+    return primary or str(error).strip() or type(error).__name__
 
 
 def follow(done: Future[None], unit: Future[None]) -> None:

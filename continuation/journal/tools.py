@@ -20,6 +20,7 @@ import anyio
 from continuation.history.wordings import WORDINGS, Reason
 from continuation.journal import forms
 from continuation.journal.errors import Fenced, JournalError, OutcomeUnknown
+from continuation.journal.store import plainly
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -92,7 +93,13 @@ class ToolRun:
             return None  # it was interrupted: nobody knows what it did
         value = self.result if error is None else f"{type(error).__name__}: {error}"
         told = self._journal.result_of(self.call, value, failed=error is not None)
-        return self._journal.record("result", self.call.id, told)
+        try:
+            return self._journal.record("result", self.call.id, told)
+        except Fenced:
+            raise
+        except Exception as failure:  # closed meanwhile, or a codec's: the result is in hand
+            self._journal.failed(failure)
+            return None
 
     def __enter__(self) -> ToolRun:
         wait(self._start())
@@ -126,7 +133,7 @@ def wait(done: Future[None] | None) -> None:
     except JournalError:
         raise
     except Exception as error:
-        message = f"the journal cannot be written ({error}), so the tool is refused"
+        message = f"the journal cannot be written ({plainly(error)}), so the tool is refused"
         raise JournalError(message) from error
 
 

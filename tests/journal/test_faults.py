@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import resource
@@ -94,6 +95,65 @@ def test_a_result_that_cannot_be_recorded_is_given_and_owed(tmp_path: Path) -> N
         assert journal.call(CALL, pytest.fail).startswith("written")
     with Journal(tmp_path / "agent.db", "s") as later:
         assert later.call(CALL, pytest.fail).startswith("written")
+
+
+def test_a_call_that_cannot_be_recorded_has_not_begun(store: Path | str) -> None:
+    """Whatever it is refused for: asked again it is refused again, and nobody guesses at it."""
+    strange = {**CALL, "id": "half an emoji: \ud83d"}
+    with Journal(store, "s") as journal:
+        for _ in range(2):
+            with pytest.raises(JournalError, match="so the tool is refused"):
+                journal.call(strange, pytest.fail)
+        assert journal.call(CALL, lambda _: "written") == "written"
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "a\ud83db"])
+def test_a_name_that_no_store_keeps_is_told(name: str, store: Path | str) -> None:
+    with pytest.raises(ValueError, match="session = "):
+        Journal(store, name)
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("what", ["closed", "codec"])
+def test_a_result_in_hand_is_given_whatever_becomes_of_the_journal(
+    kind: str, what: str, store: Path | str
+) -> None:
+    class Gone:
+        def encode(self, data: bytes) -> bytes:
+            raise ConnectionError
+
+        decode = encode
+
+    journal = Journal(store, "s", codec=Gone() if what == "codec" else None)
+
+    def write(_: Any) -> str:
+        if what == "closed":
+            journal.close()
+        return "written"
+
+    async def write_too(call: Any) -> str:
+        return write(call)
+
+    if kind == "sync":
+        assert journal.call(CALL, write) == "written"
+    else:
+        assert asyncio.run(journal.call(CALL, write_too)) == "written"
+    journal.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:hu/sh@h/d",
+        "postgresql://me:12/hush@h/d",
+        "postgresql://me:my hush@h/d",
+        "postgresql://h/d?user=me&password=my hush%zz",
+    ],
+)
+def test_a_password_that_is_not_escaped_is_not_shown(url: str) -> None:
+    with pytest.raises(ValueError, match="is no URL") as error:
+        Journal(url, "s")
+    assert "sh" not in str(error.value).partition(": is no URL")[0]
 
 
 _PERMISSIONS = """
