@@ -31,6 +31,9 @@ _PATIENCE: Final = 3.0
 """Seconds that a server which has gone is asked again; then once each time, until it answers."""
 _PAUSE: Final = 0.05
 _FROZEN: Final = "5s"
+_SILENT: Final = 6.0
+"""Seconds after which a server that is there and says nothing is gone; longer than `_FROZEN`, for
+its locks are waited for."""
 _LOCK: Final = 0x6A6F7572
 """Of the one who makes or changes the tables: "jour"."""
 
@@ -124,7 +127,7 @@ class PostgresStore(Store):
     # --- connections -----------------------------------------------------------------------------
 
     def connect(self) -> Link:
-        link = Link(postgres.connect(self._address))
+        link = Link(postgres.connect(self._address, silent=_SILENT))
         try:
             self._ahead = link.execute(f"SELECT {CLOCK}").fetchone()[0] - time.time()
         except psycopg.Error:
@@ -157,13 +160,17 @@ class PostgresStore(Store):
         return _told(self.name, error)
 
     def insist(self, act: Callable[[], T]) -> T:
-        until = time.monotonic() + (_PATIENCE if self._answers else 0.0)
+        until: float | None = None
         while True:
             try:
                 done = act()
             except (psycopg.Error, JournalError) as error:
-                self._answers = not self.unreachable(error)
-                if self._answers or time.monotonic() >= until:
+                answered, self._answers = self._answers, not self.unreachable(error)
+                if self._answers:
+                    raise
+                if until is None:  # from here on: to notice it may have taken long
+                    until = time.monotonic() + (_PATIENCE if answered else 0.0)
+                if time.monotonic() >= until:
                     raise
             else:
                 self._answers = True
@@ -259,7 +266,7 @@ def examined(url: str) -> tuple[str, str, str]:
     """
     name = postgres.place(url)
     try:
-        with postgres.connect(postgres.address(url)) as raw:
+        with postgres.connect(postgres.address(url), silent=_SILENT) as raw:
             settings = ("server_version", "fsync", "synchronous_commit")
             found = [raw.execute(f"SHOW {each}".encode()).fetchone() for each in settings]
     except psycopg.Error as error:

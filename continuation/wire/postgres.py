@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import suppress
+from time import monotonic
 from typing import Any, Final, TypeAlias
 
 import psycopg
@@ -33,6 +36,44 @@ def place(url: str) -> str:
     return f"postgresql://{told['host'] or told.get('hostaddr', '')}{port}/{told['dbname']}"
 
 
-def connect(known: str) -> Connection:
-    """Connect to an address. Nothing is prepared: it may be a pooler that answers."""
-    return psycopg.connect(known, autocommit=True, prepare_threshold=None)
+def connect(known: str, *, silent: float | None = None) -> Connection:
+    """Connect to an address. Nothing is prepared: it may be a pooler that answers.
+
+    `silent`: a server that says nothing for so many seconds is gone (`OperationalError`).
+    """
+    made = _Impatient.connect(known, autocommit=True, prepare_threshold=None)
+    made.silent = silent
+    return made
+
+
+class _Impatient(psycopg.Connection[tuple[Any, ...]]):
+    """Does not wait for ever: a server that is frozen, or waits for a lock, says nothing."""
+
+    silent: float | None = None
+
+    def wait(self, gen: Generator[Any, Any, Any], *more: Any, **options: Any) -> Any:
+        if self.silent is not None:
+            gen = self._bounded(gen, self.silent)
+        return super().wait(gen, *more, **options)
+
+    def _bounded(self, gen: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any, Any]:
+        """Do what `gen` does, as long as something comes; who waits looks every 0.1 s."""
+        try:
+            state, until = next(gen), monotonic() + seconds
+            while True:
+                if ready := (yield state):
+                    until = monotonic() + seconds
+                elif monotonic() > until:
+                    break
+                state = gen.send(ready)
+        except StopIteration as over:
+            return over.value
+        gen.close()
+        if (
+            psycopg.capabilities.has_cancel_safe()
+        ):  # or it would wait for its lock when we have gone
+            with suppress(psycopg.Error):
+                self.cancel_safe(timeout=1.0)
+        self.pgconn.finish()
+        message = f"the server said nothing for {seconds:.0f} s"
+        raise psycopg.OperationalError(message)

@@ -166,10 +166,43 @@ def test_who_could_not_open_a_session_owns_none(server: Postgres) -> None:
         assert journal.call(CALL, lambda _: "written") == "written"
 
 
-class Cut:
-    """Stands before a server, and cuts a connection when it is to answer for the nth time."""
+def test_a_server_that_is_frozen_counts_as_gone(
+    server: Postgres, sim: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its system takes connections and what is sent; it says nothing, and nobody waits for ever."""
+    monkeypatch.setattr(postgres, "_SILENT", 0.5)
+    events, ran = list[Any](), list[Any]()
+    sim.script([end("One line. " * 500)])
+    url = server.database()
+    with Journal(url, "s") as journal:
+        with MAKES["anthropic-messages"]().connect(sim.url, asynchronous=False) as bare:
+            client: Any = continuation.wrap(
+                bare, config=FAST, journal=journal, on_event=events.append
+            )
+            asked = request("anthropic-messages", 1000, {})
+            with quietly(), client.messages.stream(**asked) as stream:
+                next(stream.text_stream)
+                server.freeze()
+                try:
+                    assert stream.get_final_message().content[0].text == "One line. " * 500
+                    assert [e for e in events if isinstance(e, continuation.NotDurable)]
+                    with pytest.raises(JournalError, match="so the tool is refused"):
+                        journal.call(CALL, ran.append)
+                finally:
+                    server.thaw()
+        assert journal.call(CALL, lambda _: "written") == "written"
+    with Journal(url, "s") as later:
+        assert str(later.history()).count("One line.") == 500
+    assert ran == []
 
-    def __init__(self, port: int) -> None:
+
+class Cut:
+    """Stands before a server. When it is to answer for the nth time, the connection is cut, or goes
+    silent: nothing of it arrives any more, as behind a router that has forgotten it.
+    """
+
+    def __init__(self, port: int, *, silent: bool) -> None:
+        self._silent = silent
         self._port, self._socket = port, socket.create_server(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
         self._answers = 0
@@ -188,29 +221,40 @@ class Cut:
             while True:
                 near, _ = self._socket.accept()
                 far = socket.create_connection(("127.0.0.1", self._port))
-                for ends in ((near, far, False), (far, near, True)):
+                lost = threading.Event()
+                for ends in ((near, far, lost, False), (far, near, lost, True)):
                     threading.Thread(target=self._pass, args=ends, daemon=True).start()
 
-    def _pass(self, source: socket.socket, sink: socket.socket, answers: bool) -> None:
+    def _pass(
+        self, source: socket.socket, sink: socket.socket, lost: threading.Event, answers: bool
+    ) -> None:
         with suppress(OSError):
             while data := source.recv(65_536):
                 self._answers += answers
                 if answers and self._answers == self.cut_at:
                     self.cuts += 1
-                    break
-                sink.sendall(data)
+                    if not self._silent:
+                        break
+                    lost.set()
+                if not lost.is_set():
+                    sink.sendall(data)
         for each in (source, sink):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
         source.close()
 
 
-def test_an_answer_that_is_lost_is_found_again(databases: Callable[[], str]) -> None:
+@pytest.mark.parametrize("silent", [False, True])
+def test_an_answer_that_is_lost_is_found_again(
+    silent: bool, databases: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever the server has answered last: of opening, of an intent, a result, or closing."""
+    monkeypatch.setattr(postgres, "_SILENT", 0.3)
+    monkeypatch.setattr(postgres, "_PATIENCE", 0.2)  # less than the silence
     url = databases()
     port = psycopg.conninfo.conninfo_to_dict(url)["port"]
     at, cuts = 0, -1
-    with closing(Cut(int(str(port)))) as between:
+    with closing(Cut(int(str(port)), silent=silent)) as between:
         through = url.replace(f":{port}/", f":{between.port}/")
         Journal(through, "warm").close()
         while between.cuts > cuts:
