@@ -36,6 +36,7 @@ from continuation.attach.journaled import (
     KeptTurn,
     first_attempt,
     kept_turn,
+    kept_turn_async,
     passes,
     wait,
 )
@@ -636,7 +637,7 @@ class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
             kept, response = None, await session.open()
         else:
             path = request.url.path
-            kept = await anyio.to_thread.run_sync(lambda: kept_turn(keeper, turn, path))
+            kept = await kept_turn_async(keeper, turn, path)
             response = await self._journaled(session, turn, kept)
         if not stream:
             try:

@@ -7,6 +7,7 @@ answer, or what was given elsewhere (`GIVEN`), is played as the first attempt.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import Future
 from contextvars import ContextVar
@@ -99,6 +100,31 @@ def kept_turn(journal: Keeper, turn: Turn, path: str) -> KeptTurn | None:
     if kept is not None and kept.attempts:
         turn.resume(kept.attempts, played=kept.played is not None)
     return kept
+
+
+async def kept_turn_async(journal: Keeper, turn: Turn, path: str) -> KeptTurn | None:
+    """Begin a turn in a thread. Where the task is cancelled meanwhile, nobody reads its answer."""
+    begun, left, lock = list[KeptTurn | None](), threading.Event(), threading.Lock()
+
+    def leave() -> None:
+        for kept in filter(None, begun):
+            kept.leave()
+
+    def begin() -> KeptTurn | None:
+        kept = kept_turn(journal, turn, path)
+        with lock:
+            begun.append(kept)
+            if left.is_set():
+                leave()
+        return kept
+
+    try:
+        return await anyio.to_thread.run_sync(begin)
+    except BaseException:  # the thread goes on, whatever becomes of the task
+        with lock:
+            left.set()
+            leave()
+        raise
 
 
 class Interrupted(httpx2.ReadError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,47 @@ def test_a_turn_that_was_left_goes_on_in_the_same_process(
         assert report.attempts[0].saved
         assert str(journal.history()).count("299. A line") == 1
     assert rows(journal, "SELECT * FROM running") == []
+
+
+def test_a_task_that_is_cancelled_before_its_answer_leaves_its_turn(
+    sim: Simulator, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While the journal takes its time; the next request is not one beside it."""
+
+    class Slow:
+        def __init__(self) -> None:
+            self.asked, self.go = threading.Event(), threading.Event()
+
+        def encode(self, data: bytes) -> bytes:
+            self.asked.set()
+            assert self.go.wait(60)
+            return data
+
+        def decode(self, data: bytes) -> bytes:
+            return data
+
+    sim.script([end("One.")])
+    codec = Slow()
+
+    async def go(journal: Journal) -> None:
+        async with MAKES["anthropic-messages"]().connect(sim.url, asynchronous=True) as bare:
+            client: Any = continuation.wrap(bare, config=FAST, journal=journal)
+
+            def asking() -> Any:
+                return client.messages.create(**request("anthropic-messages", 1000, {}))
+
+            task = asyncio.create_task(asking())
+            await asyncio.to_thread(codec.asked.wait)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            codec.go.set()
+            assert (await asking()).content[0].text == "One."
+
+    with Journal(store, "s", codec=codec) as journal:
+        asyncio.run(go(journal))
+        assert str(journal.history()).count("One.") == 1
+    assert "a turn is running" not in caplog.text
 
 
 @pytest.mark.parametrize("interrupted", ["keep", "drop"])
