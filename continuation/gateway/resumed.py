@@ -6,9 +6,11 @@ credentials never gets what another was given. A journal that cannot be had cost
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import httpx2
 
-from continuation.attach.journaled import KeptTurn, kept_turn
+from continuation.attach.journaled import KeptTurn, kept_turn_async
 from continuation.config.gateway import GatewayTable
 from continuation.engine.turn import Turn
 
@@ -27,6 +29,8 @@ logger = logging.getLogger("continuation")
 
 _HELD: Final = 0.5
 """Seconds that are given to whoever answers the same request: its client may have left just now."""
+_WAIT: Final = 2.0
+"""Seconds that a turn waits for a journal; then it goes on without."""
 _AGAIN: Final = 10.0
 """Seconds in which a journal that could not be had is not asked for again."""
 _EVERY: Final = 60.0
@@ -45,7 +49,9 @@ class Resumed:
     """Keeps what clients were given of answers that are not over."""
 
     def __init__(self) -> None:
-        self._not_before = self._expired = float("-inf")
+        self._not_before = self._expired = self._had = float("-inf")
+        # Of its own: who waits for a store that is silent keeps no other thread from the gateway.
+        self._pool = ThreadPoolExecutor(8, "gateway-journal")
 
     @asynccontextmanager
     async def kept(
@@ -59,18 +65,41 @@ class Resumed:
         # Gemini streams one JSON array where it is not asked for events: no beginning of it is any.
         events = not url.path.endswith(":streamGenerateContent") or b"alt=sse" in url.query
         if table.journal and events and turn.asked is not None and turn.asked[1].streamed:
-            journal = await anyio.to_thread.run_sync(self._open, table, digest)
+            journal = await self._opened(table, digest)
         if journal is None:
             yield None
             return
         try:
-            yield await anyio.to_thread.run_sync(kept_turn, journal, turn, url.path)
+            yield await kept_turn_async(journal, turn, url.path)
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(journal.close)
 
+    async def _opened(self, table: GatewayTable, digest: str) -> HalfTurn | None:
+        """Open a session, in a thread that nobody waits for too long."""
+        if time.monotonic() < self._not_before:
+            return None
+        opening = self._pool.submit(self._open, table, digest)
+        try:
+            async with asyncio.timeout(_WAIT):
+                return await asyncio.shield(asyncio.wrap_future(opening))
+        except TimeoutError:
+            if time.monotonic() > self._had + _WAIT:  # others were not opened either
+                self._unavailable(f"it did not answer in {_WAIT:.0f} s")
+        except BaseException:
+            opening.add_done_callback(_closed)
+            raise
+        opening.add_done_callback(_closed)
+        return None
+
+    def _unavailable(self, why: object) -> None:
+        now = time.monotonic()
+        if now >= self._not_before:  # it is told once of all who wait
+            logger.warning("[gateway] journal: no turn is kept for now: %s", why)
+        self._not_before = now + _AGAIN
+
     def _open(self, table: GatewayTable, digest: str) -> HalfTurn | None:
-        from continuation.journal import JournalError, LeaseHeld
+        from continuation.journal import LeaseHeld
         from continuation.journal.half import HalfTurn, expire
 
         now = time.monotonic()
@@ -82,12 +111,20 @@ class Resumed:
                 expire(table.journal, table.journal_seconds, int(table.journal_turns))
             while True:
                 try:
-                    return HalfTurn(table.journal, digest, keep=table.journal_seconds)
+                    journal = HalfTurn(table.journal, digest, keep=table.journal_seconds)
                 except LeaseHeld:
                     if time.monotonic() > now + _HELD:
                         return None
                     time.sleep(0.02)
-        except (JournalError, ValueError, OSError) as error:
-            logger.warning("[gateway] journal: no turn is kept for now: %s", error)
-            self._not_before = time.monotonic() + _AGAIN
+                else:
+                    self._had = time.monotonic()
+                    return journal
+        except Exception as error:  # whatever it is, it costs no answer
+            self._unavailable(error)
             return None
+
+
+def _closed(opening: Future[HalfTurn | None]) -> None:
+    """Close what was opened for somebody who has not waited for it."""
+    if opening.exception() is None and (journal := opening.result()) is not None:
+        journal.close()

@@ -69,9 +69,8 @@ class _Impatient(psycopg.Connection[tuple[Any, ...]]):
         except StopIteration as over:
             return over.value
         gen.close()
-        if (
-            psycopg.capabilities.has_cancel_safe()
-        ):  # or it would wait for its lock when we have gone
+        # It would wait for its lock also when we have gone.
+        if psycopg.capabilities.has_cancel_safe():
             with suppress(psycopg.Error):
                 self.cancel_safe(timeout=1.0)
         self.pgconn.finish()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,11 +112,17 @@ def rest(store: Path) -> bytes:
     return repr([execute(store, f"SELECT * FROM {each}") for each in tables]).encode()
 
 
-def stream(url: str, key: str, body: dict[str, Any], pieces: int) -> bytes:
+def stream(
+    url: str, key: str, body: dict[str, Any], pieces: int, *, seconds: float = 60.0
+) -> bytes:
     """Ask with a key of one's own; read so many pieces."""
     headers = {"authorization": f"Bearer {key}"}
     with httpx2.stream(
-        "POST", f"{url}/openai/v1/chat/completions", json=body, headers=headers
+        "POST",
+        f"{url}/openai/v1/chat/completions",
+        json=body,
+        headers=headers,
+        timeout=seconds,
     ) as r:
         assert r.status_code == 200
         data = b""
@@ -166,6 +174,48 @@ def test_a_journal_that_cannot_be_had_costs_no_answer(
         for _ in range(2):
             assert stream(served.url, "k", BODY, -1).rstrip().endswith(b"[DONE]")
     assert caplog.text.count("no turn is kept for now") == 1
+
+
+@contextlib.contextmanager
+def locked(store: Path) -> Iterator[None]:
+    """Let nobody else write to a file."""
+    with contextlib.closing(sqlite3.connect(store, timeout=10, isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        yield
+        db.execute("ROLLBACK")
+
+
+def test_a_journal_that_is_silent_costs_no_answer(
+    reciting: Simulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = tmp_path / "journal.db"
+    with serving(tmp_path, reciting.url, table("journal.db")) as served:
+        stream(served.url, "warm", BODY, -1)
+        with locked(store), concurrent.futures.ThreadPoolExecutor(30) as pool:
+            asked = [pool.submit(stream, served.url, f"k{n}", BODY, -1) for n in range(30)]
+            assert all(one.result().rstrip().endswith(b"[DONE]") for one in asked)
+    assert caplog.text.count("no turn is kept for now") == 1
+
+
+def test_who_leaves_while_the_journal_is_opened_owns_nothing(
+    reciting: Simulator, tmp_path: Path
+) -> None:
+    """The session would be held as long as the gateway lives, and not be theirs who come back."""
+    store, waits = tmp_path / "journal.db", "SELECT count(*), count(owner) FROM sessions"
+    with serving(tmp_path, reciting.url, table("journal.db")) as served:
+        stream(served.url, "warm", BODY, -1)
+        while served.gateway.streams:
+            time.sleep(0.01)
+        with locked(store):
+            for key in "abcd":
+                with pytest.raises(httpx2.ReadTimeout):
+                    stream(served.url, key, BODY, -1, seconds=0.2)
+            while served.gateway.streams:
+                time.sleep(0.01)
+        until = time.monotonic() + 30
+        while execute(store, waits) != [(5, 0)]:
+            assert time.monotonic() < until, "somebody owns it"
+            time.sleep(0.01)
 
 
 def test_what_nobody_comes_back_for_goes(store: Place, reciting: Simulator, tmp_path: Path) -> None:
