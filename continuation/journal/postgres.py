@@ -96,6 +96,7 @@ class PostgresStore(Store):
     """The writer of one database in this process."""
 
     locking = " FOR NO KEY UPDATE"
+    elsewhere = True
     errors = psycopg.Error
     passing = (psycopg.OperationalError, psycopg.InternalError, psycopg.ProgrammingError, OSError)
     """Rights that were taken away are given back, tables are restored."""

@@ -142,6 +142,8 @@ class Store(ABC):
     """What a query ends with whose rows nobody else may change until its transaction ends."""
     errors: ClassVar[type[Exception]]
     """What its database raises."""
+    elsewhere: ClassVar[bool] = False
+    """It can crash while the process lives, and then has lost what was not synced."""
     passing: ClassVar[tuple[type[BaseException], ...]]
     """What may pass: a disk that is full, a server that is gone."""
 
@@ -330,10 +332,11 @@ class Store(ABC):
 
     def _sign(self, owner: Ownership) -> Unit:
         """Return what tells the store of an owner that lives, or is leaving."""
-        # Not synced: where power is lost, its owner is seen to be gone anyway.
         leaves = owner in self._leaving
         sql = LEAVE if leaves else BEAT
-        unit = Unit(owner, [(sql, (owner.session, owner.epoch))], durable=False)
+        # In a file it is not synced: who loses power is seen to be gone anyway.
+        durable = leaves and self.elsewhere
+        unit = Unit(owner, [(sql, (owner.session, owner.epoch))], durable=durable)
         if leaves:
             unit.done.add_done_callback(partial(self._left_by, owner))
         return unit

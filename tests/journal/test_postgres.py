@@ -146,6 +146,15 @@ def test_who_could_not_tell_that_it_has_closed_does_so_later(server: Postgres) -
         time.sleep(0.05)
 
 
+def test_who_has_closed_has_done_so_also_if_the_server_dies_then(server: Postgres) -> None:
+    url = server.database()
+    for number in range(4):
+        with Journal(url, "s") as journal:
+            assert journal.fencing_token == number + 1
+        server.kill()
+        server.start()
+
+
 def test_who_could_not_open_a_session_owns_none(server: Postgres) -> None:
     """What is read behind the taking over may fail; the owner would be a process that lives."""
     url = server.database()
