@@ -20,9 +20,9 @@ from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import psycopg
-from psycopg.errors import ReadOnlySqlTransaction
+from psycopg.errors import ReadOnlySqlTransaction, UndefinedTable
 
-from continuation.journal.errors import JournalError
+from continuation.journal.errors import Fenced, JournalError
 from continuation.journal.store import CLOCK, SCHEMAS, Statement, Store, alone, plainly
 from continuation.wire import postgres
 
@@ -105,6 +105,7 @@ class PostgresStore(Store):
         """Reach the database; `make`: with tables, if it has none. Raises `JournalError`."""
         self._address = postgres.address(url)
         self._answers = False
+        self._has_tables = True
         self._ahead = 0.0
         super().__init__(postgres.place(url))
         with self.connection() as connection:
@@ -124,6 +125,10 @@ class PostgresStore(Store):
         with Store.of(target, make=False).connection() as connection, connection.raw.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             yield connection
+
+    def is_there(self) -> bool:
+        # A database may be made anew under a process that lives for months.
+        return self._has_tables
 
     # --- connections -----------------------------------------------------------------------------
 
@@ -167,6 +172,7 @@ class PostgresStore(Store):
                 done = act()
             except (psycopg.Error, JournalError) as error:
                 answered, self._answers = self._answers, not self.unreachable(error)
+                self._has_tables &= not isinstance(_cause(error), UndefinedTable)
                 if self._answers:
                     raise
                 if until is None:  # from here on: to notice it may have taken long
@@ -180,7 +186,7 @@ class PostgresStore(Store):
 
     def unreachable(self, error: BaseException) -> bool:
         """Whether a connection was lost or refused, or a transaction ended for another's sake."""
-        cause = error.__cause__ if isinstance(error, JournalError) else error
+        cause = _cause(error)
         if isinstance(cause, ReadOnlySqlTransaction):  # what was the primary is none any more
             return True
         if not isinstance(cause, psycopg.OperationalError):
@@ -231,6 +237,9 @@ class PostgresStore(Store):
 
     def _commit(self, units: Sequence[Any]) -> None:
         def commit() -> None:
+            if not self._has_tables:  # in those that were made since, a number means another one
+                message = "its tables are gone: open the session again"
+                raise Fenced(message)
             try:
                 Store._commit(self, units)  # noqa: SLF001
             except psycopg.Error:  # whatever is the matter with it, the next is another one
@@ -254,6 +263,10 @@ class PostgresStore(Store):
     def perform(self, connection: Any, statements: Sequence[Statement]) -> None:
         with connection.raw.pipeline():
             super().perform(connection, statements)
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    return error.__cause__ if isinstance(error, JournalError) else error
 
 
 def _told(name: str, error: BaseException) -> str:

@@ -205,6 +205,23 @@ def test_a_server_that_is_frozen_counts_as_gone(
     assert ran == []
 
 
+def test_a_database_that_is_made_anew_gets_its_tables(databases: Callable[[], str]) -> None:
+    """Without a restart of who has used the one before."""
+    url = databases()
+    with Journal(url, "s") as journal:
+        schema = url.rpartition("%3D")[2]
+        with psycopg.connect(url, autocommit=True) as admin:
+            admin.execute(f"DROP SCHEMA {schema} CASCADE".encode())
+            admin.execute(f"CREATE SCHEMA {schema}".encode())
+        with pytest.raises(JournalError, match="does not exist"):
+            Journal(url, "other")
+        with Journal(url, "other") as other:
+            assert other.call(CALL, lambda _: "written") == "written"
+            with pytest.raises(Fenced):
+                journal.call({**CALL, "id": "another"}, pytest.fail)
+            assert len(rows(other, "SELECT * FROM records")) == 2
+
+
 class Cut:
     """Stands before a server. When it is to answer for the nth time, the connection is cut, or goes
     silent: nothing of it arrives any more, as behind a router that has forgotten it.
