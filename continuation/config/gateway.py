@@ -66,7 +66,7 @@ class GatewayTable:
     """Names, besides localhost, by which the gateway may be called."""
     origins: tuple[str, ...] = ()
     """Web pages that may use it, as in `http://localhost:3000`."""
-    journal: str = ""
+    journal: str = field(default="", repr=False)
     """A file or a postgresql:// URL in which streamed answers are kept until they are over, for
     clients that come back with the same request; empty: nowhere."""
     journal_seconds: float = 900.0

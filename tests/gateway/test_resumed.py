@@ -240,6 +240,12 @@ def test_what_nobody_comes_back_for_goes(store: Place, reciting: Simulator, tmp_
     Store.of(store).flush()
 
 
+def test_no_password_is_in_what_a_table_is_shown_as(tmp_path: Path) -> None:
+    path = tmp_path / "continuation.toml"
+    path.write_text("[gateway]\njournal = 'postgresql://me:hush@h/d'\n")
+    assert "hush" not in repr(load(path).gateway)
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [
