@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from continuation.journal.journal import Journal
 from continuation.journal.kept import Kept
-from continuation.journal.store import CLOCK, FORGET, Ownership, Statement, Store
+from continuation.journal.store import CLOCK, Ownership, Statement, Store
 from continuation.types import Json
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _NAMES: Final = "gateway/"
 """What the sessions' names begin with: no other ones are removed."""
+_AT_ONCE: Final = 500
 LEASE: Final = 10.0
 """Seconds after which a gateway on another machine is gone, if it says nothing."""
 
@@ -61,10 +62,14 @@ def expire(target: str, seconds: float, most: int) -> None:
     gone = f"SELECT id FROM sessions WHERE {ours} AND {old} ORDER BY id"
     store = Store.of(target)
     with store.transaction(durable=False) as db:
-        for (number,) in db.execute(gone + store.locking, (seconds, LEASE, most)).fetchall():
-            db.execute(FORGET, (number,))
-            db.execute("DELETE FROM records WHERE session = ?", (number,))
+        found = db.execute(gone + store.locking, (seconds, LEASE, most)).fetchall()
+        numbers = [number for (number,) in found]
+        for at in range(0, len(numbers), _AT_ONCE):  # one by one, thousands would take seconds
+            some = numbers[at : at + _AT_ONCE]
+            these = f"IN ({', '.join('?' * len(some))})"
+            db.execute(f"DELETE FROM running WHERE session {these}", some)
+            db.execute(f"DELETE FROM records WHERE session {these}", some)
             # The number of the last one is not used again: its owner could wake up.
             last = "(SELECT max(id) FROM sessions)"
-            db.execute(f"DELETE FROM sessions WHERE id = ? AND id < {last}", (number,))
-            db.execute("UPDATE sessions SET epoch = epoch + 1 WHERE id = ?", (number,))
+            db.execute(f"DELETE FROM sessions WHERE id {these} AND id < {last}", some)
+            db.execute(f"UPDATE sessions SET epoch = epoch + 1 WHERE id {these}", some)
