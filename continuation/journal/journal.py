@@ -767,10 +767,7 @@ class Journal:
         self._closed = True
         self._store.flush()
         with suppress(Exception):
-            if self._owed:
-                self._write((), durable=True).result()
-        with suppress(Exception):
-            self._store.leave(self.owner, self.lease / 3).result()
+            self._store.leave(self.owner, self.lease / 3, self.owing(())).result()
 
     def __enter__(self) -> Self:
         return self

@@ -164,7 +164,8 @@ class Store(ABC):
         self._due: list[tuple[float, Saving]] = []
         self._ending: list[tuple[Saving, Future[None]]] = []
         self._beats: dict[Ownership, float] = {}
-        self._leaving: set[Ownership] = set()
+        self._leaving: dict[Ownership, Sequence[Statement]] = {}
+        """Those who have not let go yet, and what they still owe."""
         self.over: set[str] = set()
         """Openings of this process that are over, though the store may not have been told."""
         self._beaten = time.monotonic()
@@ -316,14 +317,14 @@ class Store(ABC):
             self._beats[owner] = every
             self._wake()
 
-    def leave(self, owner: Ownership, every: float) -> Future[None]:
+    def leave(self, owner: Ownership, every: float, owed: Sequence[Statement] = ()) -> Future[None]:
         """Let a session go; where that cannot be written now, it is tried again instead of beats.
 
-        Otherwise nobody could own it as long as this process lives.
+        Otherwise nobody could own it as long as this process lives. `owed`: is written with it.
         """
         with self._wanted:
             self._beats[owner] = every
-            self._leaving.add(owner)
+            self._leaving[owner] = owed
             self.over.add(owner.opening)
             unit = self._sign(owner)
             self._units.append(unit)
@@ -332,24 +333,28 @@ class Store(ABC):
 
     def _sign(self, owner: Ownership) -> Unit:
         """Return what tells the store of an owner that lives, or is leaving."""
-        leaves = owner in self._leaving
-        sql = LEAVE if leaves else BEAT
+        owed, place = self._leaving.get(owner), (owner.session, owner.epoch)
+        if owed is None:
+            return Unit(owner, [(BEAT, place)], durable=False)
         # In a file it is not synced: who loses power is seen to be gone anyway.
-        durable = leaves and self.elsewhere
-        unit = Unit(owner, [(sql, (owner.session, owner.epoch))], durable=durable)
-        if leaves:
-            unit.done.add_done_callback(partial(self._left_by, owner))
+        unit = Unit(owner, [*owed, (LEAVE, place)], durable=self.elsewhere or bool(owed))
+        unit.done.add_done_callback(partial(self._left_by, owner))
         return unit
 
     def _left_by(self, owner: Ownership, done: Future[None]) -> None:
-        if done.exception() is None:
+        error = done.exception()
+        if error is None or isinstance(error, Fenced):
             self.release(owner)
+        elif not isinstance(error, self.passing):
+            with self._wanted:  # what cannot be written keeps nobody else from the session
+                if owner in self._leaving:
+                    self._leaving[owner] = ()
 
     def release(self, owner: Ownership) -> None:
         """Beat no longer for a session: it is nobody's, or another one's."""
         with self._wanted:
             self._beats.pop(owner, None)
-            self._leaving.discard(owner)
+            self._leaving.pop(owner, None)
             self.over.discard(owner.opening)
 
     def flush(self) -> None:
@@ -416,7 +421,8 @@ class Store(ABC):
             else:
                 unit.done.add_done_callback(partial(follow, done))
                 units.append(unit)
-        return units + signs
+        # Who flushes is told last: what failed is owed by then.
+        return sorted(units + signs, key=lambda unit: not unit.statements)
 
     def _commit(self, units: Sequence[Unit]) -> None:
         """Commit all that came together."""

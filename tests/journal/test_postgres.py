@@ -133,7 +133,12 @@ def test_who_could_not_tell_that_it_has_closed_does_so_later(server: Postgres) -
     """Its process lives on, and would own the session as long as it does."""
     url = server.database()
     journals = [Journal(url, name, lease=0.6) for name in "st"]
-    server.kill()
+
+    def write(_: Any) -> str:
+        server.kill()
+        return "written"
+
+    assert journals[1].call(CALL, write) == "written"
     for journal in journals:
         journal.close()
     server.start()
@@ -144,6 +149,8 @@ def test_who_could_not_tell_that_it_has_closed_does_so_later(server: Postgres) -
     while execute(url, held) != [(0,)]:
         assert time.monotonic() < until, "nobody else may have it"
         time.sleep(0.05)
+    with Journal(url, "t") as again:  # what it owed is written with it
+        assert again.call(CALL, pytest.fail) == "written"
 
 
 def test_who_has_closed_has_done_so_also_if_the_server_dies_then(server: Postgres) -> None:

@@ -483,7 +483,8 @@ class World:
                 break
             turns = journal.history()
         journal.close()
-        return not (journal._owed or self.stolen)  # what is owed is lost with this process
+        # What is owed is lost with this process.
+        return not (journal._store._leaving or self.stolen)
 
     def _use(self, journal: Journal, call: Any) -> None:
         def write(given: Any, idempotency_key: str) -> str:
