@@ -141,6 +141,10 @@ class Policy:
     log_repairs: bool = True
     """Log a warning when a history was repaired; events tell it in any case."""
 
+    def __repr__(self) -> str:
+        named = ((each.name, repr(getattr(self, each.name))) for each in fields(self))
+        return f"Policy({', '.join(f'{key}={without_password(told)}' for key, told in named)})"
+
 
 def _checking(init: Callable[..., None]) -> Callable[..., None]:
     """Let `Policy(...)` check what it is given, and name unknown keys as files do."""

@@ -472,6 +472,13 @@ def test_a_policy_names_the_nearest_field() -> None:
         Policy(max_recoverys=3)  # type: ignore[call-arg]
 
 
+def test_a_policy_shows_what_differs_and_no_password() -> None:
+    told = repr(Policy(max_recoveries=1, chain_store="postgresql://me:secret@db/chains"))
+    assert "max_recoveries=1" in told
+    assert "chain_store='postgresql://...@db/chains'" in told
+    assert "secret" not in told
+
+
 def test_a_policy_survives_copies() -> None:
     made = Policy(max_recoveries=1, log_repairs=False)
     assert pickle.loads(pickle.dumps(made)) == copy.deepcopy(made) == replace(made) == made

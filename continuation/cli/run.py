@@ -13,7 +13,9 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 import continuation
-from continuation.cli.batch import MODEST, WHOLE_OUTCOMES, add_lines, batch
+from continuation.cli.batch import add_lines, batch
+from continuation.cli.batch.lines import MODEST
+from continuation.cli.batch.tally import WHOLE_OUTCOMES
 from continuation.cli.config import add_policies, in_force
 from continuation.cli.exits import CommandError, Commands, Exit, free, positive, reason
 from continuation.cli.formats import Ear, FormatDriver, Prompt, choose, names

@@ -305,6 +305,15 @@ def test_only_a_mere_prompt_asks_for_all_that_can_be_written(
     assert first > second == BODY["max_tokens"]
 
 
+def test_a_prompt_to_a_model_that_may_write_little_asks_for_no_more(tmp_path: Path) -> None:
+    given = write(tmp_path / "in.jsonl", {"id": "a", "prompt": "Go.", "model": "gpt-4-turbo"})
+    out = tmp_path / "out.jsonl"
+    with Simulator("A line.\n" * 20, Scenario()) as sim:
+        line = ["run", "--batch", str(given), "--out", str(out), "--base-url", f"{sim.url}/v1"]
+        assert main(line) == Exit.WHOLE
+        assert [(post.body or {})["max_output_tokens"] for post in sim.posts] == [4096]
+
+
 def test_a_stored_prompt_of_responses_is_a_request(
     sim: Simulator, tmp_path: Path, capsys: Capture, caplog: pytest.LogCaptureFixture
 ) -> None:

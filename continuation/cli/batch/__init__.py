@@ -1,0 +1,177 @@
+"""`continuation run --batch` and `continuation finish`: a line for each request and each answer.
+
+Both are the same run: lines come in, some of them are requests on their way, and what came of one
+is a line of the file that `--out` names. That file says what is done. Started again, the command
+leaves those lines out, and takes off the beginning of a line that a kill has left at its end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import continuation
+from continuation.bulk.workers import Batch
+from continuation.cli.batch.lines import Asked, Finished
+from continuation.cli.batch.output import Output
+from continuation.cli.batch.tally import Tally
+from continuation.cli.config import add_policies, in_force
+from continuation.cli.exits import CommandError, Commands, Exit, positive, reason
+from continuation.cli.formats import names
+from continuation.cli.refusals import explain
+from continuation.cli.screen import Show
+from continuation.policy import is_url
+
+_DESCRIPTION = """\
+Go on with the answers that a batch API of Anthropic, OpenAI or Gemini brought back cut. RESULTS is
+its file of results, --requests the file of requests it was made of. What is there of an answer is
+not paid again. The lines keep their format; those that are not cut come through as they are."""
+
+
+def add_to(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "finish", help="go on with what a batch API brought back cut", description=_DESCRIPTION
+    )
+    parser.add_argument("results", type=Path, metavar="RESULTS", help="its results, as JSON lines")
+    parser.add_argument("--requests", type=Path, required=True, metavar="FILE", help="its requests")
+    parser.add_argument("--model", metavar="M", help="of requests that do not name one (Gemini)")
+    add_lines(parser)
+    add_policies(parser)
+    parser.add_argument("--base-url", metavar="U", help="another server that speaks the same API")
+    parser.add_argument("--dialect", choices=names(), help="wire format (default: by the lines)")
+    parser.set_defaults(command=finish)
+
+
+def add_lines(parser: argparse.ArgumentParser) -> None:
+    """Add what says where lines go, and how many requests are under way at once."""
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="write there, as it comes; of many answers, behind those that it has",
+    )
+    parser.add_argument("--force", action="store_true", help="replace what --out names")
+    parser.add_argument("--concurrency", type=positive, default=8, metavar="N", help="default: 8")
+    parser.set_defaults(journal=None)
+
+
+def batch(arguments: argparse.Namespace) -> int:
+    """Run a file of requests."""
+    return _run(arguments, Asked)
+
+
+def finish(arguments: argparse.Namespace) -> int:
+    """Go on with a file of results."""
+    return _run(arguments, Finished)
+
+
+def _run(arguments: argparse.Namespace, read: type[Asked | Finished]) -> int:
+    _check(arguments)
+    lines = read(arguments)
+    sdk = lines.speaks.sdk
+    config = in_force(arguments.config, arguments.set)
+    with contextlib.ExitStack() as closing:
+        client = closing.enter_context(contextlib.closing(sdk.connect(arguments.base_url)))
+        out = closing.enter_context(
+            Output(arguments.out, force=arguments.force, ours=lines.id_of, begins=lines.begins)
+        )
+        try:
+            wrapped = continuation.wrap(client, config=config)
+            many = Batch(wrapped, lines.items(out), arguments.concurrency, arguments.journal)
+        except TypeError as error:
+            raise CommandError(str(error), Exit.MISSING) from error
+        except (OSError, ValueError, continuation.JournalError) as error:
+            raise CommandError(f"--journal {reason(error)}", Exit.USAGE) from error
+        server = arguments.base_url or os.environ.get(sdk.base_url) or sdk.server
+        host = urlsplit(server).hostname or server
+        tally = Tally(lines, out)
+        with lines.notes.progress(lines.count) as show:
+            came: Any = many.results()
+            results = closing.enter_context(contextlib.closing(came))
+            with _gently(many.stop) as interrupted:
+                why = _collect(
+                    results, tally, show, lambda error: explain(error, host, sdk.keys[0])
+                )
+        if interrupted:
+            why = "interrupted", Exit.INTERRUPTED
+    return tally.end(why)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Find what is wrong with the arguments before a file is opened. Raises `CommandError`."""
+    out: Path | None = arguments.out
+    if out is None:
+        raise CommandError("--out FILE is missing: where the answers go", Exit.USAGE)
+    url: str | None = arguments.base_url
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise CommandError(f"--base-url {url}: must begin with http:// or https://", Exit.USAGE)
+    journal: str | None = arguments.journal
+    read = {
+        "--batch": getattr(arguments, "batch", None),
+        "RESULTS": getattr(arguments, "results", None),
+        "--requests": getattr(arguments, "requests", None),
+        "--journal": None if journal is None or is_url(journal) else Path(journal),
+    }
+    for name, path in read.items():
+        if path is not None and _same(path, out):
+            message = f"--out {out}: is the file of {name}, which it would spoil; choose another"
+            raise CommandError(message, Exit.USAGE)
+
+
+@contextlib.contextmanager
+def _gently(stop: Callable[[], None]) -> Generator[list[int]]:
+    """Let the first Ctrl-C call `stop`, so that what has come is kept; a second one ends it all.
+
+    Yields a list with something in it once that has happened.
+    """
+    told, before = list[int](), signal.getsignal(signal.SIGINT)
+
+    def first(number: int, _: object) -> None:
+        signal.signal(signal.SIGINT, before)
+        told.append(number)
+        stop()
+
+    if before is not signal.default_int_handler or (
+        threading.current_thread() is not threading.main_thread()
+    ):
+        yield told
+        return
+    signal.signal(signal.SIGINT, first)
+    try:
+        yield told
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _collect(
+    results: Iterator[continuation.BatchResult],
+    tally: Tally,
+    show: Show,
+    say: Callable[[Exception], str],
+) -> tuple[str, Exit]:
+    """Take the results in; return what ended it before its end, if something did."""
+    try:
+        for result in results:
+            tally.add(result, say)
+            tally.show(show)
+            if why := tally.hopeless(result):
+                return why, Exit.PROVIDER
+    except KeyboardInterrupt:
+        return "interrupted", Exit.INTERRUPTED
+    except OSError as error:
+        return f"cannot go on: {reason(error)}", Exit.NOT_WHOLE
+    return "", Exit.WHOLE
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one file, be it there or not."""
+    with contextlib.suppress(OSError):
+        return one.samefile(other)
+    return one.resolve() == other.resolve()

@@ -1,0 +1,308 @@
+"""Lines that come in: requests in any form, or results of a batch API to be gone on with."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import continuation
+from continuation.bulk.lines import (
+    Names,
+    answer_in,
+    asked_in,
+    failure_in,
+    id_of,
+    text_of,
+    told,
+    with_answer,
+)
+from continuation.bulk.workers import Item
+from continuation.cli.batch.output import Output, object_in
+from continuation.cli.exits import CommandError, Exit, reason
+from continuation.cli.formats import FormatDriver, Prompt, choose, names
+from continuation.cli.screen import screen
+from continuation.reports.account import plural
+from continuation.types import Json
+
+MODEST = 8192
+"""The limit to fall back on where the model's ceiling is refused, in tokens."""
+_OLD = "completions"
+_OTHERS = _OLD, "embeddings", "moderations", "generations", "edits", "videos"
+"""How the path ends of what else OpenAI's batches ask for."""
+_NAMED = 5
+"""How many requests without a result are named."""
+
+
+class Lines(ABC):
+    """A file of lines; some are requests to be made, and each answer is a line as well."""
+
+    begins = b'{"'
+    """What every line of the output begins with."""
+
+    def __init__(self, arguments: argparse.Namespace, path: Path) -> None:
+        self.path, self.notes = path, screen(sys.stderr)
+        self.bad = 0
+        """Lines that are none, or have no answer that could be gone on with."""
+        self.before = 0
+        """Lines that the output has."""
+        self.missing = 0
+        """Requests of which there is no result."""
+        self._model: str | None = arguments.model
+        self.count = _count(path)
+        first = next((line for _, _, line in self._read(path, quiet=True)), None)
+        speaks = self._format(arguments.dialect, first or {})
+        if speaks is None and first is None:
+            raise CommandError(f"{path}: holds no line that is a JSON object", Exit.USAGE)
+        if speaks is None:
+            message = f"{path}: what it asks for does not tell the wire format; add --dialect"
+            raise CommandError(f"{message} ({', '.join(names())})", Exit.USAGE)
+        self.speaks: FormatDriver = speaks
+
+    def _format(self, named: str | None, line: Json) -> FormatDriver | None:
+        """Say which format a line is of: by its form, or else by the model it names."""
+        _, asked = asked_in(line)
+        return choose(named or _shape(line), str(asked.get("model") or self._model or ""))
+
+    def tell_bad(self, place: int, why: str) -> None:
+        """Tell of a line that is none."""
+        self.bad += 1
+        self.notes.line(f"continuation: {self.path}, line {place}: {why}", "yellow")
+
+    def _read(self, path: Path, *, quiet: bool = False) -> Iterator[tuple[int, bytes, Json]]:
+        """Yield number, bytes and value of lines that are JSON objects; tell of the others."""
+        with path.open("rb") as file:
+            for place, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                if (told := object_in(line)) is not None:
+                    yield place, line, told
+                elif not quiet:
+                    self.tell_bad(place, "no JSON object in UTF-8")
+
+    @abstractmethod
+    def items(self, out: Output) -> Iterator[Item]:
+        """Yield the requests that are to be made; their index is the number of the line."""
+
+    @abstractmethod
+    def id_of(self, line: Json) -> str:
+        """Return the id of a line of the output; `""`: it is none of ours."""
+
+    @abstractmethod
+    def line(self, result: continuation.BatchResult) -> bytes:
+        """Return the line for an answer."""
+
+    @abstractmethod
+    def drop(self, place: int) -> None:
+        """Let go of a line whose request failed."""
+
+
+def _shape(line: Json) -> str | None:
+    """Say which format a line is of by its form; `None`: that does not tell."""
+    _, asked = asked_in(line)
+    shapes = {
+        "anthropic": "params" in line,
+        "gemini": "contents" in asked,
+        "openai-chat": "body" in line and "messages" in asked,
+        "openai-responses": "body" in line,
+    }
+    return next((name for name, fits in shapes.items() if fits), None)
+
+
+class Asked(Lines):
+    """Requests, in any form."""
+
+    begins = b'{"id": "'
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        super().__init__(arguments, arguments.batch)
+        self._limit, self._system = arguments.max_tokens, arguments.system
+        self._named: str | None = arguments.dialect
+        self._plain = set[int]()
+        """Lines under way that are a mere prompt."""
+
+    def items(self, out: Output) -> Iterator[Item]:
+        unnamed, seen = Names(), set[str]()
+        for place, _, line in self._read(self.path):
+            try:
+                called, request = self._request(line)
+            except ValueError as error:
+                self.tell_bad(place, str(error))
+                continue
+            called = called or unnamed.of(request)
+            if called in seen:
+                self.tell_bad(place, f"the id {called!r} is that of a line before")
+                continue
+            seen.add(called)
+            if called in out.done:
+                self.before += 1
+                continue
+            policies = dict[str, Any]()
+            if _is_prompt(line):
+                self._plain.add(place)
+                if not self._limit:  # it asks for all that the model can write
+                    policies = {"initial_limit": "ceiling", "clamp": True}
+            yield Item(place, called, request, policies=policies)
+
+    def _request(self, line: Json) -> tuple[str, Json]:
+        """Return the id and the request of a line. Raises `ValueError` saying what it lacks."""
+        model = line.get("model") or self._model or ""
+        if not isinstance(model, str):
+            raise ValueError("its model is no text")
+        if _is_prompt(line):
+            text, system = line["prompt"], line.get("system") or self._system
+            if not isinstance(text, str) or not text.strip():
+                raise ValueError("its prompt is empty, or no text")
+            if not (system is None or isinstance(system, str)):
+                raise ValueError("its system is no text")
+            if not model:
+                raise ValueError("it names no model; add --model")
+            return id_of(line), self.speaks.body(Prompt(model, text, self._limit or MODEST, system))
+        called, request = asked_in(line)
+        self._fits(line, request)
+        if not request.get("model"):
+            if not model:
+                raise ValueError("it names no model; add --model")
+            request["model"] = model
+        return called, request
+
+    def _fits(self, line: Json, request: Json) -> None:
+        """Raise `ValueError` for a line that holds another kind of request."""
+        if not {"messages", "input", "contents", "prompt"} & request.keys():
+            raise ValueError("no prompt, and no request that we know")
+        url = str(line.get("url", ""))
+        if url.endswith(_OTHERS) and not url.endswith(f"chat/{_OLD}"):
+            raise ValueError(f"url = {url!r}: only Chat Completions and Responses are asked")
+        named = None if self._named else _shape(line)
+        shape = choose(named, "") if named else None
+        if shape is not None and shape.sdk is not self.speaks.sdk:
+            told = f"a request of {shape.title}, and the first is one of {self.speaks.title}"
+            raise ValueError(f"{told}; put it into a file of its own")
+
+    def id_of(self, line: Json) -> str:
+        return id_of(line) if "outcome" in line else ""
+
+    def line(self, result: continuation.BatchResult) -> bytes:
+        report, body = result.report, told(result.answer)
+        line: Json = {"id": result.id, "line": result.index}
+        if report is not None:
+            line |= {"outcome": report.outcome, "stop": report.stop, "reason": report.reason}
+            line |= {"usage": asdict(report.billed), "cost": report.cost}
+            line["seconds"] = round(report.seconds, 3)
+        if result.index in self._plain:
+            self.drop(result.index)
+            line["text"] = text_of(body)
+        else:
+            line["answer"] = body
+        return _written(line)
+
+    def drop(self, place: int) -> None:
+        self._plain.discard(place)
+
+
+def _is_prompt(line: Json) -> bool:
+    """Whether a line is ours: of Responses, a stored prompt is an object."""
+    return "prompt" in line and not isinstance(line["prompt"], dict)
+
+
+class Finished(Lines):
+    """Results of a batch API; each answer that is cut is gone on with."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        count = _count(arguments.results)
+        super().__init__(arguments, arguments.requests)
+        self.count = count
+        self._requests, self.path = self.path, arguments.results
+        self._places = dict[str, int]()
+        """Where in the file of requests each one begins..."""
+        self._twice = set[str]()
+        """...but those of which there are two."""
+        self._lines = dict[int, tuple[Json, bytes]]()
+        """Results under way."""
+        at = 0
+        with self._requests.open("rb") as asked:
+            for line in asked:
+                if called := id_of(object_in(line) or {}):
+                    if called in self._places:
+                        self._twice.add(called)
+                    self._places[called] = at
+                at += len(line)
+
+    def items(self, out: Output) -> Iterator[Item]:
+        seen = set[str]()
+        with self._requests.open("rb") as asked:
+            for place, raw, line in self._read(self.path):
+                called = id_of(line)
+                if called in seen:
+                    self.tell_bad(place, f"the id {called!r} is that of a line before; left out")
+                    continue
+                if called in out.done:
+                    self.before += 1
+                elif why := self._hopeless(called, line):
+                    self.tell_bad(place, f"{why}; left as it is")
+                    out.write(raw)
+                elif (answer := answer_in(line)) is not None:
+                    asked.seek(self._places[called])
+                    _, request = asked_in(json.loads(asked.readline()))
+                    if model := request.get("model") or self._model:
+                        self._lines[place] = line, raw
+                        yield Item(place, called, {**request, "model": model}, answer)
+                    else:
+                        self.tell_bad(
+                            place, f"the request of {called!r} names no model; add --model"
+                        )
+                        continue  # it is there for the next run
+                if called:
+                    seen.add(called)
+        if left := sorted(self._places.keys() - seen):
+            self.missing = len(left)
+            names = ", ".join(map(repr, left[:_NAMED])) + ", ..." * (len(left) > _NAMED)
+            told = f"{plural(len(left), 'request')} without a result: {names}"
+            self.notes.line(f"continuation: {self.path}: {told}", "yellow")
+
+    def _hopeless(self, called: str, line: Json) -> str:
+        """Say why a result cannot be gone on with; `""`: it can be."""
+        if answer_in(line) is None:
+            failed = failure_in(line)
+            return f"{called!r} has no answer" + (f", but {failed}" if failed else "")
+        if not called:
+            return "it has no id"
+        if called in self._twice:
+            return f"{called!r} has two requests in {self._requests}"
+        return "" if called in self._places else f"{called!r} has no request in {self._requests}"
+
+    def id_of(self, line: Json) -> str:
+        return id_of(line) if {"result", "response", "error"} & line.keys() else ""
+
+    def line(self, result: continuation.BatchResult) -> bytes:
+        line, raw = self._lines.pop(result.index)
+        as_it_was = result.report is None or len(result.report.attempts) < 2
+        return raw if as_it_was else _written(with_answer(line, told(result.answer)))
+
+    def drop(self, place: int) -> None:
+        self._lines.pop(place, None)
+
+
+def _count(path: Path) -> int:
+    """Count the lines of a file that are not empty. Raises `CommandError`."""
+    try:
+        if not (path.is_file() or path.is_dir()) and (path.exists() or path == Path("-")):
+            message = f"{path}: is read more than once; write the lines to a file first"
+            raise CommandError(message, Exit.USAGE)
+        with path.open("rb") as file:
+            return sum(1 for line in file if line.strip())
+    except OSError as error:
+        raise CommandError(reason(error), Exit.USAGE) from error
+
+
+def _written(line: Json) -> bytes:
+    """Write a line; what UTF-8 cannot carry (half an emoji) is escaped."""
+    try:
+        return json.dumps(line, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(line).encode() + b"\n"

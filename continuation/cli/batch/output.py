@@ -1,0 +1,129 @@
+"""The file that `--out` names: what it has is done, and what comes goes behind it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+from continuation.cli.exits import CommandError, Exit, free, reason
+from continuation.types import Json
+
+
+class Output:
+    """The file of answers, yours alone: gone on behind, line by line, by one run at a time.
+
+    What is in the way of that is only taken off when the first line comes.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        force: bool,
+        ours: Callable[[Json], str],
+        begins: bytes,
+    ) -> None:
+        """Open it. `ours`: the id of a line; `begins`: what every line of ours begins with.
+
+        Raises `CommandError` for a file that cannot be written, or is somebody else's.
+        """
+        self.done = set[str]()
+        """The ids of the lines that it has."""
+        self._ours, self._begins = ours, begins
+        self._lock = threading.Lock()
+        try:
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        except OSError as error:
+            message = f"--out {reason(error)}; choose a path that can be written"
+            raise CommandError(message, Exit.USAGE) from error
+        self._file = os.fdopen(file, "r+b", buffering=0)
+        self._size: int | None = None
+        """How many bytes of it are to stay; `None`: it is no file that keeps them."""
+        self._begun, self._before = False, b""
+        try:
+            if stat.S_ISREG(os.fstat(file).st_mode):
+                _lock(file, path)
+                self._size = 0 if force else self._own(path)
+        except CommandError:
+            self._file.close()
+            raise
+
+    def _own(self, path: Path) -> int:
+        """Return how many bytes of it are whole lines. Raises `CommandError` if it is not ours."""
+        size = 0
+        with path.open("rb") as file:
+            for line in file:
+                ended = line.endswith(b"\n")
+                told = object_in(line)
+                if told is None and line.strip() and not ended:
+                    begun = line.startswith(self._begins) or self._begins.startswith(line)
+                    if self.done or begun:
+                        break  # a kill has left it
+                if line.strip():
+                    if not (called := self._ours(told or {})):
+                        free(path, force=False)
+                    self.done.add(called)
+                size += len(line)
+                self._before = b"" if ended else b"\n"
+        return size
+
+    def write(self, line: bytes) -> None:
+        """Put a line behind the others, all of it or nothing. Raises `OSError`."""
+        with self._lock:
+            if not self._begun:
+                self._cut()
+                line, self._begun = self._before + line, True
+            line = line if line.endswith(b"\n") else line + b"\n"
+            left = memoryview(line)
+            try:
+                while left:  # a disk that is nearly full takes some of it
+                    left = left[self._file.write(left) :]
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self._cut()
+                raise
+            if self._size is not None:
+                self._size += len(line)
+
+    def _cut(self) -> None:
+        if self._size is not None:
+            self._file.truncate(self._size)
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def _lock(file: int, path: Path) -> None:
+    """Let no other run write to a file as long as it is open, where the system can do so.
+
+    Raises `CommandError` where one does: each would pay for what the other has.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        message = f"--out {path}: another run writes to it; wait for that, or choose another"
+        raise CommandError(message, Exit.USAGE) from error
+    except OSError:  # a file system that has no locks
+        return
+
+
+def object_in(line: bytes) -> Json | None:
+    """Read a line; `None`: it is no JSON object."""
+    try:
+        told = json.loads(line)
+    except (ValueError, RecursionError):  # what it says may quote the line
+        return None
+    return cast("Json", told) if isinstance(told, dict) else None

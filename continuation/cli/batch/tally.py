@@ -1,0 +1,138 @@
+"""What a batch came to: said while it goes on, and summed up in the end."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import continuation
+from continuation.bulk.lines import (
+    is_cut,
+    told,
+)
+from continuation.cli.batch.lines import Lines
+from continuation.cli.batch.output import Output
+from continuation.cli.exits import Exit
+from continuation.cli.refusals import wrong
+from continuation.cli.screen import Show, tell
+from continuation.reports.account import number, plural
+
+WHOLE_OUTCOMES = ("complete", "healed", "untouched")
+_ENOUGH = 20
+"""Errors one behind the other that all others will have: no key that is taken, no connection."""
+_NOT_SENT = TypeError, ValueError
+"""What an SDK raises for a request that it cannot send."""
+_EVERY = 10.0
+"""Seconds between two lines that say how far it is, where none can move."""
+_SLOWEST = 3
+"""How many of the slowest requests are named."""
+
+
+class Tally:
+    """Counts what came, and says so: while it comes, and in the end."""
+
+    def __init__(self, lines: Lines, out: Output) -> None:
+        self._lines, self._out = lines, out
+        self._outcomes = Counter[str]()
+        self._failed = self._cut = self._in_a_row = 0
+        """Results that are an error; answers that are not whole; errors that all others will have,
+        one behind the other."""
+        self._input = self._output = 0
+        self._cost: float | None = None
+        self._slowest: list[tuple[float, int, str]] = []
+        self._began = self._last = time.monotonic()
+
+    def add(self, result: continuation.BatchResult, say: Callable[[Exception], str]) -> None:
+        """Take a result in, and write its line. Raises `OSError`."""
+        report = result.report
+        if report is not None:
+            self._input += report.billed.prompt or 0
+            self._output += report.billed.output or 0
+            if (cost := report.cost) is not None:
+                self._cost = (self._cost or 0.0) + cost
+            slow = report.seconds, result.index, result.id
+            keep = heapq.heappush if len(self._slowest) < _SLOWEST else heapq.heappushpop
+            keep(self._slowest, slow)
+        at = f"line {result.index}: {result.id!r}"
+        if result.error is not None:
+            self._lines.drop(result.index)
+        if result.error is not None and report is None and isinstance(result.error, _NOT_SENT):
+            why = f"{result.id!r} cannot be sent: {wrong(result.error)}; change the request"
+            self._lines.tell_bad(result.index, why)
+            return
+        if result.error is not None:
+            self._failed += 1
+            self._lines.notes.line(f"continuation: {at} failed: {say(result.error)}", "red")
+            return
+        outcome = str(report.outcome) if report else "untouched"
+        self._out.write(self._lines.line(result))
+        self._outcomes[outcome] += 1
+        if outcome not in WHOLE_OUTCOMES or is_cut(told(result.answer)):
+            self._cut += 1
+            why = f": {report.reason}" if report and report.reason else ""
+            self._lines.notes.line(f"continuation: {at} is not whole: {outcome}{why}", "yellow")
+
+    def hopeless(self, result: continuation.BatchResult) -> str:
+        """Say why no other request will do better; `""`: one may."""
+        error = result.error
+        status = getattr(error, "status_code", getattr(error, "code", None))
+        refused, sent = status in {401, 403}, result.report is not None
+        if not refused and (error is None or status is not None or not sent):
+            self._in_a_row = 0
+            return ""
+        self._in_a_row += 1
+        enough = refused and not self._outcomes
+        return "no other will do better" if enough or self._in_a_row >= _ENOUGH else ""
+
+    @property
+    def _done(self) -> int:
+        return self._outcomes.total() + self._failed + self._lines.bad + self._lines.before
+
+    def show(self, show: Show) -> None:
+        """Say how far it is: on a line that moves, or on a line now and then."""
+        now = time.monotonic()
+        if not self._lines.notes.live and now < self._last + _EVERY:
+            return
+        self._last, came = now, self._outcomes.total() + self._failed
+        rate, left = came / max(now - self._began, 0.001), max(self._lines.count - self._done, 0)
+        told = [f"{self._done:,} of {self._lines.count:,}", f"{rate:,.1f} a second"]
+        if self._cost is not None:
+            told.append(f"about ${self._cost:.2f}")
+        minutes, seconds = divmod(int(left / max(rate, 0.001)), 60)
+        told.append(f"{minutes}:{seconds:02} left")
+        show(", ".join(told), self._done)
+        if not self._lines.notes.live:
+            self._lines.notes.line(f"continuation: {', '.join(told)}")
+
+    def end(self, why: tuple[str, Exit]) -> int:
+        """Sum it up; return the exit status."""
+        said, status = why
+        lines, note = self._lines, self._lines.notes.line
+        seconds = time.monotonic() - self._began
+        outcomes = dict(self._outcomes.most_common())
+        nothing = "none is done" if said else "nothing to do"
+        counts = [f"{count:,} {outcome}" for outcome, count in outcomes.items()]
+        for count, what in ((self._failed, "failed"), (lines.bad, "bad"), (lines.before, "before")):
+            counts += [f"{count:,} {what}"] if count else []
+        note(f"continuation: {plural(self._done, 'line')}: {', '.join(counts) or nothing}")
+        cost = "" if self._cost is None else f", ${self._cost:.4f}"
+        tokens = f"{number(self._input)} tokens in, {number(self._output)} out"
+        note(f"continuation: billed: {tokens}{cost}; {seconds:.1f} s")
+        slowest = sorted(self._slowest, reverse=True)
+        if slowest:
+            told = (f"{called} (line {place}) {took:.1f} s" for took, place, called in slowest)
+            note(f"continuation: slowest: {', '.join(told)}")
+        if said:
+            note(f"continuation: {said}; the same command goes on from here", "red")
+        flags = (Exit.PROVIDER, self._failed), (Exit.USAGE, lines.bad), (Exit.NOT_WHOLE, self._cut)
+        status = max(status, *(flag for flag, count in flags if count), Exit.WHOLE)
+        tell(
+            {"exit": status, "error": said or None, "outcomes": outcomes, "failed": self._failed}
+            | {"not_whole": self._cut, "no_result": lines.missing}
+            | {"bad": lines.bad, "before": lines.before, "seconds": round(seconds, 3)}
+            | {"input": self._input, "output": self._output, "cost": self._cost}
+            | {"slowest": [{"id": i, "line": n, "seconds": round(s, 3)} for s, n, i in slowest]}
+        )
+        return status
