@@ -63,7 +63,6 @@ def test_the_help_names_the_commands_and_every_exit_status(capsys: Capture) -> N
         ["demo", "--max-tokens", "²"],
         ["demo", "--dialect", "klingon"],
         ["run", "go"],
-        ["simulate"],
         ["simulate", "--port", "65536"],
         ["check"],
         ["repair", "x", "--out", "y", "--in-place"],
