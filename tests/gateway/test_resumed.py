@@ -81,7 +81,7 @@ def test_a_gateway_is_killed_in_mid_turn(
         folder.mkdir()
     text = toml(reciting.url, table(store))
     with process(folders[0], text) as (first, dead), process(folders[1], text) as (second, _):
-        ask(first, dialect, 300, dead.kill)
+        ask(first, dialect, 500, dead.kill)
         dead.wait()
         posts = len(reciting.posts)
         assert ask(second, dialect) == TEXT
