@@ -1,4 +1,4 @@
-"""The command `continuation`: one module per subcommand, and how each of them ends."""
+"""The command `continuation`: a module for each subcommand, and how each of them ends."""
 
 from __future__ import annotations
 
