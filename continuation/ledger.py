@@ -147,19 +147,19 @@ class Ledger:
         """The call under way is over: it came to `result`, or it failed with `error`."""
         if self.live is None:
             return
-        told: dict[str, Any] = {"seconds": self.seconds - self.live.begun}
+        fields: dict[str, Any] = {"seconds": self.seconds - self.live.begun}
         if result is not None:
             if result.error is not None:
                 named = isinstance(result.error, (StreamError, TimeUp))
                 error = str(result.error) if named else type(result.error).__name__
-            told |= {
+            fields |= {
                 "stop": result.raw,
                 "usage": result.usage,
                 "estimated": result.estimated,
                 "answer_id": result.id or None,
             }
             self.paused += result.stop is Stop.PAUSED
-        self.attempts.append(replace(self.live, error=error, **told))
+        self.attempts.append(replace(self.live, error=error, **fields))
         self.live = None
         self.error = error or self.error
 

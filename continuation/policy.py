@@ -143,7 +143,7 @@ class Policy:
 
     def __repr__(self) -> str:
         named = ((each.name, repr(getattr(self, each.name))) for each in fields(self))
-        return f"Policy({', '.join(f'{key}={without_password(told)}' for key, told in named)})"
+        return f"Policy({', '.join(f'{key}={without_password(value)}' for key, value in named)})"
 
 
 def _checking(init: Callable[..., None]) -> Callable[..., None]:
@@ -291,19 +291,19 @@ def known_key(key: str, value: object, known: Iterable[str]) -> None:
     """
     if key in (known := tuple(known)):
         return
-    told = f"{key} = {shown(key, value)}"
+    setting = f"{key} = {shown(key, value)}"
     old = {before: now for before, now in RENAMED.items() if now in known}
     if key in old:
         word = _RENAMED_WORDS.get((old[key], value)) if isinstance(value, str) else None
         more = f", and {value!r} is {word!r}" if word else ""
         more = ", the other way round: true logs" if key == "quiet" else more
-        raise ValueError(f"{told}: {key!r} is {old[key]!r} now{more}")
+        raise ValueError(f"{setting}: {key!r} is {old[key]!r} now{more}")
     near = difflib.get_close_matches(key, (*known, *old), n=1, cutoff=0.5)
     if key in _OF_REQUESTS and _BOUND in known:
         message = f"the limit of a request is said in the request; {_BOUND!r} bounds a whole turn"
-        raise ValueError(f"{told}: {message}")
+        raise ValueError(f"{setting}: {message}")
     hint = f"did you mean {old.get(near[0], near[0])!r}?" if near else f"known: {', '.join(known)}"
-    raise ValueError(f"{told}: unknown key {key!r}; {hint}")
+    raise ValueError(f"{setting}: unknown key {key!r}; {hint}")
 
 
 def possible(key: str) -> str:
@@ -423,13 +423,13 @@ def store_error(named: str) -> str:
     except ImportError:
         return "needs psycopg: pip install 'continuation-engine[postgres]'"
     try:
-        told = conninfo_to_dict(named)
+        settings = conninfo_to_dict(named)
     except ProgrammingError:
-        told = {"port": "none"}
+        settings = {"port": "none"}
     # An @, : or / that is not escaped makes a part of a password the host, port or database.
     path = named.partition("://")[2].partition("?")[0].partition("/")[2]
-    moved = "@" in str(told.get("host")) or "@" in path
-    if moved or set(str(told.get("port", ""))) - set("0123456789,"):
+    moved = "@" in str(settings.get("host")) or "@" in path
+    if moved or set(str(settings.get("port", ""))) - set("0123456789,"):
         form = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
         escapes = "@ as %40, : as %3A, / as %2F"
         return f"is no URL that PostgreSQL reads: {form}; in names and passwords write {escapes}"

@@ -147,13 +147,13 @@ def members_prompt(
         kept = f"Your call to `{name}` was cut off by the output limit. It was not run.{quoted}"
     more = "may have" if lacking else "still lacks one or more of"
     wanted = (("still lacks", lacking), (more, allowed))
-    said = [f"{verb} {', '.join(f'`{one}`' for one in names)}" for verb, names in wanted if names]
+    asks = [f"{verb} {', '.join(f'`{one}`' for one in names)}" for verb, names in wanted if names]
     follow = "".join(
         f"Of `{one}` give only the elements that follow those that are there, or an empty list. "
         for one in lists
     )
     return (
-        f"{kept} The call {' and '.join(said)}. {follow}Call `{name}` with just that, under just "
+        f"{kept} The call {' and '.join(asks)}. {follow}Call `{name}` with just that, under just "
         "these names, and nothing else; what you wrote before is put beside it."
         + (f"\n<{tag}>{arrived}</{tag}>" if arrived else "")
     )

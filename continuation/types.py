@@ -207,7 +207,7 @@ class Proof:
     error: str | None = None
     """Why the rest was not answered, if it was not."""
     refused: bool = False
-    told: bool = True
+    decoded: bool = True
     """It is known whether the rest came as plain text or as JSON."""
     added: bool = True
     """Something came behind the words that were quoted."""

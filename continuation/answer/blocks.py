@@ -171,7 +171,7 @@ class Block:
         return not self.free and breaks_off(self.arguments)
 
     @property
-    def speaks(self) -> bool:
+    def shows_cut(self) -> bool:
         """Whether a call's arguments would show that it was cut: only raw JSON does."""
         return self.args_verified and not self.free and bool(self.arguments.strip())
 

@@ -184,15 +184,15 @@ class CallCompletion:
         """Take what an attempt came to; `sure`: only what repeats known words is trusted."""
         verdicts, before, words = self.text.seams(), self.text.before, self.anchor or ""
         verdict, cut = verdicts[-1][1] if verdicts else None, result.stop is not Stop.END
-        said, ended = self._ended(self.text.said, cut=cut)
-        body, lead, fence = bared(said, words)
+        reply, ended = self._ended(self.text.attempt_text, cut=cut)
+        body, lead, fence = bared(reply, words)
         plain = as_written(body, words, cut=cut) if self._place is not None else None
-        told = plain is not None
+        decoded = plain is not None
         if plain is None and body.startswith(words):
             plain = body[len(words) :]
-        elif plain is None and (at := self._goes_on(said, before)) is not None:
-            plain, words, lead, fence = said[at:], self._unquoted, "", ""
-        self.know(refused=result.stop is Stop.REFUSED, told=told or self._plain(said, words))
+        elif plain is None and (at := self._goes_on(reply, before)) is not None:
+            plain, words, lead, fence = reply[at:], self._unquoted, "", ""
+        self.know(refused=result.stop is Stop.REFUSED, decoded=decoded or self._plain(reply, words))
         if plain is not None:
             self.text = self._answer.aside(before + plain)
             # Whether the line break before a fence's end is the text's, only the sign tells.
@@ -215,7 +215,7 @@ class CallCompletion:
             )
         self._arrived = self.text.text
         new = self._arrived[len(before) :]
-        self.know(trusted=trusted, remarks=not cut and _speaks(new, before))
+        self.know(trusted=trusted, remarks=not cut and _adds_remark(new, before))
         if len(new) < len(self._unquoted) + cut:  # more than that had arrived
             self.know(added=False)
 
@@ -227,15 +227,15 @@ class CallCompletion:
         half = next((size for size in sizes if text.endswith(self.sign[:size])), 0)
         return text[: len(text) - half], False
 
-    def _goes_on(self, said: str, before: str) -> int | None:
+    def _goes_on(self, reply: str, before: str) -> int | None:
         """Return where the words that were not quoted come, at once or behind an echo."""
-        at = said.find(self._unquoted) if self._unquoted else -1
-        return at if at >= 0 and before.endswith(said[:at]) else None
+        at = reply.find(self._unquoted) if self._unquoted else -1
+        return at if at >= 0 and before.endswith(reply[:at]) else None
 
-    def _plain(self, said: str, words: str) -> bool:
+    def _plain(self, reply: str, words: str) -> bool:
         """Whether what an attempt said is known to be plain text: JSON has no bare line breaks."""
-        tells = self._place is None or (words in said and escaped(words) != words)
-        return tells or "\\" not in said or "\n" in said.strip()
+        tells = self._place is None or (words in reply and escaped(words) != words)
+        return tells or "\\" not in reply or "\n" in reply.strip()
 
     @property
     def arguments(self) -> str:
@@ -294,20 +294,20 @@ class CallCompletion:
 
     def add(self, members: AttemptResult) -> None:
         """Take the members that were asked for, of a call that has just those."""
-        told = as_json(parsed(self.asked.last_arguments))
+        given = as_json(parsed(self.asked.last_arguments))
         needed = {*self.lacking}
         begun = self._begun or needed
-        good = members.stop is Stop.END and told.keys() >= needed and bool(told.keys() & begun)
+        good = members.stop is Stop.END and given.keys() >= needed and bool(given.keys() & begun)
         have: Any = parsed(self.arguments)
         more = dict[Path, Any]()
         for asked, (path, name) in self._places.items():
-            if asked in told and name is not None:
-                more.setdefault(path, {})[name] = told[asked]
+            if asked in given and name is not None:
+                more.setdefault(path, {})[name] = given[asked]
             elif name is None:
                 there = reduce(lambda value, key: value[key], path, have)
-                more[path] = follow = as_list(told.get(asked))
+                more[path] = follow = as_list(given.get(asked))
                 # One that is there comes again: nobody knows whether it is meant twice.
-                good = good and follow == told[asked] and not any(one in there for one in follow)
+                good = good and follow == given[asked] and not any(one in there for one in follow)
         self._more = more
         if not good:
             self.know(lacking=", ".join(self.lacking) or "what was to follow")
@@ -347,7 +347,7 @@ def _to_reader(lead: str, words: str, before: str) -> bool:
     return found is not None and found.kind is SeamKind.PREAMBLE
 
 
-def _speaks(new: str, before: str) -> bool:
+def _adds_remark(new: str, before: str) -> bool:
     """Whether a new text says at its end, or leaves out, what no text before it did."""
     last, known = new.strip().rsplit("\n", 3)[-3:], before.split("\n")
     if any(map(_REMARK.match, last)) and not any(map(_REMARK.match, known)):

@@ -93,7 +93,7 @@ class Joined:
     """The words of the text before that the attempt was asked to repeat first."""
     before: str = ""
     """The text that the seam joins its text to."""
-    takeable: Block | None = None
+    retractable: Block | None = None
     """The caller's block whose end the seam may take back, until it has decided."""
     next: int = 0
     """The first block that may not have been shown to its end."""
@@ -300,7 +300,7 @@ class ClientStream:
         if mode is Mode.NATIVE_CONTINUATION:
             # The same answer goes on, and so does a seam that it has not decided.
             if not self.joined.waits:
-                self.joined.seam = self.joined.takeable = None
+                self.joined.seam = self.joined.retractable = None
             return
         joined = self.joined = Joined(
             segment,
@@ -313,11 +313,11 @@ class ClientStream:
         elif mode is Mode.RECOVERY and not resume.glue:
             self._stop()
         elif mode is Mode.RECOVERY and (before := self.tail):
-            joined.before, joined.anchor, joined.takeable = before, resume.anchor, self.open_text
+            joined.before, joined.anchor, joined.retractable = before, resume.anchor, self.open_text
             unshown = 0
-            if joined.takeable is not None:
-                joined.takeable.merge_text(joined.takeable.text)  # it is read again and again
-                unshown = 0 if self.streamed else len(joined.takeable.text)
+            if joined.retractable is not None:
+                joined.retractable.merge_text(joined.retractable.text)  # it is read again and again
+                unshown = 0 if self.streamed else len(joined.retractable.text)
             joined.seam = Seam(
                 before,
                 anchor=resume.anchor,
@@ -329,7 +329,7 @@ class ClientStream:
     def revert(self) -> None:
         """Forget the attempt that was joined last; the one before may still show what it holds."""
         self.joined = joined = self._earlier
-        joined.seam = joined.follow = joined.takeable = None
+        joined.seam = joined.follow = joined.retractable = None
 
     # --- while it is read ------------------------------------------------------------------------
 
@@ -437,8 +437,8 @@ class ClientStream:
     def _write(self, piece: str) -> None:
         """Show text that has passed: in the open text, or in one like the attempt's."""
         joined, text = self.joined, self.open_text
-        if joined.takeable is not None and joined.seam is not None and joined.seam.verdict:
-            joined.takeable = None
+        if joined.retractable is not None and joined.seam is not None and joined.seam.verdict:
+            joined.retractable = None
             if text is not None and (taken := joined.seam.verdict.taken_back):
                 assert not self.streamed
                 text.merge_text(text.text[:-taken])
@@ -476,7 +476,7 @@ class ClientStream:
         if block.done or block.closed or not block.begun or block.shown < len(block.deltas):
             return None
         if joined.adds:
-            settled = joined.text is block and joined.takeable is None and not joined.asides
+            settled = joined.text is block and joined.retractable is None and not joined.asides
             return block if settled and not (joined.waits or joined.behind) else None
         return block if joined.source is block and joined.target is target else None
 
@@ -544,7 +544,7 @@ class ClientStream:
     def leave(self) -> None:
         """Settle what was left unshown, now that the turn goes on from it."""
         joined, blocks = self.joined, self.joined.segment.blocks
-        joined.seam = joined.follow = joined.takeable = None
+        joined.seam = joined.follow = joined.retractable = None
         self.flush_held()
         finished, ran = list[Block](), False
         for block in blocks:

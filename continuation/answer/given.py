@@ -44,7 +44,7 @@ class Given:
         self._unframed = eventstream.Unframed() if framed else None
         self._rest = b""
         """The beginning of an event."""
-        self._news: list[Json] = []
+        self._pending: list[Json] = []
         self._number: dict[object, int] = {}
         """By the index of a block, how many began before it."""
         self._count = 0
@@ -112,21 +112,21 @@ class Given:
         self.segment.add(event)
         if kind == "message_start":
             if not self._opened:
-                self._news.append(event)
+                self._pending.append(event)
             self._opened = True
         elif kind == "content_block_start":
             self._number[event["index"]] = self._count
             self._count += 1
             if self._count > len(self._known):
-                self._news.append(event)
+                self._pending.append(event)
         elif kind == "content_block_delta":
             self._index = event["index"]
             if (rest := self._new(event)) is not None:
-                self._news.append(rest)
+                self._pending.append(rest)
         elif kind == "content_block_stop":
             number = self._number[event["index"]]
             if number >= len(self._known) or not self._known[number].done:
-                self._news.append(event)
+                self._pending.append(event)
 
     def _new(self, event: Json) -> Json | None:
         """Return what of a delta is not known."""
@@ -142,12 +142,12 @@ class Given:
         rest = text[known:]
         return {**event, "delta": {"type": name, KEYS[name]: rest}} if rest else None
 
-    def news(self) -> list[Json]:
+    def new_events(self) -> list[Json]:
         """Return the events since the last call, texts that follow each other as one."""
-        told, joined = list[Json](), list[str]()
+        merged, joined = list[Json](), list[str]()
         last: tuple[object, str] | None = None
-        news, self._news = self._news, []
-        for event in [*news, None]:
+        pending, self._pending = self._pending, []
+        for event in [*pending, None]:
             name, text = ("", None) if event is None else _text_of(event)
             if text is not None and event is not None and last == (event["index"], name):
                 joined.append(text)
@@ -155,13 +155,13 @@ class Given:
             if last is not None:
                 index, kind = last
                 delta: Json = {"type": kind, KEYS[kind]: "".join(joined)}
-                told.append({"type": "content_block_delta", "index": index, "delta": delta})
+                merged.append({"type": "content_block_delta", "index": index, "delta": delta})
                 last = None
             if event is not None and text is not None:
                 last, joined = (event["index"], name), [text]
             elif event is not None:
-                told.append(event)
-        return told
+                merged.append(event)
+        return merged
 
     def body(self) -> Json:
         """Return all that was given as one JSON body, as the provider would write it."""

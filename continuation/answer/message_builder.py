@@ -216,8 +216,8 @@ class FirstStream:
         """Return up to where a call may be shown that has come up to `end`."""
         if any(event["type"] == "content_block_start" for event in events):
             self._behind.clear()
-        told = [as_text(as_json(event.get("delta")).get("partial_json")) for event in events]
-        length = sum(map(len, told)) + (self._behind[-1][1] if self._behind else 0)
+        pieces = [as_text(as_json(event.get("delta")).get("partial_json")) for event in events]
+        length = sum(map(len, pieces)) + (self._behind[-1][1] if self._behind else 0)
         self._behind.append((end, length))
         while len(self._behind) > 1 and self._behind[1][1] + BEHIND <= length:
             self._behind.pop(0)
@@ -589,8 +589,8 @@ class MessageBuilder:
             again = seam is not None and seam.restarted
             again = again or says_the_same(text, self._length_before)
         if error is None and segment.error is not None:
-            told = word(segment.error.get("type")) or "error event"
-            error = StreamError(told, lasting=segment.error.get("lasting") is True)
+            kind = word(segment.error.get("type")) or "error event"
+            error = StreamError(kind, lasting=segment.error.get("lasting") is True)
         return AttemptResult(
             stop=stop,
             raw=segment.reason,
@@ -609,7 +609,7 @@ class MessageBuilder:
             usage=self._codec.read_usage(segment.usage),
             unmetered_text=segment.generated if opened and not counted else None,
             error=error,
-            args_verified=not calls or calls[-1].speaks or calls[-1].finished,
+            args_verified=not calls or calls[-1].shows_cut or calls[-1].finished,
             only_call=len(calls) < 2,
         )
 
@@ -773,7 +773,7 @@ class MessageBuilder:
         return calls[-1].arguments if calls else ""
 
     @property
-    def said(self) -> str:
+    def attempt_text(self) -> str:
         """The visible text of the attempt read last, as it came."""
         return self._segment.text
 

@@ -113,10 +113,10 @@ def as_written(text: str, anchor: str, *, cut: bool = False) -> str | None:
     body = text if text.startswith(written) else text.lstrip().removeprefix('"')
     if written == anchor or not body.startswith(written):
         return None
-    end, said = _read(_WHOLE_STRING, body, 0)
+    end, value = _read(_WHOLE_STRING, body, 0)
     if body[end:].strip(' \t\r\n"}`') and not (cut and _half(body[end:])):
         return None  # something follows that is none of it
-    return said[len(anchor) :]
+    return value[len(anchor) :]
 
 
 def bared(text: str, anchor: str) -> tuple[str, str, str]:
@@ -183,11 +183,11 @@ def open_string(raw: str) -> OpenString | None:
     if opened is None or not keys or "" in keys:
         return None
     start = opened.end()
-    end, said = _read(_WHOLE, raw, start)
+    end, value = _read(_WHOLE, raw, start)
     half = raw[end:]
     if not _half(half):
         return None  # no escape that JSON knows
-    return OpenString(tuple(keys), raw[:end], said, half, start)
+    return OpenString(tuple(keys), raw[:end], value, half, start)
 
 
 def whole_members(raw: str) -> Members | None:

@@ -107,27 +107,27 @@ def _anthropic(client: Any, healing: Healing) -> Any:
     copy = _copied(client, healing)
     if copy is not client:
         if getattr(copy, "credentials", None) is not None:
-            _lend(copy)
+            _keep_credentials_open(copy)
         hooks = {owner_of(client, hook) for hook in ("_prepare_options", "_prepare_request")}
         if hooks - {"anthropic", "anthropic._base_client", "anthropic._client"}:
             follow(copy)
     return copy
 
 
-def _lend(client: Any) -> None:
+def _keep_credentials_open(client: Any) -> None:
     """Leave the closing of the credentials to the client they belong to.
 
     The SDK's `close` closes its HTTP client, which is ours, and then its credentials, which are
     not. A copy of the copy has them on loan as well, unless it is given others.
     """
 
-    def dress(other: Any, given: dict[str, Any]) -> None:
+    def on_copy(other: Any, given: dict[str, Any]) -> None:
         if not any(given.get(name) for name in _CREDENTIALS):
-            _lend(other)
+            _keep_credentials_open(other)
 
     inner = client._client  # noqa: SLF001  (as the SDK's own `copy` does)
     client.close = inner.close if isinstance(inner, httpx2.Client) else inner.aclose
-    carry(client, dress)
+    carry(client, on_copy)
 
 
 # --- openai -------------------------------------------------------------------------------------

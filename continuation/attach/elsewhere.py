@@ -37,8 +37,8 @@ def finished(client: Any, request: Mapping[str, Any], answer: object) -> Any:
             "of a line of a batch that is its message, or the body of its response"
         )
     door, place, word = _DOORS[key]
-    for told in body[key][:1] if key in {"choices", "candidates"} else [body]:
-        told[place] = told.get(place) or word  # without a reason it broke off
+    for choice in body[key][:1] if key in {"choices", "candidates"} else [body]:
+        choice[place] = choice.get(place) or word  # without a reason it broke off
     if door == "messages.create" and type(answer).__name__.startswith("Beta"):
         door = f"beta.{door}"
     call = method(healing(client), door, request)

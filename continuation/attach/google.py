@@ -27,7 +27,7 @@ from continuation.attach.common import (
     name_of,
     owner_of,
 )
-from continuation.attach.google_chats import dress
+from continuation.attach.google_chats import heal_chats
 from continuation.attach.total_timeout import TotalTimeout
 
 PACKAGE = "google.genai"
@@ -71,7 +71,7 @@ def attach(client: Any, healing: Healing) -> Any:
     api._httpx_client, api._async_httpx_client = sync, other
     if aiohttp:
         api._use_aiohttp = _never
-    dress(client)
+    heal_chats(client)
     return client
 
 

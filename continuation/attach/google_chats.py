@@ -28,7 +28,7 @@ _mixed: dict[tuple[type, type], type] = {}
 """The subclasses made so far, by our class and theirs."""
 
 
-def dress(client: Any) -> None:
+def heal_chats(client: Any) -> None:
     """Give a client, its asynchronous twin and the models of both our subclasses."""
     for owner, models in ((client, _Models), (getattr(client, "aio", None), _AsyncModels)):
         held = getattr(owner, "_models", None)
@@ -119,12 +119,12 @@ def _one(contents: Sequence[Any]) -> Any:
     """
     parts = [part for content in contents for part in content.parts or ()]
     gemini: Any = next(dialect for dialect in dialects() if dialect.name == "gemini")
-    told = [(part, part.model_dump(exclude_none=True)) for part in parts if part != type(part)()]
+    dumped = [(part, part.model_dump(exclude_none=True)) for part in parts if part != type(part)()]
     # What was joined to nothing is the very object that was given, and so is its part.
-    given = {id(wire): part for part, wire in told}
+    given = {id(wire): part for part, wire in dumped}
     whole = [
         given.get(id(wire)) or type(parts[0])(**wire)
-        for wire in gemini.joined(wire for _, wire in told)
+        for wire in gemini.joined(wire for _, wire in dumped)
     ]
     return contents[0].model_copy(update={"parts": whole})
 

@@ -210,9 +210,9 @@ class HealedStream(Session, httpx2.SyncByteStream):
             if isinstance(command, Wait):
                 self._wake.wait(command.seconds)
             if isinstance(command, Consult) and command.seconds is not None:
-                told = threading.Event()
-                begin(command, told.set)
-                return None if told.wait(command.seconds) else TimeoutError()
+                done = threading.Event()
+                begin(command, done.set)
+                return None if done.wait(command.seconds) else TimeoutError()
             if isinstance(command, Work):
                 command.do()
         except Exception as error:
@@ -334,11 +334,11 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
                 if isinstance(command, Wait):
                     await anyio.sleep(command.seconds)
                 if isinstance(command, Consult) and command.seconds is not None:
-                    told, loop = anyio.Event(), current_token()
-                    begin(command, lambda: from_thread.run_sync(told.set, token=loop))
+                    done, loop = anyio.Event(), current_token()
+                    begin(command, lambda: from_thread.run_sync(done.set, token=loop))
                     with anyio.move_on_after(command.seconds):
-                        await told.wait()
-                    return None if told.is_set() else TimeoutError()
+                        await done.wait()
+                    return None if done.is_set() else TimeoutError()
                 if isinstance(command, Work):
                     if command.size < _AT_ONCE:
                         command.do()

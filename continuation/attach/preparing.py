@@ -84,14 +84,14 @@ def follow(client: Any) -> None:
     carry(client, lambda other, _: follow(other))
 
 
-def carry(client: Any, dress: Callable[[Any, dict[str, Any]], None]) -> None:
-    """Have each copy of a client dressed as it is; `dress` is told what the copy was given."""
+def carry(client: Any, on_copy: Callable[[Any, dict[str, Any]], None]) -> None:
+    """Have `on_copy` called with each copy of a client, and with what the copy was given."""
     plain = client.copy
 
     @functools.wraps(plain)
     def copied(**given: Any) -> Any:
         other = plain(**given)
-        dress(other, given)
+        on_copy(other, given)
         return other
 
     client.copy = client.with_options = copied

@@ -158,7 +158,7 @@ class Budget:
         return self.target(onward=False) >= WORTH * limit
 
     @property
-    def raisable(self) -> bool:
+    def can_raise_limit(self) -> bool:
         """Whether the limit can still be raised at all: where nothing is generated twice."""
         limit = self._ledger.limit
         return limit is None or self.target(onward=False) > limit
@@ -430,7 +430,7 @@ class Attempts:
         repaired = yield from self._repaired((head, body))
         if repaired is not None:
             self.recorder.ledger.record(error=f"{head.status} {repaired.code}")
-            return (yield from self._patiently(self._adopt(repaired)))
+            return (yield from self._with_retries(self._adopt(repaired)))
         # An error that means "the limit was used up by thinking" is a cut answer.
         looked = ours and (self.policy.clamp or self.budget.below)
         error = self.request.refused(head, body) if looked else None
@@ -447,7 +447,7 @@ class Attempts:
         limit = self.budget.spend(refused.action)
         return (yield from self._raised(limit)) if limit is not None else head
 
-    def _patiently(self, outgoing: Outgoing) -> Generator[Command, Reply, Reply]:
+    def _with_retries(self, outgoing: Outgoing) -> Generator[Command, Reply, Reply]:
         """Send a repaired request, again after errors that pass: a repair is not for nothing."""
         tries = 0
         while True:
@@ -568,8 +568,8 @@ class Attempts:
         So that whatever becomes of store and process afterwards, nobody goes on from half of it.
         """
         chain = self.request.chain
-        told = chain.promise(self.policy, given) if chain is not None else None
-        return told is None or (yield from self._consult("write", told)) is True
+        entries = chain.promise(self.policy, given) if chain is not None else None
+        return entries is None or (yield from self._consult("write", entries)) is True
 
     def keep(self) -> Script:
         """Keep the turn for who goes on from it, before its last bytes leave."""

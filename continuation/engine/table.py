@@ -259,13 +259,13 @@ class Situation:
     at_end: bool = False
     """The attempt brought nothing new, and the text stands where a whole one may end."""
     structured: bool = False
-    liftable: bool = False
+    can_drop_schema: bool = False
     """The constraint on structured output can be lifted for a recovery, and the whole checked."""
     completable: bool = False
     """Policy asks for structured output to be gone on with, and its constraint can be lifted."""
     below: bool = False
     """The limit can still be raised by a fifth or more, and was not raised yet."""
-    raisable: bool = True
+    can_raise_limit: bool = True
     """The limit can still be raised, by however little."""
     given: bool = False
     """It was given elsewhere, or to a process that was stopped: no text of it is paid again."""
@@ -307,7 +307,7 @@ MUST_REPEAT: tuple[When, ...] = (
     {"call": CUT, "recovering": False},
 )
 """Only text can be gone on from; anything else has to be asked for again."""
-MAY_GO_ON: tuple[When, ...] = ({"structured": False}, {"liftable": True})
+MAY_GO_ON: tuple[When, ...] = ({"structured": False}, {"can_drop_schema": True})
 """A recovery is written as free text."""
 
 # fmt: off
@@ -385,7 +385,7 @@ ROWS: tuple[Row, ...] = (
         when={"stop": Stop.PAUSED}),
     # --- at the output limit --------------------
     Row("cut, the provider gave a token", Action.TOKEN,
-        when={"stop": Stop.LENGTH, "token": True, "raisable": True}),
+        when={"stop": Stop.LENGTH, "token": True, "can_raise_limit": True}),
     Row("cut behind calls that are whole", Action.FINISH, Outcome.TRUNCATED,
         "cut after a function call",
         when={"stop": Stop.LENGTH, "call": WHOLE}),
@@ -422,7 +422,7 @@ ROWS: tuple[Row, ...] = (
     Row("cut at the ceiling, structured output", Action.FINISH, Outcome.TRUNCATED,
         "structured output, or the rest of an earlier answer, cannot be gone on with",
         when={"stop": Stop.LENGTH, "structured": True, "completable": False},
-        either=({"shown": True}, {"liftable": False})),
+        either=({"shown": True}, {"can_drop_schema": False})),
     Row("cut at the ceiling, visible text", Action.RECOVER,
         when={"stop": Stop.LENGTH, "recoveries": True}),
     Row("cut, all recoveries used", Action.FINISH, Outcome.TRUNCATED, "all recoveries used",
@@ -559,7 +559,7 @@ PROOFS: tuple[Delivery, ...] = (
     Delivery("refused", "the model refused to go on with it",
         when={"refused": True}),
     Delivery("plain or escaped", "it cannot be told whether its rest came as JSON or as plain text",
-        when={"told": False}),
+        when={"decoded": False}),
     Delivery("nothing new", "nothing was added to it",
         when={"added": False}),
     Delivery("the parts do not meet", "its parts do not meet exactly ({seam})",

@@ -334,10 +334,10 @@ class Turn:
             result=result,
             at_end=nothing_new and Cut(self._answer.open_text).at_end,
             structured=request.structured,
-            liftable=request.liftable or completable,
+            can_drop_schema=request.can_drop_schema or completable,
             completable=completable,
             below=budget.below,
-            raisable=budget.raisable,
+            can_raise_limit=budget.can_raise_limit,
             given=self._ledger.played and self._mode is Mode.FIRST,
             recovering=self._mode in {Mode.RECOVERY, Mode.NATIVE_CONTINUATION},
             later=self._mode is not Mode.FIRST,
@@ -645,16 +645,16 @@ class Turn:
     def _tell_calls(self, decision: Decision) -> None:
         """Report what became of each call."""
         again = any(a.mode in {Mode.REPLACE, Mode.APPEND_TAIL} for a in self._ledger.attempts)
-        completion, told = self._completion, self.recorder.calls
+        completion, calls = self._completion, self.recorder.calls
         for name, length in self._answer.calls:
-            told.append(CallReport(name, "asked again" if again else "as it came", length))
+            calls.append(CallReport(name, "asked again" if again else "as it came", length))
         if decision.action is Action.CUT_CALL:
             why = objection(completion.proof) if completion is not None else None
-            told.append(
+            calls.append(
                 CallReport(self._answer.cut_call[0], self.policy.truncated_tool_call, 0, why)
             )
         elif completion is not None and objection(completion.proof) is None:
-            told[-1] = replace(told[-1], how="completed" if completion.in_text else "asked again")
+            calls[-1] = replace(calls[-1], how="completed" if completion.in_text else "asked again")
 
 
 class Engine:

@@ -34,7 +34,7 @@ class Words:
         """Return the end of what there is."""
         chunks, self._chunks, self._size = self._chunks, [], 0
         self._given.read(chunks)
-        said = "".join(map(_said, self._given.news()))
+        said = "".join(map(_said, self._given.new_events()))
         self._end = (self._end + said)[-_SHOWN:]
         return self._end
 

@@ -85,7 +85,7 @@ class Kept:
         if given is None:
             return None
         self._read(given)
-        self._news += given.news()
+        self._news += given.new_events()
         if not self._news:
             return None
         content = journal.encode(dumps(self._news))

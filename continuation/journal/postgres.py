@@ -107,7 +107,7 @@ class PostgresStore(Store):
         self._answers = False
         self._has_tables = True
         self._ahead = 0.0
-        super().__init__(postgres.place(url))
+        super().__init__(postgres.server_and_database(url))
         with self.connection() as connection:
             self._migrate(connection, make=make)
 
@@ -278,7 +278,7 @@ def examined(url: str) -> tuple[str, str, str]:
 
     Makes nothing. Raises `JournalError` where it leads nowhere.
     """
-    name = postgres.place(url)
+    name = postgres.server_and_database(url)
     try:
         with postgres.connect(postgres.address(url), silent=_SILENT) as raw:
             settings = ("server_version", "fsync", "synchronous_commit")

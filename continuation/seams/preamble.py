@@ -1,6 +1,6 @@
 """Words to the reader before a model goes on: what speaks for a preamble, and what against.
 
-No single sign is enough. A preamble fits ill where the text stopped (a capital letter in the
+No single sign is enough. A preamble fits badly where the text stopped (a capital letter in the
 middle of a word, a sentence in a JSON document, another script), it stands apart from what
 follows, it mostly speaks of going on, and what follows it reads on from the cut. Each is worth
 some points; wording that is unknown to us must make up for it with the others.
@@ -25,7 +25,7 @@ _CODE_SIGNS: Final = re.compile(
     r"[={}<>|\\]|\w\(|;\s*$|\w\.\w+\W*$|\w_\w|^\s*[#@]|^ {4}|^\t|,\s*$", re.MULTILINE
 )
 #: Every line of a preamble begins with a word, perhaps in brackets, quotes or stars.
-_SAID_LINE: Final = re.compile(r"[\[(*_\"“«]{0,3}[^\W_]")
+_SENTENCE_LINE: Final = re.compile(r"[\[(*_\"“«]{0,3}[^\W_]")
 _WRAPPED: Final = re.compile(
     r"\([^()]*\)\W*|\[[^\[\]]*\]\W*|\*\*[^*]*\*\*\W*|[*][^*]*[*]\W*|_[^_]*_\W*", re.DOTALL
 )
@@ -42,37 +42,37 @@ def preamble_evidence(cut: Cut, opening: str, rest: str) -> float:
 
     0 when it has not the shape of one. What `rest` repeats is not counted here.
     """
-    said = opening.strip()
-    if not _has_shape(said, opening) or _is_like_the_text(cut, opening):
+    phrase = opening.strip()
+    if not _has_shape(phrase, opening) or _is_like_the_text(cut, opening):
         return 0.0
-    known = _speaks_of_going_on(cut, said)
-    ill = _fits_ill(cut, opening, said)
+    known = _speaks_of_going_on(cut, phrase)
+    misfit = _misfit(cut, opening, phrase)
     if known:
         on_its_line = opening[0].isspace() or "\n" not in opening
-        if len(said) > 260 or said.count("\n") > 4 or (said[0].islower() and on_its_line):
+        if len(phrase) > 260 or phrase.count("\n") > 4 or (phrase[0].islower() and on_its_line):
             return 0.0
-    elif not _may_be_unknown(cut, opening, said):
+    elif not _may_be_unknown(cut, opening, phrase):
         return 0.0
-    elif ill < 2.5:  # only the anchor, or the answer from its top, shows what it was
-        return 1.0 if said[-1] in _COLONS else 0.0
+    elif misfit < 2.5:  # only the anchor, or the answer from its top, shows what it was
+        return 1.0 if phrase[-1] in _COLONS else 0.0
     if "\n" not in opening and known < 2:
         return 0.0
-    ill += 2.0 if known and _in_other_words(cut, said) else 0.0
-    return ill + _stands_apart(opening, said) + known + _goes_on(cut, rest)
+    misfit += 2.0 if known and _in_other_words(cut, phrase) else 0.0
+    return misfit + _stands_apart(opening, phrase) + known + _goes_on(cut, rest)
 
 
-def _has_shape(said: str, opening: str) -> bool:
+def _has_shape(phrase: str, opening: str) -> bool:
     """A sentence or two, with a line or at least a colon of its own, that is no code."""
-    if not 2 <= len(said) <= LONGEST or opening.count("\n") > 5 or _CODE_SIGNS.search(said):
+    if not 2 <= len(phrase) <= LONGEST or opening.count("\n") > 5 or _CODE_SIGNS.search(phrase):
         return False
-    wrapped = _WRAPPED.fullmatch(said) is not None
-    apart = opening.rstrip(" \t\r").endswith("\n") or said[-1] in _COLONS
-    if not apart or (said[0] in _MARKS and not wrapped):
+    wrapped = _WRAPPED.fullmatch(phrase) is not None
+    apart = opening.rstrip(" \t\r").endswith("\n") or phrase[-1] in _COLONS
+    if not apart or (phrase[0] in _MARKS and not wrapped):
         return False
-    if not all(_SAID_LINE.match(line) for line in said.split("\n") if line.strip()):
+    if not all(_SENTENCE_LINE.match(line) for line in phrase.split("\n") if line.strip()):
         return False
-    ended = said[-1] in _ENDS or wrapped
-    return (ended and (len(said.split()) > 1 or len(said) <= 24)) or _is_wide(said)
+    ended = phrase[-1] in _ENDS or wrapped
+    return (ended and (len(phrase.split()) > 1 or len(phrase) <= 24)) or _is_wide(phrase)
 
 
 def _is_like_the_text(cut: Cut, opening: str) -> bool:
@@ -89,9 +89,9 @@ def _is_like_the_text(cut: Cut, opening: str) -> bool:
     return all(line in known for line in whole) and any(line.startswith(last) for line in known)
 
 
-def _in_other_words(cut: Cut, said: str) -> bool:
-    """Whether `said` has no word of a long text before it: another language, most likely."""
-    spoken, near = ({*_WORDS.findall(one.lower())} for one in (said, cut.near))
+def _in_other_words(cut: Cut, phrase: str) -> bool:
+    """Whether `phrase` has no word of a long text before it: another language, most likely."""
+    spoken, near = ({*_WORDS.findall(one.lower())} for one in (phrase, cut.near))
     return len(spoken) > 2 and len(near) >= 40 and spoken.isdisjoint(near)
 
 
@@ -100,37 +100,37 @@ def _is_wide(text: str) -> bool:
     return any(char >= "\u2e80" for char in text)
 
 
-def _may_be_unknown(cut: Cut, opening: str, said: str) -> bool:
+def _may_be_unknown(cut: Cut, opening: str, phrase: str) -> bool:
     """Whether unknown wording reads as a sentence, on a line or paragraph of its own."""
-    if len(said) > 160 or "\n" in said or not said[0].isalpha() or said[0].islower():
+    if len(phrase) > 160 or "\n" in phrase or not phrase[0].isalpha() or phrase[0].islower():
         return False
-    if any(said.count(left) != said.count(right) for left, right in ("()", "[]", "“”")):
+    if any(phrase.count(left) != phrase.count(right) for left, right in ("()", "[]", "“”")):
         return False
-    words = _is_wide(said) or len(said.split()) >= 3
-    own = bool(_BLANK_LINE.search(opening)) or (cut.inside_line and said[-1] in _COLONS)
-    return words and own and said[-1] in _ENDS and said.count('"') % 2 == 0
+    words = _is_wide(phrase) or len(phrase.split()) >= 3
+    own = bool(_BLANK_LINE.search(opening)) or (cut.inside_line and phrase[-1] in _COLONS)
+    return words and own and phrase[-1] in _ENDS and phrase.count('"') % 2 == 0
 
 
-def _fits_ill(cut: Cut, opening: str, said: str) -> float:
+def _misfit(cut: Cut, opening: str, phrase: str) -> float:
     """Points for words that do not go on where the text stopped."""
     spaced = opening[0].isspace()
-    if _script(said) not in {_script(char) for char in set(cut.near[-400:])}:
+    if _script(phrase) not in {_script(char) for char in set(cut.near[-400:])}:
         return 3.0 if cut.inside_line or not spaced else 0.0
     if cut.inside_line:
-        return _fits_ill_in_line(cut, opening, said)
+        return _misfit_in_line(cut, opening, phrase)
     if spaced:
         return 0.0
     if cut.line:
-        return 2.0 if cut.form in _NO_PROSE else float(said[0].isupper())
-    return _foreign_to(cut, said) or float(_broken_sentence(cut))
+        return 2.0 if cut.form in _NO_PROSE else float(phrase[0].isupper())
+    return _foreign_to(cut, phrase) or float(_broken_sentence(cut))
 
 
-def _fits_ill_in_line(cut: Cut, opening: str, said: str) -> float:
+def _misfit_in_line(cut: Cut, opening: str, phrase: str) -> float:
     spaced = cut.text[-1].isspace() or opening[0].isspace()
-    if cut.form in _NO_PROSE and not opening[0].isspace() and _RESUMING.search(said):
+    if cut.form in _NO_PROSE and not opening[0].isspace() and _RESUMING.search(phrase):
         return 2.5
     new = seen_with(cut.near, opening[:2]) < 1
-    starts_anew = said[0].isupper() or said[0] in _MARKS
+    starts_anew = phrase[0].isupper() or phrase[0] in _MARKS
     if cut.text[-1] in _OPENERS or not starts_anew:
         return float(new)
     if cut.near.rstrip()[-1:] in _STOPS and not (cut.near[-2:-1].isdigit() and not spaced):
@@ -152,10 +152,10 @@ def _script(text: str) -> str:
     return ""
 
 
-def _foreign_to(cut: Cut, said: str) -> float:
+def _foreign_to(cut: Cut, phrase: str) -> float:
     """Points for a sentence that does not belong into what was being written."""
-    sentence = (_is_wide(said) and len(said) > 3) or len(said.split()) > 1
-    if cut.form not in _NO_PROSE or not (sentence or said[0] in _MARKS):
+    sentence = (_is_wide(phrase) and len(phrase) > 3) or len(phrase.split()) > 1
+    if cut.form not in _NO_PROSE or not (sentence or phrase[0] in _MARKS):
         return 0.0
     return 2.5 if _is_certainly_no_prose(cut) else 1.5
 
@@ -166,22 +166,22 @@ def _is_certainly_no_prose(cut: Cut) -> bool:
     return cut.form in (Form.JSON, Form.CSV)
 
 
-def _stands_apart(opening: str, said: str) -> float:
+def _stands_apart(opening: str, phrase: str) -> float:
     blank_line = bool(_BLANK_LINE.search(opening))
-    if blank_line and said[0] in "([" and _WRAPPED.fullmatch(said):
+    if blank_line and phrase[0] in "([" and _WRAPPED.fullmatch(phrase):
         return 2.5  # an aside
-    announces = said.rstrip("*_")[-1:] in _COLONS
+    announces = phrase.rstrip("*_")[-1:] in _COLONS
     return 2.0 if blank_line and announces else 1.5 if blank_line or announces else 0.5
 
 
-def _speaks_of_going_on(cut: Cut, said: str) -> float:
+def _speaks_of_going_on(cut: Cut, phrase: str) -> float:
     """Points for stems known to us; at most four. A text that goes on about going on gets fewer."""
-    found = _RESUMING.search(said)
-    if found and _SENTENCE_GAP.split(said[found.start() :])[0] in cut.near:
+    found = _RESUMING.search(phrase)
+    if found and _SENTENCE_GAP.split(phrase[found.start() :])[0] in cut.near:
         return 0.0  # it has the very words
     points = 0.0 if found is None else 1.0 if found[0].lower() in cut.near.lower() else 2.0
-    points += 0.5 if _AGREEING.match(said) else 0.0
-    return points + (1.5 if len(said) <= 160 and _OF_ITSELF.search(said) else 0.0)
+    points += 0.5 if _AGREEING.match(phrase) else 0.0
+    return points + (1.5 if len(phrase) <= 160 and _OF_ITSELF.search(phrase) else 0.0)
 
 
 def _goes_on(cut: Cut, rest: str) -> float:
@@ -225,13 +225,13 @@ def only_says_complete(cut: Cut, text: str) -> bool:
     Where a sentence or a block has ended, the answer itself may close with such words ("That is
     all the code you need."); there they must point back at it as well.
     """
-    said = text.strip()
-    if not 8 <= len(said) <= 300 or "\n\n" in said or _CODE_SIGNS.search(said):
+    phrase = text.strip()
+    if not 8 <= len(phrase) <= 300 or "\n\n" in phrase or _CODE_SIGNS.search(phrase):
         return False
-    if not (_COMPLETE.search(said) and _ANSWER.search(said)) or said[0].islower():
+    if not (_COMPLETE.search(phrase) and _ANSWER.search(phrase)) or phrase[0].islower():
         return False
     ended = cut.fence is None and (not cut.inside_line or cut.near.rstrip()[-1:] in _STOPS)
-    return not ended or _POINTS_BACK.search(said) is not None
+    return not ended or _POINTS_BACK.search(phrase) is not None
 
 
 # The stems by which models speak of going on: one piece of evidence, never proof ---------------

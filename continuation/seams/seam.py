@@ -243,8 +243,8 @@ def _after_prefill(before: str, prefilled: str, head: str, *, final: bool) -> Fi
         return Finding(SeamKind.EMPTY) if final else None
     echoed = 0
     # A shorter one may well be repeated by chance, and one unit over and over goes on like that.
-    told = len(prefilled) >= 16 and head.startswith(prefilled[: len(head)])
-    if told and not is_run(prefilled):
+    repeats = len(prefilled) >= 16 and head.startswith(prefilled[: len(head)])
+    if repeats and not is_run(prefilled):
         again = head[len(prefilled) :]
         if not final and prefilled.startswith(again):
             return None

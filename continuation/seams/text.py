@@ -180,19 +180,19 @@ class Cut:
     @property
     def at_end(self) -> bool:
         """Whether a whole text may end here: inside no word, sentence, fence, table row or JSON."""
-        said = self.text.rstrip()
-        if not said or self.fence is not None:
+        text = self.text.rstrip()
+        if not text or self.fence is not None:
             return False
         if self.form is Form.JSON:
             try:
-                json.loads(said)
+                json.loads(text)
             except (ValueError, RecursionError):
                 return False
             return True
         if self.form in {Form.TABLE, Form.CSV} and self.inside_line:
-            return said.endswith("|")
-        opens = said[-1] in ",;:" or unicodedata.category(said[-1]) in {"Pd", "Ps"}
-        return not opens and (not said[-1].isalnum() or not self.inside_line)
+            return text.endswith("|")
+        opens = text[-1] in ",;:" or unicodedata.category(text[-1]) in {"Pd", "Ps"}
+        return not opens and (not text[-1].isalnum() or not self.inside_line)
 
     @property
     def in_prose(self) -> bool:

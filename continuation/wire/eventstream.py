@@ -54,18 +54,18 @@ def frames(raw: bytes | bytearray, start: int = 0, *, final: bool = False) -> li
 
 
 def _frame(head: bytes, payload: bytes, end: int) -> Frame:
-    kind, name, said = _headers(head)
+    kind, name, message = _headers(head)
     try:
         if kind not in {"", "event"}:
-            told = as_json(loads(payload)) if payload else {}
-            return _error(name, as_text(told.get("message")) or said, end)
+            error = as_json(loads(payload)) if payload else {}
+            return _error(name, as_text(error.get("message")) or message, end)
         close = payload.find(b'"', len(_BYTES)) if payload.startswith(_BYTES) else -1
         if close > 0:
             return Frame("", a2b_base64(payload[len(_BYTES) : close]).translate(_BREAKS), end)
         event = as_text(as_json(loads(payload)).get("bytes")) if payload else ""
         return Frame("", a2b_base64(event).translate(_BREAKS), end)
     except ValueError:
-        return Frame("", b"", end) if kind in {"", "event"} else _error(name, said, end)
+        return Frame("", b"", end) if kind in {"", "event"} else _error(name, message, end)
 
 
 def _error(kind: str, text: str, end: int) -> Frame:
@@ -139,8 +139,8 @@ def encode(name: str, data: bytes) -> bytes:
     if name != "error":
         return _message("event", "chunk", _BYTES + b2a_base64(data, newline=False) + b'"}')
     error = as_json(as_json(loads(data)).get("error"))
-    said = dumps({"message": as_text(error.get("message"))})
-    return _message("exception", as_text(error.get("type")), said)
+    payload = dumps({"message": as_text(error.get("message"))})
+    return _message("exception", as_text(error.get("type")), payload)
 
 
 def reframed(events: bytes) -> bytes:
@@ -165,14 +165,14 @@ class Unframed:
 
 @lru_cache(maxsize=16)
 def _head(kind: str, name: str) -> bytes:
-    told = {
+    headers = {
         f":{kind}-type": name,
         ":content-type": "application/json",
         ":message-type": kind,
     }
     return b"".join(
         struct.pack(">B", len(key)) + key.encode() + struct.pack(">BH", _STRING, len(value)) + value
-        for key, value in ((key, text.encode()) for key, text in told.items())
+        for key, value in ((key, text.encode()) for key, text in headers.items())
     )
 
 

@@ -49,7 +49,7 @@ def dumps(value: object) -> bytes:
         return _ESCAPED.encode(value).encode()
 
 
-def dumps_patiently(value: object) -> bytes:
+def dumps_in_pieces(value: object) -> bytes:
     """`dumps`, a piece at a time: until one is done, no other thread of the program can run."""
     try:
         return "".join(_pieces(value)).encode()

@@ -29,11 +29,11 @@ def address(url: str) -> str:
     return make_conninfo("", **{**_OPTIONS, **conninfo_to_dict(url)})
 
 
-def place(url: str) -> str:
+def server_and_database(url: str) -> str:
     """Return a URL's server and database, without what else it says: for messages."""
-    told = {"host": "", "port": "", "dbname": "", **conninfo_to_dict(url)}
-    port = f":{told['port']}" if told["port"] else ""
-    return f"postgresql://{told['host'] or told.get('hostaddr', '')}{port}/{told['dbname']}"
+    parts = {"host": "", "port": "", "dbname": "", **conninfo_to_dict(url)}
+    port = f":{parts['port']}" if parts["port"] else ""
+    return f"postgresql://{parts['host'] or parts.get('hostaddr', '')}{port}/{parts['dbname']}"
 
 
 def connect(known: str, *, silent: float | None = None) -> Connection:

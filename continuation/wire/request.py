@@ -31,7 +31,7 @@ from continuation.wire.json_values import (
     as_list,
     as_text,
     dumps,
-    dumps_patiently,
+    dumps_in_pieces,
     loads,
 )
 
@@ -91,7 +91,7 @@ class BaseRequest(ABC):
     ceiling_field: str = ""
     """Where in the models endpoint's answer the ceiling is: keys joined by dots; `""`: nowhere."""
     structured: bool = False
-    liftable: bool = True
+    can_drop_schema: bool = True
     """Whether the constraint on structured output can be lifted for a recovery..."""
     unbounded: bool = False
     """Without a limit in the request the server allows the model's whole ceiling."""
@@ -161,7 +161,7 @@ class BaseRequest(ABC):
     @property
     def completable(self) -> bool:
         """...and whether it can where policy asks for documents to be completed."""
-        return self.liftable
+        return self.can_drop_schema
 
     @property
     def streams(self) -> bool:
@@ -199,7 +199,7 @@ class BaseRequest(ABC):
 
     def outgoing(self, headers: Mapping[str, str]) -> Outgoing:
         """Return the request as it is, with further headers."""
-        return Outgoing(dumps_patiently(self.body), headers=headers)
+        return Outgoing(dumps_in_pieces(self.body), headers=headers)
 
     def first(self, limit: int) -> Outgoing:
         """Return the caller's request with another limit, streamed or not as the caller asked."""
@@ -240,9 +240,9 @@ class BaseRequest(ABC):
     def _calling(self, body: Json, tool: str, schema: Json) -> Json:
         """Return the body with one tool, which has to be called, under another schema."""
         function: Json = {"name": tool, "parameters": schema}
-        told: Json = {"type": "function", "function": function}
+        described: Json = {"type": "function", "function": function}
         forced: Json = {"type": "function", "function": {"name": tool}}
-        return {**body, "tools": [told], "tool_choice": forced}
+        return {**body, "tools": [described], "tool_choice": forced}
 
     @property
     def document(self) -> Json | None:
@@ -251,8 +251,8 @@ class BaseRequest(ABC):
 
     def schema(self, tool: str) -> Json | None:
         """Return what a tool takes, as JSON Schema; `None`: the request does not say."""
-        for told in map(as_json, as_list(self.body.get("tools"))):
-            for one in (told, as_json(told.get("function"))):
+        for declared in map(as_json, as_list(self.body.get("tools"))):
+            for one in (declared, as_json(declared.get("function"))):
                 shape = as_json(one.get("parameters")) or as_json(one.get("input_schema"))
                 if one.get("name") == tool and shape:
                     return shape
@@ -273,12 +273,12 @@ class BaseRequest(ABC):
     def looked_up(self, body: bytes) -> int | None:
         """Read the ceiling in the models endpoint's answer."""
         try:
-            told = loads(body)
+            found = loads(body)
         except ValueError:
             return None
         for key in self.ceiling_field.split("."):
-            told = as_json(told).get(key)
-        ceiling = as_int(told)
+            found = as_json(found).get(key)
+        ceiling = as_int(found)
         return ceiling if ceiling is not None and ceiling > 0 else None
 
     def rewritten(
@@ -353,20 +353,20 @@ def label_of(status: int, body: bytes) -> str:
     outer = _decoded(body)
     for error in (as_json(outer.get("error")), outer):
         for key in ("code", "type", "status"):
-            if told := word(error.get(key)):
-                return f"{status} {told}"
+            if label := word(error.get(key)):
+                return f"{status} {label}"
     return str(status)
 
 
 def message_of(body: bytes) -> str:
     """Return what `error.message` says; or `message`, which is all that AWS says."""
-    told = _decoded(body)
-    return as_text(as_json(told.get("error")).get("message")) or as_text(told.get("message"))
+    error = _decoded(body)
+    return as_text(as_json(error.get("error")).get("message")) or as_text(error.get("message"))
 
 
 def _decoded(body: bytes) -> Json:
     try:
-        told = loads(body)
+        document = loads(body)
     except ValueError:
         return {}
-    return as_json(next(iter(as_list(told)), told))  # a stream's error comes in an array
+    return as_json(next(iter(as_list(document)), document))  # a stream's error comes in an array

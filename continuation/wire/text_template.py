@@ -221,11 +221,11 @@ class PlainEvents:
         while raw.startswith(opening, start):
             match = template.holes.match(raw, start + len(opening))
             whole = match is not None and raw.startswith(self._endings, match.end())
-            if match is None or not whole or not (said := self._said(match)):
+            if match is None or not whole or not (value := self._text_of(match)):
                 return
             end = match.end() + len(template.after)
             start = end + (2 if raw.startswith(b"\n", end) else 4)
-            yield {"type": kind, self._key: said}, start
+            yield {"type": kind, self._key: value}, start
 
     def joined(
         self, raw: bytes, index: object, chunks: Sequence[bytes] = ()
@@ -253,7 +253,7 @@ class PlainEvents:
         lines = b"\n".join([*texts, b""])  # no string of JSON holds one
         if head + (tail + head).join(texts) + tail != raw or _HALF.search(lines):
             return ""
-        return "" if b"" in texts else self._told(b'"%b"' % b"".join(texts), len(texts))
+        return "" if b"" in texts else self._decoded(b'"%b"' % b"".join(texts), len(texts))
 
     def _of_events(self, raw: bytes, template: TextTemplate, ending: bytes) -> str:
         """Return the texts of events with holes beside the text; `""`: one of them has others."""
@@ -268,18 +268,18 @@ class PlainEvents:
         if not found or filled + around * len(found) != len(raw):
             return ""
         texts = columns[one.groupindex[_TEXT] - 1]
-        return "" if b'""' in texts else self._told(b"[%b]" % b",".join(texts), len(texts))
+        return "" if b'""' in texts else self._decoded(b"[%b]" % b",".join(texts), len(texts))
 
-    def _told(self, json: bytes, count: int) -> str:
+    def _decoded(self, json: bytes, count: int) -> str:
         """Return what a string says, or many; `""`: it is not valid."""
         try:
-            said = loads(json)
+            value = loads(json)
         except ValueError:
             return ""
         self.seen += count
-        return said if isinstance(said, str) else "".join(said)
+        return value if isinstance(value, str) else "".join(value)
 
-    def _said(self, match: re.Match[bytes]) -> str:
+    def _text_of(self, match: re.Match[bytes]) -> str:
         """Return the text of an event that matched; `""`: it says none, or none that is valid."""
         raw = match[_TEXT]
         try:
@@ -296,7 +296,7 @@ class PlainEvents:
         if self._template is None or frame.name != self._name:
             return None
         match = self._template.match(frame.data)
-        if match is None or not (text := self._said(match)):
+        if match is None or not (text := self._text_of(match)):
             return None
         # As `blocks.delta` has it, in half the time.
         delta = {"type": self._kind, self._key: text}
@@ -307,17 +307,17 @@ class PlainEvents:
         known = self._match is not None and name in self._match.re.groupindex
         return self._match[name] if self._match is not None and known else b""
 
-    def learn(self, frame: Frame, told: Sequence[Json]) -> None:
+    def learn(self, frame: Frame, events: Sequence[Json]) -> None:
         """Look at an event that was parsed; what was known before no longer holds."""
         self._template = self._match = None
-        delta = as_json(told[0].get("delta")) if len(told) == 1 else {}
+        delta = as_json(events[0].get("delta")) if len(events) == 1 else {}
         self._kind = as_text(delta.get("type"))
         self._key = KEYS.get(self._kind, "")
         text = as_text(delta.get(self._key))
         if not text or len(delta) != 2 or _CREDIT + self.seen - self._spent < _COST:
             return
         self._spent += _COST
-        self._name, self._block = frame.name, told[0].get("index")
+        self._name, self._block = frame.name, events[0].get("index")
         self._template = TextTemplate.learnt(frame.data, text, self._read, self._free)
         if self._template is not None:
             self._opening = encode(frame.name, self._template.before).removesuffix(b"\n\n")

@@ -70,7 +70,7 @@ class MessagesCodec(WireCodec):
         return _Writer()
 
     def to_events(self, body: Json) -> Sequence[Json]:
-        return [*_told(body), ENDED]
+        return [*_events_of(body), ENDED]
 
     def read_usage(self, usage: Json) -> Usage | None:
         if not usage:
@@ -151,10 +151,10 @@ class MessagesCodec(WireCodec):
         return ToolCallState.CUT
 
 
-def _told(message: Json) -> list[Json]:
+def _events_of(message: Json) -> list[Json]:
     """Tell a message as its opening, its content block by block, and the reason that it ended."""
     opened: Json = {**message, "content": [], "stop_reason": None, "stop_sequence": None}
-    told: list[Json] = [{"type": "message_start", "message": opened}]
+    events: list[Json] = [{"type": "message_start", "message": opened}]
     for index, whole in enumerate(as_list(message.get("content"))):
         block = as_json(whole)
         kind, start, deltas = block.get("type"), dict(block), list[Json]()
@@ -171,14 +171,14 @@ def _told(message: Json) -> list[Json]:
             deltas.append({"type": "thinking_delta", "thinking": block.get("thinking")})
             deltas.append({"type": "signature_delta", "signature": block.get("signature")})
             start.update(thinking="", signature="")
-        told.append({"type": "content_block_start", "index": index, "content_block": start})
-        told.extend({"type": "content_block_delta", "index": index, "delta": d} for d in deltas)
-        told.append({"type": "content_block_stop", "index": index})
+        events.append({"type": "content_block_start", "index": index, "content_block": start})
+        events.extend({"type": "content_block_delta", "index": index, "delta": d} for d in deltas)
+        events.append({"type": "content_block_stop", "index": index})
     delta = {key: message[key] for key in _ENDS if key in message}
     if edited := message.get("context_management"):
         delta[_BESIDE] = {"context_management": edited}
     usage = as_json(message.get("usage"))
-    return [*told, {"type": "message_delta", "delta": delta, "usage": usage}]
+    return [*events, {"type": "message_delta", "delta": delta, "usage": usage}]
 
 
 class _Reader(PlainReader):
@@ -196,7 +196,7 @@ class _Reader(PlainReader):
         elif event["type"] == "message_start":
             message = as_json(event.get("message"))
             if message.get("content") or message.get("stop_reason"):
-                return _told(message)
+                return _events_of(message)
         elif event["type"] == "message_delta" and (more := event.keys() - _DELTA):
             beside = {key: event[key] for key in more}
             event["delta"] = {**as_json(event.get("delta")), _BESIDE: beside}
@@ -236,8 +236,8 @@ class _Writer(Writer):
         text = delta.get(key) if len(delta) == 2 else None
 
         def write(text: str | None, _: int = 0) -> bytes:
-            said = delta if text is None else {**delta, key: text}
-            return _event({"type": "content_block_delta", "index": index, "delta": said})
+            fields = delta if text is None else {**delta, key: text}
+            return _event({"type": "content_block_delta", "index": index, "delta": fields})
 
         if not isinstance(text, str):
             return write(None)

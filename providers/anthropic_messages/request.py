@@ -78,7 +78,7 @@ class MessagesRequest(BaseRequest):
         choice = as_text(as_json(body.get("tool_choice")).get("type"))
         self._forced = choice if choice in {"any", "tool"} else ""
         self.structured = bool(shaped or self._forced)
-        self.liftable = not self._forced
+        self.can_drop_schema = not self._forced
         thinking = as_text(as_json(body.get("thinking")).get("type"))
         self._thinking = thinking not in {"", "disabled"}
 
@@ -195,8 +195,8 @@ class MessagesRequest(BaseRequest):
     def _calling(self, body: Json, tool: str, schema: Json) -> Json:
         """A forced call is refused beside thinking (docs: "Extended thinking with tool use")."""
         kept = {key: value for key, value in body.items() if key != "thinking"}
-        told = [{"name": tool, "input_schema": schema}]
-        return {**kept, "tools": told, "tool_choice": {"type": "tool", "name": tool}}
+        tools = [{"name": tool, "input_schema": schema}]
+        return {**kept, "tools": tools, "tool_choice": {"type": "tool", "name": tool}}
 
 
 def _replayed(content: list[Json]) -> list[Json]:

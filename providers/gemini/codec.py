@@ -102,30 +102,30 @@ class GeminiCodec(WireCodec):
             "thoughtsTokenCount": usage.thinking,
         }
         if usage.output is not None:
-            said = usage.output - (usage.thinking or 0)
+            visible = usage.output - (usage.thinking or 0)
             tools = as_int(native.get("toolUsePromptTokenCount")) or 0
-            counts["candidatesTokenCount"] = said
+            counts["candidatesTokenCount"] = visible
             counts["totalTokenCount"] = (usage.prompt or 0) + tools + usage.output
             details = as_list(native.get("candidatesTokensDetails"))
             if len(details) == 1:  # the answer is of one modality, text as a rule
-                told = [{**as_json(details[0]), "tokenCount": said}]
-                native = {**native, "candidatesTokensDetails": told}
+                counted = [{**as_json(details[0]), "tokenCount": visible}]
+                native = {**native, "candidatesTokensDetails": counted}
         return {**native, **{key: count for key, count in counts.items() if count is not None}}
 
     def wire(self, block: Block) -> Json:
         return part_of(block)
 
     def arrived(self, call: Block) -> str | None:
-        told = put_together(call)
-        if told is None:
+        joined = put_together(call)
+        if joined is None:
             return ""
-        text = dumps(told[0]).decode().rstrip("}]")
-        return text[:-1] if told[1] else text
+        text = dumps(joined[0]).decode().rstrip("}]")
+        return text[:-1] if joined[1] else text
 
     def rest_of(self, call: Block, arrived: str, arguments: str) -> list[Json]:
         had = put_together(call) if arrived else None
-        told = list(pieces(loads(arguments), had[0] if had is not None else {}))
-        calls: list[Json] = [{"partialArgs": [piece], "willContinue": True} for piece in told]
+        remaining = list(pieces(loads(arguments), had[0] if had is not None else {}))
+        calls: list[Json] = [{"partialArgs": [piece], "willContinue": True} for piece in remaining]
         return [{"type": "part_delta", "part": {"functionCall": part}} for part in (*calls, {})]
 
     def goes_on(self, call: Block, text: str) -> list[Json]:

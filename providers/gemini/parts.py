@@ -78,8 +78,8 @@ def put_together(call: Block) -> tuple[Json, bool] | None:
     before: object = None
     """The path that the next piece may go on in."""
     for delta in call.deltas:
-        told = as_json(as_json(delta.get("part")).get("functionCall"))
-        for piece in map(as_json, as_list(told.get("partialArgs"))):
+        function_call = as_json(as_json(delta.get("part")).get("functionCall"))
+        for piece in map(as_json, as_list(function_call.get("partialArgs"))):
             path = as_text(piece.get("jsonPath"))
             kind = next((name for name in _VALUES if name in piece), "")
             found = list(_STEP.finditer(path))
@@ -208,8 +208,8 @@ class Shift:
         """Return what stood beside the attempt with its places in the merged answer."""
         found = dict(beside)
         if grounding := as_json(beside.get("groundingMetadata")):
-            told = as_list(grounding.get("groundingSupports"))
-            supports = [self._support(as_json(support)) for support in told]
+            listed = as_list(grounding.get("groundingSupports"))
+            supports = [self._support(as_json(support)) for support in listed]
             found["groundingMetadata"] = {**grounding, "groundingSupports": supports}
         if cited := as_json(beside.get("citationMetadata")):
             found["citationMetadata"] = {

@@ -64,9 +64,9 @@ class GeminiReader(PlainReader):
             chunk = loads(frame.data)
         except ValueError:
             chunk = None
-        told = list(self._tell(chunk))
-        self._plain.learn(frame, told)
-        return told
+        events = list(self._tell(chunk))
+        self._plain.learn(frame, events)
+        return events
 
     def _count_plain(self) -> None:
         """Take the count of the plain chunk that came last, if there was one."""
@@ -115,28 +115,28 @@ class GeminiReader(PlainReader):
 
     def _candidate(self, candidate: Json) -> Iterator[Json]:
         parts = as_list(as_json(candidate.get("content")).get("parts"))
-        said = [event for part in parts if part for event in self._part(as_json(part))]
+        events = [event for part in parts if part for event in self._part(as_json(part))]
         if beside := {k: v for k, v in candidate.items() if k not in _OF_ANSWER}:
             chunk = self._parsed + self._plain.seen
             self._beside.append({"chunk": chunk, "candidate": beside})
-        told = as_text(candidate.get("continuationToken")) or None
-        self._token = told or (None if said else self._token)
+        token = as_text(candidate.get("continuationToken")) or None
+        self._token = token or (None if events else self._token)
         reason = as_text(candidate.get("finishReason"))
-        self._cut = self._cut and not said
+        self._cut = self._cut and not events
         if self._cut and reason == _ENDS:
             reason = LENGTH  # a closing word of what stands between, for the same end
-        self._chatty = self._chatty or bool(self._finished and said)
+        self._chatty = self._chatty or bool(self._finished and events)
         ends = [] if reason in _UNSAID else list(self._finish(reason, candidate))
         # What is last in a chunk decides whether it waits for the end.
         flows = self._chatty and reason == _ENDS
-        yield from (*ends, *said) if flows else (*said, *ends)
-        if not (said or ends):
+        yield from (*ends, *events) if flows else (*events, *ends)
+        if not (events or ends):
             # Counts are no content. Held back until text follows: a chat takes a chunk without
             # content for a turn that failed.
             yield _blocks.closing(None, self._usage)
-        if told and (self._finished or not ends):
+        if token and (self._finished or not ends):
             # A checkpoint: a stream that breaks off behind it is gone on from there.
-            yield _blocks.closing(None, token=told)
+            yield _blocks.closing(None, token=token)
 
     # --- parts ---------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ class GenerateRequest(BaseRequest):
 
     turns_key = "contents"
     ceiling_field = "outputTokenLimit"
-    liftable = False
+    can_drop_schema = False
 
     def __init__(self, request: Request, body: Json, codec: GeminiCodec | None = None) -> None:
         super().__init__(request, body)
@@ -203,14 +203,14 @@ class GenerateRequest(BaseRequest):
         return _Setting(body, "toolConfig").put("functionCallingConfig", {"mode": "NONE"})
 
     def _calling(self, body: Json, tool: str, schema: Json) -> Json:
-        told = {"name": tool, "parametersJsonSchema": schema}
-        body = {**body, "tools": [{"functionDeclarations": [told]}]}
+        declaration = {"name": tool, "parametersJsonSchema": schema}
+        body = {**body, "tools": [{"functionDeclarations": [declaration]}]}
         only = {"mode": "ANY", "allowedFunctionNames": [tool]}
         return _Setting(body, "toolConfig").put("functionCallingConfig", only)
 
     def schema(self, tool: str) -> Json | None:
-        for told in map(as_json, as_list(self.body.get("tools"))):
-            for one in map(as_json, as_list(_get(told, "functionDeclarations"))):
+        for declared in map(as_json, as_list(self.body.get("tools"))):
+            for one in map(as_json, as_list(_get(declared, "functionDeclarations"))):
                 if one.get("name") == tool:
                     shape = as_json(_get(one, "parametersJsonSchema"))
                     return shape or as_json(_in_json_schema(one.get("parameters"))) or None
@@ -245,9 +245,9 @@ class _Setting:
 def _in_json_schema(shape: object) -> object:
     """Write a schema of Gemini's own kind, whose types are in capitals, as JSON Schema has it."""
     if isinstance(shape, dict):
-        told = {key: _in_json_schema(value) for key, value in as_json(shape).items()}
-        kind = told.get("type")
-        return {**told, "type": kind.lower()} if isinstance(kind, str) else told
+        schema = {key: _in_json_schema(value) for key, value in as_json(shape).items()}
+        kind = schema.get("type")
+        return {**schema, "type": kind.lower()} if isinstance(kind, str) else schema
     return [_in_json_schema(one) for one in as_list(shape)] if isinstance(shape, list) else shape
 
 

@@ -68,8 +68,8 @@ class GeminiWriter(Writer):
         self._begun, self._plain = shown > 0, PlainWriter()
 
     def closing(self, blocks: Sequence[Block], delta: Json) -> bytes:
-        told = {**delta, "stop_reason": delta.get("stop_reason") or LENGTH}
-        return self._chunk(self._end(told, self._waiting or [_NO_TEXT]), last=True)
+        ending = {**delta, "stop_reason": delta.get("stop_reason") or LENGTH}
+        return self._chunk(self._end(ending, self._waiting or [_NO_TEXT]), last=True)
 
     def end(self, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
         parts, self._waiting = self._waiting or [_NO_TEXT], []
@@ -125,5 +125,5 @@ class GeminiWriter(Writer):
             "continuationToken": token or None,
             "index": 0,
         }
-        told = {key: value for key, value in ending.items() if value is not None}
-        return {"candidates": [{**gathered(new), **told}]}
+        present = {key: value for key, value in ending.items() if value is not None}
+        return {"candidates": [{**gathered(new), **present}]}

@@ -69,13 +69,13 @@ class ChatCodec(WireCodec):
         if not choices:
             return
         choice = as_json(choices[0])
-        said = as_json(choice.get("message"))
+        message = as_json(choice.get("message"))
         head = {key: value for key, value in body.items() if key not in ENVELOPE}
         beside = {k: v for k, v in choice.items() if k not in {"message", "finish_reason"}}
-        own = {k: v for k, v in said.items() if k == "role" or v in (None, "", [])}
+        own = {k: v for k, v in message.items() if k == "role" or v in (None, "", [])}
         yield _blocks.opening({**head, "choice": beside, "said": own})
         pieces = Pieces(self._profile)
-        yield from pieces.take(said)
+        yield from pieces.take(message)
         yield from pieces.close()
         usage = as_json(body.get("usage"))
         yield _blocks.closing(reason_of(choice) if len(choices) == 1 else self.ended, usage)

@@ -44,9 +44,9 @@ class ChatReader(PlainReader):
         if (event := self._plain.match(frame)) is not None:
             self._pieces.observe(event["index"], as_json(event["delta"]))
             return (event,)
-        told = list(self._told(frame))
-        self._plain.learn(frame, told)
-        return told
+        events = list(self._events_of(frame))
+        self._plain.learn(frame, events)
+        return events
 
     def deltas(self, raw: bytes, index: object, *, text: bool) -> Iterator[tuple[Json, int]]:
         found = super().deltas(raw, index, text=text)
@@ -66,7 +66,7 @@ class ChatReader(PlainReader):
             self._pieces.observe(index, delta)
             yield delta, end
 
-    def _told(self, frame: _sse.Frame) -> Iterator[Json]:
+    def _events_of(self, frame: _sse.Frame) -> Iterator[Json]:
         if frame.data.strip() == b"[DONE]":
             # Without a reason and without a count nobody said that the answer is whole.
             if self._ended or self._counted or self._terminal != "required":
@@ -98,8 +98,8 @@ class ChatReader(PlainReader):
             if "usage" in chunk and chunk["usage"] is None:
                 head["usage"] = None
             delta = as_json(choice.get("delta"))
-            said = {k: delta[k] for k in _ROLE[:3] if k in delta and (k == "role" or not delta[k])}
-            yield _blocks.opening({**head, "logprobs": "logprobs" in choice, "said": said})
+            first = {k: delta[k] for k in _ROLE[:3] if k in delta and (k == "role" or not delta[k])}
+            yield _blocks.opening({**head, "logprobs": "logprobs" in choice, "said": first})
         reason = reason_of(choice)
         if reason == "stop":  # the word of a gateway that closes what has ended already
             reason = self._ended or reason
@@ -115,13 +115,13 @@ class ChatReader(PlainReader):
                 yield {"type": "message_delta", "delta": {}, "usage": usage}
         if choices:
             last = reason is not None  # what stands beside the reason is told with it
-            said = as_json(choice.get("delta"))
-            yield from self._pieces.take(said, *(() if last else (choice, chunk)))
+            first = as_json(choice.get("delta"))
+            yield from self._pieces.take(first, *(() if last else (choice, chunk)))
         if reason is not None:
             self._ended = reason
             yield from self._pieces.close()
             self._pieces.note(choice, chunk)
-            more = {name: told for name, told in self._pieces.due.items() if told}
+            more = {name: fields for name, fields in self._pieces.due.items() if fields}
             inline = {"inline": True} if usage else {}
             yield _blocks.closing(reason, usage, **more, **inline)
 
@@ -216,18 +216,18 @@ class Pieces:
         """
         self.note(choice, chunk)
         yield from self._split(delta)
-        news = {name: told for name, told in self.due.items() if told}
-        if news and self._where not in {"", "thinking"}:  # thoughts are not all shown
-            yield _blocks.delta(self._open, "extra_delta", **news)
-            for name, told in news.items():
-                self._beside[name] |= told
+        due = {name: fields for name, fields in self.due.items() if fields}
+        if due and self._where not in {"", "thinking"}:  # thoughts are not all shown
+            yield _blocks.delta(self._open, "extra_delta", **due)
+            for name, fields in due.items():
+                self._beside[name] |= fields
                 self.due[name] = {}
 
     def note(self, choice: Json, chunk: Json) -> None:
         """Note what stands beside a choice and its chunk."""
-        for name, told in (("choice", around(choice)), ("chunk", beside(chunk))):
+        for name, fields in (("choice", around(choice)), ("chunk", beside(chunk))):
             known = self._beside[name]
-            self.due[name] |= {k: v for k, v in told.items() if known.get(k) != v}
+            self.due[name] |= {k: v for k, v in fields.items() if known.get(k) != v}
 
     def observe(self, block: object, delta: Json) -> None:
         """Keep what came of a delta that was told without being taken."""
@@ -261,8 +261,8 @@ class Pieces:
             yield from self._in_turn(as_json(item))
         if legacy := as_json(delta.get("function_call")):
             yield from self._legacy(legacy)
-        told = {*_ROLE, *thoughts}
-        if native := {k: v for k, v in delta.items() if v is not None and k not in told}:
+        handled = {*_ROLE, *thoughts}
+        if native := {k: v for k, v in delta.items() if v is not None and k not in handled}:
             if not self._where:
                 yield from self._in(TEXT, {"type": TEXT, "text": ""})
             yield _blocks.delta(self._open, "extra_delta", native=native)
@@ -336,14 +336,14 @@ class Pieces:
                 yield _blocks.delta(call.block, "call_delta", native=native)
         yield from self._arguments(call, own.get("input", own.get("arguments")))
 
-    def _legacy(self, said: Json) -> Iterator[Json]:
+    def _legacy(self, function: Json) -> Iterator[Json]:
         call = self._calls.get("legacy")
         if call is None:
-            name = as_text(said.get("name"))
-            start = {"type": TOOL_CALL, "id": "", "name": name, "native": said, "legacy": True}
+            name = as_text(function.get("name"))
+            start = {"type": TOOL_CALL, "id": "", "name": name, "native": function, "legacy": True}
             yield from self._in("legacy call", start)
             call = self._last = self._calls["legacy"] = _Call("legacy", self._open, "", name)
-        yield from self._arguments(call, said.get("arguments"))
+        yield from self._arguments(call, function.get("arguments"))
 
     def _arguments(self, call: _Call, piece: object) -> Iterator[Json]:
         if isinstance(piece, dict):  # Ollama's own form, passed on by some gateways

@@ -46,7 +46,7 @@ class ChatRequest(OpenAIRequest):
         # be asked to go on with its text. Only asking again helps.
         forced = any(_forced(body.get(key)) for key in ("tool_choice", "function_call"))
         self.structured = self._shaped or forced
-        self.liftable = not forced
+        self.can_drop_schema = not forced
         self.unbounded = self.limit is None and vendor.default_limit_is_ceiling
 
     def untouched(self, policy: Policy) -> str | None:
@@ -92,7 +92,7 @@ class ChatRequest(OpenAIRequest):
             if isinstance(turn, str):
                 self._add_user(messages, turn)
             else:
-                messages += self._said(turn, begun)
+                messages += self._assistant_turn(turn, begun)
                 begun = ""
         return self._send(self._calling_none(body) if way is Way.ARGUMENT else body, limit)
 
@@ -121,8 +121,8 @@ class ChatRequest(OpenAIRequest):
 
     def _prefill(self, body: Json, begun: str, answer: Turn, limit: int | None) -> Outgoing:
         vendor = self._vendor
-        said = self._said(answer.content) or [{"role": "assistant"}]
-        last: Json = {**said[-1], "content": begun + self.prefilled(answer)}
+        turns = self._assistant_turn(answer.content) or [{"role": "assistant"}]
+        last: Json = {**turns[-1], "content": begun + self.prefilled(answer)}
         if vendor.prefill in {"prefix", "partial"}:
             last[vendor.prefill] = True
         elif vendor.prefill == "continue_final_message":
@@ -131,7 +131,7 @@ class ChatRequest(OpenAIRequest):
         path = vendor.prefill_url if vendor.prefill_path else None
         return replace(sent, path=path)
 
-    def _said(self, content: list[Json], begun: str = "") -> list[Json]:
+    def _assistant_turn(self, content: list[Json], begun: str = "") -> list[Json]:
         """Return what the model has said as one message, without calls; none if it is empty."""
         text = begun + "".join(as_text(part.get("content")) for part in content)
         if not text.strip():
@@ -194,7 +194,7 @@ class ChatRequest(OpenAIRequest):
         turns.append({"role": "user", "content": text})
 
     def _add_model(self, turns: list[Any], content: list[Json]) -> None:
-        turns += self._said(content)
+        turns += self._assistant_turn(content)
 
     @property
     def document(self) -> Json | None:
@@ -269,9 +269,9 @@ class OpenAIChat:
         chunk = sse.first_json(opening)
         if not chunk:
             return sse.COMMENT
-        told = {key: chunk[key] for key in _OF_EACH_CHUNK if key in chunk}
-        told["choices"] = [{"index": 0, "delta": {}, "finish_reason": None}]
-        return b"data: %b\n\n" % dumps(told)
+        repeated = {key: chunk[key] for key in _OF_EACH_CHUNK if key in chunk}
+        repeated["choices"] = [{"index": 0, "delta": {}, "finish_reason": None}]
+        return b"data: %b\n\n" % dumps(repeated)
 
 
 DIALECT = OpenAIChat()

@@ -53,12 +53,12 @@ class ChatWriter(Writer):
             return self._plain.write(
                 (kind, index),
                 text,
-                lambda text, _: self._chunk(self._said(index, block, {"type": kind, key: text})),
+                lambda text, _: self._chunk(self._delta(index, block, {"type": kind, key: text})),
             )
-        said = self._said(index, block, delta)
-        return self._chunk(said, as_json(delta.get("choice")), as_json(delta.get("chunk")))
+        fields = self._delta(index, block, delta)
+        return self._chunk(fields, as_json(delta.get("choice")), as_json(delta.get("chunk")))
 
-    def _said(self, index: int, block: Block, delta: Json) -> Json:
+    def _delta(self, index: int, block: Block, delta: Json) -> Json:
         kind = delta.get("type")
         if kind == "text_delta":
             return {"content": delta.get("text")}
@@ -103,9 +103,9 @@ class ChatWriter(Writer):
         return ending + DONE
 
     def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> Json:
-        choice, said = as_json(message.get("choice")), as_json(message.get("said"))
+        choice, first = as_json(message.get("choice")), as_json(message.get("said"))
         text = "".join(block.text for block in blocks if block.kind == TEXT)
-        whole: Json = {"role": "assistant", "content": None, **said, **folded(blocks)}
+        whole: Json = {"role": "assistant", "content": None, **first, **folded(blocks)}
         if text:
             whole["content"] = text
         head = {k: v for k, v in message.items() if k not in {"choice", "said", "logprobs"}}
@@ -113,9 +113,9 @@ class ChatWriter(Writer):
             head["object"] = _WHOLE
         counted = {"usage": usage} if usage else {}
         beside, around = dict[str, object](), dict(choice)
-        for told in (*(told for block in blocks for told in block.deltas), delta):
-            beside |= as_json(told.get("chunk"))
-            around |= as_json(told.get("choice"))
+        for each in (*(each for block in blocks for each in block.deltas), delta):
+            beside |= as_json(each.get("chunk"))
+            around |= as_json(each.get("choice"))
         own = {"index": 0, **around, "message": whole, "finish_reason": _finish(blocks, delta)}
         return {**head, **beside, "choices": [own], **counted}
 
@@ -157,13 +157,15 @@ def call_of(block: Block, arguments: str) -> Json:
     """Return a call as a message holds it, the vendor's own fields with it."""
     native = as_json(block.start.get("native"))
     own, field = ("custom", "input") if block.free else ("function", "arguments")
-    said = {**as_json(native.get(own)), "name": block.start.get("name"), field: arguments}
+    inner = {**as_json(native.get(own)), "name": block.start.get("name"), field: arguments}
     kept = {k: v for k, v in native.items() if k not in {"index", "id", own} and v is not None}
-    call: Json = {"id": block.start.get("id"), "type": own, **kept, own: said}
+    call: Json = {"id": block.start.get("id"), "type": own, **kept, own: inner}
     for delta in block.deltas:
         if delta.get("type") == "call_delta":
             more = dict(as_json(delta.get("native")))
-            said["name"] = as_text(said["name"]) + as_text(as_json(more.pop(own, None)).get("name"))
+            inner["name"] = as_text(inner["name"]) + as_text(
+                as_json(more.pop(own, None)).get("name")
+            )
             call |= more
     return call
 
@@ -174,8 +176,8 @@ def folded(blocks: Sequence[Block]) -> Json:
     calls = list[Json]()
     for block in blocks:
         if block.kind == TOOL_CALL and block.start.get("legacy"):
-            said = {"name": block.start.get("name"), "arguments": block.arguments}
-            message["function_call"] = said
+            function = {"name": block.start.get("name"), "arguments": block.arguments}
+            message["function_call"] = function
         elif block.kind == TOOL_CALL:
             calls.append(call_of(block, block.arguments))
         if block.kind == TEXT and (text := block.text):

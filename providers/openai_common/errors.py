@@ -72,8 +72,8 @@ def refused(status: int, body: bytes, asked: int | None = None) -> ClassifiedErr
         if (found := compiled(row.text).search(text)) is None:
             continue
         # Numbers without separators; marks such as "about" count as 1.
-        groups = {name: said.replace(",", "") for name, said in found.groupdict("").items() if said}
-        numbers = {name: int(said) if said.isdecimal() else 1 for name, said in groups.items()}
+        groups = {name: n.replace(",", "") for name, n in found.groupdict("").items() if n}
+        numbers = {name: int(n) if n.isdecimal() else 1 for name, n in groups.items()}
         maximum = _FITS[row.fits](numbers, asked) if row.fits else None
         if maximum is not None and maximum < 1:
             return ClassifiedError(ErrorKind.FINAL, label)
@@ -93,10 +93,10 @@ def wrong_parameter(status: int, body: bytes) -> str | None:
 def lasting(error: Mapping[str, object]) -> bool:
     """Whether an error told in a stream would be told again, however often one asks."""
     for key in ("code", "status", "type"):
-        said = str(error.get(key) or "")
-        if said.isdecimal():
-            return 400 <= int(said) < 500 and int(said) not in _BUSY
-        if compiled(table()["lasting"]).search(said):
+        code = str(error.get(key) or "")
+        if code.isdecimal():
+            return 400 <= int(code) < 500 and int(code) not in _BUSY
+        if compiled(table()["lasting"]).search(code):
             return True
     return False
 
@@ -193,8 +193,8 @@ def text_of(body: bytes) -> str:
 
     The parameter a message is about and the server's codes are part of it.
     """
-    said = islice(filter(None, _messages(_decoded(body), 0)), _MOST_MESSAGES)
-    return "\n".join(re.sub(r"\s+", " ", _QUOTES.sub("", text)) for text in said)
+    messages = islice(filter(None, _messages(_decoded(body), 0)), _MOST_MESSAGES)
+    return "\n".join(re.sub(r"\s+", " ", _QUOTES.sub("", text)) for text in messages)
 
 
 def _decoded(body: bytes | str) -> Any:
@@ -223,5 +223,5 @@ def _messages(value: object, depth: int) -> Iterator[str]:
         place = as_text(error.get("param")) or ".".join(map(str, as_list(error.get("loc"))))
         yield codes[:_MOST_TEXT]
         for key in _FIELDS:
-            for said in _messages(error.get(key), depth + 1):
-                yield f"{place[:100]}: {said}" if place else said
+            for message in _messages(error.get(key), depth + 1):
+                yield f"{place[:100]}: {message}" if place else message

@@ -63,13 +63,13 @@ class OpenAIRequest(BaseRequest):
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
         """Classify an error answer; where one may not stream, later attempts are one body each."""
-        told = errors.refused(head.status, body, self._asked)
+        classified = errors.refused(head.status, body, self._asked)
         if not (self.streams and errors.refuses("stream", head.status, body)):
-            return told
+            return classified
         self._manners.streams = False
         asked, least = self._asked, self.limit or 0
         most = None if asked is None else max(least, min(asked, self.unary_ceiling))
-        return ClassifiedError(ErrorKind.UNSUPPORTED_PARAMETER, told.error, most)
+        return ClassifiedError(ErrorKind.UNSUPPORTED_PARAMETER, classified.error, most)
 
     def lookup(self) -> Outgoing | None:
         """Ask the server's models endpoint, where one tells a ceiling."""

@@ -65,9 +65,9 @@ class Names(NamedTuple):
         )
         for name, key, count in details:
             group = f"{name}_details"
-            told = as_json(written.get(group))
-            if count is not None and (count or key in told):
-                written[group] = {**told, key: count}
+            details_before = as_json(written.get(group))
+            if count is not None and (count or key in details_before):
+                written[group] = {**details_before, key: count}
         return written
 
 

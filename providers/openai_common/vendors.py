@@ -168,9 +168,9 @@ def _laid_over(base: Profile, settings: Mapping[str, object]) -> Profile:
     for key, value in settings.items():
         known_key(key, value, (*_READERS, vendors.LIKE))
         reader, possible = _one_of(*built_in()) if key == vendors.LIKE else _READERS[key]
-        if (told := reader(value)) is _WRONG:
+        if (parsed := reader(value)) is _WRONG:
             raise ValueError(f"{key} = {shown(key, value)}: must be {possible}")
-        read[key] = told
+        read[key] = parsed
     like = read.pop(vendors.LIKE, None)
     return replace(base if like is None else built_in()[like], **read)
 

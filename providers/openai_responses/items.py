@@ -94,21 +94,21 @@ def replayed(block: Block) -> Json:
 
 def final(block: Block) -> Json:
     """Return the item of a block as its attempt told it last, or as it began."""
-    told = [as_json(delta["item"]) for delta in block.deltas if "item" in delta]
-    return told[-1] if told else as_json(block.start.get("item"))
+    items = [as_json(delta["item"]) for delta in block.deltas if "item" in delta]
+    return items[-1] if items else as_json(block.start.get("item"))
 
 
 def final_part(block: Block) -> Json:
     """Return a part of a message with the text that the caller has."""
-    told = [as_json(delta["part"]) for delta in block.deltas if "part" in delta]
-    part = {**as_json(block.start.get("part")), **(told[-1] if told else {})}
-    if block.kind == REFUSAL and not told:
+    parts = [as_json(delta["part"]) for delta in block.deltas if "part" in delta]
+    part = {**as_json(block.start.get("part")), **(parts[-1] if parts else {})}
+    if block.kind == REFUSAL and not parts:
         events = (as_json(delta.get("event")) for delta in block.deltas)
         part[REFUSAL] = "".join(as_text(event.get("delta")) for event in events)
     if block.kind != TEXT:
         return part
     annotations = [placed(delta) for delta in block.deltas if delta.get("type") == "annotation"]
-    if told and as_text(part.get("text")) == block.text and len(annotations) in {0, _noted(part)}:
+    if parts and as_text(part.get("text")) == block.text and len(annotations) in {0, _noted(part)}:
         return part
     part = {"type": "output_text", **part, "text": block.text, "annotations": annotations}
     if "logprobs" in part:
@@ -159,19 +159,19 @@ def same_item(first: Block, second: Block) -> bool:
 
 def _message(group: Sequence[Block]) -> Json:
     began = as_json(group[0].start.get("item"))
-    told = final(group[-1])
-    ours = [final_part(block) for block in group]
-    theirs = [as_json(part) for part in as_list(told.get("content"))]
+    last = final(group[-1])
+    built = [final_part(block) for block in group]
+    sent = [as_json(part) for part in as_list(last.get("content"))]
     # The last word on it stands if it says the same, and nothing that annotates ours is missing.
-    if len(ours) == len(theirs) and all(
+    if len(built) == len(sent) and all(
         as_text(own.get("text")) == as_text(part.get("text"))
         and as_text(own.get(REFUSAL)) == as_text(part.get(REFUSAL))
         and _noted(own) in {0, _noted(part)}
-        for own, part in zip(ours, theirs, strict=True)
+        for own, part in zip(built, sent, strict=True)
     ):
-        return {**told, "id": began.get("id")}
-    status = told.get("status", began.get("status"))
-    return {**began, "status": status, "content": ours}
+        return {**last, "id": began.get("id")}
+    status = last.get("status", began.get("status"))
+    return {**began, "status": status, "content": built}
 
 
 def _item(block: Block) -> Json:
@@ -183,11 +183,11 @@ def _item(block: Block) -> Json:
     if item.get("status") in _UNSURE or broken:
         # It is not said to be whole, whatever becomes of the answer: what policy has shown of a
         # call that was cut never is.
-        told = any("item" in delta for delta in block.deltas)
-        whole = told and item.get("status") == "in_progress"
+        announced = any("item" in delta for delta in block.deltas)
+        whole = announced and item.get("status") == "in_progress"
         if item.get("type") == "function_call" and block.arguments.strip():
             whole = not broken
         # Of what the provider runs itself not every kind can be incomplete; all can fail.
-        fell = "failed" if block.kind in LIVE and not told else "incomplete"
+        fell = "failed" if block.kind in LIVE and not announced else "incomplete"
         item["status"] = "completed" if whole else fell
     return item

@@ -45,7 +45,7 @@ class _Item:
     """Id of the reasoning right before it."""
     block: int | None = None
     parts: dict[int, int] = field(default_factory=dict[int, int])
-    said: set[int] = field(default_factory=set[int])
+    streamed: set[int] = field(default_factory=set[int])
     """Blocks of which text or arguments came."""
 
     @property
@@ -67,9 +67,9 @@ class ResponsesReader(PlainReader):
     def events(self, frame: _sse.Frame) -> Sequence[Json]:
         if (event := self._plain.match(frame)) is not None:
             return (event,)
-        told = list(self.tell(_sse.typed(frame)))
-        self._plain.learn(frame, told)
-        return told
+        events = list(self.tell(_sse.typed(frame)))
+        self._plain.learn(frame, events)
+        return events
 
     def tell(self, event: Json) -> Iterator[Json]:
         """Tell one decoded event."""
@@ -110,9 +110,9 @@ class ResponsesReader(PlainReader):
         yield ENDED
 
     def on_error(self, event: Json) -> Iterator[Json]:
-        told = as_json(event.get("error")) or event
-        kind = as_text(told.get("code")) or "error"
-        yield {"type": "error", "error": {"type": kind, "lasting": lasting(told)}}
+        error = as_json(event.get("error")) or event
+        kind = as_text(error.get("code")) or "error"
+        yield {"type": "error", "error": {"type": kind, "lasting": lasting(error)}}
 
     # --- items ---------------------------------------------------------------------------------
 
@@ -206,10 +206,10 @@ class ResponsesReader(PlainReader):
             yield from self._part(item, number, {**_SPOKEN})
         block = item.parts[number]
         if event.get("type") == "response.output_text.delta":
-            item.said.add(block)
+            item.streamed.add(block)
             yield _spoken(block, event.get("delta"), event)
             return
-        if block not in item.said and event.get("text"):
+        if block not in item.streamed and event.get("text"):
             yield _spoken(block, event["text"], event)
         yield from self.close()
 
@@ -248,7 +248,7 @@ class ResponsesReader(PlainReader):
     def on_arguments(self, event: Json) -> Iterator[Json]:
         item = self._item_of(event)
         if item.block is not None and event.get("delta"):
-            item.said.add(item.block)
+            item.streamed.add(item.block)
             piece = as_text(event["delta"])
             yield _blocks.delta(item.block, "input_json_delta", partial_json=piece)
 
@@ -259,8 +259,8 @@ class ResponsesReader(PlainReader):
 
     def _arguments(self, item: _Item, whole: object) -> Iterator[Json]:
         """Tell arguments that came in one piece; nothing where they have been told."""
-        if item.block is not None and item.block not in item.said and (text := as_text(whole)):
-            item.said.add(item.block)
+        if item.block is not None and item.block not in item.streamed and (text := as_text(whole)):
+            item.streamed.add(item.block)
             yield _blocks.delta(item.block, "input_json_delta", partial_json=text)
 
     def on_thought(self, event: Json) -> Iterator[Json]:

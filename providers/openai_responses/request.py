@@ -60,7 +60,7 @@ class ResponsesRequest(OpenAIRequest):
         chosen = as_text(choice.get("mode")) if chosen == "allowed_tools" else chosen
         forced = chosen not in {"", "auto", "none"}
         self.structured = forced or kind not in {"", "text"}
-        self.liftable = not forced
+        self.can_drop_schema = not forced
         self.unbounded = self.limit is None and self._vendor.default_limit_is_ceiling
 
     @property
@@ -118,12 +118,12 @@ class ResponsesRequest(OpenAIRequest):
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
         """Classify an error answer to a later attempt."""
-        told = super().refused(head, body)
-        fixable = told.kind is ErrorKind.FINAL and head.status in {400, 404, 422}
+        classified = super().refused(head, body)
+        fixable = classified.kind is ErrorKind.FINAL and head.status in {400, 404, 422}
         if fixable and not self._bare and _ITEMS.search(errors.text_of(body)):
             self._bare = True
-            return replace(told, kind=ErrorKind.UNSUPPORTED_PARAMETER)
-        return told
+            return replace(classified, kind=ErrorKind.UNSUPPORTED_PARAMETER)
+        return classified
 
     # --- how a request is made --------------------------------------------------------------------
 
@@ -146,11 +146,11 @@ class ResponsesRequest(OpenAIRequest):
         """Add what a request can carry of the turn; of a refused one, the messages alone."""
         kept = list[Json]()
         for item in content:  # what stands by itself: no server has to look anything up to read it
-            kind, said = item.get("type"), item.get("content")
+            kind, text = item.get("type"), item.get("content")
             if kind == "reasoning":
                 carried = bool(item.get("encrypted_content"))
             elif kind == "message":
-                carried = bool(said.strip() if isinstance(said, str) else said)
+                carried = bool(text.strip() if isinstance(text, str) else text)
             else:
                 carried = kind in ALONE
             if carried:
@@ -183,8 +183,8 @@ class ResponsesRequest(OpenAIRequest):
         return as_json(shaped.get("schema")) or None
 
     def _calling(self, body: Json, tool: str, schema: Json) -> Json:
-        told = {"type": "function", "name": tool, "parameters": schema, "strict": False}
-        return {**body, "tools": [told], "tool_choice": {"type": "function", "name": tool}}
+        function = {"type": "function", "name": tool, "parameters": schema, "strict": False}
+        return {**body, "tools": [function], "tool_choice": {"type": "function", "name": tool}}
 
     def _limited(self, body: Json, limit: int | None) -> Json:
         self._asked = limit if limit is not None else self.limit

@@ -58,8 +58,8 @@ class ResponsesWriter:
 
     def open(self, message: Json) -> bytes:
         self._response = as_json(message.get("response"))
-        told: Json = {"response": self._response}
-        return self._event("response.created", told) + self._event("response.in_progress", told)
+        fields: Json = {"response": self._response}
+        return self._event("response.created", fields) + self._event("response.in_progress", fields)
 
     def resume(self, message: Json, blocks: Sequence[Block], shown: int) -> None:
         """The caller has had the first attempt's own events, with its numbers and places."""
@@ -102,18 +102,18 @@ class ResponsesWriter:
     def delta(self, index: int, block: Block, delta: Json) -> bytes:
         kind = as_text(delta.get("type"))
         if kind == "text_delta" and "logprobs" in delta:
-            said = {"delta": delta.get("text"), "logprobs": delta["logprobs"]}
-            return self._event("response.output_text.delta", {**self._at(block), **said})
+            fields = {"delta": delta.get("text"), "logprobs": delta["logprobs"]}
+            return self._event("response.output_text.delta", {**self._at(block), **fields})
         if kind in {"text_delta", "input_json_delta"}:
             item = as_json(block.start.get("item"))
 
             def write(text: str, number: int) -> bytes:
                 at, count = self._at(block), {"sequence_number": number}
-                name, told = "response.output_text", {**count, **at, "delta": text, "logprobs": []}
+                name, data = "response.output_text", {**count, **at, "delta": text, "logprobs": []}
                 if kind == "input_json_delta":
                     name = _ARGUMENTS.get(as_text(item.get("type")), "")
-                    told = {**at, "delta": text, **count}
-                return _sse.encode(f"{name}.delta", dumps({"type": f"{name}.delta", **told}))
+                    data = {**at, "delta": text, **count}
+                return _sse.encode(f"{name}.delta", dumps({"type": f"{name}.delta", **data}))
 
             key = as_text(item.get("id")), self._place, self._part
             made = self._plain.write(key, as_text(delta.get(KEYS[kind])), write, self._number)
@@ -121,9 +121,9 @@ class ResponsesWriter:
             return made
         if kind == "annotation":
             count = sum(d.get("type") == "annotation" for d in block.deltas)
-            told = {"annotation_index": count - 1, "annotation": placed(delta)}
+            fields = {"annotation_index": count - 1, "annotation": placed(delta)}
             name = "response.output_text.annotation.added"
-            return self._event(name, {**self._at(block), **told})
+            return self._event(name, {**self._at(block), **fields})
         event = as_json(delta.get("event"))
         return self._event(as_text(event.get("type")), event | self._at(block)) if event else b""
 
@@ -132,8 +132,8 @@ class ResponsesWriter:
         if block.kind in PARTS:
             part = final_part(block)
             if block.kind == TEXT:
-                told: Json = {"text": block.text, "logprobs": part.get("logprobs", [])}
-                done = self._event("response.output_text.done", {**at, **told})
+                fields: Json = {"text": block.text, "logprobs": part.get("logprobs", [])}
+                done = self._event("response.output_text.done", {**at, **fields})
             elif block.kind == REFUSAL:
                 done = self._event("response.refusal.done", {**at, REFUSAL: part.get(REFUSAL, "")})
             return done + self._event("response.content_part.done", {**at, "part": part})
@@ -141,8 +141,8 @@ class ResponsesWriter:
         kind = as_text(item.get("type"))
         if block.kind == TOOL_CALL and kind in TYPED:
             named = {"name": item.get("name")} if kind == "function_call" else {}
-            told = {TYPED[kind]: block.arguments, **named}
-            done = self._event(f"{_ARGUMENTS[kind]}.done", {**at, **told})
+            fields = {TYPED[kind]: block.arguments, **named}
+            done = self._event(f"{_ARGUMENTS[kind]}.done", {**at, **fields})
         ended: Json = {"output_index": self._place, "item": item}
         return done + self._event("response.output_item.done", ended)
 
@@ -205,8 +205,8 @@ class ResponsesWriter:
             whole["output_text"] = "".join(b.text for b in blocks if b.kind == TEXT)
         return whole
 
-    def _event(self, kind: str, told: Json) -> bytes:
-        event = {"type": kind, **told, "sequence_number": self._number}
+    def _event(self, kind: str, fields: Json) -> bytes:
+        event = {"type": kind, **fields, "sequence_number": self._number}
         self._number += 1
         return _sse.encode(kind, dumps(event))
 
@@ -222,13 +222,13 @@ class _Ids:
 
     def final_item(self, block: Block) -> Json:
         """Return the item of a block as it is in the answer, once and for all."""
-        told = as_json(block.start.get("item"))
-        known = next((ours for own, ours in self._final if told is own or told is ours), None)
+        item = as_json(block.start.get("item"))
+        known = next((ours for own, ours in self._final if item is own or item is ours), None)
         if known is None:
-            name, after = as_text(told.get("id")), as_text(block.start.get("after"))
+            name, after = as_text(item.get("id")), as_text(block.start.get("after"))
             taken = not name or name in self._used or after not in {"", self._before}
-            known = renamed(told or _BLANK, used=name in self._used) if taken else told
-            self._final.append((told, known))
+            known = renamed(item or _BLANK, used=name in self._used) if taken else item
+            self._final.append((item, known))
             self._before = as_text(known.get("id"))
             self._used.add(self._before)
         block.start["item"] = known

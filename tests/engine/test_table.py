@@ -111,7 +111,8 @@ cut at the ceiling, a call cut | length call=cut text | truncated_tool_call trun
 cut at the ceiling, the turn cannot be gone on from | length text not_resumable=s | finish truncated
 cut at the ceiling, no visible text, less thinking asked for | length think_less | think_less
 cut at the ceiling, no visible text | length | finish truncated
-cut at the ceiling, structured output | length text structured shown liftable | finish truncated
+cut at the ceiling, structured output | length text structured shown can_drop_schema
+  | finish truncated
 cut at the ceiling, visible text | length text | recover
 cut, all recoveries used | length text -recoveries | finish truncated
 """)
