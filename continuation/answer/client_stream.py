@@ -22,7 +22,7 @@ A character, or a piece of a call, is in one of three states.
   Three things hold: the gate, which has not let it pass (thinking that may lack its signature, a
   call that may lack its brace); the seam, which has not decided how two texts meet; and policy,
   which lets calls wait for the end of the message.
-* *Takeable*: it is in `blocks`, but the caller reads no stream. So a seam may have the end of the
+* *Retractable*: it is in `blocks`, but the caller reads no stream. So a seam may have the end of the
   open text back, until it has decided. What was streamed is never taken back.
 
 Who calls what, and when. The `MessageBuilder` reads; it never writes a byte for the caller.
@@ -107,8 +107,8 @@ class Joined:
     """...how many characters of the attempt went through the seam..."""
     start: int = 0
     """...before it, and with it..."""
-    asides: list[tuple[int, Json]] = field(default_factory=list[tuple[int, Json]])
-    """...and what is said of places in a text, with its `start`, until it is known where it is."""
+    annotations: list[tuple[int, Json]] = field(default_factory=list[tuple[int, Json]])
+    """...and deltas on places in it (citations), with its `start`, until the seam has decided."""
 
     @property
     def waits(self) -> bool:
@@ -242,7 +242,7 @@ class ClientStream:
         self._writer.resume(self.message, self.blocks, events)
         self._note_closing()
 
-    def anew(self) -> ClientStream:
+    def fork(self) -> ClientStream:
         """Return one that stands where this one stood before its first block.
 
         The two share the writer, which counts what the caller has had: only one goes on to write
@@ -282,7 +282,7 @@ class ClientStream:
         tail, phase = "", None
         for block in reversed(self.blocks):
             if block.kind in THINKING:
-                continue  # nobody was told it: the text before it is what was said last
+                continue  # not visible text: what stands before it is the last text
             if block.kind == TEXT:
                 phase = block.phase if phase is None else phase
                 if block.phase != phase:
@@ -424,15 +424,15 @@ class ClientStream:
                     joined.fed += len(piece)
                     self._write(joined.feed(piece))
             elif not joined.behind:  # else it is of text that was shown
-                joined.asides.append((joined.start, delta))
+                joined.annotations.append((joined.start, delta))
                 if not joined.waits:
-                    self.place_asides()
+                    self.place_annotations()
         block.shown = len(block.deltas)
 
     def _end_text(self) -> None:
         """A text has ended: show what its seam still holds."""
         self._write(self.joined.seam.finish() if self.joined.seam is not None else "")
-        self.place_asides()
+        self.place_annotations()
 
     def _write(self, piece: str) -> None:
         """Show text that has passed: in the open text, or in one like the attempt's."""
@@ -447,22 +447,22 @@ class ClientStream:
         if text is None:
             like = joined.text.start if joined.text is not None else {}
             self._start(Block({**like, "type": TEXT, "text": ""}))
-            self.place_asides(len(piece))
+            self.place_annotations(len(piece))
         self.delta({"type": "text_delta", "text": piece})
 
-    def place_asides(self, ahead: int = 0) -> None:
-        """Show what is said of a text; `by`: how far on in the turn's text its places are.
+    def place_annotations(self, ahead: int = 0) -> None:
+        """Write the deltas on places in a text, moved `by` as far as the turn's text is longer.
 
-        It waits for a text to stand in. `ahead`: characters that are about to follow there.
+        They wait for a text to stand in. `ahead`: characters that are about to follow there.
         """
         joined, target = self.joined, self.open_text
-        if target is None or not joined.asides:
+        if target is None or not joined.annotations:
             return
-        asides, joined.asides = joined.asides, []
-        for start, delta in asides:
+        annotations, joined.annotations = joined.annotations, []
+        for start, delta in annotations:
             by = len(target.text) + ahead - (joined.fed - start)
             placed = {**delta, "by": by} if by else delta
-            if joined.follow is None or placed not in target.deltas:  # else it is told again
+            if joined.follow is None or placed not in target.deltas:  # else it is a repetition
                 self.delta(placed)
 
     @property
@@ -476,7 +476,7 @@ class ClientStream:
         if block.done or block.closed or not block.begun or block.shown < len(block.deltas):
             return None
         if joined.adds:
-            settled = joined.text is block and joined.retractable is None and not joined.asides
+            settled = joined.text is block and joined.retractable is None and not joined.annotations
             return block if settled and not (joined.waits or joined.behind) else None
         return block if joined.source is block and joined.target is target else None
 

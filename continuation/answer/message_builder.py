@@ -544,7 +544,7 @@ class MessageBuilder:
         # half an anchor is no text.
         if not (stop in {Stop.DROPPED, Stop.PAUSED} and client.joined.waits):
             client.finish_text(ended=stop is Stop.END)
-            client.place_asides()
+            client.place_annotations()
             self._remember()
         return self._result(stop, error)
 
@@ -727,7 +727,7 @@ class MessageBuilder:
         """Return an answer that begins anew after nothing was shown; this one stays as it is."""
         other: MessageBuilder = type(self)(self._codec, self._policy)
         other._replay, other._streamed = self._replay, self._streamed
-        other._client, other._segment = self._client.anew(), Segment()
+        other._client, other._segment = self._client.fork(), Segment()
         other._usage = self._usage
         return other
 

@@ -119,7 +119,7 @@ def read(client: ClientStream, events: list[Json], resume: Resume, policy: Polic
     AttemptReader(Tells(), segment, gate, client).see(events)
     client.flush_held()
     client.finish_text(ended=False)
-    client.place_asides()
+    client.place_annotations()
 
 
 def texts(log: Log) -> str:
