@@ -22,8 +22,8 @@ A character, or a piece of a call, is in one of three states.
   Three things hold: the gate, which has not let it pass (thinking that may lack its signature, a
   call that may lack its brace); the seam, which has not decided how two texts meet; and policy,
   which lets calls wait for the end of the message.
-* *Retractable*: it is in `blocks`, but the caller reads no stream. So a seam may have the end of the
-  open text back, until it has decided. What was streamed is never taken back.
+* *Retractable*: it is in `blocks`, but the caller reads no stream. So a seam may take back the end
+  of the open text, until it has decided. What was streamed is never taken back.
 
 Who calls what, and when. The `MessageBuilder` reads; it never writes a byte for the caller.
 
