@@ -77,19 +77,26 @@ def put_together(call: Block) -> tuple[Json, bool] | None:
     whole: Any = loads(dumps(call.start.get("input") or {}))
     before: object = None
     """The path that the next piece may go on in."""
+    steps, text = list[str | int](), list[str]()
+    """Where the last value was put, and what follows it there: joined once, however many come."""
     for delta in call.deltas:
         function_call = as_json(as_json(delta.get("part")).get("functionCall"))
         for piece in map(as_json, as_list(function_call.get("partialArgs"))):
             path = as_text(piece.get("jsonPath"))
             kind = next((name for name in _VALUES if name in piece), "")
-            found = list(_STEP.finditer(path))
-            if not (found and kind and path == "$" + "".join(step[0] for step in found)):
-                return None
-            value = None if kind == "nullValue" else piece[kind]
-            if not _put(whole, list(map(_step, found)), value, onto=path == before):
-                return None
-            more = piece.get("willContinue") and isinstance(value, str)
-            before = path if more else None
+            value = None if kind == "nullValue" else piece.get(kind)
+            if kind and path == before:
+                text.append(str(value))
+            else:
+                found = list(_STEP.finditer(path))
+                if not (found and kind and path == "$" + "".join(step[0] for step in found)):
+                    return None
+                _append(whole, steps, text)
+                steps, text = list(map(_step, found)), []
+                if not _put(whole, steps, value):
+                    return None
+            before = path if piece.get("willContinue") and isinstance(value, str) else None
+    _append(whole, steps, text)
     return whole, before is not None
 
 
@@ -102,7 +109,15 @@ def _step(found: re.Match[str]) -> str | int:
     return member if member is not None else re.sub(r"\\(.)", r"\1", quoted)
 
 
-def _put(node: Any, steps: Sequence[str | int], value: Any, *, onto: bool) -> bool:
+def _append(node: Any, steps: Sequence[str | int], text: Sequence[str]) -> None:
+    """Add text to the value where the steps lead."""
+    for step in steps[:-1] if text else ():
+        node = node[step]
+    if text:
+        node[steps[-1]] = "".join((node[steps[-1]], *text))
+
+
+def _put(node: Any, steps: Sequence[str | int], value: Any) -> bool:
     """Put a value where the steps lead; `False`: they lead nowhere."""
     for step, more in zip(steps, (*steps[1:], None), strict=True):
         empty: Any = value if more is None else [] if isinstance(more, int) else {}
@@ -113,7 +128,7 @@ def _put(node: Any, steps: Sequence[str | int], value: Any, *, onto: bool) -> bo
         else:
             return False
         if more is None:
-            node[step] = f"{node[step]}{value}" if onto else value
+            node[step] = value
         node = node[step]
     return True
 
