@@ -64,7 +64,7 @@ class Keeper(Protocol):
     ) -> KeptTurn | None: ...
 
 
-class Lane(Keeper, Protocol):
+class PacedCall(Keeper, Protocol):
     """One of many calls that are made at once: it keeps its turn, and says when each attempt goes.
 
     `streams`: a body that is asked for comes as a stream, and is put together of what was kept.
@@ -82,7 +82,7 @@ class Lane(Keeper, Protocol):
     ) -> httpx2.Response: ...
 
 
-LANE: ContextVar[Lane | None] = ContextVar("continuation_lane", default=None)
+LANE: ContextVar[PacedCall | None] = ContextVar("continuation_lane", default=None)
 GATHERED = "continuation.gathered"
 """In the extensions of a request for a stream whose caller wants a body."""
 

@@ -1,4 +1,4 @@
-"""What requests that are made at once share: one rate limit, and for each of them who keeps it.
+"""What requests that are made at once share: one rate limit, and for each of them its journal.
 
 One request is refused for its rate, and all wait: for as long as the server says, or twice as long
 each time. What would come then is a herd, so from there on requests go one by one, at the rate at
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("continuation")
 
 PATIENCE = 600.0
-"""Seconds without an answer after which a refusal is told as what it is."""
+"""Seconds without an answer after which a refusal goes to the caller."""
 _LATER = frozenset({429, 503, 529})
 """Statuses of a server that has too much to do, or was asked too often."""
 _FIRST, _LONGEST = 0.5, 60.0
@@ -81,7 +81,7 @@ class Pace:
                 self._next = at + self._gap
             while (left := at - self.now()) > 0:
                 yield left
-            if refusal == self._shut:  # else all have lost their places
+            if refusal == self._shut:  # else one came meanwhile: wait anew
                 return
 
     def taken(self) -> None:
@@ -118,7 +118,7 @@ class Pace:
             went = now - self._opened
             if not self._gap:
                 self._gap = went / max(self._taken, 1)
-            elif self._taken:  # else none would be, however far apart: it is no rate that is met
+            elif self._taken:  # none taken: it is no rate limit, and slower is no help
                 self._bad = self._gap
                 self._gap *= _SLOWER if went < 4 * self._wait else _HARDLY
             self._shut, self._tries, self._taken = now, self._tries + 1, 0
@@ -127,7 +127,7 @@ class Pace:
 
 
 class Lane:
-    """One request on its way: kept by a journal, or by nobody, and sent when the pace allows it."""
+    """One request on its way: recorded by a journal, if any, and sent when the pace allows it."""
 
     def __init__(self, pace: Pace, stopped: threading.Event, *, streams: bool) -> None:
         self.streams = streams
@@ -135,7 +135,7 @@ class Lane:
         self.journal: Journal | None = None
         self._pace, self._stopped = pace, stopped
 
-    # --- what keeps it ----------------------------------------------------------------------------
+    # --- its journal ------------------------------------------------------------------------------
 
     def check(self) -> None:
         if self._stopped.is_set():
@@ -148,15 +148,15 @@ class Lane:
             self.journal.failed(error)
 
     def begin(self, form: str | None, request: ProviderRequest, *, framed: bool) -> KeptTurn | None:
-        kept: KeptTurn | None = None
+        turn: KeptTurn | None = None
         if self.journal is not None:
             try:
-                kept = self.journal.begin(form, request, framed=framed, once=True)
-            except Exception as error:  # what comes is put together all the same
+                turn = self.journal.begin(form, request, framed=framed, once=True)
+            except Exception as error:  # the answer is assembled all the same
                 self.failed(error)
         codec = getattr(request, "codec", None)
-        if kept is not None or codec is None or not self.streams:
-            return kept
+        if turn is not None or codec is None or not self.streams:
+            return turn
         return Gathered(codec(), framed=framed)
 
     # --- when it is sent --------------------------------------------------------------------------
@@ -195,16 +195,16 @@ class Lane:
     def _again(self, refused: Refused, sent: float, response: httpx2.Response, body: bytes) -> bool:
         """Whether a refused request is to wait, and all others with it."""
         head = Head(response.status_code, dict(response.headers.items()))
-        told = refused(head, body)
-        lasting = told.kind is not ErrorKind.RETRYABLE or told.maximum is not None
+        error = refused(head, body)
+        lasting = error.kind is not ErrorKind.RETRYABLE or error.maximum is not None
         if lasting or head.headers.get("x-should-retry") == "false":
             return False
         asked = retry_after(head.headers, time.time())
-        return self._pace.refused(sent, told.wait if asked is None else asked)
+        return self._pace.refused(sent, error.wait if asked is None else asked)
 
 
 class Gathered:
-    """A turn that no journal keeps: what its caller is given, put together."""
+    """A turn that no journal records: assembles the answer that its caller is given."""
 
     played: bytes | None = None
     whole = body = again = False
@@ -230,5 +230,5 @@ class Gathered:
     def leave(self) -> None: ...
 
     def answer(self) -> bytes | None:
-        """Return all that was given as a JSON body; `None`: its end was not."""
+        """Return the whole answer as a JSON body; `None`: its end has not come."""
         return dumps(self._given.body()) if self._given.segment.reason else None

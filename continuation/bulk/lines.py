@@ -21,9 +21,9 @@ from continuation.wire.json_values import as_int, as_json, as_text, objects
 
 _ID = ("custom_id", "key", "id")
 _TURNS = frozenset({"messages", "input", "contents"})
-"""What a request has itself: then `metadata` is the provider's."""
+"""Fields of a request itself: beside one of them, `metadata` is the provider's."""
 _REQUEST = ("params", "body", "request")
-_PLACES = (("result", "message"), ("response", "body"), ("response",))
+_PATHS = (("result", "message"), ("response", "body"), ("response",))
 """Where a line of results has its answer..."""
 _ANSWERS = frozenset({"content", "choices", "output", "candidates"})
 """...which has one of these."""
@@ -46,16 +46,16 @@ def asked_in(line: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return _named(asked.pop("id", "")), asked
 
 
-class Names:
-    """Names requests that have no id: by what they ask, and how often that was asked before."""
+class RequestIds:
+    """Makes ids for requests without one: a digest of what they ask, and a count of repetitions."""
 
     def __init__(self) -> None:
         self._seen = dict[bytes, int]()
 
     def of(self, request: Mapping[str, Any]) -> str:
         """Return the same id for the same requests in the same order, in any process."""
-        told = json.dumps(request, sort_keys=True, default=_lasting)
-        digest = hashlib.sha256(told.encode(errors="surrogatepass")).digest()[:8]
+        document = json.dumps(request, sort_keys=True, default=_lasting)
+        digest = hashlib.sha256(document.encode(errors="surrogatepass")).digest()[:8]
         count = self._seen[digest] = self._seen.get(digest, 0) + 1
         return digest.hex() if count == 1 else f"{digest.hex()}-{count}"
 
@@ -67,9 +67,9 @@ def _lasting(value: object) -> str:
 
 def id_of(line: Json) -> str:
     """Return the id of a line of a batch API, or of ours; `""`: it has none."""
-    beside = {} if _TURNS & line.keys() else as_json(line.get("metadata"))
-    known: list[object] = [*(line.get(name) for name in _ID), beside.get("key")]
-    return next((told for each in known if (told := _named(each))), "")
+    metadata = {} if _TURNS & line.keys() else as_json(line.get("metadata"))
+    ids: list[object] = [*(line.get(name) for name in _ID), metadata.get("key")]
+    return next((text for each in ids if (text := _named(each))), "")
 
 
 def _named(value: object) -> str:
@@ -79,14 +79,14 @@ def _named(value: object) -> str:
 
 def answer_in(line: Json) -> Json | None:
     """Return the answer in a line of results; `None`: there is none, but an error."""
-    found = _answer(line)
-    return None if found is None else found[1]
+    located = _answer(line)
+    return None if located is None else located[1]
 
 
 def is_cut(answer: Json) -> bool:
     """Whether an answer says of itself that it is not whole; one of several choices will do."""
-    told = [answer, *objects(answer.get("choices")), *objects(answer.get("candidates"))]
-    return any(each.get(key) in words for each in told for key, words in _CUT.items())
+    holders = [answer, *objects(answer.get("choices")), *objects(answer.get("candidates"))]
+    return any(holder.get(key) in words for holder in holders for key, words in _CUT.items())
 
 
 def failure_in(line: Json) -> str:
@@ -97,26 +97,26 @@ def failure_in(line: Json) -> str:
     )
     error = error or as_json(as_json(response.get("body")).get("error"))
     error = as_json(error.get("error")) or error
-    said = [result.get("type"), *(error.get(key) for key in ("type", "code", "status"))]
-    return ", ".join(str(each) for each in said if each and isinstance(each, str | int))
+    values = [result.get("type"), *(error.get(key) for key in ("type", "code", "status"))]
+    return ", ".join(str(each) for each in values if each and isinstance(each, str | int))
 
 
 def with_answer(line: Json, answer: Json) -> Json:
     """Return a line of results with another answer in the place of its own."""
-    found = _answer(line)
-    outer, *inner = found[0] if found else _PLACES[-1]
+    located = _answer(line)
+    outer, *inner = located[0] if located else _PATHS[-1]
     return {**line, outer: {**as_json(line[outer]), inner[0]: answer} if inner else answer}
 
 
 def _answer(line: Json) -> tuple[tuple[str, ...], Json] | None:
-    for place in _PLACES:
-        found = reduce(lambda told, key: as_json(told.get(key)), place, line)
-        if not _ANSWERS.isdisjoint(found):
-            return place, found
+    for path in _PATHS:
+        answer = reduce(lambda value, key: as_json(value.get(key)), path, line)
+        if not _ANSWERS.isdisjoint(answer):
+            return path, answer
     return None
 
 
-def told(answer: object) -> Json:
+def answer_json(answer: object) -> Json:
     """Return the JSON of an answer as the SDK gave it."""
     return as_json(body_of(answer))
 
@@ -124,8 +124,8 @@ def told(answer: object) -> Json:
 def text_of(answer: Json) -> str:
     """Return the visible text of an answer's JSON."""
     for key, inner in (("choices", "message"), ("candidates", "content")):
-        if told := objects(answer.get(key)):
-            answer = as_json(told[0].get(inner))
+        if choices := objects(answer.get(key)):
+            answer = as_json(choices[0].get(inner))
     if isinstance(text := answer.get("content"), str):
         return text
     items = [item for item in objects(answer.get("output")) if item.get("type") == "message"]

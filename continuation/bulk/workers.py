@@ -23,7 +23,7 @@ from continuation.attach.elsewhere import door_of, finished, healing, is_async, 
 from continuation.attach.journaled import LANE
 from continuation.bulk import BatchResult
 from continuation.bulk.lane import Lane, Pace, StoppedError
-from continuation.bulk.lines import Names, asked_in
+from continuation.bulk.lines import RequestIds, asked_in
 from continuation.config import override
 from continuation.reports.report import Report, watch
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from continuation.journal import Journal
 
 _Ready: TypeAlias = "BatchResult | Exception | None"
-"""What a worker tells: a result, what the requests failed with, or that it has ended."""
-_Told: TypeAlias = "BatchResult | Exception | type[StoppedError] | None"
-"""The same, and what `stop` tells."""
+"""What a worker puts: a result, what the requests failed with, or `None` at its end."""
+_ReadyOrStop: TypeAlias = "BatchResult | Exception | type[StoppedError] | None"
+"""The same, and what `stop` puts."""
 _T = TypeVar("_T")
 SESSION = "batch"
 """Of the journal, where the caller names none."""
@@ -77,12 +77,12 @@ class Batch:
         self._client: Any = healing(client)
         self._items, self._taking = self._numbered(iter(requests)), threading.Lock()
         self._workers = concurrency
-        self._journal, self._opened = self._open(journal)
+        self._journal, self._opened = self._open_journal(journal)
         self._pace, self._stopped = Pace(), threading.Event()
         self._lanes = set[Lane]()
-        self._ready, self._room = queue.SimpleQueue[_Told](), threading.Semaphore(0)
+        self._ready, self._room = queue.SimpleQueue[_ReadyOrStop](), threading.Semaphore(0)
 
-    def _open(self, journal: Any) -> tuple[Journal | None, bool]:
+    def _open_journal(self, journal: Any) -> tuple[Journal | None, bool]:
         """Return the journal, and whether it is ours to close."""
         if journal is None:
             return None, False
@@ -115,23 +115,23 @@ class Batch:
     # --- the requests -----------------------------------------------------------------------------
 
     def _numbered(self, requests: Iterator[Any]) -> Iterator[Item]:
-        names, known = Names(), set[int]()
-        for index, given in enumerate(requests):
-            if isinstance(given, Item):
-                yield given
+        ids, seen = RequestIds(), set[int]()
+        for index, entry in enumerate(requests):
+            if isinstance(entry, Item):
+                yield entry
                 continue
-            if not isinstance(given, Mapping):
-                message = f"requests[{index}] = {name_of(given)}: must be a mapping"
+            if not isinstance(entry, Mapping):
+                message = f"requests[{index}] = {name_of(entry)}: must be a mapping"
                 yield Item(index, "", {}, wrong=TypeError(message))
                 continue
-            called, request = asked_in(cast("Mapping[str, Any]", given))
+            called, request = asked_in(cast("Mapping[str, Any]", entry))
             wrong: Exception | None = None
             if called and self._journal is not None:
-                if (digest := hash(called)) in known:
+                if (digest := hash(called)) in seen:
                     message = f"requests[{index}], id = {called!r}: is that of one before"
                     wrong = ValueError(f"{message}, whose session it would be; choose another")
-                known.add(digest)
-            yield Item(index, called or names.of(request), request, wrong=wrong)
+                seen.add(digest)
+            yield Item(index, called or ids.of(request), request, wrong=wrong)
 
     def _next(self) -> Item | None:
         with self._taking:
@@ -157,7 +157,7 @@ class Batch:
             return finished(self._client, item.request, item.answer)
         return method(self._client, door_of(self._client, item.request), item.request)()
 
-    def _keep(self, item: Item) -> Journal | None:
+    def _open_session(self, item: Item) -> Journal | None:
         """Open a request's own session; not in an event loop's thread.
 
         Raises what keeps it from being sent.
@@ -224,21 +224,21 @@ class Batch:
         return time.monotonic() + _PATIENCE
 
     def _work(self) -> None:
-        tell = self._ready.put
+        put = self._ready.put
         try:
             while (item := self._next()) is not None:
-                tell(self._ask(item))
+                put(self._ask(item))
                 self._room.acquire()
         except Exception as error:  # of what the requests come from
-            tell(error)
+            put(error)
         finally:
-            tell(None)
+            put(None)
 
     def _ask(self, item: Item) -> BatchResult:
         answer, failed = None, None
         with self._under_way(item) as (lane, turns):
             try:
-                with self._keep(item) or contextlib.nullcontext() as lane.journal:
+                with self._open_session(item) or contextlib.nullcontext() as lane.journal:
                     answer = self._call(item)
             except Exception as error:
                 failed = error
@@ -269,22 +269,22 @@ class Batch:
             await asyncio.gather(*tasks, return_exceptions=True)
             await asyncio.to_thread(self._close)
 
-    async def _awork(self, tell: Callable[[_Ready], None], room: asyncio.Semaphore) -> None:
+    async def _awork(self, put: Callable[[_Ready], None], room: asyncio.Semaphore) -> None:
         try:
             while (item := self._next()) is not None:
-                tell(await self._aask(item))
+                put(await self._aask(item))
                 await room.acquire()
         except Exception as error:
-            tell(error)
+            put(error)
         finally:
-            tell(None)
+            put(None)
 
     async def _aask(self, item: Item) -> BatchResult:
         answer, failed = None, None
         with self._under_way(item) as (lane, turns):
             try:
-                # Not cancelled: a session that is open in the end would stay so.
-                opening = asyncio.ensure_future(asyncio.to_thread(self._keep, item))
+                # Not cancelled: a session that opens after that would stay open.
+                opening = asyncio.ensure_future(asyncio.to_thread(self._open_session, item))
                 try:
                     lane.journal = await _to_its_end(opening)
                     answer = await self._call(item)

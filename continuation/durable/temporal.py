@@ -21,14 +21,14 @@ def journal(target: str | os.PathLike[str], **options: Any) -> Generator[Journal
     me, over = activity.info(), Event()
     session = f"{me.workflow_id}/{me.workflow_run_id or me.activity_run_id}/{me.activity_id}"
     every = me.heartbeat_timeout.total_seconds() / 3 if me.heartbeat_timeout else 10.0
-    tell: Callable[..., object] = copy_context().run
-    with suppress(RuntimeError):  # an async activity tells on its event loop
-        tell = asyncio.get_running_loop().call_soon_threadsafe
+    schedule: Callable[..., object] = copy_context().run
+    with suppress(RuntimeError):  # an async activity beats on its event loop
+        schedule = asyncio.get_running_loop().call_soon_threadsafe
 
     def beat() -> None:
         while not over.wait(every):
             with suppress(Exception):  # where the worker is busy, the next one comes through
-                tell(activity.heartbeat, opened.pointer)
+                schedule(activity.heartbeat, opened.pointer)
 
     with ExitStack() as ending:
         ending.callback(over.set)

@@ -22,7 +22,7 @@ from support.sdks.turn import FAST, quietly
 
 import continuation
 from continuation import BatchResult, Journal, JournalError
-from continuation.bulk.lines import Names
+from continuation.bulk.lines import RequestIds
 from continuation.bulk.workers import Batch
 from continuation.simulator import Reply, Scenario, Simulator, Text
 
@@ -479,7 +479,7 @@ def test_a_request_with_a_function_is_known_in_the_next_process() -> None:
         return "fair"
 
     first, again = (
-        Names().of({"contents": "Go.", "config": {"tools": [tool]}})
+        RequestIds().of({"contents": "Go.", "config": {"tools": [tool]}})
         for tool in (weather, FunctionType(weather.__code__, {}))
     )
     assert first == again

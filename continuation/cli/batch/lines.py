@@ -13,13 +13,13 @@ from typing import Any
 
 import continuation
 from continuation.bulk.lines import (
-    Names,
+    RequestIds,
     answer_in,
+    answer_json,
     asked_in,
     failure_in,
     id_of,
     text_of,
-    told,
     with_answer,
 )
 from continuation.bulk.workers import Item
@@ -80,8 +80,8 @@ class Lines(ABC):
             for place, line in enumerate(file, 1):
                 if not line.strip():
                     continue
-                if (told := object_in(line)) is not None:
-                    yield place, line, told
+                if (record := object_in(line)) is not None:
+                    yield place, line, record
                 elif not quiet:
                     self.tell_bad(place, "no JSON object in UTF-8")
 
@@ -127,7 +127,7 @@ class Asked(Lines):
         """Lines under way that are a mere prompt."""
 
     def items(self, out: Output) -> Iterator[Item]:
-        unnamed, seen = Names(), set[str]()
+        unnamed, seen = RequestIds(), set[str]()
         for place, _, line in self._read(self.path):
             try:
                 called, request = self._request(line)
@@ -181,14 +181,14 @@ class Asked(Lines):
         named = None if self._named else _shape(line)
         shape = choose(named, "") if named else None
         if shape is not None and shape.sdk is not self.speaks.sdk:
-            told = f"a request of {shape.title}, and the first is one of {self.speaks.title}"
-            raise ValueError(f"{told}; put it into a file of its own")
+            message = f"a request of {shape.title}, and the first is one of {self.speaks.title}"
+            raise ValueError(f"{message}; put it into a file of its own")
 
     def id_of(self, line: Json) -> str:
         return id_of(line) if "outcome" in line else ""
 
     def line(self, result: continuation.BatchResult) -> bytes:
-        report, body = result.report, told(result.answer)
+        report, body = result.report, answer_json(result.answer)
         line: Json = {"id": result.id, "line": result.index}
         if report is not None:
             line |= {"outcome": report.outcome, "stop": report.stop, "reason": report.reason}
@@ -262,8 +262,8 @@ class Finished(Lines):
         if left := sorted(self._places.keys() - seen):
             self.missing = len(left)
             names = ", ".join(map(repr, left[:_NAMED])) + ", ..." * (len(left) > _NAMED)
-            told = f"{plural(len(left), 'request')} without a result: {names}"
-            self.notes.line(f"continuation: {self.path}: {told}", "yellow")
+            message = f"{plural(len(left), 'request')} without a result: {names}"
+            self.notes.line(f"continuation: {self.path}: {message}", "yellow")
 
     def _hopeless(self, called: str, line: Json) -> str:
         """Say why a result cannot be gone on with; `""`: it can be."""
@@ -282,7 +282,7 @@ class Finished(Lines):
     def line(self, result: continuation.BatchResult) -> bytes:
         line, raw = self._lines.pop(result.index)
         as_it_was = result.report is None or len(result.report.attempts) < 2
-        return raw if as_it_was else _written(with_answer(line, told(result.answer)))
+        return raw if as_it_was else _written(with_answer(line, answer_json(result.answer)))
 
     def drop(self, place: int) -> None:
         self._lines.pop(place, None)

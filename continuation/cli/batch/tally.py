@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import continuation
 from continuation.bulk.lines import (
+    answer_json,
     is_cut,
-    told,
 )
 from continuation.cli.batch.lines import Lines
 from continuation.cli.batch.output import Output
@@ -69,7 +69,7 @@ class Tally:
         outcome = str(report.outcome) if report else "untouched"
         self._out.write(self._lines.line(result))
         self._outcomes[outcome] += 1
-        if outcome not in WHOLE_OUTCOMES or is_cut(told(result.answer)):
+        if outcome not in WHOLE_OUTCOMES or is_cut(answer_json(result.answer)):
             self._cut += 1
             why = f": {report.reason}" if report and report.reason else ""
             self._lines.notes.line(f"continuation: {at} is not whole: {outcome}{why}", "yellow")
@@ -97,22 +97,22 @@ class Tally:
             return
         self._last, came = now, self._outcomes.total() + self._failed
         rate, left = came / max(now - self._began, 0.001), max(self._lines.count - self._done, 0)
-        told = [f"{self._done:,} of {self._lines.count:,}", f"{rate:,.1f} a second"]
+        parts = [f"{self._done:,} of {self._lines.count:,}", f"{rate:,.1f} a second"]
         if self._cost is not None:
-            told.append(f"about ${self._cost:.2f}")
+            parts.append(f"about ${self._cost:.2f}")
         minutes, seconds = divmod(int(left / max(rate, 0.001)), 60)
-        told.append(f"{minutes}:{seconds:02} left")
-        show(", ".join(told), self._done)
+        parts.append(f"{minutes}:{seconds:02} left")
+        show(", ".join(parts), self._done)
         if not self._lines.notes.live:
-            self._lines.notes.line(f"continuation: {', '.join(told)}")
+            self._lines.notes.line(f"continuation: {', '.join(parts)}")
 
     def end(self, why: tuple[str, Exit]) -> int:
         """Sum it up; return the exit status."""
-        said, status = why
+        error, status = why
         lines, note = self._lines, self._lines.notes.line
         seconds = time.monotonic() - self._began
         outcomes = dict(self._outcomes.most_common())
-        nothing = "none is done" if said else "nothing to do"
+        nothing = "none is done" if error else "nothing to do"
         counts = [f"{count:,} {outcome}" for outcome, count in outcomes.items()]
         for count, what in ((self._failed, "failed"), (lines.bad, "bad"), (lines.before, "before")):
             counts += [f"{count:,} {what}"] if count else []
@@ -122,14 +122,14 @@ class Tally:
         note(f"continuation: billed: {tokens}{cost}; {seconds:.1f} s")
         slowest = sorted(self._slowest, reverse=True)
         if slowest:
-            told = (f"{called} (line {place}) {took:.1f} s" for took, place, called in slowest)
-            note(f"continuation: slowest: {', '.join(told)}")
-        if said:
-            note(f"continuation: {said}; the same command goes on from here", "red")
+            items = (f"{name} (line {line}) {took:.1f} s" for took, line, name in slowest)
+            note(f"continuation: slowest: {', '.join(items)}")
+        if error:
+            note(f"continuation: {error}; the same command goes on from here", "red")
         flags = (Exit.PROVIDER, self._failed), (Exit.USAGE, lines.bad), (Exit.NOT_WHOLE, self._cut)
         status = max(status, *(flag for flag, count in flags if count), Exit.WHOLE)
         tell(
-            {"exit": status, "error": said or None, "outcomes": outcomes, "failed": self._failed}
+            {"exit": status, "error": error or None, "outcomes": outcomes, "failed": self._failed}
             | {"not_whole": self._cut, "no_result": lines.missing}
             | {"bad": lines.bad, "before": lines.before, "seconds": round(seconds, 3)}
             | {"input": self._input, "output": self._output, "cost": self._cost}
