@@ -13,7 +13,7 @@ from typing import Any
 
 from continuation import __version__
 from continuation.cli.exits import CommandError, Exit
-from continuation.cli.screen import silence, soften, speaking
+from continuation.cli.screen import output_mode, silence, soften
 
 __all__ = ["Exit", "main"]
 
@@ -48,12 +48,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises `SystemExit`, as argparse does, for `--help`, `--version` and wrong usage.
     """
     soften(sys.stdout, sys.stderr)
-    given = sys.argv[1:] if argv is None else argv
-    arguments = _parser(given[0] if given else "").parse_args(given)
+    command_line = sys.argv[1:] if argv is None else argv
+    arguments = _parser(command_line[0] if command_line else "").parse_args(command_line)
     logger = logging.getLogger("continuation")
-    logger.addFilter(_is_news)
+    logger.addFilter(_is_no_report)
     try:
-        with speaking("json" if arguments.json else "quiet" if arguments.quiet else "lines"):
+        with output_mode("json" if arguments.json else "quiet" if arguments.quiet else "lines"):
             return int(arguments.command(arguments))
     except (CommandError, KeyboardInterrupt) as error:
         message, status = "interrupted", Exit.INTERRUPTED
@@ -69,12 +69,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stderr.write(f"continuation: this is an error of ours: {where}\n")
         return int(Exit.CRASH)
     finally:
-        logger.removeFilter(_is_news)
+        logger.removeFilter(_is_no_report)
         silence(sys.stdout, sys.stderr)
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """Whether a record is no account of a turn: the commands give that themselves."""
+def _is_no_report(record: logging.LogRecord) -> bool:
+    """Whether a record is not the report of a turn: the commands write that themselves."""
     return not hasattr(record, "report")
 
 
@@ -84,9 +84,9 @@ class _Parser(argparse.ArgumentParser):
     def set_defaults(self, **defaults: Any) -> None:
         super().set_defaults(**defaults)
         if "command" in defaults:
-            manner = self.add_mutually_exclusive_group()
-            manner.add_argument("--json", action="store_true", help="tell it as JSON")
-            manner.add_argument("--quiet", action="store_true", help="tell errors only")
+            group = self.add_mutually_exclusive_group()
+            group.add_argument("--json", action="store_true", help="tell it as JSON")
+            group.add_argument("--quiet", action="store_true", help="tell errors only")
 
 
 def _parser(command: str) -> argparse.ArgumentParser:
@@ -99,7 +99,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"continuation {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    known = _COMMANDS.get(command)
-    for module in [known] if known else dict.fromkeys(_COMMANDS.values()):
+    chosen = _COMMANDS.get(command)
+    for module in [chosen] if chosen else dict.fromkeys(_COMMANDS.values()):
         importlib.import_module(f"{__name__}.{module}").add_to(commands)
     return parser

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from continuation.cli.exits import CommandError, Commands, Exit, reason
-from continuation.cli.screen import screen, tell
+from continuation.cli.screen import print_json, screen
 from continuation.config import ENVIRONMENT, FILE_NAME, Config, examine, load
 from continuation.config.gateway import BUILT_IN
 from continuation.policy import check, read_value, without_password
@@ -51,7 +51,7 @@ def add_policies(parser: argparse.ArgumentParser) -> None:
 # --- which file ---------------------------------------------------------------------------------
 
 
-def place(named: str | Path | None) -> tuple[Path | None, str]:
+def find_config(named: str | Path | None) -> tuple[Path | None, str]:
     """Return the file in force, if there is one, and who named it."""
     if named is not None:
         return Path(named), "named on the command line"
@@ -61,18 +61,18 @@ def place(named: str | Path | None) -> tuple[Path | None, str]:
     return (here, "in the working directory") if here.is_file() else (None, "no file")
 
 
-def in_force(named: str | Path | None, said: Sequence[str] = ()) -> Config:
+def in_force(named: str | Path | None, settings: Sequence[str] = ()) -> Config:
     """Read the configuration a command is to use, and say so if nobody named it.
 
-    `said`: what `--set` has of single keys. Raises `CommandError`.
+    `settings`: what `--set` has of single keys. Raises `CommandError`.
     """
-    path, who = place(named)
+    path, who = find_config(named)
     try:
         values: dict[str, Any] = {}
-        for each in said:
-            key, sign, value = each.partition("=")
+        for setting in settings:
+            key, sign, value = setting.partition("=")
             if not sign:
-                raise CommandError(f"--set {each}: write KEY=VALUE", Exit.USAGE)
+                raise CommandError(f"--set {setting}: write KEY=VALUE", Exit.USAGE)
             values[key.strip()] = read_value(key.strip(), value.strip())
         values = check(values)
     except (ValueError, TypeError) as error:
@@ -92,21 +92,21 @@ def unreadable(error: Exception, who: str) -> str:
     return f"{reason(error)} ({who})" if isinstance(error, OSError) else reason(error)
 
 
-def whole(path: Path, who: str, config: Config) -> str:
+def describe_config(path: Path, who: str, config: Config) -> str:
     """Say what is in a file that has no mistakes."""
     keys = sum(len(layer.values) for layer in config.layers)
-    told = [plural(keys, "key"), plural(len(config.vendors), "vendor")]
-    known = BUILT_IN.values()
-    if of_its_own := sum(each not in known for each in config.gateway.upstreams.values()):
-        told.append(plural(of_its_own, "upstream"))
-    return f"{path} ({who}): {', '.join(told)}"
+    counts = [plural(keys, "key"), plural(len(config.vendors), "vendor")]
+    built_in = BUILT_IN.values()
+    if of_its_own := sum(each not in built_in for each in config.gateway.upstreams.values()):
+        counts.append(plural(of_its_own, "upstream"))
+    return f"{path} ({who}): {', '.join(counts)}"
 
 
 # --- the commands -------------------------------------------------------------------------------
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    path, who = place(arguments.file)
+    path, who = find_config(arguments.file)
     if path is None:
         message = f"there is no {FILE_NAME} here and {ENVIRONMENT} is not set: name a FILE"
         raise CommandError(message, Exit.USAGE)
@@ -115,28 +115,28 @@ def _check(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise CommandError(unreadable(error, who), Exit.USAGE) from error
     out = screen(sys.stdout)
-    tell({"file": str(path), "named": who, "mistakes": [str(mistake) for mistake in mistakes]})
-    for mistake in mistakes:
-        out.line(str(mistake), "red")
+    print_json({"file": str(path), "named": who, "mistakes": [str(each) for each in mistakes]})
+    for each in mistakes:
+        out.line(str(each), "red")
     if mistakes:
         return Exit.NOT_WHOLE
-    out.line(f"{whole(path, who, config)}, no mistakes", "green")
+    out.line(f"{describe_config(path, who, config)}, no mistakes", "green")
     return Exit.WHOLE
 
 
 def _show(arguments: argparse.Namespace) -> int:
     rows: list[tuple[str, str, str]] = []
-    holds = in_force(arguments.config, arguments.set).explain(arguments.model)
-    told = dict[str, object]()
-    for key, found in holds.items():
-        known = without_password(found.value) if isinstance(found.value, str) else found.value
-        told[key] = {"value": known, "from": found.source}
-        value = str(known)  # as the file would have it
-        if isinstance(known, bool):
+    settings = in_force(arguments.config, arguments.set).explain(arguments.model)
+    document = dict[str, object]()
+    for key, setting in settings.items():
+        shown = without_password(setting.value) if isinstance(setting.value, str) else setting.value
+        document[key] = {"value": shown, "from": setting.source}
+        value = str(shown)  # as the file would have it
+        if isinstance(shown, bool):
             value = value.lower()
-        elif isinstance(known, str):
-            value = f'"{known}"'
-        rows.append((key, value, found.source))
-    tell(told)
+        elif isinstance(shown, str):
+            value = f'"{shown}"'
+        rows.append((key, value, setting.source))
+    print_json(document)
     screen(sys.stdout).table(("key", "value", "from"), rows)
     return Exit.WHOLE

@@ -16,10 +16,10 @@ import jiter
 
 import continuation
 from continuation.cli.exits import CommandError, Commands, Exit, positive, reason
-from continuation.cli.formats import Ear, End, Prompt, choose, names, offered
+from continuation.cli.formats import End, OnDelta, Prompt, choose, names, offered
 from continuation.cli.live import Live
 from continuation.cli.refusals import explain
-from continuation.cli.screen import screen, tell
+from continuation.cli.screen import print_json, screen
 from continuation.cli.words import describe, limited
 from continuation.limits import find
 from continuation.policy import PolicyKeys
@@ -44,8 +44,8 @@ _LONG_MODULES = ("_pydecimal", "pydoc_data.topics")
 _SMALLEST = 256
 """Requests with a smaller limit are left alone by the default policy."""
 _RECOVERIES = 3
-_SAID_AGAIN = 128
-"""Tokens of a recovery that may be words already said."""
+_REPEATED = 128
+"""Tokens of a recovery that may repeat what is there."""
 _BEFORE_THE_CALL = 256
 """Tokens for the text before a call."""
 _PACE = 2.0
@@ -109,27 +109,27 @@ def run(arguments: argparse.Namespace) -> int:
         from continuation.cli.demo_kill import run as run_kill
 
         return run_kill(arguments)
-    show = Show(arguments)
-    speaks = show.format
-    made = f"{speaks.sdk.module}.{speaks.sdk.client}(){speaks.method}"
-    out = show.out
-    simulator = show.provider(show.scenario)
+    demo = Demo(arguments)
+    driver = demo.format
+    made = f"{driver.sdk.module}.{driver.sdk.client}(){driver.method}"
+    out = demo.out
+    simulator = demo.provider(demo.scenario)
     with simulator, warnings.catch_warnings():
         # A simulated model does not retire.
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
-            with speaks.sdk.simulated(simulator.url) as client:
+            with driver.sdk.simulated(simulator.url) as client:
                 out.line(f"1. {made}, as it is", "bold")
-                show.unwrapped(client)
+                demo.unwrapped(client)
                 out.line()
                 out.line(f"2. continuation.wrap({made}): the same call, streamed", "bold")
                 if out.live:
-                    simulator.scenario = show.paced()
-                equal = show.wrapped(client)
-        except speaks.errors as error:
-            message = explain(error, simulator.url, speaks.sdk.keys[0])
+                    simulator.scenario = demo.paced()
+                equal = demo.wrapped(client)
+        except driver.errors as error:
+            message = explain(error, simulator.url, driver.sdk.keys[0])
             raise CommandError(message, Exit.PROVIDER) from error
-    tell(show.told)
+    print_json(demo.document)
     return Exit.WHOLE if equal else Exit.NOT_WHOLE
 
 
@@ -146,7 +146,7 @@ def default_file() -> Path:
 # -- the two demonstrations ----------------------------------------------------------------------
 
 
-class Show:
+class Demo:
     """A file for the model to recite, and the limits at which it will be cut.
 
     Either as a long text, cut several times, or as the content of a streamed `Write` call that is
@@ -155,16 +155,16 @@ class Show:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         fallback = arguments.dialect or _DEFAULT_DIALECT
-        found = choose(arguments.dialect, arguments.model or "") or choose(fallback, "")
-        assert found is not None  # argparse lets pass what is offered, and the default always is
-        self.format = found
-        self.model: str = arguments.model or found.model
+        driver = choose(arguments.dialect, arguments.model or "") or choose(fallback, "")
+        assert driver is not None  # argparse lets pass what is offered, and the default always is
+        self.format = driver
+        self.model: str = arguments.model or driver.model
         self.path: Path = arguments.file or default_file()
         self.huge: bool = arguments.huge
         self.tool: bool = arguments.tool or self.huge
         self.out = screen(sys.stdout)
-        self.told: dict[str, Any] = {"file": str(self.path)}
-        """What there is to be told as JSON."""
+        self.document: dict[str, Any] = {"file": str(self.path)}
+        """What is written as JSON."""
         # Of the wrapped call: characters of text so far, and what its events said.
         self._received = 0
         self._asked: Recovering | Escalating | None = None
@@ -204,18 +204,18 @@ class Show:
             # The first attempt is cut half-way, and the ceiling is enough.
             whole += _BEFORE_THE_CALL
             self.limit = limit or max(_SMALLEST, whole // 2)
-            known = find(self.model)
-            ceiling = None if known is not None and known.ceiling > whole else whole
+            limits = find(self.model)
+            ceiling = None if limits is not None and limits.ceiling > whole else whole
         else:
             # One attempt and three recoveries are enough, and needed: the first attempt gets a
             # fifth of the answer, the ceiling is a third of the rest and more.
             self.limit = limit or max(_SMALLEST, whole // 5)
             rest = max(0, whole - self.limit)
-            ceiling = max(self.limit, rest // _RECOVERIES + rest // 300 + _SAID_AGAIN)
+            ceiling = max(self.limit, rest // _RECOVERIES + rest // 300 + _REPEATED)
         self.scenario = Scenario(manner=manner, call=self.tool, ceiling=ceiling)
 
     def provider(self, scenario: Scenario) -> Simulator:
-        """Make the simulated provider, and tell what it simulates."""
+        """Make the simulated provider, and say what it simulates."""
         sdk = f"{self.format.sdk.name} {self.format.sdk.version}"  # or it is missing
         try:
             simulator = Simulator(self.path, scenario)
@@ -239,7 +239,7 @@ class Show:
         """Show what becomes of the answer without us."""
         text: list[str] = []
         pieces: list[str] = []
-        end = self._ask(client, Ear(text.append, pieces.append))
+        end = self._ask(client, OnDelta(text.append, pieces.append))
         arrived, whole = sum(map(len, text)), self.length
         if self.tool:
             more = "and called Write" if pieces else "and no more"  # Gemini: whole or not at all
@@ -248,7 +248,7 @@ class Show:
             arguments = "".join(pieces).encode() or b"{}"
             read = jiter.from_json(arguments, partial_mode="trailing-strings")
             arrived, whole = len(str(read.get("content", ""))), len(self.content.decode())
-        self.told["bare"] = {"characters": arrived, "of": whole, "stop": end.stop}
+        self.document["bare"] = {"characters": arrived, "of": whole, "stop": end.stop}
         share, stopped = f"{number(arrived)} of {number(whole)} characters", self._stopped(end)
         uncut = f"a limit of {self.limit} does not cut it"
         if not self.tool:
@@ -274,7 +274,7 @@ class Show:
             policies: PolicyKeys = {}
             if self.huge:
                 policies["truncated_tool_call"] = "complete"
-            ours = continuation.wrap(client, on_event=self._hear, **policies)
+            wrapped = continuation.wrap(client, on_event=self._on_event, **policies)
         except (OSError, ValueError, TypeError) as error:  # above all of the environment's file
             raise CommandError(reason(error), Exit.USAGE) from error
         self._began = time.monotonic()
@@ -288,13 +288,13 @@ class Show:
                 if self._live is not None:
                     self._live.arrived(arrived)
 
-            def hear(piece: str) -> None:
+            def on_text(piece: str) -> None:
                 pieces.append(piece)
                 if not self.tool:
                     self._received += len(piece)
                     count(piece)
 
-            end = self._ask(ours, Ear(hear, count) if self.tool else Ear(hear))
+            end = self._ask(wrapped, OnDelta(on_text, count) if self.tool else OnDelta(on_text))
             self._live.end()
         text = "".join(pieces)
         if not self.tool:
@@ -305,9 +305,9 @@ class Show:
         self._sum_up(text)
         return equal
 
-    def _ask(self, client: Any, ear: Ear) -> End:
+    def _ask(self, client: Any, on_delta: OnDelta) -> End:
         asked = Prompt(self.model, _ASKED, self.limit, tool=self.tool)
-        return self.format.stream(client, asked, ear)
+        return self.format.stream(client, asked, on_delta)
 
     def _stopped(self, end: End) -> str:
         return f"{self.format.stop_name} {end.stop!r}"
@@ -318,9 +318,9 @@ class Show:
         self.out.line("3. the proof", "bold")
         for name, data in (("the file", self.content), (what, got)):
             digest = hashlib.sha256(data).hexdigest()
-            self.told[name] = {"bytes": len(data), "sha256": digest}
+            self.document[name] = {"bytes": len(data), "sha256": digest}
             self.out.line(f"   {name:<10} {len(data):>11,} bytes  sha256 {digest}")
-        self.told["identical"] = got == self.content
+        self.document["identical"] = got == self.content
         if got == self.content:
             self.out.line("   identical", "bold green")
             return True
@@ -331,37 +331,37 @@ class Show:
 
     # -- what happened on the way -------------------------------------------------------------
 
-    def _hear(self, event: Event) -> None:
-        asked, told = self._asked, describe(event)
+    def _on_event(self, event: Event) -> None:
+        asked, text = self._asked, describe(event)
         if self._live is not None:
-            self._live.hear(event)
+            self._live.on_event(event)
         match event:
             case Finished():
                 self._report = event.report
             case Recovering() | Escalating():
                 self._asked = event
                 if isinstance(event, Recovering) and not event.replaces and not self.huge:
-                    told += f"; seam at character {number(self._received)}"
+                    text += f"; seam at character {number(self._received)}"
             case Retrying():
-                self._asked = None  # that one tells itself why it was sent again
+                self._asked = None  # this event says itself why it was sent again
             case Truncated() if asked and event.attempt > asked.attempt:
-                # The attempt that was cut is not the one that was told of: no event tells why.
-                self._tell(
+                # The attempt that was cut is not the one that was announced: no event says why.
+                self._note(
                     f"attempt {asked.attempt} was refused; "
                     f"attempt {event.attempt} has {limited(event)}"
                 )
             case _:
                 pass
-        self._tell(told)
+        self._note(text)
 
-    def _tell(self, what: str) -> None:
-        self.out.line(f"   {time.monotonic() - self._began:5.2f} s  {what}")
+    def _note(self, text: str) -> None:
+        self.out.line(f"   {time.monotonic() - self._began:5.2f} s  {text}")
 
     def _sum_up(self, text: str) -> None:
         """Show the attempts, what they cost, and their seams in `text`; a call has none."""
         if self._report is None:
             return
-        self.told["report"] = self._report.as_dict()
+        self.document["report"] = self._report.as_dict()
         attempts = [
             (
                 str(attempt.number),
@@ -384,9 +384,9 @@ class Show:
         rows: list[list[str]] = []
         for seam in self._report.seams:
             # The text around it, quoted: nothing in it can move a cursor.
-            place = seam.at - seam.taken_back
-            before = repr(text[max(0, place - _AROUND) : place])[1:-1]
-            after = repr(text[place : place + _AROUND])[1:-1]
+            offset = seam.at - seam.taken_back
+            before = repr(text[max(0, offset - _AROUND) : offset])[1:-1]
+            after = repr(text[offset : offset + _AROUND])[1:-1]
             counts = map(number, (seam.dropped, seam.taken_back, seam.inserted))
             start = [str(seam.attempt), number(seam.at), seam.kind]
             rows.append([*start, *counts, f"{before}|{after}"])

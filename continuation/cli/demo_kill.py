@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from continuation.cli.demo import Show
+from continuation.cli.demo import Demo
 from continuation.cli.exits import CommandError, Exit
 from continuation.cli.journal import lines_of, listed
-from continuation.cli.screen import tell
+from continuation.cli.screen import print_json
 from continuation.limits import find
 from continuation.reports.account import number, plural
 from continuation.simulator import Reply, Simulator, Text, ToolCall
@@ -32,8 +32,8 @@ client = continuation.wrap(bare, journal=journal)
 tools = [{"name": "Look", "input_schema": {"type": "object"}}]
 
 
-def tell(**what):
-    print(json.dumps(what), flush=True)
+def emit(**fields):
+    print(json.dumps(fields), flush=True)
 
 
 def look(call):
@@ -46,13 +46,13 @@ for call in journal.resume().not_started:
     journal.call(call, look)
 messages = journal.history() or [{"role": "user", "content": "Look, then write the file."}]
 while True:
-    given = 0
+    received = 0
     with client.messages.stream(
         model=model, max_tokens=int(limit), tools=tools, messages=messages
     ) as stream:
         for text in stream.text_stream:
-            given += len(text)
-            tell(given=given)
+            received += len(text)
+            emit(received=received)
         reply = stream.get_final_message()
     for call in (block for block in reply.content if block.type == "tool_use"):
         journal.call(call, look)
@@ -62,43 +62,43 @@ while True:
 with open(answer, "wb") as whole:
     whole.write("".join(block.text for block in reply.content).encode())
 report = continuation.last_report()
-tell(saved=report.saved.output, billed=report.billed.output, outcome=report.outcome)
+emit(saved=report.saved.output, billed=report.billed.output, outcome=report.outcome)
 """
 _SHARE = 0.4
-"""Of the answer, what the agent is given before it is killed."""
+"""Share of the answer that the agent gets before it is killed."""
 _LOOKS = Reply([Text("I look first."), ToolCall("Look", {})], stop="tool_use")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the demo; whole only if equality was proven, and the tool ran once."""
-    show = Show(arguments)
-    if show.tool or show.format.name != "anthropic":
+    demo = Demo(arguments)
+    if demo.tool or demo.format.name != "anthropic":
         message = "--kill: is shown with a text and the anthropic SDK; leave the others out"
         raise CommandError(message, Exit.USAGE)
-    out = show.out
-    simulator = show.provider(replace(show.paced(), ceiling=None))
+    out = demo.out
+    simulator = demo.provider(replace(demo.paced(), ceiling=None))
     with simulator, tempfile.TemporaryDirectory() as folder:
-        agent = _Agent(simulator, Path(folder), show.model)
+        agent = _Agent(simulator, Path(folder), demo.model)
         out.line("1. an agent with a journal: it runs a tool, and the model writes", "bold")
         simulator.script([_LOOKS])
-        given = agent.live(until=int(show.length * _SHARE))
-        out.line(f"   SIGKILL after {plural(given, 'character')} of the answer", "red")
+        received = agent.run(until=int(demo.length * _SHARE))
+        out.line(f"   SIGKILL after {plural(received, 'character')} of the answer", "red")
         for line, _ in lines_of(listed(agent.file)[0]):
             out.line(f"   {line}", "dim")
         out.line()
         out.line("2. the same program, started again", "bold")
-        agent.live(until=None)
-        told = agent.told
-        if "saved" not in told:
+        agent.run(until=None)
+        record = agent.record
+        if "saved" not in record:
             message = f"the agent did not come to its end (exit status {agent.status})"
             raise CommandError(message, Exit.NOT_WHOLE)
         runs = len(agent.log.read_text().splitlines())
-        out.line(f"   {told['outcome']}; the tool ran {plural(runs, 'time')}")
-        saved, billed = number(told["saved"]), number(told["billed"])
+        out.line(f"   {record['outcome']}; the tool ran {plural(runs, 'time')}")
+        saved, billed = number(record["saved"]), number(record["billed"])
         out.line(f"   not paid again: {saved} tokens; billed by this process: {billed}")
-        show.told |= {"tool_runs": runs, "told": told}
-        equal = show.prove("the answer", agent.answer.read_bytes())
-    tell(show.told)
+        demo.document |= {"tool_runs": runs, "told": record}
+        equal = demo.prove("the answer", agent.answer.read_bytes())
+    print_json(demo.document)
     return Exit.WHOLE if equal and runs == 1 else Exit.NOT_WHOLE
 
 
@@ -107,25 +107,25 @@ class _Agent:
 
     def __init__(self, simulator: Simulator, folder: Path, model: str) -> None:
         self.file, self.answer, self.log = (folder / name for name in ("db", "answer", "log"))
-        known = find(model)
-        limit = known.ceiling if known is not None else 64_000
-        given = [simulator.url, self.file, model, limit, self.answer, self.log]
-        self._command = [sys.executable, "-c", AGENT, *map(str, given)]
-        self.told: dict[str, Any] = {}
-        """What it said last."""
+        limits = find(model)
+        limit = limits.ceiling if limits is not None else 64_000
+        arguments = [simulator.url, self.file, model, limit, self.answer, self.log]
+        self._command = [sys.executable, "-c", AGENT, *map(str, arguments)]
+        self.record: dict[str, Any] = {}
+        """The last line of its output."""
         self.status = 0
 
-    def live(self, *, until: int | None) -> int:
-        """Run it; kill it once it was given so many characters. Return how many it was given."""
-        given = 0
+    def run(self, *, until: int | None) -> int:
+        """Run it; kill it after `until` characters of the answer. Return how many it received."""
+        received = 0
         with subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             for line in process.stdout:
-                self.told = json.loads(line)
-                given = self.told.get("given", given)
-                if until is not None and given >= until:
+                self.record = json.loads(line)
+                received = self.record.get("received", received)
+                if until is not None and received >= until:
                     process.kill()
                     break
             process.stdout.close()
         self.status = process.returncode
-        return given
+        return received

@@ -16,10 +16,10 @@ from typing import Any, TypeAlias
 import httpx2
 
 import continuation
-from continuation.cli.config import place, unreadable, whole
+from continuation.cli.config import describe_config, find_config, unreadable
 from continuation.cli.exits import Commands, Exit
-from continuation.cli.formats import Ear, End, FormatDriver, Prompt, offered
-from continuation.cli.screen import screen, tell
+from continuation.cli.formats import End, FormatDriver, OnDelta, Prompt, offered
+from continuation.cli.screen import print_json, screen
 from continuation.config import Config, examine
 from continuation.policy import is_url
 from continuation.reports.account import plural
@@ -95,12 +95,12 @@ def add_to(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Look at everything; say what was found as it is found."""
     out = screen(sys.stdout)
-    failed, found = 0, list[dict[str, str]]()
+    failed, findings = 0, list[dict[str, str]]()
     for mark, about, what in _examination(arguments.config, arguments.journal):
-        found.append({"mark": mark, "about": about, "what": what})
+        findings.append({"mark": mark, "about": about, "what": what})
         out.line(f"{mark:<4}  {about:<18}  {what}", _STYLES[mark])
         failed += mark == "FAIL"
-    tell({"problems": failed, "findings": found})
+    print_json({"problems": failed, "findings": findings})
     out.line(f"{plural(failed, 'problem')} found" if failed else "all is well")
     return Exit.NOT_WHOLE if failed else Exit.WHOLE
 
@@ -110,13 +110,13 @@ def _examination(named: str | None, journal: str | None) -> Iterator[Finding]:
     yield "ok", "python", f"{platform.python_version()} ({sys.platform})"
     yield "ok", "continuation", continuation.__version__
     for name in _NEEDED:
-        found = _version(name)
-        yield "ok" if found else "FAIL", name, found or "missing: install it again"
+        installed = _version(name)
+        yield "ok" if installed else "FAIL", name, installed or "missing: install it again"
     for name in _OPTIONAL:
         yield "ok", name, _version(name) or "not installed"
     yield from _clients()
     config = Config()
-    path, who = place(named)
+    path, who = find_config(named)
     try:
         if path is None:
             yield "ok", "configuration", "no file; the built-in defaults hold"
@@ -125,19 +125,19 @@ def _examination(named: str | None, journal: str | None) -> Iterator[Finding]:
             for mistake in mistakes:
                 yield "FAIL", "configuration", str(mistake)
             if not mistakes:
-                yield "ok", "configuration", whole(path, who, config)
+                yield "ok", "configuration", describe_config(path, who, config)
     except OSError as error:
         yield "FAIL", "configuration", unreadable(error, who)
     yield from _surroundings()
     yield from _journal(journal)
     # Each format whose SDK is installed; without any SDK there is nothing to test with.
-    spoken = [one for one in offered() if one.sdk.installed]
-    if not spoken:
+    available = [one for one in offered() if one.sdk.installed]
+    if not available:
         names = ", ".join(dict.fromkeys(one.sdk.name for one in offered()))
         yield "note", "self-test", f"none: there is no SDK ({names}) to test with"
-    for one in spoken:
+    for one in available:
         yield from _self_test(one, config)
-    yield from _clouds(spoken, config)
+    yield from _clouds(available, config)
 
 
 def _version(name: str) -> str | None:
@@ -156,13 +156,13 @@ def _clients() -> Iterator[Finding]:
         try:
             continuation.wrap(getattr(sdk, name)(**options), config=Config())
         except Exception as error:
-            yield "note", "wrap", f"{module}.{name}: {_short(error)}"
+            yield "note", "wrap", f"{module}.{name}: {_describe_error(error)}"
         else:
             yield "ok", "wrap", f"{module}.{name} can be wrapped"
     yield "ok", "wrap", "frameworks: continuation.http_client() and async_http_client()"
 
 
-def _short(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     first = next(iter(str(error).splitlines()), "")
     return f"{type(error).__name__}: {first.partition('; supported')[0]}"
 
@@ -190,9 +190,9 @@ def _journal(named: str | None) -> Iterator[Finding]:
 
     from continuation.journal.sqlite import NETWORKS, file_system
 
-    mended = sqlite3.sqlite_version_info >= (3, 51, 3)
-    race = "" if mended else "; before 3.51.3 processes that share a journal can, rarely, damage it"
-    yield "ok" if mended else "note", "sqlite", f"{sqlite3.sqlite_version}{race}"
+    fixed = sqlite3.sqlite_version_info >= (3, 51, 3)
+    race = "" if fixed else "; before 3.51.3 processes that share a journal can, rarely, damage it"
+    yield "ok" if fixed else "note", "sqlite", f"{sqlite3.sqlite_version}{race}"
     path = Path(named or "agent.db")
     kind = file_system(path)
     what = f"{path} on {kind or 'a file system that cannot be told'}"
@@ -211,13 +211,13 @@ def _server(url: str) -> Finding:
         kind_of(url)
         from continuation.journal.postgres import examined
 
-        place, version, loses = examined(url)
+        database, version, loses = examined(url)
     except (JournalError, ValueError) as error:
         return "FAIL", "journal", str(error)
     if loses:
         what = f"with {loses} a power loss takes what was acknowledged"
-        return "note", "journal", f"{place}, PostgreSQL {version}: {what}"
-    return "ok", "journal", f"{place}, PostgreSQL {version}"
+        return "note", "journal", f"{database}, PostgreSQL {version}: {what}"
+    return "ok", "journal", f"{database}, PostgreSQL {version}"
 
 
 # --- the self-test ------------------------------------------------------------------------------
@@ -229,41 +229,41 @@ def _self_test(one: FormatDriver, config: Config) -> Iterator[Finding]:
     """Heal one cut answer after the other; one line for what was healed, one for each failure."""
     from continuation.testing import simulate
 
-    told: dict[str, str | None] = {}
+    faults: dict[str, str | None] = {}
     for name in _TESTS:
         try:
             with simulate(name) as rehearsal, one.sdk.simulated(rehearsal.url) as bare:
-                told[name] = _heal(one, bare, rehearsal.answer, config)
+                faults[name] = _heal(one, bare, rehearsal.answer, config)
         except Exception as error:  # whatever it is: the user is to see it, and the other tests
-            told[name] = _short(error)
-    if healed := [name for name, wrong in told.items() if wrong is None]:
+            faults[name] = _describe_error(error)
+    if healed := [name for name, wrong in faults.items() if wrong is None]:
         yield "ok", "self-test", f"{one.name}: {', '.join(healed)}: healed"
-    for name, wrong in told.items():
+    for name, wrong in faults.items():
         if wrong is not None:
             yield "FAIL", "self-test", f"{one.name}: {name}: {wrong}"
 
 
-def _clouds(spoken: list[FormatDriver], config: Config) -> Iterator[Finding]:
+def _clouds(available: list[FormatDriver], config: Config) -> Iterator[Finding]:
     """Heal one answer through each client of a cloud; the simulator checks what it signs."""
     from continuation.testing import simulate
 
-    drivers = {one.name: one for one in spoken}
-    for module, name, speaks, how, options in _CLOUDS:
-        if (one := drivers.get(speaks)) is None:
+    drivers = {one.name: one for one in available}
+    for module, name, wire_format, how, options in _CLOUDS:
+        if (one := drivers.get(wire_format)) is None:
             continue
         try:
             with simulate("cut-text") as rehearsal, httpx2.Client(trust_env=False) as http:
                 rehearsal.keys = dict(_KEYS)
                 where = "azure_endpoint" if name == "AzureOpenAI" else "base_url"
-                given = {where: rehearsal.url, "http_client": http, "max_retries": 0, **options}
-                bare = getattr(importlib.import_module(module), name)(**given)
+                arguments = {where: rehearsal.url, "http_client": http, "max_retries": 0, **options}
+                bare = getattr(importlib.import_module(module), name)(**arguments)
                 wrong = _heal(one, bare, rehearsal.answer, config)
         except ImportError as error:
             helps = f"an extra of {module} brings what it signs with, as bedrock does for AWS"
             yield "note", "cloud", f"{module}.{name}: {error}; {helps}"
             continue
         except Exception as error:
-            yield "note", "cloud", f"{module}.{name}: {_short(error)}"
+            yield "note", "cloud", f"{module}.{name}: {_describe_error(error)}"
             continue
         what = f"{module}.{name} (signs with {how}): {wrong or 'healed'}"
         yield "FAIL" if wrong else "ok", "cloud", what
@@ -273,16 +273,16 @@ def _heal(one: FormatDriver, bare: Any, answer: str, config: Config) -> str | No
     """Ask for an answer that is going to be cut; say what is wrong with what came, if anything."""
     text: list[str] = []
     with continuation.watch() as turns:
-        client = continuation.wrap(bare, config=config.but("the self-test", **_PLAIN))
-        end = one.stream(client, Prompt(one.model, "Go on.", 4096, tool=True), Ear(text.append))
+        client = continuation.wrap(bare, config=config.but("the self-test", **_DEFAULTS))
+        end = one.stream(client, Prompt(one.model, "Go on.", 4096, tool=True), OnDelta(text.append))
     if [turn.outcome for turn in turns] != ["healed"]:
         return ", ".join(f"{turn.outcome} ({turn.reason})" for turn in turns) or "no turn was seen"
-    if _said("".join(text), end) != answer:
+    if _answer_text("".join(text), end) != answer:
         return "what came is not what was said"
     return None
 
 
-def _said(text: str, end: End) -> str:
+def _answer_text(text: str, end: End) -> str:
     """Return the text of an answer, or what its call was to write."""
     if not end.calls:
         return text
@@ -296,4 +296,4 @@ _NAMES = (
     "leave_limits_below model_max_output_tokens initial_limit verify_stop_reason stream_tool_calls "
     "stream_thinking"
 )
-_PLAIN: dict[str, Any] = {name: getattr(continuation.Policy(), name) for name in _NAMES.split()}
+_DEFAULTS: dict[str, Any] = {name: getattr(continuation.Policy(), name) for name in _NAMES.split()}

@@ -105,9 +105,9 @@ class Sdk:
             raise CommandError(message, Exit.USAGE) from error
         except self.errors as error:  # it looked for credentials, and found none or broken ones
             raise self._no_key(error) from error
-        # The one that is made without a key, and fails when it is called.
-        places = ("api_key", "auth_token", "credentials")
-        if self is ANTHROPIC and not any(getattr(client, place, None) for place in places):
+        # Anthropic's is made without a key, and fails when it is called.
+        fields = ("api_key", "auth_token", "credentials")
+        if self is ANTHROPIC and not any(getattr(client, field, None) for field in fields):
             client.close()
             raise self._no_key()
         return client
@@ -209,14 +209,14 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class Ear:
-    """Hears an answer piece by piece, as it comes: visible text, and raw arguments of calls."""
+class OnDelta:
+    """Takes each piece of an answer as it comes: visible text, and raw arguments of calls."""
 
     text: Callable[[str], None]
     arguments: Callable[[str], None] = lambda _: None
 
 
-Call: TypeAlias = Mapping[str, Any] | str
+CallArguments: TypeAlias = Mapping[str, Any] | str
 """The arguments of a call: a mapping, or raw JSON text where the SDK does not read it."""
 
 
@@ -224,11 +224,11 @@ class End(NamedTuple):
     """How an answer ended, in the format's own word, and its calls as the SDK gives them."""
 
     stop: str | None
-    calls: Sequence[Call] = ()
+    calls: Sequence[CallArguments] = ()
 
 
 class AnswerFailedError(Exception):
-    """The stream told an error in a way that the SDK does not raise; `body` is what it told."""
+    """The stream held an error that the SDK does not raise; `body` is that error."""
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         super().__init__()
@@ -255,8 +255,8 @@ class FormatDriver:
     """The word for the end of an answer that calls a tool."""
     body: Callable[[Prompt], dict[str, Any]]
     """What the SDK's method is called with for a prompt."""
-    stream: Callable[[Any, Prompt, Ear], End]
-    """Ask with a client of the SDK, let the answer be heard, and say how it ended."""
+    stream: Callable[[Any, Prompt, OnDelta], End]
+    """Ask with a client of the SDK, pass on each delta, and return how the answer ended."""
     method: str = ""
     """What of the client speaks it, for the user."""
 
@@ -288,26 +288,26 @@ def choose(name: str | None, model: str) -> FormatDriver | None:
 # -- Anthropic -----------------------------------------------------------------------------------
 
 
-def _message(ask: Prompt) -> dict[str, Any]:
+def _message(prompt: Prompt) -> dict[str, Any]:
     body: dict[str, Any] = {
-        "model": ask.model,
-        "max_tokens": ask.limit,
-        "messages": [{"role": "user", "content": ask.text}],
+        "model": prompt.model,
+        "max_tokens": prompt.limit,
+        "messages": [{"role": "user", "content": prompt.text}],
     }
-    if ask.system is not None:
-        body["system"] = ask.system
-    if ask.tool:
+    if prompt.system is not None:
+        body["system"] = prompt.system
+    if prompt.tool:
         body["tools"] = [{**_TOOL, "input_schema": _SCHEMA}]
     return body
 
 
-def _messages(client: Any, ask: Prompt, ear: Ear) -> End:
-    with client.messages.stream(**_message(ask)) as stream:
+def _messages(client: Any, prompt: Prompt, on_delta: OnDelta) -> End:
+    with client.messages.stream(**_message(prompt)) as stream:
         for event in stream:
             if event.type == "text":
-                ear.text(event.text)
+                on_delta.text(event.text)
             elif event.type == "input_json":
-                ear.arguments(event.partial_json)
+                on_delta.arguments(event.partial_json)
         message = stream.get_final_message()
     calls = [block.input for block in message.content if block.type == "tool_use"]
     return End(message.stop_reason, calls)
@@ -319,57 +319,57 @@ _FUNCTION = {**_TOOL, "parameters": _SCHEMA}
 _OPENAI_MODELS = ("gpt-", "chatgpt-", "o1", "o3", "o4", "codex-")
 
 
-def _completion(ask: Prompt) -> dict[str, Any]:
-    system = [] if ask.system is None else [{"role": "system", "content": ask.system}]
+def _completion(prompt: Prompt) -> dict[str, Any]:
+    system = [] if prompt.system is None else [{"role": "system", "content": prompt.system}]
     # The older name is the only one that other servers know, and the one that OpenAI refuses.
-    newer = any(name.startswith(_OPENAI_MODELS) for name in spellings(ask.model))
+    newer = any(name.startswith(_OPENAI_MODELS) for name in spellings(prompt.model))
     body: dict[str, Any] = {
-        "model": ask.model,
-        "max_completion_tokens" if newer else "max_tokens": ask.limit,
-        "messages": [*system, {"role": "user", "content": ask.text}],
+        "model": prompt.model,
+        "max_completion_tokens" if newer else "max_tokens": prompt.limit,
+        "messages": [*system, {"role": "user", "content": prompt.text}],
     }
-    if ask.tool:
+    if prompt.tool:
         body["tools"] = [{"type": "function", "function": _FUNCTION}]
     return body
 
 
-def _chat(client: Any, ask: Prompt, ear: Ear) -> End:
+def _chat(client: Any, prompt: Prompt, on_delta: OnDelta) -> End:
     streamed = {"stream": True, "stream_options": {"include_usage": True}}
     stop, calls = None, dict[int, str]()
-    with client.chat.completions.create(**_completion(ask), **streamed) as stream:
+    with client.chat.completions.create(**_completion(prompt), **streamed) as stream:
         for choice in (choice for chunk in stream for choice in chunk.choices or ()):
             stop = choice.finish_reason or stop
             if choice.delta.content:
-                ear.text(choice.delta.content)
+                on_delta.text(choice.delta.content)
             for call in choice.delta.tool_calls or ():
                 piece = (call.function and call.function.arguments) or ""
                 calls[call.index] = calls.get(call.index, "") + piece
-                ear.arguments(piece)
+                on_delta.arguments(piece)
     return End(stop, [*calls.values()])
 
 
-def _response(ask: Prompt) -> dict[str, Any]:
+def _response(prompt: Prompt) -> dict[str, Any]:
     body: dict[str, Any] = {
-        "model": ask.model,
-        "max_output_tokens": ask.limit,
-        "input": ask.text,
+        "model": prompt.model,
+        "max_output_tokens": prompt.limit,
+        "input": prompt.text,
     }
-    if ask.system is not None:
-        body["instructions"] = ask.system
-    if ask.tool:
+    if prompt.system is not None:
+        body["instructions"] = prompt.system
+    if prompt.tool:
         body["tools"] = [{"type": "function", "strict": False, **_FUNCTION}]
     return body
 
 
-def _responses(client: Any, ask: Prompt, ear: Ear) -> End:
+def _responses(client: Any, prompt: Prompt, on_delta: OnDelta) -> End:
     stop, calls = None, list[str]()
-    with client.responses.create(**_response(ask), stream=True) as stream:
+    with client.responses.create(**_response(prompt), stream=True) as stream:
         for event in stream:
             match event.type:
                 case "response.output_text.delta":
-                    ear.text(event.delta)
+                    on_delta.text(event.delta)
                 case "response.function_call_arguments.delta":
-                    ear.arguments(event.delta)
+                    on_delta.arguments(event.delta)
                 case "response.completed" | "response.incomplete":
                     final = event.response
                     why = final.incomplete_details and final.incomplete_details.reason
@@ -388,28 +388,28 @@ def _responses(client: Any, ask: Prompt, ear: Ear) -> End:
 # -- Google --------------------------------------------------------------------------------------
 
 
-def _content(ask: Prompt) -> dict[str, Any]:
-    config: dict[str, Any] = {"max_output_tokens": ask.limit}
-    if ask.system is not None:
-        config["system_instruction"] = ask.system
-    if ask.tool:
+def _content(prompt: Prompt) -> dict[str, Any]:
+    config: dict[str, Any] = {"max_output_tokens": prompt.limit}
+    if prompt.system is not None:
+        config["system_instruction"] = prompt.system
+    if prompt.tool:
         declared = [{**_TOOL, "parameters_json_schema": _SCHEMA}]
         config["tools"] = [{"function_declarations": declared}]
-    return {"model": ask.model, "contents": ask.text, "config": config}
+    return {"model": prompt.model, "contents": prompt.text, "config": config}
 
 
-def _gemini(client: Any, ask: Prompt, ear: Ear) -> End:
+def _gemini(client: Any, prompt: Prompt, on_delta: OnDelta) -> End:
     stop: str | None = None
     calls: list[Mapping[str, Any]] = []
-    with contextlib.closing(client.models.generate_content_stream(**_content(ask))) as chunks:
+    with contextlib.closing(client.models.generate_content_stream(**_content(prompt))) as chunks:
         for candidate in (candidate for chunk in chunks for candidate in chunk.candidates or ()):
             stop = candidate.finish_reason.value if candidate.finish_reason else stop
             for part in (candidate.content and candidate.content.parts) or ():
                 if part.text and not part.thought:
-                    ear.text(part.text)
+                    on_delta.text(part.text)
                 if part.function_call:
                     calls.append(part.function_call.args or {})
-                    ear.arguments(json.dumps(calls[-1], ensure_ascii=False))
+                    on_delta.arguments(json.dumps(calls[-1], ensure_ascii=False))
     return End(stop, calls)
 
 

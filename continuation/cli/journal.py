@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from continuation.cli.exits import CommandError, Commands, Exit
-from continuation.cli.screen import screen, tell
+from continuation.cli.screen import print_json, screen
 from continuation.reports.account import number, plural
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _run(arguments: argparse.Namespace) -> int:
     except (JournalError, ValueError, OSError) as error:
         raise CommandError(str(error), Exit.USAGE) from error
     out = screen(sys.stdout)
-    tell(entry)
+    print_json(entry)
     for line, style in lines:
         out.line(
             "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in line), style
@@ -82,14 +82,14 @@ def _run(arguments: argparse.Namespace) -> int:
     return Exit.WHOLE
 
 
-Told = tuple[list[tuple[str, str]], dict[str, Any]]
+Output = tuple[list[tuple[str, str]], dict[str, Any]]
 """Lines with their styles, and the same as JSON."""
 
 
-def _list(arguments: argparse.Namespace) -> Told:
-    found = listed(arguments.journal)
-    lines = [line for each in found for line in lines_of(each)]
-    return lines or [("no session yet", "")], {"sessions": [asdict(each) for each in found]}
+def _list(arguments: argparse.Namespace) -> Output:
+    sessions = listed(arguments.journal)
+    lines = [line for each in sessions for line in lines_of(each)]
+    return lines or [("no session yet", "")], {"sessions": [asdict(each) for each in sessions]}
 
 
 def listed(target: str | os.PathLike[str]) -> list[Listed]:
@@ -101,16 +101,16 @@ def listed(target: str | os.PathLike[str]) -> list[Listed]:
 
 
 def lines_of(one: Listed) -> list[tuple[str, str]]:
-    """Tell one session, in lines with their styles."""
+    """Describe one session, in lines with their styles."""
     owner = f"owner {one.owner} (process {one.process})" if one.owner else "no owner"
     seen = f"seen {_span(time.time() - one.seen)} ago"
-    told = [one.dialect, one.model, plural(one.turns, "turn"), owner, seen]
+    parts = [one.dialect, one.model, plural(one.turns, "turn"), owner, seen]
     lines = [(f"{one.session}: {one.state}", _STYLES[one.state])]
-    lines += [("  " + ", ".join(filter(None, told)), "")]
+    lines += [("  " + ", ".join(filter(None, parts)), "")]
     if one.saves:
-        given = f"{plural(one.characters, 'character')} in {plural(one.saves, 'save')}"
+        saved = f"{plural(one.characters, 'character')} in {plural(one.saves, 'save')}"
         calls = plural(one.attempts, "upstream call")
-        lines.append((f"  a turn is half written: {given}, {calls}", ""))
+        lines.append((f"  a turn is half written: {saved}, {calls}", ""))
     for call in one.calls:
         lines.append((f"  {call.name} ({call.id}) began {_span(call.seconds)} ago: no result", ""))
     if one.waiting:
@@ -125,7 +125,7 @@ def _span(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def _show(arguments: argparse.Namespace) -> Told:
+def _show(arguments: argparse.Namespace) -> Output:
     from continuation.journal import look
 
     with look.reading(arguments.journal) as journal:
@@ -136,8 +136,8 @@ def _show(arguments: argparse.Namespace) -> Told:
         took = "" if moment.seconds is None else f", after {moment.seconds:.3f} s"
         lines.append((f"  {moment.at:+11.3f} s  {moment.what}{took}", ""))
         if moment.content is not None:
-            said = json.dumps(moment.content, ensure_ascii=False)
-            lines.append((f"                 {said}", "dim"))
+            text = json.dumps(moment.content, ensure_ascii=False)
+            lines.append((f"                 {text}", "dim"))
     return lines, {**asdict(one), "moments": [asdict(moment) for moment in moments]}
 
 
@@ -147,37 +147,37 @@ def _opened(arguments: argparse.Namespace) -> Any:
 
     with look.reading(arguments.journal) as journal:
         one = look.sessions(journal, arguments.session)[0]
-        kept = look.kept(journal, one.session)
-    return one, Journal(arguments.journal, one.session, readonly=True, content=kept)
+        content = look.kept(journal, one.session)
+    return one, Journal(arguments.journal, one.session, readonly=True, content=content)
 
 
-def _resume(arguments: argparse.Namespace) -> Told:
+def _resume(arguments: argparse.Namespace) -> Output:
     one, journal = _opened(arguments)
-    found = journal.resume()
-    told, lines = {**asdict(found), "state": one.state, "owner": one.owner}, lines_of(one)
+    resume = journal.resume()
+    document, lines = {**asdict(resume), "state": one.state, "owner": one.owner}, lines_of(one)
     if one.owner == "alive":
         lines.append((f"a resume is refused: process {one.process} owns the session", "red"))
-    elif found.kind == "turn" and found.resumable:
-        given = f"behind {plural(found.characters, 'character')} that are not paid again"
-        lines.append((f"the same request goes on {given}", ""))
-    elif found.kind == "turn":
+    elif resume.kind == "turn" and resume.resumable:
+        where = f"behind {plural(resume.characters, 'character')} that are not paid again"
+        lines.append((f"the same request goes on {where}", ""))
+    elif resume.kind == "turn":
         lines.append(("the same request is asked again: nothing of its answer is kept", ""))
-    elif found.kind == "nothing":
+    elif resume.kind == "nothing":
         lines.append(("there is nothing to go on with: the next request begins a turn", ""))
     for calls, what in (
-        (found.not_started, "never began: safe to run"),
-        (found.unknown, "began, and nobody knows what became of it: not run again"),
+        (resume.not_started, "never began: safe to run"),
+        (resume.unknown, "began, and nobody knows what became of it: not run again"),
     ):
         lines += [(f"  {call.name} ({call.id}) {what}", "") for call in calls]
     lines += [
-        (f"  the result of {call} goes out with the next request", "") for call in found.unsent
+        (f"  the result of {call} goes out with the next request", "") for call in resume.unsent
     ]
     for calls in ("not_started", "unknown", "abandoned"):  # of calls, no arguments
-        told[calls] = [{"id": call.id, "name": call.name} for call in getattr(found, calls)]
-    return lines, told
+        document[calls] = [{"id": call.id, "name": call.name} for call in getattr(resume, calls)]
+    return lines, document
 
 
-def _export(arguments: argparse.Namespace) -> Told:
+def _export(arguments: argparse.Namespace) -> Output:
     one, journal = _opened(arguments)
     turns = journal.history(arguments.dialect)
     from continuation.journal.forms import TURNS
@@ -186,7 +186,7 @@ def _export(arguments: argparse.Namespace) -> Told:
     return [(json.dumps(body, indent=2, ensure_ascii=False), "")], body
 
 
-def _prune(arguments: argparse.Namespace) -> Told:
+def _prune(arguments: argparse.Namespace) -> Output:
     from continuation.journal import look
 
     freed = 0
@@ -195,9 +195,9 @@ def _prune(arguments: argparse.Namespace) -> Told:
     else:
         gone = [one.session for one in listed(arguments.journal) if one.silent(arguments.older)]
     lines = [(f"{'removed' if arguments.yes else 'would remove'} {name}", "") for name in gone]
-    told = f"removed {plural(len(gone), 'session')}"
+    message = f"removed {plural(len(gone), 'session')}"
     if freed:
-        told = f"{told}; the file is {number(freed)} bytes smaller"
+        message = f"{message}; the file is {number(freed)} bytes smaller"
     if not arguments.yes:
-        told = f"{plural(len(gone), 'session')}; nothing is removed without --yes"
-    return [*lines, (told, "")], {"removed": arguments.yes, "sessions": gone, "bytes": freed}
+        message = f"{plural(len(gone), 'session')}; nothing is removed without --yes"
+    return [*lines, (message, "")], {"removed": arguments.yes, "sessions": gone, "bytes": freed}

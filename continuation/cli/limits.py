@@ -10,7 +10,7 @@ from typing import Any
 
 from continuation.cli.config import add_policies, in_force
 from continuation.cli.exits import Commands, Exit
-from continuation.cli.screen import screen, tell
+from continuation.cli.screen import print_json, screen
 from continuation.config import BUILT_IN, Config
 from continuation.limits import DEFAULT_CEILING, ModelLimits, pick, table
 
@@ -34,13 +34,13 @@ def run(arguments: argparse.Namespace) -> int:
     out = screen(sys.stdout)
     if arguments.model is not None:
         rows = _rows(in_force(arguments.config, arguments.set), arguments.model)
-        tell([{"of": of, "value": _plain(value), "from": source} for of, value, source in rows])
+        print_json([{"of": of, "value": _plain(text), "from": source} for of, text, source in rows])
         out.table(("of", ">value", "from"), rows)
         return Exit.WHOLE
-    known = sorted(table(), key=lambda row: row.match)
-    tell([{"model": row.match, **asdict(row.limits)} for row in known])
+    models = sorted(table(), key=lambda row: row.match)
+    print_json([{"model": row.match, **asdict(row.limits)} for row in models])
     head = ("model", ">ceiling", ">window", "prefill", "thinking")
-    out.table(head, [(row.match, *_values(row.limits)) for row in known])
+    out.table(head, [(row.match, *_values(row.limits)) for row in models])
     return Exit.WHOLE
 
 
@@ -49,32 +49,32 @@ def _plain(value: str) -> int | str:
     return int(number) if number.isdecimal() else value
 
 
-def _values(found: ModelLimits) -> tuple[str, str, str, str]:
-    window = "unknown" if found.window is None else f"{found.window:,}"
-    return f"{found.ceiling:,}", window, "yes" if found.prefill else "no", found.thinking
+def _values(limits: ModelLimits) -> tuple[str, str, str, str]:
+    window = "unknown" if limits.window is None else f"{limits.window:,}"
+    return f"{limits.ceiling:,}", window, "yes" if limits.prefill else "no", limits.thinking
 
 
 def _rows(config: Config, model: str) -> list[tuple[str, str, str]]:
     """Say what holds for a model: the configuration, what was learned, the table, in this order."""
     row = pick(table(), model)
-    found, source = ModelLimits(DEFAULT_CEILING), "default: no row in the table"
+    limits, source = ModelLimits(DEFAULT_CEILING), "default: no row in the table"
     if row is not None:
-        found = row.limits
-        source = f"table: {row.match} ({found.source}, {found.date})"
-    ceiling, window, prefill, thinking = _values(found)
-    said, learned = config.explain(model), _learned(config, model)
+        limits = row.limits
+        source = f"table: {row.match} ({limits.source}, {limits.date})"
+    ceiling, window, prefill, thinking = _values(limits)
+    settings, learned = config.explain(model), _learned(config, model)
 
-    most = said["model_max_output_tokens"]
+    most = settings["model_max_output_tokens"]
     ceilings = [(f"{f['ceiling']:,}", f"learned at {at}") for at, f in learned if "ceiling" in f]
     if most.value:
         ceilings = [(f"{most.value:,}", most.source)]
     prefills = [("no", f"learned at {at}") for at, f in learned if f.get("no_prefill")]
-    if not said["prefill"].value and said["prefill"].source != BUILT_IN:
-        prefills = [("no", said["prefill"].source)]
+    if not settings["prefill"].value and settings["prefill"].source != BUILT_IN:
+        prefills = [("no", settings["prefill"].source)]
     return [
-        *(("ceiling", *told) for told in ceilings or [(ceiling, source)]),
+        *(("ceiling", *entry) for entry in ceilings or [(ceiling, source)]),
         ("window", window, source),
-        *(("prefill", *told) for told in prefills or [(prefill, source)]),
+        *(("prefill", *entry) for entry in prefills or [(prefill, source)]),
         ("thinking", thinking, source),
         *(
             (f"longest answer{kind}", f"{facts[name]:,}", f"learned at {at}")
@@ -93,7 +93,7 @@ def _learned(config: Config, model: str) -> list[tuple[str, dict[str, Any]]]:
     if not name:
         return []
     try:
-        lessons = read(Path(name)).lessons
+        learned = read(Path(name)).lessons
     except (OSError, ValueError):  # a turn would go without it as well, and say so
         return []
-    return [(upstream, facts) for (upstream, _, of), facts in lessons.items() if of == model]
+    return [(upstream, facts) for (upstream, _, of), facts in learned.items() if of == model]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from continuation.cli.screen import Show
+from continuation.cli.screen import ShowLine
 from continuation.reports.account import price
 from continuation.reports.report import Escalating, Event, Recovering, Truncated
 from continuation.types import Usage
@@ -19,14 +19,14 @@ class Live:
     `show` is given the line; `total`: how many characters are to come, where that is known.
     """
 
-    def __init__(self, show: Show, model: str, prompt: str, total: int | None = None) -> None:
+    def __init__(self, show: ShowLine, model: str, prompt: str, total: int | None = None) -> None:
         self._show, self._model, self._total = show, model, total
         self._prompt = len(prompt) // 4
         self._characters = self._before = 0
         self._attempt, self._ended = 1, list[Usage]()
         self._began = self._last = time.monotonic()
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Take in that an attempt was cut, or that another one begins."""
         if isinstance(event, Truncated):
             output = event.output_tokens or (self._characters - self._before) // 4
@@ -52,11 +52,11 @@ class Live:
         made = sum(usage.output or 0 for usage in self._ended) + coming
         of = "" if self._total is None else f" of {self._total:,}"
         speed = f"{made / max(now - self._began, 0.001):,.0f} tokens/s"
-        told = [f"{self._characters:,}{of} characters", speed, f"attempt {self._attempt}"]
+        parts = [f"{self._characters:,}{of} characters", speed, f"attempt {self._attempt}"]
         under_way = Usage(input=self._asked(), output=coming)
         if (paid := price(self._model, None, [*self._ended, under_way])) is not None:
-            told.append(f"about ${paid:.4f}")
-        return ", ".join(told)
+            parts.append(f"about ${paid:.4f}")
+        return ", ".join(parts)
 
     def _asked(self) -> int:
         """Tokens of the prompt of an attempt: a later one shows the model what there is."""

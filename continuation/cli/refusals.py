@@ -37,13 +37,13 @@ def explain(error: Exception, host: str, key: str) -> str:
     if isinstance(error, JournalError):
         return hide_keys(str(error))
     # google-genai calls the HTTP status `code`, and openai something else.
-    found = (getattr(error, name, None) for name in ("status_code", "code"))
-    status = next((value for value in found if isinstance(value, int)), None)
+    codes = (getattr(error, name, None) for name in ("status_code", "code"))
+    status = next((value for value in codes if isinstance(value, int)), None)
     # What the provider said of the error; openai keeps that without its envelope.
     body = _mapping(getattr(error, "body", None)) or _mapping(getattr(error, "details", None))
     body = _mapping(body.get("error")) or body
-    said = body.get("type") or body.get("status") or body.get("code")
-    kind = f" {hide_keys(said)}" if isinstance(said, str) else ""
+    error_type = body.get("type") or body.get("status") or body.get("code")
+    kind = f" {hide_keys(error_type)}" if isinstance(error_type, str) else ""
     if status is None or status == 200:
         if body:  # an event in a stream that had begun well
             return f"{host} ended the stream with an error{kind}: try again"
@@ -54,21 +54,21 @@ def explain(error: Exception, host: str, key: str) -> str:
         return f"no usable answer from {host} ({named}); check the network and --base-url"
 
     seconds = getattr(getattr(error, "response", None), "headers", {}).get("retry-after")
-    known = isinstance(seconds, str) and seconds.replace(".", "", 1).isdecimal()
-    after = f" (retry after {seconds} s)" if known else ""
+    is_number = isinstance(seconds, str) and seconds.replace(".", "", 1).isdecimal()
+    after = f" (retry after {seconds} s)" if is_number else ""
     remedy = _REMEDIES.get(status, "try again later" if status >= 500 else "change the request")
     # The provider's own words, except about keys.
     words = body.get("message") if status not in (401, 403) else None
-    own = f" ({told})" if isinstance(words, str) and (told := hide_keys(words)) else ""
+    own = f" ({shown})" if isinstance(words, str) and (shown := hide_keys(words)) else ""
     return f"{host} answered {status}{kind}{after}: {remedy.format(key=key)}{own}"
 
 
 def wrong(error: Exception) -> str:
     """Say in one line what an SDK finds wrong with a request; never shows what that says."""
     if callable(listed := getattr(error, "errors", None)):  # pydantic's own text quotes it
-        found = cast("list[dict[str, Any]]", listed(include_input=False, include_url=False))
-        told = [f"{'.'.join(map(str, each['loc']))}: {each['type']}" for each in found]
-        return hide_keys(", ".join(told))
+        errors = cast("list[dict[str, Any]]", listed(include_input=False, include_url=False))
+        parts = [f"{'.'.join(map(str, each['loc']))}: {each['type']}" for each in errors]
+        return hide_keys(", ".join(parts))
     return f"{type(error).__name__}: {hide_keys(str(error))}"
 
 

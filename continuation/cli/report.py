@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from continuation.cli.exits import CommandError, Commands, Exit, free, reason
-from continuation.cli.screen import Screen, screen, tell
+from continuation.cli.screen import Screen, print_json, screen
 from continuation.reports.report import Report
 
 _DESCRIPTION = """\
@@ -44,17 +44,17 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(reason(error), Exit.USAGE) from error
     except ValueError as error:
         raise CommandError(f"{where}: {error}; give {_WANTED}", Exit.USAGE) from error
-    tell([report.as_dict() for report in reports])
-    told = "\n".join(map(str, reports))
+    print_json([report.as_dict() for report in reports])
+    output = "\n".join(map(str, reports))
     if arguments.html:
         from continuation.reports.timeline import page
 
-        told = page(reports)
+        output = page(reports)
     if out is None:
-        (Screen(sys.stdout) if arguments.html else screen(sys.stdout)).line(told.rstrip("\n"))
+        (Screen(sys.stdout) if arguments.html else screen(sys.stdout)).line(output.rstrip("\n"))
         return Exit.WHOLE
     try:
-        out.write_text(told, encoding="utf-8")
+        out.write_text(output, encoding="utf-8")
     except OSError as error:
         raise CommandError(f"--out {reason(error)}", Exit.USAGE) from error
     return Exit.WHOLE
@@ -63,18 +63,18 @@ def run(arguments: argparse.Namespace) -> int:
 def _entries(text: str) -> list[Any]:
     """Read one value, a list of them, or one a line; of what `run --json` tells, its report."""
     try:
-        told: Any = json.loads(text)
-        found = cast("Iterable[Any]", told if isinstance(told, list) else [told])
+        value: Any = json.loads(text)
+        entries = cast("Iterable[Any]", value if isinstance(value, list) else [value])
     except ValueError:
-        found = [_line(number, line) for number, line in enumerate(text.splitlines(), 1) if line]
-    reports = [_report(one) for one in found]
-    if not [one for one in reports if one is not None]:
+        entries = [_line(number, line) for number, line in enumerate(text.splitlines(), 1) if line]
+    reports = [_report(entry) for entry in entries]
+    if not [entry for entry in reports if entry is not None]:
         raise ValueError("there is no report in it")
     return reports
 
 
-def _report(one: Any) -> Any:
-    return cast("dict[str, Any]", one).get("report", one) if isinstance(one, dict) else one
+def _report(entry: Any) -> Any:
+    return cast("dict[str, Any]", entry).get("report", entry) if isinstance(entry, dict) else entry
 
 
 def _line(number: int, line: str) -> Any:

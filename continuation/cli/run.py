@@ -18,10 +18,10 @@ from continuation.cli.batch.lines import MODEST
 from continuation.cli.batch.tally import WHOLE_OUTCOMES
 from continuation.cli.config import add_policies, in_force
 from continuation.cli.exits import CommandError, Commands, Exit, free, positive, reason
-from continuation.cli.formats import Ear, FormatDriver, Prompt, choose, names
+from continuation.cli.formats import FormatDriver, OnDelta, Prompt, choose, names
 from continuation.cli.live import Live
 from continuation.cli.refusals import explain
-from continuation.cli.screen import is_terminal, screen, tell, wants_json
+from continuation.cli.screen import is_terminal, print_json, screen, wants_json
 from continuation.cli.words import describe
 from continuation.config import Config
 from continuation.reports.account import costs, plural, remedy, summary
@@ -32,7 +32,7 @@ Send one prompt with the key in ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_
 whole answer to standard output, or to a file. What happens on the way, and a summary, go to
 standard error. A server on this machine or in a private network needs no key."""
 _NOT_EVENTS = (ValueError, AssertionError)
-"""What is raised over a stream that is none, or not of the events it should be of."""
+"""What is raised where a body is no stream, or its events are of another format."""
 
 
 def add_to(commands: Commands) -> None:
@@ -73,8 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.batch is not None:
         return batch(arguments)
     model: str = arguments.model or arguments.wrong("--model M is missing")
-    speaks = choose(arguments.dialect, model)
-    if speaks is None:
+    driver = choose(arguments.dialect, model)
+    if driver is None:
         message = (
             f"--model {model}: this name does not tell the wire format; add --dialect "
             f"({', '.join(names())}), and --base-url URL for a server other than the vendor's own"
@@ -99,12 +99,12 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.max_tokens:
         # What is sent instead is nobody's wish, and may be above a small model's ceiling.
         config = config.but("no --max-tokens", initial_limit="ceiling", clamp=True)
-    server = url or os.environ.get(speaks.sdk.base_url) or speaks.sdk.server
+    server = url or os.environ.get(driver.sdk.base_url) or driver.sdk.server
     host = urlsplit(server).hostname or server
     out = arguments.out and free(arguments.out, force=arguments.force)
-    connected = contextlib.closing(speaks.sdk.connect(url))
+    connected = contextlib.closing(driver.sdk.connect(url))
     with connected as client, contextlib.closing(_Sink(out)) as sink:
-        turn = _Turn(speaks, host, sink, to_terminal=out is None)
+        turn = _Turn(driver, host, sink, to_terminal=out is None)
         return turn.run(client, config, ask)
 
 
@@ -126,7 +126,7 @@ class _Sink:
         self.written = 0
         """Characters written so far."""
         self.text: str | None = None
-        """All of it, where it is told as JSON; once it is closed."""
+        """All of it, once it is closed, where it is written as JSON."""
         self._stream: IO[bytes]
         self._last = ""
         self._path = path
@@ -187,21 +187,21 @@ class _Sink:
 class _Turn:
     """One prompt on its way: text to the sink, everything else to standard error."""
 
-    def __init__(self, speaks: FormatDriver, host: str, sink: _Sink, *, to_terminal: bool) -> None:
-        self._format = speaks
+    def __init__(self, driver: FormatDriver, host: str, sink: _Sink, *, to_terminal: bool) -> None:
+        self._format = driver
         self._host = host
         self._sink = sink
         self._notes = screen(sys.stderr)
         # Notes between the words of an answer on the same terminal would look like a seam.
         self._apart = not (to_terminal and is_terminal(sys.stdout) and is_terminal(sys.stderr))
-        self._kept: list[str] = []
+        self._pending: list[str] = []
         self._report: Report | None = None
         self._stop: str | None = None
         self._live: Live | None = None
 
     def run(self, client: Any, config: Config, ask: Prompt) -> Exit:
         try:
-            wrapped = continuation.wrap(client, config=config, on_event=self._hear)
+            wrapped = continuation.wrap(client, config=config, on_event=self._on_event)
         except TypeError as error:
             raise CommandError(str(error), Exit.MISSING) from error
         failures = self._format.errors + _NOT_EVENTS
@@ -212,12 +212,12 @@ class _Turn:
             with progress as show:
                 self._live = Live(show, ask.model, ask.text) if show else None
 
-                def hear(piece: str) -> None:
+                def on_text(piece: str) -> None:
                     self._sink.write(piece)
                     if self._live is not None:
                         self._live.arrived(self._sink.written)
 
-                self._stop = self._format.stream(wrapped, ask, Ear(hear)).stop
+                self._stop = self._format.stream(wrapped, ask, OnDelta(on_text)).stop
                 if self._live is not None:
                     self._live.end()
             if self._stop is None and not self._sink.written:
@@ -233,29 +233,29 @@ class _Turn:
 
     def _ended(self, why: str, status: Exit) -> Exit:
         """Tell how it ended: `why`, if it did not come to its end."""
-        for text in self._kept:
-            self._note(text)
+        for note in self._pending:
+            self._note(note)
         if why:
             count = plural(self._sink.written, "character")
             name, some = self._sink.name, self._sink.written
-            kept = f"kept {count} in {name}" if some else "nothing had arrived"
-            self._note(f"{why}; {kept}", "red")
+            arrived = f"kept {count} in {name}" if some else "nothing had arrived"
+            self._note(f"{why}; {arrived}", "red")
         else:
             status = self._sum_up()
-        report, told = self._report and self._report.as_dict(), self._sink.text
-        where = {"out": self._sink.name} if told is None else {"text": told}
-        tell({"exit": status, "stop": self._stop, "error": why or None, **where, "report": report})
+        report, error, text = self._report and self._report.as_dict(), why or None, self._sink.text
+        out = {"out": self._sink.name} if text is None else {"text": text}
+        print_json({"exit": status, "stop": self._stop, "error": error, **out, "report": report})
         return status
 
-    def _hear(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if self._live is not None:
-            self._live.hear(event)
+            self._live.on_event(event)
         if isinstance(event, Finished):
             self._report = event.report
         elif self._apart or isinstance(event, Retrying):
             self._note(describe(event))
         else:
-            self._kept.append(describe(event))
+            self._pending.append(describe(event))
 
     def _note(self, text: str, style: str = "dim") -> None:
         self._notes.line(f"continuation: {text}", style)
@@ -264,10 +264,10 @@ class _Turn:
         report = self._report
         outcome = str(report.outcome) if report else "untouched"
         whole = outcome in WHOLE_OUTCOMES and self._stop in self._format.ends
-        told = summary(report) if report else outcome
+        message = summary(report) if report else outcome
         if report is not None and (helps := remedy(report)):
-            told += f": {helps}"
-        self._note(told, "green" if whole else "yellow")
+            message += f": {helps}"
+        self._note(message, "green" if whole else "yellow")
         if report is not None and report.billed.output is not None:
             turn, billed = costs(report)
             self._note(f"as one turn: {turn}; billed: {billed}; {report.seconds:.1f} s")

@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, Literal, Protocol, TextIO
 
 
-class Show(Protocol):
+class ShowLine(Protocol):
     """Shows what a line says now, and how much is done."""
 
     def __call__(self, line: str, done: int = 0) -> object: ...
@@ -19,35 +19,35 @@ class Show(Protocol):
 
 _COLUMNS, _NARROW = 60, 6
 """Columns a table may take, and the fewest that a folded one of its own keeps."""
-_manner: Literal["lines", "json", "quiet"] = "lines"
+_mode: Literal["lines", "json", "quiet"] = "lines"
 
 
 @contextlib.contextmanager
-def speaking(manner: Literal["lines", "json", "quiet"]) -> Generator[None]:
-    """Let this process's commands tell what they find in lines, as JSON, or not at all."""
-    global _manner
-    before, _manner = _manner, manner
+def output_mode(mode: Literal["lines", "json", "quiet"]) -> Generator[None]:
+    """Let this process's commands write in lines, as JSON, or not at all."""
+    global _mode
+    before, _mode = _mode, mode
     try:
         yield
     finally:
-        _manner = before
+        _mode = before
 
 
-def tell(found: Any) -> None:
-    """Write what was found as a line of JSON, where JSON was asked for."""
+def print_json(value: Any) -> None:
+    """Write a value as a line of JSON, where JSON was asked for."""
     if wants_json():
-        Screen(sys.stdout).line(json.dumps(found))
+        Screen(sys.stdout).line(json.dumps(value))
 
 
 def wants_json() -> bool:
     """Whether standard output is to be JSON."""
-    return _manner == "json"
+    return _mode == "json"
 
 
 class Screen:
     """What a command writes to: one plain line after the other.
 
-    Nobody who stops listening can break anything.
+    A stream that nobody reads any more is no error.
     """
 
     live = False
@@ -94,7 +94,7 @@ class Screen:
                 self.line(("  " + "  ".join(placed)).rstrip(), "bold" if row is names else "")
 
     @contextlib.contextmanager
-    def progress(self, total: int | None = None) -> Generator[Show, None, None]:
+    def progress(self, total: int | None = None) -> Generator[ShowLine, None, None]:
         """Show a line that changes; what it says now is given to what this yields.
 
         `total`: it has a bar of so many steps, of which so many are done.
@@ -111,7 +111,7 @@ def _fold(cell: str, width: int) -> list[str]:
 
 def screen(stream: TextIO) -> Screen:
     """Return the screen for a stream; without rich, an extra of ours, all of them are plain."""
-    if _manner != "lines":
+    if _mode != "lines":
         return Screen(None)
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     if is_terminal(stream) and not plain:
@@ -139,7 +139,7 @@ class _Fancy(Screen):
         self._console.print(text, style=style or None, soft_wrap=True)
 
     @contextlib.contextmanager
-    def progress(self, total: int | None = None) -> Generator[Show, None, None]:
+    def progress(self, total: int | None = None) -> Generator[ShowLine, None, None]:
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
         columns = SpinnerColumn(), TextColumn("{task.description}", markup=False)

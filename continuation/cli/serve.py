@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from continuation.cli.config import add_policies, in_force
 from continuation.cli.exits import CommandError, Commands, Exit, port, reason
-from continuation.cli.screen import screen, tell
+from continuation.cli.screen import print_json, screen
 from continuation.config import ConfigError
 
 _UNREAD = 1 << 19
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     out = screen(sys.stderr)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listening.getsockname()[1]}"
-    tell({"url": url})
+    print_json({"url": url})
     out.line(f"serving at {url}; Ctrl-C stops it", "bold")
     for name, upstream in gateway.table.upstreams.items():
         # As clients are to have it: OpenAI's have the version in their base URL.

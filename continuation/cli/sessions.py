@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from continuation.cli.exits import CommandError, Commands, Exit, reason
-from continuation.cli.screen import screen, tell, wants_json
+from continuation.cli.screen import print_json, screen, wants_json
 from continuation.reports.account import plural
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def add_to(commands: Commands) -> None:
 def _check(arguments: argparse.Namespace) -> int:
     from continuation.sessions import checked
 
-    return _tell(arguments, checked)
+    return _print(arguments, checked)
 
 
 def _repair(arguments: argparse.Namespace) -> int:
@@ -93,10 +93,10 @@ def _repair(arguments: argparse.Namespace) -> int:
         raise CommandError(message, Exit.USAGE)
     from continuation.sessions import repairing
 
-    return _tell(arguments, partial(repairing, target=out, in_place=arguments.in_place))
+    return _print(arguments, partial(repairing, target=out, in_place=arguments.in_place))
 
 
-def _tell(arguments: argparse.Namespace, how: Callable[[Path], Iterable[SavedSession]]) -> int:
+def _print(arguments: argparse.Namespace, how: Callable[[Path], Iterable[SavedSession]]) -> int:
     """Write what is found at each path to standard output; return the exit status, the highest."""
     from continuation.sessions import resting
 
@@ -107,24 +107,24 @@ def _tell(arguments: argparse.Namespace, how: Callable[[Path], Iterable[SavedSes
         # One that cannot be read or written does not keep us from the others.
         try:
             with resting():  # of the garbage collector: there are many objects, and no cycles
-                status, lines, found = _told(path, how(path))
+                status, lines, documents = _describe(path, how(path))
         except (OSError, RecursionError) as broken:
             deep = isinstance(broken, RecursionError)
             error = f"{path}: the JSON in it is nested too deeply" if deep else reason(broken)
             status, lines = _BEYOND, [(error, _STYLES[_BEYOND])]
-            found = [{"path": str(path), "exit_code": _BEYOND, "error": error}]
+            documents = [{"path": str(path), "exit_code": _BEYOND, "error": error}]
         worst = max(worst, status)
-        entries += found
+        entries += documents
         for line, style in lines:
             out.line(_safe(line), style)
-    tell({"sessions": entries})
+    print_json({"sessions": entries})
     return worst
 
 
-def _told(
+def _describe(
     path: Path, sessions: Iterable[SavedSession]
 ) -> tuple[int, list[tuple[str, str]], list[dict[str, Any]]]:
-    """What is to be said of a path: the status, lines with their styles, and if asked for JSON.
+    """Describe a path: the status, lines with their styles, and the entries if JSON is asked for.
 
     Of many sessions those that are clean are only counted.
     """
@@ -175,10 +175,10 @@ def _length(session: SavedSession) -> int:
     return len(lists[0]) if lists else 0
 
 
-def _kinds(found: Iterable[T], kind: Callable[[T], Hashable]) -> Iterator[tuple[T, str]]:
+def _kinds(items: Iterable[T], kind: Callable[[T], Hashable]) -> Iterator[tuple[T, str]]:
     """The first of each kind, and how many more there are: a broken log has one in each line."""
     first, count = dict[Hashable, T](), Counter[Hashable]()
-    for each in found:
+    for each in items:
         first.setdefault(kind(each), each)
         count[kind(each)] += 1
     for name, each in first.items():
@@ -190,8 +190,8 @@ def _details(session: SavedSession) -> Iterator[str]:
 
     repairs = TABLE["repairs"]
     for problem, more in _kinds(session.problems, lambda each: each.code):
-        place = f"line {problem.line}" if problem.line else "the file"
-        yield f"  {place}: {problem.message}{more}"
+        position = f"line {problem.line}" if problem.line else "the file"
+        yield f"  {position}: {problem.message}{more}"
     for violation, more in _kinds(session.violations, lambda each: (each.code, each.repair)):
         line = _number(session, violation.path)
         where = violation.path if line is None else f"line {line}, {violation.path}"
@@ -218,10 +218,10 @@ def _number(session: SavedSession, path: str) -> int | None:
     """Return the line of a log that a path in the body came from."""
     from continuation.sessions.rewrite import LogSource
 
-    place = re.match(r"\w+\[(\d+)\]", path)
-    if place is None or not isinstance(session.source, LogSource):
+    match = re.match(r"\w+\[(\d+)\]", path)
+    if match is None or not isinstance(session.source, LogSource):
         return None
-    records = session.source.entries[int(place[1])].records
+    records = session.source.entries[int(match[1])].records
     return records[0].line if records else None
 
 

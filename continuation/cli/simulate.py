@@ -12,7 +12,7 @@ from pathlib import Path
 from continuation.cli.demo import default_file
 from continuation.cli.exits import CommandError, Commands, Exit, port, reason
 from continuation.cli.formats import FORMATS, SDKS
-from continuation.cli.screen import Screen, screen, tell
+from continuation.cli.screen import Screen, print_json, screen
 from continuation.simulator import Recorded, Reply, Scenario, Simulator
 from continuation.simulator.common import spent
 from continuation.simulator.wire import Answer
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     with simulator:
         url = simulator.url
         titles = ", ".join(one.title for one in FORMATS)
-        tell({"url": url})
+        print_json({"url": url})
         out.line(f"simulating {titles} at {url}; Ctrl-C stops it", "bold")
         recited = "some lines" if isinstance(simulator, Rehearsal) else default_file()
         out.line(f"  answer   {path or recited}")
@@ -99,48 +99,48 @@ def run(arguments: argparse.Namespace) -> int:
     return Exit.WHOLE
 
 
-def _simulator(said: str, path: Path | None, port: int) -> _Logged:
+def _simulator(scenario: str, path: Path | None, port: int) -> _Logged:
     """Return what plays what `--scenario` says: a scenario by name, settings, or both."""
-    first, _, settings = said.partition(",")
+    first, _, settings = scenario.partition(",")
     name = first.strip()
     if name in SCENARIOS:
         Scenario().but(settings)  # a mistake is told before anything listens
-        played = _Rehearsed(name, answer=path or ANSWER, port=port)
-        played.scenario = played.scenario.but(settings)
-        return played
+        simulator = _Rehearsed(name, answer=path or ANSWER, port=port)
+        simulator.scenario = simulator.scenario.but(settings)
+        return simulator
     if name and "=" not in name:
-        known = ", ".join(SCENARIOS)
-        raise ValueError(f"--scenario {name!r}: write key=value, or one of {known}")
-    return _Logged(path or default_file(), Scenario().but(said), port=port)
+        names = ", ".join(SCENARIOS)
+        raise ValueError(f"--scenario {name!r}: write key=value, or one of {names}")
+    return _Logged(path or default_file(), Scenario().but(scenario), port=port)
 
 
 class _Logged(Simulator):
-    """A simulator that tells each request as it is answered, and keeps none of them."""
+    """A simulator that logs each request as it is answered, and keeps none of them."""
 
     out = Screen(None)
-    _telling = threading.Lock()
+    _log_lock = threading.Lock()
 
     def respond(self, request: Recorded) -> tuple[Answer, Reply]:
         if (request.method, request.path) == ("POST", _RESET):
             self.reset()
-            self._say([request.method, request.path, "200"])
+            self._log([request.method, request.path, "200"])
             return Answer(200, {"content-type": "application/json"}, b"{}"), Reply()
         answer, reply = super().respond(request)
         self.requests.clear()
-        told = [request.method, request.path, str(answer.status)]
+        cells = [request.method, request.path, str(answer.status)]
         if request.asks_model and answer.status == 200:  # no content, only how much there is of it
-            told += [f"out {spent(reply):,}", reply.stop]
+            cells += [f"out {spent(reply):,}", reply.stop]
         if reply.drop is not None:
-            told.append("dropped")
+            cells.append("dropped")
         if reply.kill is not None:
-            told.append("to be killed")
-        self._say(told)
+            cells.append("to be killed")
+        self._log(cells)
         return answer, reply
 
-    def _say(self, told: list[str]) -> None:
-        with self._telling:
-            tell(dict(zip(("method", "path", "status", "out", "stop"), told, strict=False)))
-            self.out.line("  ".join(told))
+    def _log(self, cells: list[str]) -> None:
+        with self._log_lock:
+            print_json(dict(zip(("method", "path", "status", "out", "stop"), cells, strict=False)))
+            self.out.line("  ".join(cells))
 
 
 class _Rehearsed(_Logged, Rehearsal):

@@ -103,11 +103,11 @@ def test_an_engine_that_does_not_heal_or_heals_wrongly_is_a_problem(
 ) -> None:
     monkeypatch.setattr(doctor, "_TESTS", ANSWERS[:1])
     for place, name, value, why in (
-        (doctor, "_said", lambda *_: "something else", "what came is not what was said"),
+        (doctor, "_answer_text", lambda *_: "something else", "what came is not what was said"),
         (
             doctor,
-            "_PLAIN",
-            {**doctor._PLAIN, "enabled": False},
+            "_DEFAULTS",
+            {**doctor._DEFAULTS, "enabled": False},
             "untouched (switched off by policy)",
         ),
     ):

@@ -16,8 +16,8 @@ from continuation.cli import Exit, main
 from continuation.cli.formats import (
     FORMATS,
     SDKS,
-    Ear,
     FormatDriver,
+    OnDelta,
     Prompt,
     Sdk,
     choose,
@@ -326,7 +326,7 @@ def test_the_limit_has_the_name_that_the_server_knows(sim: Simulator) -> None:
     assert chat is not None
     for model in ("gpt-5.5", "deepseek-chat"):
         with chat.sdk.simulated(sim.url) as client:
-            chat.stream(client, Prompt(model, "go", 300), Ear(lambda _: None))
+            chat.stream(client, Prompt(model, "go", 300), OnDelta(lambda _: None))
         asked.append({name for name in sim.posts[-1].body or {} if name.startswith("max_")})
     assert asked == [{"max_completion_tokens"}, {"max_tokens"}]
 
@@ -352,7 +352,7 @@ def test_the_simulator_introduces_every_sdk_and_tells_each_request_without_its_c
         told: list[str] = []
         for one in offered():
             with one.sdk.simulated(found[0]) as client:
-                one.stream(client, Prompt(one.model, "a secret", 300), Ear(lambda _: None))
+                one.stream(client, Prompt(one.model, "a secret", 300), OnDelta(lambda _: None))
             told.append(process.stdout.readline().decode().strip())
         for limit in (300, 501):
             body = {"model": "claude-opus-5", "max_tokens": limit, "messages": [SECRET]}
@@ -399,5 +399,5 @@ def test_the_introduced_client_is_one_that_works(sdk: Sdk, sim: Simulator) -> No
     one = next(one for one in offered() if one.sdk is sdk)
     heard: list[str] = []
     with eval(sdk.sample(sim.url), {module.__name__: module}) as client:
-        one.stream(client, Prompt(one.model, "go", 300), Ear(heard.append))
+        one.stream(client, Prompt(one.model, "go", 300), OnDelta(heard.append))
     assert heard == ["yes"]

@@ -19,14 +19,14 @@ from urllib.parse import urlsplit
 
 import continuation
 from continuation.bulk.workers import Batch
-from continuation.cli.batch.lines import Asked, Finished
+from continuation.cli.batch.lines import RequestLines, ResultLines
 from continuation.cli.batch.output import Output
 from continuation.cli.batch.tally import Tally
 from continuation.cli.config import add_policies, in_force
 from continuation.cli.exits import CommandError, Commands, Exit, positive, reason
 from continuation.cli.formats import names
 from continuation.cli.refusals import explain
-from continuation.cli.screen import Show
+from continuation.cli.screen import ShowLine
 from continuation.policy import is_url
 
 _DESCRIPTION = """\
@@ -64,23 +64,23 @@ def add_lines(parser: argparse.ArgumentParser) -> None:
 
 def batch(arguments: argparse.Namespace) -> int:
     """Run a file of requests."""
-    return _run(arguments, Asked)
+    return _run(arguments, RequestLines)
 
 
 def finish(arguments: argparse.Namespace) -> int:
     """Go on with a file of results."""
-    return _run(arguments, Finished)
+    return _run(arguments, ResultLines)
 
 
-def _run(arguments: argparse.Namespace, read: type[Asked | Finished]) -> int:
+def _run(arguments: argparse.Namespace, read: type[RequestLines | ResultLines]) -> int:
     _check(arguments)
     lines = read(arguments)
-    sdk = lines.speaks.sdk
+    sdk = lines.driver.sdk
     config = in_force(arguments.config, arguments.set)
     with contextlib.ExitStack() as closing:
         client = closing.enter_context(contextlib.closing(sdk.connect(arguments.base_url)))
         out = closing.enter_context(
-            Output(arguments.out, force=arguments.force, ours=lines.id_of, begins=lines.begins)
+            Output(arguments.out, force=arguments.force, id_of=lines.id_of, begins=lines.begins)
         )
         try:
             wrapped = continuation.wrap(client, config=config)
@@ -95,7 +95,7 @@ def _run(arguments: argparse.Namespace, read: type[Asked | Finished]) -> int:
         with lines.notes.progress(lines.count) as show:
             came: Any = many.results()
             results = closing.enter_context(contextlib.closing(came))
-            with _gently(many.stop) as interrupted:
+            with _stop_on_interrupt(many.stop) as interrupted:
                 why = _collect(
                     results, tally, show, lambda error: explain(error, host, sdk.keys[0])
                 )
@@ -126,26 +126,26 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def _gently(stop: Callable[[], None]) -> Generator[list[int]]:
+def _stop_on_interrupt(stop: Callable[[], None]) -> Generator[list[int]]:
     """Let the first Ctrl-C call `stop`, so that what has come is kept; a second one ends it all.
 
     Yields a list with something in it once that has happened.
     """
-    told, before = list[int](), signal.getsignal(signal.SIGINT)
+    signals, before = list[int](), signal.getsignal(signal.SIGINT)
 
     def first(number: int, _: object) -> None:
         signal.signal(signal.SIGINT, before)
-        told.append(number)
+        signals.append(number)
         stop()
 
     if before is not signal.default_int_handler or (
         threading.current_thread() is not threading.main_thread()
     ):
-        yield told
+        yield signals
         return
     signal.signal(signal.SIGINT, first)
     try:
-        yield told
+        yield signals
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -153,13 +153,13 @@ def _gently(stop: Callable[[], None]) -> Generator[list[int]]:
 def _collect(
     results: Iterator[continuation.BatchResult],
     tally: Tally,
-    show: Show,
-    say: Callable[[Exception], str],
+    show: ShowLine,
+    describe: Callable[[Exception], str],
 ) -> tuple[str, Exit]:
     """Take the results in; return what ended it before its end, if something did."""
     try:
         for result in results:
-            tally.add(result, say)
+            tally.add(result, describe)
             tally.show(show)
             if why := tally.hopeless(result):
                 return why, Exit.PROVIDER

@@ -33,7 +33,7 @@ from continuation.types import Json
 MODEST = 8192
 """The limit to fall back on where the model's ceiling is refused, in tokens."""
 _OLD = "completions"
-_OTHERS = _OLD, "embeddings", "moderations", "generations", "edits", "videos"
+_OTHER_APIS = _OLD, "embeddings", "moderations", "generations", "edits", "videos"
 """How the path ends of what else OpenAI's batches ask for."""
 _NAMED = 5
 """How many requests without a result are named."""
@@ -48,7 +48,7 @@ class Lines(ABC):
     def __init__(self, arguments: argparse.Namespace, path: Path) -> None:
         self.path, self.notes = path, screen(sys.stderr)
         self.bad = 0
-        """Lines that are none, or have no answer that could be gone on with."""
+        """Lines that cannot be read, or have no answer that could be gone on with."""
         self.before = 0
         """Lines that the output has."""
         self.missing = 0
@@ -56,34 +56,34 @@ class Lines(ABC):
         self._model: str | None = arguments.model
         self.count = _count(path)
         first = next((line for _, _, line in self._read(path, quiet=True)), None)
-        speaks = self._format(arguments.dialect, first or {})
-        if speaks is None and first is None:
+        driver = self._format(arguments.dialect, first or {})
+        if driver is None and first is None:
             raise CommandError(f"{path}: holds no line that is a JSON object", Exit.USAGE)
-        if speaks is None:
+        if driver is None:
             message = f"{path}: what it asks for does not tell the wire format; add --dialect"
             raise CommandError(f"{message} ({', '.join(names())})", Exit.USAGE)
-        self.speaks: FormatDriver = speaks
+        self.driver: FormatDriver = driver
 
     def _format(self, named: str | None, line: Json) -> FormatDriver | None:
         """Say which format a line is of: by its form, or else by the model it names."""
         _, asked = asked_in(line)
         return choose(named or _shape(line), str(asked.get("model") or self._model or ""))
 
-    def tell_bad(self, place: int, why: str) -> None:
-        """Tell of a line that is none."""
+    def report_bad(self, number: int, why: str) -> None:
+        """Report a line that cannot be used."""
         self.bad += 1
-        self.notes.line(f"continuation: {self.path}, line {place}: {why}", "yellow")
+        self.notes.line(f"continuation: {self.path}, line {number}: {why}", "yellow")
 
     def _read(self, path: Path, *, quiet: bool = False) -> Iterator[tuple[int, bytes, Json]]:
-        """Yield number, bytes and value of lines that are JSON objects; tell of the others."""
+        """Yield number, bytes and value of lines that are JSON objects; report the others."""
         with path.open("rb") as file:
-            for place, line in enumerate(file, 1):
+            for number, line in enumerate(file, 1):
                 if not line.strip():
                     continue
                 if (record := object_in(line)) is not None:
-                    yield place, line, record
+                    yield number, line, record
                 elif not quiet:
-                    self.tell_bad(place, "no JSON object in UTF-8")
+                    self.report_bad(number, "no JSON object in UTF-8")
 
     @abstractmethod
     def items(self, out: Output) -> Iterator[Item]:
@@ -98,8 +98,8 @@ class Lines(ABC):
         """Return the line for an answer."""
 
     @abstractmethod
-    def drop(self, place: int) -> None:
-        """Let go of a line whose request failed."""
+    def drop(self, number: int) -> None:
+        """Forget a line whose request failed."""
 
 
 def _shape(line: Json) -> str | None:
@@ -114,7 +114,7 @@ def _shape(line: Json) -> str | None:
     return next((name for name, fits in shapes.items() if fits), None)
 
 
-class Asked(Lines):
+class RequestLines(Lines):
     """Requests, in any form."""
 
     begins = b'{"id": "'
@@ -128,15 +128,15 @@ class Asked(Lines):
 
     def items(self, out: Output) -> Iterator[Item]:
         unnamed, seen = RequestIds(), set[str]()
-        for place, _, line in self._read(self.path):
+        for number, _, line in self._read(self.path):
             try:
                 called, request = self._request(line)
             except ValueError as error:
-                self.tell_bad(place, str(error))
+                self.report_bad(number, str(error))
                 continue
             called = called or unnamed.of(request)
             if called in seen:
-                self.tell_bad(place, f"the id {called!r} is that of a line before")
+                self.report_bad(number, f"the id {called!r} is that of a line before")
                 continue
             seen.add(called)
             if called in out.done:
@@ -144,10 +144,10 @@ class Asked(Lines):
                 continue
             policies = dict[str, Any]()
             if _is_prompt(line):
-                self._plain.add(place)
+                self._plain.add(number)
                 if not self._limit:  # it asks for all that the model can write
                     policies = {"initial_limit": "ceiling", "clamp": True}
-            yield Item(place, called, request, policies=policies)
+            yield Item(number, called, request, policies=policies)
 
     def _request(self, line: Json) -> tuple[str, Json]:
         """Return the id and the request of a line. Raises `ValueError` saying what it lacks."""
@@ -162,7 +162,7 @@ class Asked(Lines):
                 raise ValueError("its system is no text")
             if not model:
                 raise ValueError("it names no model; add --model")
-            return id_of(line), self.speaks.body(Prompt(model, text, self._limit or MODEST, system))
+            return id_of(line), self.driver.body(Prompt(model, text, self._limit or MODEST, system))
         called, request = asked_in(line)
         self._fits(line, request)
         if not request.get("model"):
@@ -176,12 +176,12 @@ class Asked(Lines):
         if not {"messages", "input", "contents", "prompt"} & request.keys():
             raise ValueError("no prompt, and no request that we know")
         url = str(line.get("url", ""))
-        if url.endswith(_OTHERS) and not url.endswith(f"chat/{_OLD}"):
+        if url.endswith(_OTHER_APIS) and not url.endswith(f"chat/{_OLD}"):
             raise ValueError(f"url = {url!r}: only Chat Completions and Responses are asked")
         named = None if self._named else _shape(line)
         shape = choose(named, "") if named else None
-        if shape is not None and shape.sdk is not self.speaks.sdk:
-            message = f"a request of {shape.title}, and the first is one of {self.speaks.title}"
+        if shape is not None and shape.sdk is not self.driver.sdk:
+            message = f"a request of {shape.title}, and the first is one of {self.driver.title}"
             raise ValueError(f"{message}; put it into a file of its own")
 
     def id_of(self, line: Json) -> str:
@@ -201,16 +201,16 @@ class Asked(Lines):
             line["answer"] = body
         return _written(line)
 
-    def drop(self, place: int) -> None:
-        self._plain.discard(place)
+    def drop(self, number: int) -> None:
+        self._plain.discard(number)
 
 
 def _is_prompt(line: Json) -> bool:
-    """Whether a line is ours: of Responses, a stored prompt is an object."""
+    """Whether a line is a mere prompt; the stored prompt of a Responses request is an object."""
     return "prompt" in line and not isinstance(line["prompt"], dict)
 
 
-class Finished(Lines):
+class ResultLines(Lines):
     """Results of a batch API; each answer that is cut is gone on with."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
@@ -218,48 +218,48 @@ class Finished(Lines):
         super().__init__(arguments, arguments.requests)
         self.count = count
         self._requests, self.path = self.path, arguments.results
-        self._places = dict[str, int]()
-        """Where in the file of requests each one begins..."""
+        self._offsets = dict[str, int]()
+        """Offset of each request in its file, by id."""
         self._twice = set[str]()
-        """...but those of which there are two."""
+        """Ids that two requests have."""
         self._lines = dict[int, tuple[Json, bytes]]()
         """Results under way."""
-        at = 0
+        offset = 0
         with self._requests.open("rb") as asked:
             for line in asked:
                 if called := id_of(object_in(line) or {}):
-                    if called in self._places:
+                    if called in self._offsets:
                         self._twice.add(called)
-                    self._places[called] = at
-                at += len(line)
+                    self._offsets[called] = offset
+                offset += len(line)
 
     def items(self, out: Output) -> Iterator[Item]:
         seen = set[str]()
         with self._requests.open("rb") as asked:
-            for place, raw, line in self._read(self.path):
+            for number, raw, line in self._read(self.path):
                 called = id_of(line)
                 if called in seen:
-                    self.tell_bad(place, f"the id {called!r} is that of a line before; left out")
+                    self.report_bad(number, f"the id {called!r} is that of a line before; left out")
                     continue
                 if called in out.done:
                     self.before += 1
                 elif why := self._hopeless(called, line):
-                    self.tell_bad(place, f"{why}; left as it is")
+                    self.report_bad(number, f"{why}; left as it is")
                     out.write(raw)
                 elif (answer := answer_in(line)) is not None:
-                    asked.seek(self._places[called])
+                    asked.seek(self._offsets[called])
                     _, request = asked_in(json.loads(asked.readline()))
                     if model := request.get("model") or self._model:
-                        self._lines[place] = line, raw
-                        yield Item(place, called, {**request, "model": model}, answer)
+                        self._lines[number] = line, raw
+                        yield Item(number, called, {**request, "model": model}, answer)
                     else:
-                        self.tell_bad(
-                            place, f"the request of {called!r} names no model; add --model"
+                        self.report_bad(
+                            number, f"the request of {called!r} names no model; add --model"
                         )
                         continue  # it is there for the next run
                 if called:
                     seen.add(called)
-        if left := sorted(self._places.keys() - seen):
+        if left := sorted(self._offsets.keys() - seen):
             self.missing = len(left)
             names = ", ".join(map(repr, left[:_NAMED])) + ", ..." * (len(left) > _NAMED)
             message = f"{plural(len(left), 'request')} without a result: {names}"
@@ -274,7 +274,7 @@ class Finished(Lines):
             return "it has no id"
         if called in self._twice:
             return f"{called!r} has two requests in {self._requests}"
-        return "" if called in self._places else f"{called!r} has no request in {self._requests}"
+        return "" if called in self._offsets else f"{called!r} has no request in {self._requests}"
 
     def id_of(self, line: Json) -> str:
         return id_of(line) if {"result", "response", "error"} & line.keys() else ""
@@ -284,8 +284,8 @@ class Finished(Lines):
         as_it_was = result.report is None or len(result.report.attempts) < 2
         return raw if as_it_was else _written(with_answer(line, answer_json(result.answer)))
 
-    def drop(self, place: int) -> None:
-        self._lines.pop(place, None)
+    def drop(self, number: int) -> None:
+        self._lines.pop(number, None)
 
 
 def _count(path: Path) -> int:

@@ -1,4 +1,4 @@
-"""The file that `--out` names: what it has is done, and what comes goes behind it."""
+"""The file that `--out` names: the lines that it has are done, and new ones are appended."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from continuation.types import Json
 
 
 class Output:
-    """The file of answers, yours alone: gone on behind, line by line, by one run at a time.
+    """The file of answers, yours alone: appended to line by line, by one run at a time.
 
-    What is in the way of that is only taken off when the first line comes.
+    What is not to stay (half a line; with `force` all) is cut off when the first line comes.
     """
 
     def __init__(
@@ -26,16 +26,16 @@ class Output:
         path: Path,
         *,
         force: bool,
-        ours: Callable[[Json], str],
+        id_of: Callable[[Json], str],
         begins: bytes,
     ) -> None:
-        """Open it. `ours`: the id of a line; `begins`: what every line of ours begins with.
+        """Open it. `id_of`: the id of a line; `begins`: what every line of ours begins with.
 
         Raises `CommandError` for a file that cannot be written, or is somebody else's.
         """
         self.done = set[str]()
         """The ids of the lines that it has."""
-        self._ours, self._begins = ours, begins
+        self._id_of, self._begins = id_of, begins
         self._lock = threading.Lock()
         try:
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -44,37 +44,37 @@ class Output:
             raise CommandError(message, Exit.USAGE) from error
         self._file = os.fdopen(file, "r+b", buffering=0)
         self._size: int | None = None
-        """How many bytes of it are to stay; `None`: it is no file that keeps them."""
+        """How many bytes of it are to stay; `None`: it is no regular file."""
         self._begun, self._before = False, b""
         try:
             if stat.S_ISREG(os.fstat(file).st_mode):
                 _lock(file, path)
-                self._size = 0 if force else self._own(path)
+                self._size = 0 if force else self._read_done(path)
         except CommandError:
             self._file.close()
             raise
 
-    def _own(self, path: Path) -> int:
+    def _read_done(self, path: Path) -> int:
         """Return how many bytes of it are whole lines. Raises `CommandError` if it is not ours."""
         size = 0
         with path.open("rb") as file:
             for line in file:
                 ended = line.endswith(b"\n")
-                told = object_in(line)
-                if told is None and line.strip() and not ended:
+                record = object_in(line)
+                if record is None and line.strip() and not ended:
                     begun = line.startswith(self._begins) or self._begins.startswith(line)
                     if self.done or begun:
-                        break  # a kill has left it
+                        break  # half a line, left by a kill
                 if line.strip():
-                    if not (called := self._ours(told or {})):
+                    if not (line_id := self._id_of(record or {})):
                         free(path, force=False)
-                    self.done.add(called)
+                    self.done.add(line_id)
                 size += len(line)
                 self._before = b"" if ended else b"\n"
         return size
 
     def write(self, line: bytes) -> None:
-        """Put a line behind the others, all of it or nothing. Raises `OSError`."""
+        """Append a line, all of it or nothing. Raises `OSError`."""
         with self._lock:
             if not self._begun:
                 self._cut()
@@ -123,7 +123,7 @@ def _lock(file: int, path: Path) -> None:
 def object_in(line: bytes) -> Json | None:
     """Read a line; `None`: it is no JSON object."""
     try:
-        told = json.loads(line)
+        value = json.loads(line)
     except (ValueError, RecursionError):  # what it says may quote the line
         return None
-    return cast("Json", told) if isinstance(told, dict) else None
+    return cast("Json", value) if isinstance(value, dict) else None

@@ -1,4 +1,4 @@
-"""What a batch came to: said while it goes on, and summed up in the end."""
+"""What a batch came to: shown while it runs, and summed up in the end."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from continuation.cli.batch.lines import Lines
 from continuation.cli.batch.output import Output
 from continuation.cli.exits import Exit
 from continuation.cli.refusals import wrong
-from continuation.cli.screen import Show, tell
+from continuation.cli.screen import ShowLine, print_json
 from continuation.reports.account import number, plural
 
 WHOLE_OUTCOMES = ("complete", "healed", "untouched")
 _ENOUGH = 20
-"""Errors one behind the other that all others will have: no key that is taken, no connection."""
+"""Errors in a row that all other requests will have: a key that is refused, no connection."""
 _NOT_SENT = TypeError, ValueError
 """What an SDK raises for a request that it cannot send."""
 _EVERY = 10.0
@@ -44,7 +44,7 @@ class Tally:
         self._slowest: list[tuple[float, int, str]] = []
         self._began = self._last = time.monotonic()
 
-    def add(self, result: continuation.BatchResult, say: Callable[[Exception], str]) -> None:
+    def add(self, result: continuation.BatchResult, describe: Callable[[Exception], str]) -> None:
         """Take a result in, and write its line. Raises `OSError`."""
         report = result.report
         if report is not None:
@@ -53,18 +53,18 @@ class Tally:
             if (cost := report.cost) is not None:
                 self._cost = (self._cost or 0.0) + cost
             slow = report.seconds, result.index, result.id
-            keep = heapq.heappush if len(self._slowest) < _SLOWEST else heapq.heappushpop
-            keep(self._slowest, slow)
-        at = f"line {result.index}: {result.id!r}"
+            push = heapq.heappush if len(self._slowest) < _SLOWEST else heapq.heappushpop
+            push(self._slowest, slow)
+        where = f"line {result.index}: {result.id!r}"
         if result.error is not None:
             self._lines.drop(result.index)
         if result.error is not None and report is None and isinstance(result.error, _NOT_SENT):
             why = f"{result.id!r} cannot be sent: {wrong(result.error)}; change the request"
-            self._lines.tell_bad(result.index, why)
+            self._lines.report_bad(result.index, why)
             return
         if result.error is not None:
             self._failed += 1
-            self._lines.notes.line(f"continuation: {at} failed: {say(result.error)}", "red")
+            self._lines.notes.line(f"continuation: {where} failed: {describe(result.error)}", "red")
             return
         outcome = str(report.outcome) if report else "untouched"
         self._out.write(self._lines.line(result))
@@ -72,7 +72,7 @@ class Tally:
         if outcome not in WHOLE_OUTCOMES or is_cut(answer_json(result.answer)):
             self._cut += 1
             why = f": {report.reason}" if report and report.reason else ""
-            self._lines.notes.line(f"continuation: {at} is not whole: {outcome}{why}", "yellow")
+            self._lines.notes.line(f"continuation: {where} is not whole: {outcome}{why}", "yellow")
 
     def hopeless(self, result: continuation.BatchResult) -> str:
         """Say why no other request will do better; `""`: one may."""
@@ -90,7 +90,7 @@ class Tally:
     def _done(self) -> int:
         return self._outcomes.total() + self._failed + self._lines.bad + self._lines.before
 
-    def show(self, show: Show) -> None:
+    def show(self, show: ShowLine) -> None:
         """Say how far it is: on a line that moves, or on a line now and then."""
         now = time.monotonic()
         if not self._lines.notes.live and now < self._last + _EVERY:
@@ -128,7 +128,7 @@ class Tally:
             note(f"continuation: {error}; the same command goes on from here", "red")
         flags = (Exit.PROVIDER, self._failed), (Exit.USAGE, lines.bad), (Exit.NOT_WHOLE, self._cut)
         status = max(status, *(flag for flag, count in flags if count), Exit.WHOLE)
-        tell(
+        print_json(
             {"exit": status, "error": error or None, "outcomes": outcomes, "failed": self._failed}
             | {"not_whole": self._cut, "no_result": lines.missing}
             | {"bad": lines.bad, "before": lines.before, "seconds": round(seconds, 3)}
