@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from continuation.engine import attempts as retry
-from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall, tokens
+from continuation.simulator import Reply, Scenario, Simulator, Text, ToolUse, tokens
 from continuation.simulator.model import PREFACE, Ask
 
 __all__ = ["ANSWER", "SCENARIOS", "Rehearsal", "set_testing", "simulate", "simulator"]
@@ -36,7 +36,7 @@ _CUT_AFTER = 200
 
 
 @dataclass(frozen=True)
-class _Play:
+class _Variant:
     """How a scenario is played: for how many attempts of a conversation, and what differs."""
 
     about: str
@@ -47,30 +47,30 @@ class _Play:
     scenario: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-_PLAYS: Mapping[str, _Play] = {
-    "whole": _Play("Nothing goes wrong.", 0, cut=False),
-    "cut-text": _Play("The first answer is text, cut at the output limit."),
-    "always-cut": _Play("Every answer is cut; it stays incomplete.", float("inf")),
-    "cut-call": _Play("The first answer is a function call, cut in its arguments.", call=True),
-    "call-stays-cut": _Play("The call is cut whatever the limit.", float("inf"), call=True),
-    "thinking-eats-all": _Play(
+_VARIANTS: Mapping[str, _Variant] = {
+    "whole": _Variant("Nothing goes wrong.", 0, cut=False),
+    "cut-text": _Variant("The first answer is text, cut at the output limit."),
+    "always-cut": _Variant("Every answer is cut; it stays incomplete.", float("inf")),
+    "cut-call": _Variant("The first answer is a function call, cut in its arguments.", call=True),
+    "call-stays-cut": _Variant("The call is cut whatever the limit.", float("inf"), call=True),
+    "thinking-eats-all": _Variant(
         "The first answer is thinking only; with thinking off its text is cut.",
         scenario={"thinking": "all"},
     ),
-    "drop": _Play("The first answer's connection breaks.", cut=False, scenario={"drop": {1: 8}}),
-    "kill": _Play(
+    "drop": _Variant("The first answer's connection breaks.", cut=False, scenario={"drop": {1: 8}}),
+    "kill": _Variant(
         "The process that asks is killed while the first answer is written.",
         cut=False,
         scenario={"kill": {1: 100}, "slow": 0.002},
     ),
-    "mislabelled": _Play("The first answer is cut and says it ended.", label="end_turn"),
-    "overloaded": _Play(
+    "mislabelled": _Variant("The first answer is cut and says it ended.", label="end_turn"),
+    "overloaded": _Variant(
         "The first answer is cut, and the second attempt meets an overloaded provider.",
         scenario={"status": {2: 529}},
     ),
 }
 
-SCENARIOS: Mapping[str, str] = {name: play.about for name, play in _PLAYS.items()}
+SCENARIOS: Mapping[str, str] = {name: variant.about for name, variant in _VARIANTS.items()}
 """Name of each scenario -> what happens in it."""
 
 
@@ -99,46 +99,46 @@ class Rehearsal(Simulator):
         self.answer = answer if isinstance(answer, str) else answer.read_text(encoding="utf-8")
         self._tool = tool
         self._arguments = json.dumps(arguments or {"path": "a.txt", "content": self.answer})
-        self._play = _named(scenario)
-        super().__init__(self.answer, replace(Scenario(), **self._play.scenario), port=port)
+        self._variant = _named(scenario)
+        super().__init__(self.answer, replace(Scenario(), **self._variant.scenario), port=port)
 
     def play(self, scenario: str) -> None:
         """Go over to another scenario, and forget everything that was asked."""
-        self._play = _named(scenario)
-        self.scenario = replace(Scenario(), **self._play.scenario)
+        self._variant = _named(scenario)
+        self.scenario = replace(Scenario(), **self._variant.scenario)
         self.reset()
 
     def _reply(self, ask: Ask, scenario: Scenario, attempt: int) -> Reply:
         """Answer as the scenario says: the limit is made smaller before, the label wrong after."""
-        play, struck = self._play, attempt <= self._play.attempts
+        variant, struck = self._variant, attempt <= self._variant.attempts
         at_limit = {ask.spent: ask.limit}
-        if play.call and not ask.turns[-1].results:
-            call = ToolCall(self._tool, self._arguments)
+        if variant.call and not ask.turns[-1].results:
+            call = ToolUse(self._tool, self._arguments)
             if not struck:
                 return Reply([Text(PREFACE), call], stop="tool_use")
             half = replace(call, cut=len(self._arguments) // 2)
             return Reply([Text(PREFACE), half], stop="max_tokens", usage=at_limit)
         if not struck:
             return super()._reply(ask, replace(scenario, thinking="none"), attempt)
-        if not play.cut:
+        if not variant.cut:
             return super()._reply(ask, scenario, attempt)
         # The answer breaks off inside a word, if it can.
-        said = self._reciter.position(ask.turns) if self._reciter is not None else 0
-        rest = self.answer[said:]
+        position = self._reciter.position(ask.turns) if self._reciter is not None else 0
+        rest = self.answer[position:]
         most = min(_CUT_AFTER, max(1, tokens(rest) - 1))
         inside = (n for n in range(most, 0, -1) if rest[4 * n - 1 : 4 * n + 1].isalnum())
         limit = min(ask.limit, next(inside, most))
         reply = super()._reply(replace(ask, limit=limit), scenario, attempt)
-        if play.label is None:
+        if variant.label is None:
             return reply
         # It says that it ended; that it used up the limit is what gives it away.
-        return replace(reply, stop=play.label, usage=at_limit)
+        return replace(reply, stop=variant.label, usage=at_limit)
 
 
-def _named(scenario: str) -> _Play:
-    if scenario not in _PLAYS:
-        raise ValueError(f"scenario {scenario!r}: choose one of {', '.join(_PLAYS)}")
-    return _PLAYS[scenario]
+def _named(scenario: str) -> _Variant:
+    if scenario not in _VARIANTS:
+        raise ValueError(f"scenario {scenario!r}: choose one of {', '.join(_VARIANTS)}")
+    return _VARIANTS[scenario]
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ import continuation
 from continuation import Policy
 from continuation.config import load, parse
 from continuation.policy import ALIASES, CLIENT_KEYS, KEYS, CallKeys, PolicyKeys, check, possible
-from continuation.simulator import Reply, Simulator, Text, Thinking, ToolCall
+from continuation.simulator import Reply, Simulator, Text, Thinking, ToolUse
 
 WRITE = {"path": "a.txt", "content": "hello world, this is the whole file"}
 
@@ -59,7 +59,7 @@ def turn(
 def completing(*keys: str) -> Look:
     """Look whether a call that was cut at the ceiling is completed, with these keys at work."""
     look = turn(
-        [cut(ToolCall("Write", LONG, cut=900)), end(Text(LONG[900:-2]))],
+        [cut(ToolUse("Write", LONG, cut=900)), end(Text(LONG[900:-2]))],
         lambda ran, _: ran.said.stop_reason,
         "sync-stream",
         max_tokens=128_000,
@@ -180,7 +180,7 @@ CASES: dict[str, tuple[Look, object, object, object]] = {
     "stream_thinking": (held(b"thinking_delta", THINKS), "held", "live", "live"),
     "truncated_tool_call": (
         turn(
-            [cut(Text("I write."), ToolCall("Write", WRITE, cut=20))] * 2,
+            [cut(Text("I write."), ToolUse("Write", WRITE, cut=20))] * 2,
             lambda ran, _: "was not run" in ran.text,
         ),
         True,
@@ -220,7 +220,7 @@ CASES: dict[str, tuple[Look, object, object, object]] = {
     ),
     "forced_tool_choice": (
         turn(
-            [cut(ToolCall("Write", WRITE, cut=20)), end(ToolCall("Write", WRITE), stop="tool_use")],
+            [cut(ToolUse("Write", WRITE, cut=20)), end(ToolUse("Write", WRITE), stop="tool_use")],
             lambda ran, sim: len(sim.posts),
             tools=[{"name": "Write", "input_schema": {"type": "object"}}],
             tool_choice={"type": "any"},

@@ -17,7 +17,7 @@ from continuation.cli.journal import lines_of, listed
 from continuation.cli.screen import print_json
 from continuation.limits import find
 from continuation.reports.account import number, plural
-from continuation.simulator import Reply, Simulator, Text, ToolCall
+from continuation.simulator import Reply, Simulator, Text, ToolUse
 
 AGENT = """\
 import json, sys, warnings
@@ -66,7 +66,7 @@ emit(saved=report.saved.output, billed=report.billed.output, outcome=report.outc
 """
 _SHARE = 0.4
 """Share of the answer that the agent gets before it is killed."""
-_LOOKS = Reply([Text("I look first."), ToolCall("Look", {})], stop="tool_use")
+_LOOKS = Reply([Text("I look first."), ToolUse("Look", {})], stop="tool_use")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -45,10 +45,7 @@ def wants_json() -> bool:
 
 
 class Screen:
-    """What a command writes to: one plain line after the other.
-
-    A stream that nobody reads any more is no error.
-    """
+    """What a command writes to: plain lines. A stream that nobody reads any more is no error."""
 
     live = False
     """Somebody may be looking: it is a terminal."""

@@ -11,7 +11,7 @@ from continuation.simulator.scenario import (
     Scenario,
     Text,
     Thinking,
-    ToolCall,
+    ToolUse,
 )
 from continuation.simulator.server import Simulator
 from continuation.simulator.wire import Recorded
@@ -26,6 +26,6 @@ __all__ = [
     "Simulator",
     "Text",
     "Thinking",
-    "ToolCall",
+    "ToolUse",
     "tokens",
 ]

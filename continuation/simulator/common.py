@@ -13,8 +13,8 @@ from typing import Any
 
 from continuation.history import Violation
 from continuation.history.rules import texts
-from continuation.simulator.model import Said, tokens
-from continuation.simulator.scenario import Block, Raw, Reply, Text, Thinking, ToolCall
+from continuation.simulator.model import PromptTurn, tokens
+from continuation.simulator.scenario import Block, Raw, Reply, Text, Thinking, ToolUse
 from continuation.simulator.wire import Json
 
 compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -23,15 +23,15 @@ compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 # -- the conversation
 
 
-def merged(said: Iterable[Said]) -> list[Said]:
+def merged(turns: Iterable[PromptTurn]) -> list[PromptTurn]:
     """Return turns of alternating roles: what one speaker said in a row is one turn."""
-    found: list[Said] = []
-    for turn in said:
-        if found and found[-1].role == turn.role:
-            last = found.pop()
+    merged_turns: list[PromptTurn] = []
+    for turn in turns:
+        if merged_turns and merged_turns[-1].role == turn.role:
+            last = merged_turns.pop()
             turn = replace(turn, text=last.text + turn.text, results=last.results or turn.results)
-        found.append(turn)
-    return found
+        merged_turns.append(turn)
+    return merged_turns
 
 
 def conversation_key(*head: Any) -> str:
@@ -39,10 +39,10 @@ def conversation_key(*head: Any) -> str:
     return hashlib.sha256(json.dumps(head).encode()).hexdigest()
 
 
-def by_rank(found: Iterable[Violation], dialect: str) -> list[Violation]:
+def by_rank(violations: Iterable[Violation], dialect: str) -> list[Violation]:
     """Sort violations: a provider names what it looks for first, and of that the foremost."""
     ranks = {code: rank for rank, code in enumerate(texts(dialect))}
-    return sorted(found, key=lambda v: (ranks[v.code], numbers_in(v.path)))
+    return sorted(violations, key=lambda v: (ranks[v.code], numbers_in(v.path)))
 
 
 def numbers_in(path: str) -> list[int]:
@@ -86,7 +86,7 @@ def decoded(text: str) -> bytes | None:
 # -- the blocks of a reply
 
 
-def arrived(call: ToolCall) -> str:
+def arrived(call: ToolUse) -> str:
     """Return as much of a call's arguments, as JSON, as the limit let through."""
     raw = call.arguments if isinstance(call.arguments, str) else compact(call.arguments)
     return raw[: call.cut]
@@ -98,7 +98,7 @@ def cost(block: Block) -> int:
             return tokens(text) if counted is None else counted
         case Text(text):
             return tokens(text)
-        case ToolCall():
+        case ToolUse():
             return tokens(arrived(block))
         case Raw(raw):
             return tokens(compact(raw))
@@ -109,7 +109,7 @@ def spent(reply: Reply, *kinds: type[Block]) -> int:
     return sum(cost(block) for block in reply.blocks if not kinds or isinstance(block, kinds))
 
 
-def told_usage(counted: Mapping[str, Any], reply: Reply) -> Json:
+def usage_of(counted: Mapping[str, Any], reply: Reply) -> Json:
     """Lay what a reply says of its usage over what was counted; None takes a field away."""
     usage = {**counted, **(reply.usage or {})}
     return {name: value for name, value in usage.items() if value is not None}
@@ -123,7 +123,7 @@ def pieces(text: str, size: int | None) -> Iterator[str]:
 
 def whole_members(text: str) -> Json:
     """Return the top-level members of a JSON object that were whole when its text broke off."""
-    found: Json = {}
+    members: Json = {}
     decoder = json.JSONDecoder()
     rest = text.lstrip().removeprefix("{").lstrip()
     while rest.startswith('"'):
@@ -137,6 +137,6 @@ def whole_members(text: str) -> Json:
         # A bare word or a number at the very end may be cut: 12 may have been 123.
         if not after and rest.rstrip()[-1] not in '"]}':
             break
-        found[name] = value
+        members[name] = value
         rest = after.removeprefix(",").lstrip()
-    return found
+    return members

@@ -132,16 +132,16 @@ class Format(ABC, Generic[ContextT]):
     def refuse(self, context: ContextT) -> Answer | None:
         """Refuse what the provider would refuse; None lets the request through."""
         request = context.request
-        found = next(chain.from_iterable(check(context) for check in self.checks), None)
-        found = _NO_JSON if request.body is None else found
-        if found is None:
+        refusal = next(chain.from_iterable(check(context) for check in self.checks), None)
+        refusal = _NO_JSON if request.body is None else refusal
+        if refusal is None:
             return None
-        return self.refused(Refusal(found) if isinstance(found, str) else found, request)
+        return self.refused(Refusal(refusal) if isinstance(refusal, str) else refusal, request)
 
     def unknown_caller(self, request: Recorded) -> Refusal | None:
         """Refuse a request without a key; None if it has one, whatever it is."""
-        known = any(request.headers.get(name) for name in self.key_headers)
-        return None if known else self.no_key
+        has_key = any(request.headers.get(name) for name in self.key_headers)
+        return None if has_key else self.no_key
 
     def refused(
         self, refusal: Refusal, request: Recorded, headers: Mapping[str, str] | None = None
@@ -156,10 +156,10 @@ class Format(ABC, Generic[ContextT]):
 
     def limits(self, name: str, scenario: Scenario) -> tuple[ModelLimits, bool]:
         """Return what a model can do in a scenario, and whether it is known at all."""
-        known = self.models.get(name) or find(name)
-        model = known or self.unlisted
+        listed = self.models.get(name) or find(name)
+        model = listed or self.unlisted
         lower = model if scenario.ceiling is None else replace(model, ceiling=scenario.ceiling)
-        return lower, known is not None
+        return lower, listed is not None
 
     # -- answers
 
@@ -185,7 +185,7 @@ class Format(ABC, Generic[ContextT]):
         kind, status = self.words.get(kind or "", kind), reply.status
         if status == 200:
             kind = kind or self.fault_kind
-            status = next((known for known, name in self.kinds.items() if name == kind), 500)
+            status = next((code for code, name in self.kinds.items() if name == kind), 500)
         kind = kind or self.kind_of(Refusal("", status))
         return Refusal(
             text or self.fault_texts.get(kind, self.fault_texts.get("", kind)), status, kind

@@ -26,13 +26,13 @@ class RecoveryHead:
 def recovery_head(manner: str, answer: str, position: int, prompt: str) -> RecoveryHead:
     """Open a recovery that goes on at `position` after the user turn `prompt`, in a manner."""
     name, _, count = manner.partition(":")
-    said, rest = answer[:position], answer[position:]
+    written, rest = answer[:position], answer[position:]
     match name:
         case "anchor":
             # Repeat the quoted words, and then the white space that the quotation may have lost.
-            quotation = next(_quotations(prompt, said), "")
-            whole = said.endswith(quotation)
-            return RecoveryHead(quotation, position if whole else len(said.rstrip()))
+            quotation = next(_quotations(prompt, written), "")
+            whole = written.endswith(quotation)
+            return RecoveryHead(quotation, position if whole else len(written.rstrip()))
         case "restart":
             return RecoveryHead("", 0)
         case "whitespace":
@@ -43,20 +43,20 @@ def recovery_head(manner: str, answer: str, position: int, prompt: str) -> Recov
         case "done" | "empty":
             return RecoveryHead(DONE if name == "done" else "", position, goes_on=False)
         case "echo":
-            return RecoveryHead(said[max(0, position - int(count)) :], position)
+            return RecoveryHead(written[max(0, position - int(count)) :], position)
         case _:
-            return RecoveryHead(_HEADS[name](said) if name in _HEADS else "", position)
+            return RecoveryHead(_HEADS[name](written) if name in _HEADS else "", position)
 
 
-def _fence(said: str) -> str:
+def _fence(written: str) -> str:
     """Open a code fence again, in the language of the one that is still open."""
-    opened = re.findall(r"^```([^\n`]*)$", said, re.MULTILINE)
+    opened = re.findall(r"^```([^\n`]*)$", written, re.MULTILINE)
     return f"```{opened[-1] if len(opened) % 2 else ''}\n"
 
 
 _HEADS: dict[str, Callable[[str], str]] = {
-    "echo-word": lambda said: "".join(re.findall(r"\S+\s*\Z", said)),
-    "echo-line": lambda said: said[said.rstrip("\n").rfind("\n") + 1 :],
+    "echo-word": lambda written: "".join(re.findall(r"\S+\s*\Z", written)),
+    "echo-line": lambda written: written[written.rstrip("\n").rfind("\n") + 1 :],
     "preamble": lambda _: PREAMBLE,
     "fence": _fence,
 }
@@ -69,15 +69,15 @@ _DELIMITED = (
 )
 
 
-def _quotations(prompt: str, said: str) -> Iterator[str]:
+def _quotations(prompt: str, written: str) -> Iterator[str]:
     """Yield what the prompt quotes of the text so far: the last delimited, else the longest."""
     for delimiters in _DELIMITED:
         quoted = [match[2] for match in delimiters.finditer(prompt)]
         for text in reversed(quoted):
             for form in (text, text.strip("\r\n")):
-                if form.strip() and (said.endswith(form) or said.rstrip().endswith(form)):
+                if form.strip() and (written.endswith(form) or written.rstrip().endswith(form)):
                     yield form
-    longest = longest_tail(said, prompt)
+    longest = longest_tail(written, prompt)
     if len(longest.strip()) >= 4:
         yield longest
 

@@ -16,12 +16,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from continuation.simulator.manners import RecoveryHead, longest_tail, recovery_head
-from continuation.simulator.scenario import SIGNED, Block, Reply, Scenario, Text, Thinking, ToolCall
+from continuation.simulator.scenario import SIGNED, Block, Reply, Scenario, Text, Thinking, ToolUse
 
 CHARS_PER_TOKEN = 4
 PREFACE = "I will write the file now."
 WRITTEN = "The file is written."
-_MUSING = "Where did the text stop, and what comes next? "
+_THOUGHT = "Where did the text stop, and what comes next? "
 _SIGN = re.compile(r"<end-[0-9a-f]{8}>")
 """What it may be asked to write behind a text's last character."""
 _EVIDENCE = 12
@@ -34,7 +34,7 @@ def tokens(text: str) -> int:
 
 
 @dataclass(frozen=True)
-class Said:
+class PromptTurn:
     """One turn of `user` or `assistant`, as the model sees it; `results`: with tool results."""
 
     role: str
@@ -51,7 +51,7 @@ class Ask:
     `spent` is what the format calls the tokens of an answer.
     """
 
-    turns: Sequence[Said]
+    turns: Sequence[PromptTurn]
     limit: int
     room: int | None = None
     stop_sequences: Sequence[str] = ()
@@ -75,21 +75,21 @@ class _Budget:
     def is_open(self) -> bool:
         return self.stop == "end_turn"
 
-    def speak(self, text: str) -> str:
+    def emit(self, text: str) -> str:
         """Return as much of a visible text as can be said before a stop sequence."""
-        found = [(text.find(word), word) for word in self._stop_sequences if word in text]
-        if found:
-            place, self.stop_sequence = min(found)
-            self.stop, text = "stop_sequence", text[:place]
+        stops = [(text.find(word), word) for word in self._stop_sequences if word in text]
+        if stops:
+            end, self.stop_sequence = min(stops)
+            self.stop, text = "stop_sequence", text[:end]
         return self.spend(text)
 
     def spend(self, text: str) -> str:
         """Return as much of `text` as there are tokens for."""
         if tokens(text) >= self.left:
             self.stop, self.stop_sequence = self._cut, None
-        said = text[: self.left * CHARS_PER_TOKEN]
-        self.left -= tokens(said)
-        return said
+        written = text[: self.left * CHARS_PER_TOKEN]
+        self.left -= tokens(written)
+        return written
 
 
 class Reciter:
@@ -122,13 +122,13 @@ class Reciter:
 
     def _recite(self, ask: Ask, manner: str, budget: _Budget) -> Iterator[Block]:
         begin = self._opening(ask, manner)
-        text = budget.speak(begin.head + (self.answer[begin.position :] if begin.goes_on else ""))
+        text = budget.emit(begin.head + (self.answer[begin.position :] if begin.goes_on else ""))
         new = max(0, len(text) - len(begin.head)) if begin.goes_on else 0
         position, last = begin.position + new, ask.turns[-1]
         if last.role == "assistant":
             turns = [*ask.turns[:-1], replace(last, text=last.text + text)]
         else:
-            turns = [*ask.turns, Said("assistant", text)]
+            turns = [*ask.turns, PromptTurn("assistant", text)]
         seen = hashlib.sha256()
         for turn in turns:
             seen.update(_identity(turn))
@@ -152,7 +152,7 @@ class Reciter:
             return RecoveryHead("", 0)
         return recovery_head(manner, self.answer, position, last.text)
 
-    def position(self, turns: Sequence[Said]) -> int:
+    def position(self, turns: Sequence[PromptTurn]) -> int:
         """Find how much of the answer has been said, in characters.
 
         Memory first (exactly these turns were answered before), then the text itself; a turn that
@@ -163,8 +163,8 @@ class Reciter:
             seen.update(_identity(turn))
             if turn.role == "assistant" and turn.text:
                 start = 0 if position == len(self.answer) else position
-                known = self._ends.get(seen.digest())
-                position = self._advance(start, turn.text) if known is None else known
+                end = self._ends.get(seen.digest())
+                position = self._advance(start, turn.text) if end is None else end
         return position
 
     def _advance(self, position: int, text: str) -> int:
@@ -176,16 +176,16 @@ class Reciter:
         tail = longest_tail(text, self.answer)
         if len(tail) < min(_EVIDENCE, len(text)):
             return position
-        likely, ends, place = position + len(text), list[int](), self.answer.find(tail)
-        while place >= 0:
-            ends.append(place + len(tail))
-            place = self.answer.find(tail, place + 1)
+        likely, ends, start = position + len(text), list[int](), self.answer.find(tail)
+        while start >= 0:
+            ends.append(start + len(tail))
+            start = self.answer.find(tail, start + 1)
         return min(ends, key=lambda end: abs(end - likely))
 
     def _write(self, ask: Ask, manner: str, budget: _Budget) -> Iterator[Block]:
         """Call `Write` with the answer; who quotes what arrived of it gets the rest as text."""
         if ask.turns[-1].results:
-            yield Text(budget.speak(WRITTEN))
+            yield Text(budget.emit(WRITTEN))
             return
         if (quoted := ask.turns[-1].text.find(self.answer[:_EVIDENCE])) >= 0:
             asked = ask.turns[-1].text[quoted:]
@@ -193,17 +193,17 @@ class Reciter:
             begin = recovery_head(manner, self.answer, at, asked[at:])
             rest = self.answer[begin.position :] if begin.goes_on else ""
             sign = _SIGN.search(ask.turns[-1].text) if begin.goes_on else None
-            yield Text(budget.speak(begin.head + rest + (sign[0] if sign is not None else "")))
+            yield Text(budget.emit(begin.head + rest + (sign[0] if sign is not None else "")))
             return
         if not any(turn.text.startswith(PREFACE) for turn in ask.turns[-2:]):
-            yield Text(budget.speak(PREFACE))
+            yield Text(budget.emit(PREFACE))
         if budget.is_open():
             arguments = json.dumps({"path": self.path, "content": self.answer}, ensure_ascii=False)
             arrived = budget.spend(arguments)
             cut = None if budget.is_open() else len(arrived)
             if cut is None:
                 budget.stop = "tool_use"
-            yield ToolCall("Write", arguments, cut=cut)
+            yield ToolUse("Write", arguments, cut=cut)
 
 
 def _alike(one: str, other: str) -> int:
@@ -221,10 +221,10 @@ def _think(ask: Ask, thinking: str | int, budget: _Budget) -> Iterator[Thinking]
         wanted = 0 if kind == "none" else int(kind)
     if wanted and ask.thinks:
         size = wanted * CHARS_PER_TOKEN
-        text = budget.spend((_MUSING * (size // len(_MUSING) + 1))[:size])
+        text = budget.spend((_THOUGHT * (size // len(_THOUGHT) + 1))[:size])
         shown = text if ask.shows_thinking else ""
         yield Thinking(shown, SIGNED if budget.is_open() else None, tokens(text))
 
 
-def _identity(turn: Said) -> bytes:
+def _identity(turn: PromptTurn) -> bytes:
     return f"{turn.role} {len(turn.text)} {turn.text}".encode(errors="surrogatepass")

@@ -35,7 +35,7 @@ class Thinking:
 
 
 @dataclass(frozen=True)
-class ToolCall:
+class ToolUse:
     """A tool call; of its `arguments`, a mapping or raw JSON text, `cut` characters arrive."""
 
     name: str
@@ -51,7 +51,7 @@ class Raw:
     block: Mapping[str, Any]
 
 
-Block = Text | Thinking | ToolCall | Raw
+Block = Text | Thinking | ToolUse | Raw
 
 
 @dataclass(frozen=True)
@@ -190,8 +190,8 @@ class Scenario:
             yield f"manner: {manner!r} needs {wanted}, as in {example!r}"
         thinking = str(self.thinking)
         if thinking not in ("none", "all") and not thinking.removeprefix("all:").isdecimal():
-            known = "'none', 'all', 'all:LIMIT' nor a token count"
-            yield f"thinking: {self.thinking!r} is neither {known}"
+            options = "'none', 'all', 'all:LIMIT' nor a token count"
+            yield f"thinking: {self.thinking!r} is neither {options}"
         if self.empty_shape not in (None, *range(1, 9)):
             yield f"empty_shape: {self.empty_shape} is not one of the shapes 1 to 8"
         if self.deltas < 1:

@@ -44,12 +44,11 @@ _NOTHING_TO_SAY = "the script is over and the simulator was given no answer to r
 class Simulator:
     """A strict stand-in for the providers on 127.0.0.1, serving from a thread of its own.
 
-    `answer` is what the model recites: a text, or the path of a UTF-8 file; or who recites it in
-    a manner of their own. `models` says what a
-    model can do where the shipped table is not to be asked. `keys` are secrets of AWS's by the ids
-    of their keys; with any, requests that are signed have to be signed with them. Use it as a
-    context manager, or call `start` and `close`. Raises OSError if the port is taken or the file
-    cannot be read, ValueError if it is not UTF-8.
+    `answer` is what the model recites: a text, the path of a UTF-8 file, or a `Reciter`. `models`
+    says what a model can do where the shipped table is not to be asked. `keys` are secrets of AWS's
+    by the ids of their keys; with any, requests that are signed have to be signed with them. Use it
+    as a context manager, or call `start` and `close`. Raises OSError if the port is taken or the
+    file cannot be read, ValueError if it is not UTF-8.
     """
 
     def __init__(
@@ -130,7 +129,7 @@ class Simulator:
         first = "anthropic-version" in request.headers
         ordered = [anthropic, *others] if first else [*others, anthropic]
         routes = ((wire, wire.route(request.method, request.path)) for wire in ordered)
-        wire, route = next((found for found in routes if found[1] is not None), (anthropic, None))
+        wire, route = next((pair for pair in routes if pair[1] is not None), (anthropic, None))
         request.asks_model = route == "model"
         with self._lock:
             self.requests.append(request)
@@ -386,8 +385,8 @@ def send_events(line: Line, reply: Reply, events: Sequence[Event], recorded: Rec
     if reply.slow:
         bounds = [*range(len(frames) + 1)]
     else:  # all that lies between two places where something is to happen goes out in one write
-        places = (reply.drop, reply.kill, reply.stall, reply.gate_at)
-        marks = {mark for mark in places if mark is not None}
+        positions = (reply.drop, reply.kill, reply.stall, reply.gate_at)
+        marks = {mark for mark in positions if mark is not None}
         bounds = [0, *sorted(mark for mark in marks if 0 < mark < len(frames)), len(frames)]
     for start, stop in itertools.pairwise(bounds):
         _before(line, reply, start)

@@ -28,10 +28,10 @@ _MISMATCH = (
 
 def refusal(request: Recorded, keys: Mapping[str, str]) -> Refusal | None:
     """Return why a request is refused that is signed; `keys`: secrets by the ids of their keys."""
-    given = request.headers.get("authorization", "")
-    if not given.startswith(_SCHEME):
+    header = request.headers.get("authorization", "")
+    if not header.startswith(_SCHEME):
         return None
-    if (parts := _PARTS.match(given)) is None:
+    if (parts := _PARTS.match(header)) is None:
         return _refused("IncompleteSignatureException", "Authorization header is not complete.")
     key, scope, day, names, signature = parts.groups()
     if (secret := keys.get(key)) is None:

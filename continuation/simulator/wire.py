@@ -1,4 +1,4 @@
-"""What the server and a wire format tell each other."""
+"""What the server and a wire format exchange."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a request is refused; without `kind` and `code` the server's usual ones are told.
+    """Why a request is refused; without `kind` and `code` the server's usual ones are used.
 
     `more` is laid over the error that is written.
     """

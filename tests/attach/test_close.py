@@ -20,7 +20,7 @@ from support.shells import LONG, PATIENCE, Way, ask, both, create, gone, last, t
 import continuation
 from continuation import Event, Policy, Recovering, Retrying, Truncated
 from continuation.attach.http import AsyncHealingClient, HealingClient
-from continuation.simulator import Reply, Simulator, Text, ToolCall
+from continuation.simulator import Reply, Simulator, Text, ToolUse
 
 HALF = LONG[:60]
 SOME = 12
@@ -28,8 +28,8 @@ SOME = 12
 
 CUT = Reply([Text(HALF)], stop="max_tokens", deltas=10)
 SILENT = Reply([Text(LONG[60:])], deltas=100, stall=SOME)
-CALL = Reply([Text(HALF), ToolCall("save", {"x": LONG}, cut=40)], stop="max_tokens", deltas=10)
-AGAIN = Reply([Text(HALF), ToolCall("save", {"x": LONG})], stop="tool_use", deltas=10, stall=SOME)
+CALL = Reply([Text(HALF), ToolUse("save", {"x": LONG}, cut=40)], stop="max_tokens", deltas=10)
+AGAIN = Reply([Text(HALF), ToolUse("save", {"x": LONG})], stop="tool_use", deltas=10, stall=SOME)
 
 SCRIPTS: dict[str, list[Reply]] = {
     "the first attempt": [Reply([Text(LONG)], deltas=10, stall=SOME)],

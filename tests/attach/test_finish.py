@@ -15,7 +15,7 @@ from support.sdks.turn import FAST, Turn, cut, end, quietly
 
 import continuation
 from continuation import Journal, Report
-from continuation.simulator import Scenario, Simulator, Text, ToolCall
+from continuation.simulator import Scenario, Simulator, Text, ToolUse
 
 TEXT = "".join(f"{n}. A line of an answer that came cut.\n" for n in range(300))
 LIMIT = 1_000
@@ -85,7 +85,7 @@ def test_of_an_asynchronous_client_it_is_awaited(dialect: str, reciting: Simulat
 @every_format
 def test_a_whole_answer_comes_back_without_a_request(dialect: str, sim: Simulator) -> None:
     ran, asked = MAKES[dialect](), request(dialect, LIMIT, {})
-    sim.script([end("All of it.", ToolCall("Write", {"path": "a"}))])
+    sim.script([end("All of it.", ToolUse("Write", {"path": "a"}))])
     answer = asked_before(ran, sim, asked)
     report = finish(ran, sim, asked, answer)
     assert sim.posts == []
@@ -107,9 +107,9 @@ def test_an_answer_without_a_stop_reason_broke_off(dialect: str, reciting: Simul
 
 @pytest.mark.parametrize("dialect", ["anthropic-messages", "openai-chat", "openai-responses"])
 def test_half_a_call_is_asked_for_again(dialect: str, sim: Simulator) -> None:
-    call = ToolCall("Write", {"path": "a", "content": "b" * 80})
+    call = ToolUse("Write", {"path": "a", "content": "b" * 80})
     ran, asked = MAKES[dialect](), request(dialect, LIMIT, {})
-    sim.script([cut("I write.", ToolCall("Write", call.arguments, cut=20))])
+    sim.script([cut("I write.", ToolUse("Write", call.arguments, cut=20))])
     answer = asked_before(ran, sim, asked)
     sim.script([end("I write.", call, stop="tool_use")])
     report = finish(ran, sim, asked, answer)
@@ -143,7 +143,7 @@ def test_the_call_it_was_asked_for_with_may_have_been_streamed_long_or_of_a_beta
 def test_only_the_first_request_is_answered_by_it(sim: Simulator) -> None:
     """The SDK of Gemini runs functions by itself, and sends their results within the same call."""
     ran, asked = MAKES["gemini"](), request("gemini", LIMIT, {})
-    sim.script([end(ToolCall("look", {}))])
+    sim.script([end(ToolUse("look", {}))])
     answer = asked_before(ran, sim, asked)
     sim.script([end("I looked.")])
     looked = list[str]()

@@ -16,7 +16,7 @@ from support.shells import LIMIT, LONG, Way, ask, asked, both, create, gone, str
 
 import continuation
 from continuation import Policy
-from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall
+from continuation.simulator import Reply, Scenario, Simulator, Text, ToolUse
 
 
 class Note(pydantic.BaseModel):
@@ -123,8 +123,8 @@ def _saving(way: Way, written: list[str]) -> Any:
     return way.pick(beta_tool(save, name="save"), beta_async_tool(asave, name="save"))
 
 
-CUT = Reply([Text("Now."), ToolCall("save", {"content": LONG}, cut=60)], stop="max_tokens")
-WHOLE = Reply([Text("Now."), ToolCall("save", {"content": LONG})], stop="tool_use")
+CUT = Reply([Text("Now."), ToolUse("save", {"content": LONG}, cut=60)], stop="max_tokens")
+WHOLE = Reply([Text("Now."), ToolUse("save", {"content": LONG})], stop="tool_use")
 
 
 @both

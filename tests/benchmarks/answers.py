@@ -7,7 +7,7 @@ from itertools import cycle, islice
 from typing import Any
 from urllib.parse import urlsplit
 
-from continuation.simulator import Recorded, Reply, Scenario, Simulator, Text, ToolCall
+from continuation.simulator import Recorded, Reply, Scenario, Simulator, Text, ToolUse
 from continuation.simulator.scenario import Block
 from continuation.simulator.server import _framed
 
@@ -72,7 +72,7 @@ class Answers:
         stop, size = "tool_use" if call else END, number * EACH
         for _ in range(2):  # what is around the deltas, and what JSON makes of a text, goes off
             text = text_of(size)
-            block = ToolCall("write", {"content": text}) if call else Text(text)
+            block = ToolUse("write", {"content": text}) if call else Text(text)
             found = self._events(block, stop)
             size = size * number // len(found)
         return found

@@ -78,7 +78,7 @@ sys.path.insert(0, str(ROOT))
 
 from peer_adapters import KEY, SAVED, Task, router_settings  # noqa: E402
 
-from continuation.simulator import Recorded, Reply, Text, ToolCall  # noqa: E402
+from continuation.simulator import Recorded, Reply, Text, ToolUse  # noqa: E402
 from continuation.simulator.common import spent  # noqa: E402
 from continuation.simulator.model import Ask, Reciter  # noqa: E402
 from continuation.simulator.scenario import Scenario  # noqa: E402
@@ -266,7 +266,7 @@ class Stage(Rehearsal):
         if SAVED in json.dumps(body):
             reply = Reply([Text("Done.")])
         elif self.scene.play == "whole-call":
-            reply = Reply([ToolCall("Write", WRITTEN)], stop="tool_use")
+            reply = Reply([ToolUse("Write", WRITTEN)], stop="tool_use")
         else:
             reply = super()._reply(ask, scenario, attempt)
         if self.scene.lies and reply.stop == "max_tokens":
@@ -309,7 +309,7 @@ def called(reply: Reply, tool: str, whole: str) -> Reply:
     for place, block in enumerate(blocks):
         if isinstance(block, Text) and block.text and whole.startswith(block.text):
             cut = None if block.text == whole else len(block.text)
-            blocks[place] = ToolCall(tool, whole, cut=cut)
+            blocks[place] = ToolUse(tool, whole, cut=cut)
             return replace(reply, blocks=blocks, stop="tool_use" if cut is None else reply.stop)
     return reply
 

@@ -20,7 +20,7 @@ import continuation
 from continuation import Journal, JournalError
 from continuation.cli import main
 from continuation.journal import look
-from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall
+from continuation.simulator import Reply, Scenario, Simulator, Text, ToolUse
 
 SECRET = "a line that nobody is to see"
 MODEL = "claude-opus-5"
@@ -34,7 +34,7 @@ def model() -> Iterator[Simulator]:
         running.script(
             [
                 Reply(
-                    [Text(SECRET), *(ToolCall("Write", {"path": SECRET}) for _ in range(2))],
+                    [Text(SECRET), *(ToolUse("Write", {"path": SECRET}) for _ in range(2))],
                     stop="tool_use",
                 )
             ]

@@ -17,7 +17,7 @@ from support.spending import ERRORS, LIMIT, repeat, spend
 import continuation
 from continuation import Policy
 from continuation.simulator import Reply as Said
-from continuation.simulator import Scenario, Simulator, Text, Thinking, ToolCall
+from continuation.simulator import Scenario, Simulator, Text, Thinking, ToolUse
 from continuation.types import Outcome
 
 CEILING = 4000
@@ -223,7 +223,7 @@ def test_the_models_endpoint_is_asked_after_a_cut_once_and_not_for_a_spent_turn(
     ("blocks", "what"),
     [
         ([Thinking("Hm", signature=None)], "thinking"),
-        ([Text("I write. "), ToolCall("Write", {"a": "b" * 60}, cut=10)], "call"),
+        ([Text("I write. "), ToolUse("Write", {"a": "b" * 60}, cut=10)], "call"),
     ],
 )
 def test_what_cannot_be_recovered_is_bounded_too(

@@ -20,7 +20,7 @@ from support.shells import LIMIT, LONG, Way, ask, both, text_of
 import continuation
 from continuation import Policy
 from continuation.prompts import cut_call_note
-from continuation.simulator import Reply, Scenario, Simulator, Text, Thinking, ToolCall
+from continuation.simulator import Reply, Scenario, Simulator, Text, Thinking, ToolUse
 
 ROOT = Path(continuation.__file__).parent
 ROOMS = (
@@ -48,7 +48,7 @@ NOTES = {cut_call_note("save", received) for received in (2, 300)}
 """How much of a call came is known to the character in a stream only."""
 
 CALM = Policy(remember_limit=False)
-WHOLE, BROKEN = ToolCall("save", ARGUMENTS), ToolCall("save", ARGUMENTS, cut=300)
+WHOLE, BROKEN = ToolUse("save", ARGUMENTS), ToolUse("save", ARGUMENTS, cut=300)
 HM = Thinking("Hm. " * 20)
 SMALL: Any = {"deltas": 60}
 SCRIPTS: dict[str, tuple[Policy, list[Reply]]] = {

@@ -22,7 +22,7 @@ from support.sdks.formats import FORMATS, MAKES, request
 from support.sdks.turn import FAST, HOWS, How, Turn, play, streamed
 
 import continuation
-from continuation.simulator import Raw, Reply, Scenario, Simulator, Text, ToolCall
+from continuation.simulator import Raw, Reply, Scenario, Simulator, Text, ToolUse
 from continuation.simulator.model import Ask, Reciter
 from continuation.types import Outcome
 
@@ -31,7 +31,7 @@ DOCUMENTS = replace(FAST, truncated_document="complete")
 LIMIT = 4_000
 """The ceiling, and what is asked for."""
 CONTENT = "".join(f'{n}: say("\\\\{n}", "é😀")\n' for n in range(14))
-FIRST = ToolCall("Read", {"path": "b.py"})
+FIRST = ToolUse("Read", {"path": "b.py"})
 Kind = Literal["call", "document", "patch"]
 
 
@@ -46,13 +46,13 @@ class Obedient(Reciter):
         prompt = ask.turns[-1].text
         if "still lacks" in prompt:
             names = re.findall(r"`(\w+)`", prompt.rpartition("still lacks")[2].partition(".")[0])
-            return Reply([ToolCall("Edit", {name: self.value[name] for name in names})])
+            return Reply([ToolUse("Edit", {name: self.value[name] for name in names})])
         if ask.turns[-1].results:
             return Reply([Text("Done.")])
         if prompt == "Go.":
             text = self.answer[: self.at]
             made: dict[Kind, list[Any]] = {
-                "call": [Text("I edit."), FIRST, ToolCall("Edit", self.answer, cut=self.at)],
+                "call": [Text("I edit."), FIRST, ToolUse("Edit", self.answer, cut=self.at)],
                 "patch": [Text("I edit."), Raw({**PATCH, "input": CONTENT[: self.at]})],
                 "document": [Text(text)] if text else [],
             }

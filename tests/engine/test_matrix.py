@@ -20,7 +20,7 @@ from support.sdks.turn import FAST, HOWS, How, cut, end, play
 from continuation import Policy, TruncatedAnswerError
 from continuation.engine.table import ROWS, Action
 from continuation.prompts import looks_like_recovery_prompt
-from continuation.simulator import Block, Raw, Reply, Scenario, Simulator, Text, Thinking, ToolCall
+from continuation.simulator import Block, Raw, Reply, Scenario, Simulator, Text, Thinking, ToolUse
 from continuation.types import Outcome
 
 STREAMS = frozenset(how for how in HOWS if how.endswith("stream"))
@@ -51,7 +51,7 @@ FORCED: Mapping[str, Any] = {
 # --- scenes -------------------------------------------------------------------------------------
 
 WRITE = {"path": "a.txt", "content": "hello world, this is the whole file"}
-WHOLE, HALF = ToolCall("Write", WRITE), ToolCall("Write", WRITE, cut=20)
+WHOLE, HALF = ToolUse("Write", WRITE), ToolUse("Write", WRITE, cut=20)
 CALLED = [("Write", WRITE)]
 FOX = Text("The quick brown fo")
 SIGNED = Thinking("I think.")
@@ -59,7 +59,7 @@ EATEN = Thinking("Hm " * 50, signature=None)
 LINES = "".join(f"{n}. A line of an answer, with a number in it, {n * 7}.\n" for n in range(40))
 LONGER = "".join(f"{n}. A line of an answer, with a number in it, {n * 7}.\n" for n in range(140))
 LONG_CALL = json.dumps({"path": "a.txt", "content": LONGER.replace("\n", " ")})
-HALF_LONG = cut(FOX, ToolCall("Write", LONG_CALL, cut=900))
+HALF_LONG = cut(FOX, ToolUse("Write", LONG_CALL, cut=900))
 NOTE = "[The call to `Write` was cut"
 """How the note begins that stands for a call which stayed cut."""
 

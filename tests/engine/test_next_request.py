@@ -11,12 +11,12 @@ from support.sdks.messages import NEW, OLD, Ran, ask
 from support.sdks.turn import FAST, cut, end, play
 
 from continuation import Outcome, Policy
-from continuation.simulator import Reply, Scenario, Simulator, Text, Thinking, ToolCall
+from continuation.simulator import Reply, Scenario, Simulator, Text, Thinking, ToolUse
 
 BINDING = "claude-sonnet-5-5"
 TOOLS: list[Any] = [{"name": "Write", "input_schema": {"type": "object"}}]
 WRITE = {"path": "a.txt", "content": "hello world, this is the whole file"}
-WHOLE, HALF = ToolCall("Write", WRITE), ToolCall("Write", WRITE, cut=20)
+WHOLE, HALF = ToolUse("Write", WRITE), ToolUse("Write", WRITE, cut=20)
 REFUSED = Reply(status=400)
 
 

@@ -12,7 +12,7 @@ import pytest
 from support.sdks.messages import Ran, limits, run
 from support.sdks.turn import How, body_of, cut, end
 
-from continuation.simulator import Reply, Simulator, Thinking, ToolCall
+from continuation.simulator import Reply, Simulator, Thinking, ToolUse
 from continuation.types import Outcome
 
 SMALL, BIG = 8_000, 128_000
@@ -29,7 +29,7 @@ def kinds(ran: Ran) -> list[str]:
 
 
 def test_r2_no_recovery_when_the_truncated_turn_has_a_call(sim: Simulator) -> None:
-    ran = play(sim, [cut(ToolCall("write_file", WRITE, cut=14))] * 2)
+    ran = play(sim, [cut(ToolUse("write_file", WRITE, cut=14))] * 2)
     assert len(sim.posts) == 2
     assert "Recovering" not in kinds(ran)
 
@@ -116,8 +116,8 @@ def test_c1_to_c6_a_call_cut_in_a_stream_is_seen_whatever_the_label(
 ) -> None:
     sim.script(
         [
-            Reply([ToolCall("write_file", WRITE, cut=arrived)], stop=stop),
-            end(ToolCall("write_file", WRITE), stop="tool_use"),
+            Reply([ToolUse("write_file", WRITE, cut=arrived)], stop=stop),
+            end(ToolUse("write_file", WRITE), stop="tool_use"),
         ]
     )
     ran = run(sim, "sync-stream", max_tokens=SMALL)

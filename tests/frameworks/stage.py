@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from continuation import Policy, Report
 from continuation.prompts import looks_like_recovery_prompt
-from continuation.simulator import Reply, Simulator, Text, ToolCall
+from continuation.simulator import Reply, Simulator, Text, ToolUse
 from continuation.types import Outcome
 
 FAST = Policy(backoff_seconds=0.0, forced_tool_choice="heal")
@@ -90,8 +90,8 @@ class Stage:
 
     def truncated_tool_call(self, name: str, arguments: Mapping[str, Any], then: str = "") -> None:
         """Cut a call in its arguments, once; `then` is what the model says to its result."""
-        cut = Reply([ToolCall(name, arguments, cut=25)], stop="max_tokens")
-        whole = Reply([ToolCall(name, arguments)], stop="tool_use")
+        cut = Reply([ToolUse(name, arguments, cut=25)], stop="max_tokens")
+        whole = Reply([ToolUse(name, arguments)], stop="tool_use")
         self.sim.script([cut, whole, *([Reply([Text(then)])] if then else [])])
 
     def truncated_essay(self, *, called: bool) -> None:
@@ -105,7 +105,7 @@ class Stage:
 
     def lose_call(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Cut a call, and cut it again at the ceiling."""
-        cut = Reply([ToolCall(name, arguments, cut=25)], stop="max_tokens")
+        cut = Reply([ToolUse(name, arguments, cut=25)], stop="max_tokens")
         self.sim.script([cut, cut])
 
     # --- what became of it ------------------------------------------------------------------

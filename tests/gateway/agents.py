@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from sessions.agents import Agent, agents, run
 from support.gateways import serving
 
-from continuation.simulator import Recorded, Reply, Scenario, Simulator, Text, ToolCall
+from continuation.simulator import Recorded, Reply, Scenario, Simulator, Text, ToolUse
 from continuation.simulator.model import Ask
 from continuation.simulator.wire import Answer
 
@@ -116,10 +116,10 @@ class Model(Simulator):
         if scenario.call and not tool:
             return Reply([Text("A title")])
         reply = super()._reply(ask, scenario, attempt)
-        blocks = [self._as(b, tool) if isinstance(b, ToolCall) else b for b in reply.blocks]
+        blocks = [self._as(b, tool) if isinstance(b, ToolUse) else b for b in reply.blocks]
         return replace(reply, blocks=blocks)
 
-    def _as(self, call: ToolCall, tool: str) -> ToolCall:
+    def _as(self, call: ToolUse, tool: str) -> ToolUse:
         """Return a call of the same size, of the tool that the agent has."""
         content = json.loads(str(call.arguments))["content"]
         if WRITES[tool]:

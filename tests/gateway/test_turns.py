@@ -14,7 +14,7 @@ from support.gateways import CALL, KEYS, MESSAGES, URLS, Served, request_body, t
 from support.sdks.formats import FORMATS, MAKES, request
 from support.sdks.turn import cut, end, play
 
-from continuation.simulator import Reply, Simulator, ToolCall
+from continuation.simulator import Reply, Simulator, ToolUse
 from continuation.types import Outcome
 
 formats = pytest.mark.parametrize("dialect", FORMATS)
@@ -33,13 +33,13 @@ def post(served: Served, dialect: str, body: Any, **headers: str) -> httpx2.Resp
 @pytest.mark.parametrize("how", ["sync", "sync-stream"])
 @pytest.mark.parametrize(
     "first",
-    [cut("One, two, "), cut(ToolCall("Write", CALL.arguments, cut=20))],
+    [cut("One, two, "), cut(ToolUse("Write", CALL.arguments, cut=20))],
     ids=["text", "call"],
 )
 def test_a_bare_sdk_gets_a_whole_answer(
     served: Served, sim: Simulator, dialect: str, how: Any, first: Reply
 ) -> None:
-    called = isinstance(first.blocks[0], ToolCall)
+    called = isinstance(first.blocks[0], ToolUse)
     # Of a stream the text has been shown, and is gone on with.
     text = end("three." if how == "sync-stream" else "One, two, three.")
     sim.script([first, end(CALL, stop="tool_use") if called else text])
@@ -180,7 +180,7 @@ def test_no_byte_of_a_call_comes_before_it_is_known_to_be_whole(
 
     `silent`: events until the provider pauses, of 19 with the call cut, or of 22.
     """
-    patch = ToolCall("apply_patch", json.dumps({"patch": "+line\n" * 30}))
+    patch = ToolUse("apply_patch", json.dumps({"patch": "+line\n" * 30}))
     first = replace(patch, cut=150) if stop == "max_tokens" else patch
     gate = Event()
     sim.script([end("So.", first, stop=stop, gate=gate, gate_at=silent)])

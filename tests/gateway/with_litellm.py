@@ -28,7 +28,7 @@ import httpx2
 from support.gateways import CALL, MESSAGES, serving
 from support.sdks.turn import cut, end
 
-from continuation.simulator import Reply, Simulator, ToolCall
+from continuation.simulator import Reply, Simulator, ToolUse
 
 MODELS = {"chat": ("openai", "gpt-5.4", "/v1"), "messages": ("anthropic", "claude-opus-5", "")}
 KEY = "sk-of-litellm"
@@ -153,7 +153,7 @@ def tried(where: str, sim: Simulator, ask: partial[str]) -> int:
 def replies(*, stream: bool, call: bool) -> list[Reply]:
     """What the provider says: half of it, and then the rest, or all."""
     if call:
-        return [cut(ToolCall("Write", CALL.arguments, cut=40)), end(CALL, stop="tool_use")]
+        return [cut(ToolUse("Write", CALL.arguments, cut=40)), end(CALL, stop="tool_use")]
     return [cut("One, two, "), end("three." if stream else "One, two, three.")]
 
 

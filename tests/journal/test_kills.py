@@ -22,11 +22,11 @@ from support.sdks.formats import FORMATS, request
 
 from continuation import Journal, JournalError
 from continuation.history import validate
-from continuation.simulator import Scenario, Simulator, ToolCall
+from continuation.simulator import Scenario, Simulator, ToolUse
 
 STEPS = [
-    Step(lines("a", 12), (ToolCall("Write", {"path": "1"}), ToolCall("Write", {"path": "2"}))),
-    Step(lines("b", 6), (ToolCall("Ask", {"path": "3"}),)),
+    Step(lines("a", 12), (ToolUse("Write", {"path": "1"}), ToolUse("Write", {"path": "2"}))),
+    Step(lines("b", 6), (ToolUse("Ask", {"path": "3"}),)),
     Step(lines("c", 6)),
 ]
 Stores = Callable[[], str | None]

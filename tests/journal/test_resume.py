@@ -16,7 +16,7 @@ from support.sdks.turn import FAST, STREAMS, How, Turn, end, quietly
 import continuation
 from continuation import Journal, Report
 from continuation.journal.forms import parted
-from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall
+from continuation.simulator import Reply, Scenario, Simulator, Text, ToolUse
 
 TEXT = "".join(f"{n}. A line of an answer that is long enough to be stopped.\n" for n in range(300))
 TURNS = {"gemini": "contents", "openai-responses": "input"}
@@ -142,7 +142,7 @@ def test_an_attempt_that_was_killed_behind_its_answer_is_given_it_again(
     dialect: str, sim: Simulator, store: Store
 ) -> None:
     """It asks the same, as an engine's step does; any other program that asks so wants another."""
-    sim.script([Reply([Text("Now."), ToolCall("Write", {"path": "a"})], stop="tool_use")] * 3)
+    sim.script([Reply([Text("Now."), ToolUse("Write", {"path": "a"})], stop="tool_use")] * 3)
     first, _ = ask(sim, Journal(store, "s", take_over=True), dialect, "sync-stream")
     with Journal(store, "s", take_over=True) as later:
         again, report = ask(sim, later, dialect, "async-stream")

@@ -19,12 +19,12 @@ from continuation import Fenced, Journal, JournalError, LeaseHeld, OutcomeUnknow
 from continuation.history import validate
 from continuation.journal import forms
 from continuation.journal.store import Store
-from continuation.simulator import Simulator, ToolCall
+from continuation.simulator import Simulator, ToolUse
 
 from .test_resume import TURNS, ask
 
 Place = Path | str
-CALLS = [ToolCall("Write", {"path": f"{n}.txt", "content": "x"}) for n in range(2)]
+CALLS = [ToolUse("Write", {"path": f"{n}.txt", "content": "x"}) for n in range(2)]
 
 
 @pytest.fixture

@@ -19,12 +19,12 @@ from support.sdks import chat, gemini, messages, responses
 from support.sdks.turn import BOTH, FAST, How, body_of, cut, end, streamed
 
 from continuation import Policy
-from continuation.simulator import Block, Reply, Scenario, Simulator, ToolCall
+from continuation.simulator import Block, Reply, Scenario, Simulator, ToolUse
 from continuation.types import Outcome
 
 LIMIT = 1000
 WRITE = {"path": "a.txt", "content": "hello world, this is the whole file"}
-WHOLE, HALF = ToolCall("Write", WRITE), ToolCall("Write", WRITE, cut=30)
+WHOLE, HALF = ToolUse("Write", WRITE), ToolUse("Write", WRITE, cut=30)
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def test_guidance_asks_for_smaller_pieces(sim: Simulator, how: How, form: Format
     sim.script(
         [
             cut("I write it. ", form.half),
-            end("In pieces.", ToolCall("Write", small), stop="tool_use"),
+            end("In pieces.", ToolUse("Write", small), stop="tool_use"),
         ]
     )
     policy = replace(FAST, truncated_tool_call="retry_smaller")
@@ -215,7 +215,7 @@ def test_a_regenerated_text_that_differs_gives_only_its_calls(
 
 @formats
 def test_several_calls_come_from_one_answer_only(sim: Simulator, how: How, form: Format) -> None:
-    read = ToolCall("Read", {"path": "b.txt"})
+    read = ToolUse("Read", {"path": "b.txt"})
     sim.script([cut("Two. ", read, form.half), end("Two. ", read, WHOLE, stop="tool_use")])
     ran = form.ask(sim, how, LIMIT)
     assert ran.text == "Two. "

@@ -23,7 +23,7 @@ from continuation.engine import attempts, table
 from continuation.ledger import Ledger, Lesson
 from continuation.reports import account
 from continuation.reports import report as reports
-from continuation.simulator import Reply, Simulator, Text, Thinking, ToolCall
+from continuation.simulator import Reply, Simulator, Text, Thinking, ToolUse
 from continuation.testing import simulate
 from continuation.types import AttemptResult, Head, Mode, Outcome, Stop
 
@@ -383,8 +383,8 @@ FATES: dict[str, list[Reply]] = {
         Reply([Text(f"{WORDS} zwei.")]),
     ],
     "call": [
-        Reply([Text(WORDS), ToolCall("Write", {"path": WORDS}, cut=12)], stop="max_tokens"),
-        Reply([Text(WORDS), ToolCall("Write", {"path": WORDS}, cut=12)], stop="max_tokens"),
+        Reply([Text(WORDS), ToolUse("Write", {"path": WORDS}, cut=12)], stop="max_tokens"),
+        Reply([Text(WORDS), ToolUse("Write", {"path": WORDS}, cut=12)], stop="max_tokens"),
     ],
     "thinking": [Reply([Thinking(WORDS, signature=None)], stop="max_tokens")] * 3,
     "error": [Reply(status=401, error=("authentication_error", f"bad key {SECRET} {WORDS}"))],

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from continuation.sessions import checked, repairing
-from continuation.simulator import Recorded, Reply, Scenario, Simulator, Text, ToolCall
+from continuation.simulator import Recorded, Reply, Scenario, Simulator, Text, ToolUse
 from continuation.simulator.model import Ask
 from continuation.simulator.wire import Answer
 
@@ -53,7 +53,7 @@ class Model(Simulator):
         for name, (key, more) in TOOLS.items() if runs else ():
             if f'"name":"{name}"' in self._now.body:
                 arguments = {key: self.command, **more}
-                return Reply([Text(SAID), ToolCall(name, arguments)], stop="tool_use")
+                return Reply([Text(SAID), ToolUse(name, arguments)], stop="tool_use")
         return Reply([Text("Done.")])
 
 

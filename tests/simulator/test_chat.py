@@ -27,7 +27,7 @@ from support.chat_helpers import (
 )
 
 from continuation.limits import ModelLimits
-from continuation.simulator import Block, Raw, Reply, Scenario, Simulator, Text, Thinking, ToolCall
+from continuation.simulator import Block, Raw, Reply, Scenario, Simulator, Text, Thinking, ToolUse
 from continuation.simulator import tokens as tokens_of
 
 
@@ -223,7 +223,7 @@ def test_a_call_that_was_cut_comes_with_what_there_is(
 
 
 def test_calls_are_streamed_by_index(sim: Simulator) -> None:
-    calls = [ToolCall("A", {"x": 1}, id="call_a"), ToolCall("B", '{"y": ', cut=4)]
+    calls = [ToolUse("A", {"x": 1}, id="call_a"), ToolUse("B", '{"y": ', cut=4)]
     sim.script([Reply(calls, "max_tokens", deltas=3)])
     deltas = [chunk["choices"][0]["delta"] for chunk in data(sim)[:-1]]
     told = [call for delta in deltas for call in delta.get("tool_calls", [])]

@@ -14,7 +14,7 @@ from support.sdks.gemini import connect
 from support.simulator_helpers import ANSWER
 
 from continuation.limits import ModelLimits
-from continuation.simulator import Raw, Reply, Scenario, Simulator, Text, Thinking, ToolCall
+from continuation.simulator import Raw, Reply, Scenario, Simulator, Text, Thinking, ToolUse
 
 MODEL = "gemini-3.6-flash"
 OLD = "gemini-2.5-flash"
@@ -294,7 +294,7 @@ def test_a_call_that_was_cut_does_not_come(sim: Simulator, client: genai.Client,
 
 
 def test_only_the_first_of_parallel_calls_is_signed(sim: Simulator, client: genai.Client) -> None:
-    sim.script([Reply([ToolCall("a", {}), ToolCall("b", '{"x": 1}', id="i")], "tool_use")] * 2)
+    sim.script([Reply([ToolUse("a", {}), ToolUse("b", '{"x": 1}', id="i")], "tool_use")] * 2)
     parts = ask(client, tools=TOOLS).candidates[0].content.parts
     chunks = stream(client, tools=TOOLS)
     assert [bool(part.thought_signature) for part in parts] == [True, False]
@@ -348,7 +348,7 @@ def test_a_call_cut_among_its_pieces_has_no_end(sim: Simulator) -> None:
 def test_values_of_every_kind_are_streamed_by_their_path(sim: Simulator) -> None:
     given = {"a": [1, {"b": True}], "c": None, "d": ""}
     sim.script(
-        [Reply([ToolCall("f", json.dumps(given))]), Reply([ToolCall("f", '{"a": 1, "b', cut=9)])]
+        [Reply([ToolUse("f", json.dumps(given))]), Reply([ToolUse("f", '{"a": 1, "b', cut=9)])]
     )
     calling = {"functionCallingConfig": {"streamFunctionCallArguments": True}}
     body = {"contents": [GO], "toolConfig": calling}
@@ -659,7 +659,7 @@ def test_a_changed_part_corrupts_its_signature(client: genai.Client) -> None:
 
 
 def test_each_service_refuses_the_signatures_of_the_other(sim: Simulator) -> None:
-    sim.script([Reply([ToolCall("Write", {"a": 1})], "tool_use")] * 2)
+    sim.script([Reply([ToolUse("Write", {"a": 1})], "tool_use")] * 2)
     with connect(sim) as client, connect(sim, vertex=True) as vertex:
         ours = ask(client, tools=TOOLS).candidates[0].content
         theirs = ask(vertex, tools=TOOLS).candidates[0].content

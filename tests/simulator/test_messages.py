@@ -36,7 +36,7 @@ from support.simulator_helpers import (
 )
 
 from continuation.limits import ModelLimits
-from continuation.simulator import Reply, Scenario, Simulator, Text, Thinking, ToolCall, tokens
+from continuation.simulator import Reply, Scenario, Simulator, Text, Thinking, ToolUse, tokens
 
 # -- recitation
 
@@ -175,7 +175,7 @@ def test_a_call_that_was_cut_streams_what_there_is(
 def test_only_members_that_arrived_whole_are_told(
     sim: Simulator, client: anthropic.Anthropic, raw: str, arrived: dict[str, Any]
 ) -> None:
-    sim.script([Reply([ToolCall("Write", raw)], stop="max_tokens")])
+    sim.script([Reply([ToolUse("Write", raw)], stop="max_tokens")])
     assert arrived == create(client).content[0].input
 
 
@@ -453,7 +453,7 @@ def test_signatures_from_elsewhere_are_refused_only_by_the_strict(
 
 
 def test_a_scripted_reply_is_signed_too(sim: Simulator, client: anthropic.Anthropic) -> None:
-    call = ToolCall("Write", {}, id="toolu_1")
+    call = ToolUse("Write", {}, id="toolu_1")
     sim.script([Reply([Thinking("hm"), Text("x"), call], "tool_use")])
     how = {"model": BINDING, "tools": TOOLS}
     turns = [said(create(client, 20, **how)), user(RESULT)]

@@ -14,7 +14,7 @@ from support.simulator_helpers import ANSWER, GO, PROMPT
 
 from continuation.history import RepairPolicy, repair, validate
 from continuation.limits import ModelLimits
-from continuation.simulator import Raw, Reply, Scenario, Simulator, Text, Thinking, ToolCall, tokens
+from continuation.simulator import Raw, Reply, Scenario, Simulator, Text, Thinking, ToolUse, tokens
 
 MODEL = "gpt-5.4"
 OLD = "gpt-4o"
@@ -219,7 +219,7 @@ def test_a_cut_stream_tells_it_at_the_item_and_at_the_end(client: openai.OpenAI)
 def test_the_sdks_own_stream_accepts_every_kind_of_item(
     sim: Simulator, client: openai.OpenAI
 ) -> None:
-    call = ToolCall("Write", {"path": "ä"})
+    call = ToolUse("Write", {"path": "ä"})
     sim.script([Reply([Thinking("hm"), Text("ab"), Raw(SEARCH), call, Raw(CUSTOM)], deltas=1)])
     how: Any = {"model": MODEL, "input": "go", "reasoning": {"summary": "auto"}}
     with client.responses.stream(**how) as streamed:
@@ -503,7 +503,7 @@ def test_a_server_without_chains_says_so(sim: Simulator, client: openai.OpenAI) 
 def test_a_chain_with_an_open_call_wants_its_output(
     sim: Simulator, client: openai.OpenAI, cut: int | None
 ) -> None:
-    call = ToolCall("Write", {"path": "a"}, id="call_7", cut=cut)
+    call = ToolUse("Write", {"path": "a"}, id="call_7", cut=cut)
     sim.script([Reply([call], stop="tool_use" if cut is None else "max_tokens")])
     made = create(client)
     error = refusal(client, PROMPT, previous_response_id=made.id)

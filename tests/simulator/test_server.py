@@ -23,7 +23,7 @@ from support.simulator_helpers import (
     text_of,
 )
 
-from continuation.simulator import Raw, Reply, Scenario, Simulator, Text, Thinking, ToolCall
+from continuation.simulator import Raw, Reply, Scenario, Simulator, Text, Thinking, ToolUse
 
 
 def test_requests_are_recorded_as_they_came(sim: Simulator, client: anthropic.Anthropic) -> None:
@@ -219,7 +219,7 @@ def test_both_forms_show_the_same_reply(
             Thinking("hm", signature="sig"),
             Text("Hello"),
             Raw(server_call),
-            ToolCall("Write", {"path": "a.txt", "content": "hello"}, id="toolu_1", cut=24),
+            ToolUse("Write", {"path": "a.txt", "content": "hello"}, id="toolu_1", cut=24),
         ],
         stop="max_tokens",
         usage={"output_tokens": 77},

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self, cast
 
-from continuation.simulator import Reply, Scenario, Simulator, ToolCall
+from continuation.simulator import Reply, Scenario, Simulator, ToolUse
 from continuation.simulator.model import Ask, Reciter
 
 # --- the model ------------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ class Step:
     """One answer of the model: a text, and then calls."""
 
     text: str
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[ToolUse, ...] = ()
 
 
 class Scripted(Reciter):
@@ -173,7 +173,7 @@ def _warm() -> None:
 
     from support.sdks.formats import FORMATS
 
-    steps = [Step("One.", (ToolCall("Write", {"path": "1"}),)), Step("Two.")]
+    steps = [Step("One.", (ToolUse("Write", {"path": "1"}),)), Step("Two.")]
     with Simulator(Scripted(steps)) as sim, tempfile.TemporaryDirectory() as folder:
         for dialect in FORMATS:
             work = Work(dialect, sim.url, f"{folder}/{dialect}", f"{folder}/effects")

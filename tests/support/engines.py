@@ -25,13 +25,13 @@ import anthropic
 import anyio
 
 import continuation
-from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall
+from continuation.simulator import Reply, Scenario, Simulator, Text, ToolUse
 from continuation.simulator.model import Ask
 from support.agents import Scripted, Step, lines, text_of
 from support.postgres import free_port
 
 ANSWER = lines("w", 800)
-STEPS = [Step(ANSWER, (ToolCall("Send", {"to": "all"}),)), Step("Sent.")]
+STEPS = [Step(ANSWER, (ToolUse("Send", {"to": "all"}),)), Step("Sent.")]
 PACE = Scenario(deltas=24, slow=0.003)
 """Some 8,000 characters a second: a fast model."""
 PATIENCE = 90.0

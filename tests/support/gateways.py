@@ -23,7 +23,7 @@ import uvicorn
 
 from continuation.gateway import Gateway, app
 from continuation.gateway.server import settings
-from continuation.simulator import ToolCall
+from continuation.simulator import ToolUse
 from support.shells import PATIENCE
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -205,7 +205,7 @@ URLS = {
     "gemini": "/v1beta/models/gemini-3.8-flash:generateContent",
 }
 KEYS = {"x-api-key": "k", "authorization": "Bearer k", "x-goog-api-key": "k"}
-CALL = ToolCall("Write", {"path": "a.txt", "content": "line\n" * 30})
+CALL = ToolUse("Write", {"path": "a.txt", "content": "line\n" * 30})
 MESSAGES: dict[str, Any] = {
     "model": "claude-opus-5",
     "max_tokens": 300,

@@ -51,7 +51,7 @@ from continuation.journal import owner as owners
 from continuation.journal import sqlite as files
 from continuation.journal import store as stores
 from continuation.registry import dialects
-from continuation.simulator import Scenario, Simulator, ToolCall
+from continuation.simulator import Scenario, Simulator, ToolUse
 from continuation.simulator.wire import Recorded
 from continuation.types import Enough, Head, Outcome, Request
 from support.agents import Scripted, Step, lines
@@ -258,8 +258,8 @@ WIRES = {
     ),
 }
 STEPS = [
-    Step(lines("a", 6), (ToolCall("Write", {"path": "1"}), ToolCall("Write", {"path": "2"}))),
-    Step(lines("b", 3), (ToolCall("Write", {"path": "3"}),)),
+    Step(lines("a", 6), (ToolUse("Write", {"path": "1"}), ToolUse("Write", {"path": "2"}))),
+    Step(lines("b", 3), (ToolUse("Write", {"path": "3"}),)),
     Step(lines("c", 4)),
 ]
 HEADERS = {

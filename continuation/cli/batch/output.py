@@ -16,7 +16,7 @@ from continuation.types import Json
 
 
 class Output:
-    """The file of answers, yours alone: appended to line by line, by one run at a time.
+    """The file of answers, yours alone; lines are appended, by one run at a time.
 
     What is not to stay (half a line; with `force` all) is cut off when the first line comes.
     """

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from continuation.simulator.anthropic.request import Context, input_tokens
+from continuation.simulator.anthropic.request import AnthropicContext, input_tokens
 from continuation.simulator.anthropic.signatures import Signer
-from continuation.simulator.common import arrived, compact, pieces, spent, told_usage, whole_members
-from continuation.simulator.scenario import SIGNED, Block, Raw, Reply, Text, Thinking, ToolCall
+from continuation.simulator.common import arrived, compact, pieces, spent, usage_of, whole_members
+from continuation.simulator.scenario import SIGNED, Block, Raw, Reply, Text, Thinking, ToolUse
 from continuation.simulator.wire import Event, Json
 
 _ONLY_AT_START = ("cache_creation", "service_tier")
 
 
-class Writer:
+class AnthropicReplyWriter:
     """Writes a reply."""
 
-    def __init__(self, context: Context, reply: Reply, new_id: Callable[[str], str]) -> None:
+    def __init__(
+        self, context: AnthropicContext, reply: Reply, new_id: Callable[[str], str]
+    ) -> None:
         self._reply, self._new_id = reply, new_id
         self._sign = Signer(context.body).sign
         # An empty answer that ended by itself costs two tokens.
@@ -29,7 +31,7 @@ class Writer:
             "output_tokens_details": {"thinking_tokens": spent(reply, Thinking)},
             "service_tier": "standard",
         }
-        self._usage = told_usage(counted, reply)
+        self._usage = usage_of(counted, reply)
         self._head: Json = {
             "id": new_id("msg"),
             "type": "message",
@@ -66,8 +68,8 @@ class Writer:
             case Thinking(text, signature):
                 signed = self._sign(text) if signature == SIGNED else signature
                 return {"type": "thinking", "thinking": text, "signature": signed or ""}
-            case ToolCall(name, id=given):
-                made, members = given or self._new_id("toolu"), whole_members(arrived(block))
+            case ToolUse(name, id=call_id):
+                made, members = call_id or self._new_id("toolu"), whole_members(arrived(block))
                 return {"type": "tool_use", "id": made, "name": name, "input": members}
             case Raw(raw):
                 return dict(raw)
@@ -84,10 +86,10 @@ class Writer:
                 deltas = [("thinking_delta", "thinking", piece) for piece in pieces(text, size)]
                 if block.signature is not None:
                     deltas.append(("signature_delta", "signature", whole["signature"]))
-            case ToolCall():
+            case ToolUse():
                 begun["input"] = {}
-                said = ["", *pieces(arrived(block), size)]
-                deltas = [("input_json_delta", "partial_json", piece) for piece in said]
+                fragments = ["", *pieces(arrived(block), size)]
+                deltas = [("input_json_delta", "partial_json", piece) for piece in fragments]
             case Raw():
                 pass
         yield _event({"type": "content_block_start", "index": index, "content_block": begun})

@@ -11,11 +11,11 @@ from urllib.parse import unquote
 from continuation.history import validate
 from continuation.history.rules import texts
 from continuation.simulator.anthropic import signatures
-from continuation.simulator.anthropic.events import Writer
-from continuation.simulator.anthropic.request import THINKING, Context, input_tokens
+from continuation.simulator.anthropic.events import AnthropicReplyWriter
+from continuation.simulator.anthropic.request import THINKING, AnthropicContext, input_tokens
 from continuation.simulator.common import by_rank, compact, conversation_key, numbers_in
 from continuation.simulator.format import Format
-from continuation.simulator.model import Ask, Said
+from continuation.simulator.model import Ask, PromptTurn
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
 from continuation.wire.eventstream import encode
@@ -30,7 +30,7 @@ _CONTROLS = "thinking-binding-controls-2026-08-01"
 _NEEDS_CONTROLS = f"That setting requires the `{_CONTROLS}` value in the `anthropic-beta` header."
 
 
-def form(context: Context) -> Iterator[str]:
+def form(context: AnthropicContext) -> Iterator[str]:
     """Want a limit and messages (the texts follow the provider's manner)."""
     if (asked := as_int(context.asked)) is None:
         yield "max_tokens: Input should be a valid integer"
@@ -40,7 +40,7 @@ def form(context: Context) -> Iterator[str]:
         yield "messages: at least one message is required"
 
 
-def settings(context: Context) -> Iterator[Refusal | str]:
+def settings(context: AnthropicContext) -> Iterator[Refusal | str]:
     """Compare the model, the limit and the way of thinking with what there is."""
     asked, most = context.asked, context.model.ceiling
     if not context.served:
@@ -66,7 +66,7 @@ def settings(context: Context) -> Iterator[Refusal | str]:
         yield "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024"
 
 
-def prefill(context: Context) -> Iterator[str]:
+def prefill(context: AnthropicContext) -> Iterator[str]:
     """Refuse a trailing assistant message, unless it is a paused turn that is to go on."""
     last = context.turns[-1] if context.turns else None
     if last is None or last.role != "assistant" or last.of("server_tool_use"):
@@ -77,7 +77,7 @@ def prefill(context: Context) -> Iterator[str]:
         yield _TEXTS["prefill_unsupported"]
 
 
-def history(context: Context) -> Iterator[str]:
+def history(context: AnthropicContext) -> Iterator[str]:
     """Refuse what breaks the conversation's rules; it is about to be answered: no call is live.
 
     Thinking is to be signed, and to come first in a turn that has any; a server tool's turn may
@@ -91,26 +91,26 @@ def history(context: Context) -> Iterator[str]:
         first = turn.blocks[0].kind if turn.role == "assistant" and turn.blocks else ""
         if turn.of(*THINKING) and first not in THINKING and not turn.of("server_tool_use"):
             yield _TEXTS["thinking_not_first"].format(n=turn.message, detail=first)
-    found = validate(context.body, "anthropic", facts=context.model, live=False)
-    yield from (violation.message for violation in by_rank(found, "anthropic"))
+    violations = validate(context.body, "anthropic", facts=context.model, live=False)
+    yield from (violation.message for violation in by_rank(violations, "anthropic"))
 
 
-def thinking_blocks(context: Context) -> Iterator[str]:
+def thinking_blocks(context: AnthropicContext) -> Iterator[str]:
     """Check signatures and, on binding models, the conversation before each block."""
     binding = mapping(mapping(context.body.get("thinking")).get("block_binding"))
     drop = binding.get("prefix_mismatch_behavior") == "drop_block"
-    found = signatures.errors(
+    faults = signatures.errors(
         context.body,
         binding=context.model.binding and not (drop and _CONTROLS in context.betas),
         strict=context.scenario.strict_signatures,
     )
-    for code, placed in found:
+    for code, placed in faults:
         n, m = numbers_in(placed.path)
         text = _TEXTS[code].format(n=n, m=m)
         yield f"{text} {_NEEDS_CONTROLS}" if drop and code == "thinking_bound" else text
 
 
-def window(context: Context) -> Iterator[str]:
+def window(context: AnthropicContext) -> Iterator[str]:
     most = context.model.window
     if most is None:
         return
@@ -147,19 +147,19 @@ _IN_STREAM = {
 }
 
 
-def invoked(context: Context) -> Iterator[str]:
+def invoked(context: AnthropicContext) -> Iterator[str]:
     """Bedrock takes neither the model nor `stream` in the body, and wants to know its version."""
     if _INVOKE.search(context.request.path):
-        said = "Malformed input request: #: {}, please reformat your input and try again."
+        text = "Malformed input request: #: {}, please reformat your input and try again."
         body = mapping(loads(context.request.raw))
         for name in ("model", "stream"):
             if name in body:
-                yield said.format(f"extraneous key [{name}] is not permitted")
+                yield text.format(f"extraneous key [{name}] is not permitted")
         if "anthropic_version" not in body:
-            yield said.format("required key [anthropic_version] not found")
+            yield text.format("required key [anthropic_version] not found")
 
 
-class AnthropicFormat(Format[Context]):
+class AnthropicFormat(Format[AnthropicContext]):
     """Serves `/v1/messages` and what belongs to it, under any prefix of the path, and Bedrock's."""
 
     checks = (invoked, form, settings, prefill, history, thinking_blocks, window)
@@ -188,41 +188,41 @@ class AnthropicFormat(Format[Context]):
     no_key = Refusal("x-api-key header is required", 401)
 
     def route(self, method: str, path: str) -> Route | None:
-        ours = path.endswith("/v1/messages") or _INVOKE.search(path) or _PREDICT.search(path)
-        if method == "POST" and ours:
+        asks_model = path.endswith("/v1/messages") or _INVOKE.search(path) or _PREDICT.search(path)
+        if method == "POST" and asks_model:
             return "model"
         return "other" if "/v1/messages/" in path or "/v1/models" in path else None
 
-    def context(self, request: Recorded) -> Context:
-        if (asked := _INVOKE.search(request.path)) and request.body is not None:
-            whole = {**request.body, "model": unquote(asked[1]), "stream": bool(asked[2])}
+    def context(self, request: Recorded) -> AnthropicContext:
+        if (match := _INVOKE.search(request.path)) and request.body is not None:
+            whole = {**request.body, "model": unquote(match[1]), "stream": bool(match[2])}
             request = replace(request, body=whole)
-        elif (asked := _PREDICT.search(request.path)) and request.body is not None:
-            whole = {**request.body, "model": asked[1].replace("@", "-")}
+        elif (match := _PREDICT.search(request.path)) and request.body is not None:
+            whole = {**request.body, "model": match[1].replace("@", "-")}
             request = replace(request, body=whole)
         name = str((request.body or {}).get("model") or "")
-        return Context(request, *self.limits(name, request.scenario))
+        return AnthropicContext(request, *self.limits(name, request.scenario))
 
-    def ask(self, context: Context) -> Ask:
+    def ask(self, context: AnthropicContext) -> Ask:
         body = context.body
-        said: list[Said] = []
+        turns: list[PromptTurn] = []
         for turn in context.turns:
             text = "".join(str(placed.block.get("text", "")) for placed in turn.of("text"))
             role = "assistant" if turn.role == "assistant" else "user"
-            said.append(Said(role, text, bool(turn.of("tool_result"))))
-        said = said or [Said("user", "")]
+            turns.append(PromptTurn(role, text, bool(turn.of("tool_result"))))
+        turns = turns or [PromptTurn("user", "")]
         return Ask(
-            said,
+            turns,
             int(context.asked),
             context.room(input_tokens(body)),
             [str(word) for word in as_list(body.get("stop_sequences"))],
             context.thinks,
             mapping(body.get("thinking")).get("display") != "omitted",
-            conversation_key(body.get("system"), said[0].text),
+            conversation_key(body.get("system"), turns[0].text),
         )
 
-    def write(self, context: Context, reply: Reply) -> Json | Iterable[Event]:
-        writer = Writer(context, reply, self.new_id)
+    def write(self, context: AnthropicContext, reply: Reply) -> Json | Iterable[Event]:
+        writer = AnthropicReplyWriter(context, reply, self.new_id)
         return writer.events() if context.streamed else writer.message()
 
     def refused(
@@ -239,7 +239,7 @@ class AnthropicFormat(Format[Context]):
         return self.json(refusal.status, body, {self.id_header: request_id, **(headers or {})})
 
     def stream(
-        self, context: Context, events: Sequence[Event], headers: Mapping[str, str]
+        self, context: AnthropicContext, events: Sequence[Event], headers: Mapping[str, str]
     ) -> Answer:
         if not _INVOKE.search(context.request.path):
             return super().stream(context, events, headers)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from continuation.limits import ModelLimits
-from continuation.simulator.format import Context as AnyContext
+from continuation.simulator.format import Context
 from continuation.simulator.model import tokens
 from continuation.simulator.wire import Json, Recorded
 from continuation.wire.json_values import is_list, is_map, mapping, objects
@@ -36,7 +36,7 @@ class RoleTurn:
         return [placed for placed in self.blocks if placed.kind in kinds]
 
 
-class Context(AnyContext):
+class AnthropicContext(Context):
     """A Messages request, and what its model can do.
 
     `asked` is the output limit, whatever it is. `thinking`: the kind that is asked for: enabled,
@@ -49,8 +49,8 @@ class Context(AnyContext):
         self.turns = turns(self.body)
         betas = request.headers.get("anthropic-beta", "")
         self.betas = [name.strip() for name in betas.split(",")]
-        given = mapping(self.body.get("thinking"))
-        kind, budget = given.get("type"), given.get("budget_tokens")
+        thinking = mapping(self.body.get("thinking"))
+        kind, budget = thinking.get("type"), thinking.get("budget_tokens")
         self.thinking = None if kind is None else str(kind)
         self.budget = budget if kind == "enabled" and isinstance(budget, int) else None
         # Where the request says nothing, adaptive models think.
@@ -72,24 +72,24 @@ def messages(body: Json) -> list[Json]:
 
 def turns(body: Json) -> list[RoleTurn]:
     """Return user and assistant turns; messages of one role in a row are one turn."""
-    found: list[RoleTurn] = []
+    merged_turns: list[RoleTurn] = []
     for number, message in enumerate(messages(body)):
         role = str(message.get("role"))
         if role == "system":
             continue
-        if not found or found[-1].role != role:
-            found.append(RoleTurn(role, number, []))
-        for place, block in enumerate(blocks(message.get("content"))):
-            path = f"messages.{number}.content.{place}"
-            found[-1].blocks.append(Placed(path, str(block.get("type")), block))
-    return found
+        if not merged_turns or merged_turns[-1].role != role:
+            merged_turns.append(RoleTurn(role, number, []))
+        for index, block in enumerate(blocks(message.get("content"))):
+            path = f"messages.{number}.content.{index}"
+            merged_turns[-1].blocks.append(Placed(path, str(block.get("type")), block))
+    return merged_turns
 
 
 def without(value: Any, *names: str) -> Any:
     """Copy JSON without the named keys and without nulls, at every depth."""
     if is_map(value):
-        kept = ((k, v) for k, v in value.items() if k not in names and v is not None)
-        return {key: without(item, *names) for key, item in kept}
+        pairs = ((k, v) for k, v in value.items() if k not in names and v is not None)
+        return {key: without(item, *names) for key, item in pairs}
     if is_list(value):
         return [without(item, *names) for item in value]
     return value
@@ -101,10 +101,10 @@ def without(value: Any, *names: str) -> Any:
 def input_tokens(body: Json) -> int:
     """Estimate the input: the four-character tokens of system, tools and messages as JSON."""
     heads = [[None, block] for block in (*objects(body.get("tools")), *blocks(body.get("system")))]
-    said = (
+    body_blocks = (
         [message.get("role"), block]
         for message in messages(body)
         for block in blocks(message.get("content"))
     )
-    shown = without([*heads, *said], "cache_control")
+    shown = without([*heads, *body_blocks], "cache_control")
     return sum(tokens(json.dumps(part, sort_keys=True, ensure_ascii=False)) for part in shown)

@@ -24,8 +24,8 @@ class Signer:
 
     def __init__(self, body: Json) -> None:
         listed = turns(body)
-        last_is_ours = bool(listed) and listed[-1].role == "assistant"
-        self._prefix = _prefix(body, listed[-1].message if last_is_ours else len(messages(body)))
+        answered = bool(listed) and listed[-1].role == "assistant"
+        self._prefix = _prefix(body, listed[-1].message if answered else len(messages(body)))
         thought = [placed.block for turn in listed for placed in turn.of(*THINKING)]
         self._chain = _chain(thought[-1]) if thought else bytes(DIGEST)
 
@@ -55,9 +55,9 @@ def errors(body: Json, *, binding: bool, strict: bool) -> Iterator[tuple[str, Pl
                     last = turn.message == latest
                     fault = "thinking_modified" if last else "thinking_foreign"
                 else:
-                    kept = before is None or signed[2] == _chain(before)
-                    kept = kept and signed[1] == _prefix(body, turn.message)
-                    fault = "thinking_bound" if binding and not kept else None
+                    unchanged = before is None or signed[2] == _chain(before)
+                    unchanged = unchanged and signed[1] == _prefix(body, turn.message)
+                    fault = "thinking_bound" if binding and not unchanged else None
                 if fault is not None:
                     yield fault, placed
             before = block
@@ -71,8 +71,8 @@ def _prefix(body: Json, stop: int) -> bytes:
         for turn in turns(head)
     ]
     mid = [message for message in messages(head) if message.get("role") == "system"]
-    known: list[Any] = [body.get("system"), body.get("tools"), listed, mid]
-    return digest(without(known, "cache_control"))
+    parts: list[Any] = [body.get("system"), body.get("tools"), listed, mid]
+    return digest(without(parts, "cache_control"))
 
 
 def _chain(block: Json) -> bytes:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from continuation.simulator.common import arrived, pieces, told_usage, whole_members
+from continuation.simulator.common import arrived, pieces, usage_of, whole_members
 from continuation.simulator.gemini.hops import Portion, Progress
-from continuation.simulator.gemini.request import Context, call_of, sign, text_of
+from continuation.simulator.gemini.request import GeminiContext, call_of, sign, text_of
 from continuation.simulator.model import tokens
-from continuation.simulator.scenario import SIGNED, Block, Raw, Reply, Text, Thinking, ToolCall
+from continuation.simulator.scenario import SIGNED, Block, Raw, Reply, Text, Thinking, ToolUse
 from continuation.simulator.wire import Json
 from continuation.wire.json_values import is_list, is_map
 
@@ -25,13 +25,13 @@ _REASONS = {
 }
 """Gemini's finish reasons for stop reasons; a strange word passes as it is."""
 _UNFINISHED = ("MAX_TOKENS", "CONTINUATION")
-_MUSING = "Let me think about where this is going."
+_THOUGHT = "Let me think about where this is going."
 
 
-class Writer:
+class GeminiReplyWriter:
     """Writes a reply; of its blocks `portion` is what this request brings."""
 
-    def __init__(self, context: Context, reply: Reply, portion: Portion, name: str) -> None:
+    def __init__(self, context: GeminiContext, reply: Reply, portion: Portion, name: str) -> None:
         self._context, self._reply, self._portion, self._id = context, reply, portion, name
         self._reason = _REASONS.get(reply.stop, reply.stop)
         self._unfinished = self._reason in _UNFINISHED
@@ -52,17 +52,17 @@ class Writer:
         checkpoint = self._context.scenario.checkpoint if self._context.hops else None
         for number, part in enumerate(self._pieces(), 1):
             shown += text_of(part)
-            said = tokens(shown) if shown else 0
+            output = tokens(shown) if shown else 0
             candidate = {**_content(part), "index": 0}
             if checkpoint and number % checkpoint == 0 and shown:
                 thought = before.thought + portion.thought
-                place = Progress(thought, before.said + said, 0, before.text + shown)
-                candidate["continuationToken"] = self._context.issue(place)
-            yield self._response(self._copies(candidate), min(said, portion.said))
+                progress = Progress(thought, before.output + output, 0, before.text + shown)
+                candidate["continuationToken"] = self._context.issue(progress)
+            yield self._response(self._copies(candidate), min(output, portion.output))
         if self._unfinished:
             thoughts = all(isinstance(block, Thinking) for block in portion.blocks)
             closing = self._empty(3 if thoughts else 4)
-        elif any(isinstance(block, ToolCall) for block in portion.blocks):
+        elif any(isinstance(block, ToolUse) for block in portion.blocks):
             closing = _content({"text": ""})
         else:
             closing = _content(*self._signed([]) or [{"text": ""}])
@@ -77,10 +77,10 @@ class Writer:
             case Thinking(text):
                 if text and self._context.shows_thinking:
                     yield {"text": text, "thought": True}
-            case ToolCall(name, id=given):
+            case ToolUse(name, id=call_id):
                 # Whole or not at all, but where its arguments are streamed.
                 if block.cut is None or self._context.streams_arguments:
-                    named = {"id": given} if given else {}
+                    named = {"id": call_id} if call_id else {}
                     args = whole_members(arrived(block))
                     yield {"functionCall": {**named, "name": name, "args": args}}
             case Raw(raw):
@@ -88,21 +88,21 @@ class Writer:
 
     def _pieces(self) -> Iterator[Json]:
         """Cut text into pieces; calls come whole unless their arguments are streamed."""
-        calls = [block for block in self._portion.blocks if isinstance(block, ToolCall)]
+        calls = [block for block in self._portion.blocks if isinstance(block, ToolUse)]
         for block in self._portion.blocks:
             for part in self._whole(block):
                 text = part.get("text")
                 if isinstance(text, str):
                     for piece in pieces(text, self._reply.deltas):
                         yield {**part, "text": piece}
-                elif isinstance(block, ToolCall):
+                elif isinstance(block, ToolUse):
                     signed = self._with_signature(part) if block is calls[0] else part
                     streamed = self._context.streams_arguments
                     yield from self._call_pieces(block, signed) if streamed else [signed]
                 else:
                     yield part
 
-    def _call_pieces(self, call: ToolCall, signed: Json) -> Iterator[Json]:
+    def _call_pieces(self, call: ToolUse, signed: Json) -> Iterator[Json]:
         """Write a call as its name, pieces of its arguments and an empty end (Vertex only).
 
         A cut call has no end. What arrived of it is counted in characters of values, so a cut falls
@@ -129,18 +129,18 @@ class Writer:
 
     def _signed(self, parts: list[Json]) -> list[Json]:
         """Sign the first call, or else the last part of an answer that ended."""
-        calls = [place for place, part in enumerate(parts) if "functionCall" in part]
+        calls = [index for index, part in enumerate(parts) if "functionCall" in part]
         if not calls and (self._context.generation < 3 or self._reason != "STOP"):
             return parts
         visible = bool(parts) and not parts[-1].get("thought")
         listed = parts if calls or visible else [*parts, {"text": ""}]
-        place = calls[0] if calls else len(listed) - 1
-        return [*listed[:place], self._with_signature(listed[place]), *listed[place + 1 :]]
+        index = calls[0] if calls else len(listed) - 1
+        return [*listed[:index], self._with_signature(listed[index]), *listed[index + 1 :]]
 
     def _with_signature(self, part: Json) -> Json:
         """Sign a part, with what the reply's thinking says; None there leaves it unsigned."""
-        given = [block.signature for block in self._reply.blocks if isinstance(block, Thinking)]
-        signature = given[-1] if given else SIGNED
+        scripted = [block.signature for block in self._reply.blocks if isinstance(block, Thinking)]
+        signature = scripted[-1] if scripted else SIGNED
         if self._context.generation < 3 or signature is None:
             return part
         own = sign(part, vertex=self._context.vertex)
@@ -156,7 +156,7 @@ class Writer:
             case 4:
                 return _content({"text": ""})
             case 5:
-                return _content({"text": _MUSING, "thought": True})
+                return _content({"text": _THOUGHT, "thought": True})
             case 6:
                 made = sign({"text": ""}, vertex=self._context.vertex)
                 return _content({"text": "", "thoughtSignature": made})
@@ -178,24 +178,24 @@ class Writer:
         if self._shape == 8:
             other = {**_content({"text": "Another answer."}), "finishReason": "STOP", "index": 1}
             listed = [candidate, other]
-        return self._response(listed, self._portion.said)
+        return self._response(listed, self._portion.output)
 
     def _copies(self, candidate: Json) -> list[Json]:
         return [{**candidate, "index": index} for index in range(self._context.candidates)]
 
-    def _response(self, candidates: list[Json], said: int) -> Json:
+    def _response(self, candidates: list[Json], output: int) -> Json:
         """Write one response; its counts leave out what is nothing."""
         prompt = self._context.input_tokens + self._portion.before.spent
-        said, thought = said * self._context.candidates, self._portion.thought
+        output, thought = output * self._context.candidates, self._portion.thought
         counted = {
             "promptTokenCount": prompt,
-            "candidatesTokenCount": said or None,
+            "candidatesTokenCount": output or None,
             "thoughtsTokenCount": thought or None,
-            "totalTokenCount": prompt + thought + said,
+            "totalTokenCount": prompt + thought + output,
         }
         return {
             **({"candidates": candidates} if candidates else {}),
-            "usageMetadata": told_usage(counted, self._reply),
+            "usageMetadata": usage_of(counted, self._reply),
             "modelVersion": self._context.name,
             "responseId": self._id,
         }

@@ -18,12 +18,12 @@ from continuation.history import validate
 from continuation.limits import ModelLimits
 from continuation.simulator.common import by_rank, compact, conversation_key, decoded, unseal
 from continuation.simulator.format import GRPC_STATUSES, Format
-from continuation.simulator.gemini.events import Writer
+from continuation.simulator.gemini.events import GeminiReplyWriter
 from continuation.simulator.gemini.hops import Portion, Progress
 from continuation.simulator.gemini.request import (
     SIGNED_BY,
     UNARY_MOST,
-    Context,
+    GeminiContext,
     Target,
     contents,
     get,
@@ -32,14 +32,14 @@ from continuation.simulator.gemini.request import (
     target,
     turns,
 )
-from continuation.simulator.model import Ask, Said
+from continuation.simulator.model import Ask, PromptTurn
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
 from continuation.wire.json_values import as_int, as_list
 
 _VERTEX = 65_535
 """What Vertex takes of 2.5, 3 and 3.5 Flash, whose limit the Gemini API tells as 65,536."""
-_OURS = re.compile(r"gem|learnlm")
+_GOOGLE = re.compile(r"gem|learnlm")
 """Names of models that are Google's, where the path is the same for several providers."""
 
 # -- what is refused
@@ -49,7 +49,7 @@ def not_found(target: Target) -> Refusal:
     return Refusal(f"models/{target.model} is not found for API version {target.version}", 404)
 
 
-def form(context: Context) -> Iterator[Refusal | str]:
+def form(context: GeminiContext) -> Iterator[Refusal | str]:
     """Want a model that is here, contents with parts, and a limit that is a number."""
     if not context.served:
         yield not_found(context.target)
@@ -62,7 +62,7 @@ def form(context: Context) -> Iterator[Refusal | str]:
         yield f"Invalid value at 'generation_config.max_output_tokens' (TYPE_INT32), \"{asked}\""
 
 
-def continuation_token(context: Context) -> Iterator[str]:
+def continuation_token(context: GeminiContext) -> Iterator[str]:
     """Refuse a token that is none, or another request's (texts ours)."""
     token = context.token
     if token is None:
@@ -81,7 +81,7 @@ def continuation_token(context: Context) -> Iterator[str]:
         yield "The continuation_token belongs to another request: contents must not be changed."
 
 
-def limit(context: Context) -> Iterator[str]:
+def limit(context: GeminiContext) -> Iterator[str]:
     """Vertex refuses a limit above the ceiling; the Gemini API lowers it without a word."""
     asked, most = context.asked, context.ceiling
     if asked is None:
@@ -111,11 +111,11 @@ _TOLERATED = ("roles_not_alternating",)
 """Both take contents of one role in a row: the SDK's own chats send them after a stream."""
 
 
-def history(context: Context) -> Iterator[str]:
+def history(context: GeminiContext) -> Iterator[str]:
     """Yield what is wrong with the conversation; it is about to be answered, so no call is live."""
     tolerated = _TOLERATED if context.vertex else (*_TOLERATED, *_VERTEX_ONLY)
-    found = validate(context.body, "gemini", model=context.name, facts=context.model, live=False)
-    for violation in by_rank(found, "gemini"):
+    faults = validate(context.body, "gemini", model=context.name, facts=context.model, live=False)
+    for violation in by_rank(faults, "gemini"):
         if violation.code == "prefill_unsupported":
             yield "Requests ending with a model turn are not supported."
         elif violation.code not in tolerated:
@@ -126,7 +126,7 @@ STAND_IN = "skip_thought_signature_validator"
 """Documented by Google for parts whose signature is lost."""
 
 
-def signatures(context: Context) -> Iterator[str]:
+def signatures(context: GeminiContext) -> Iterator[str]:
     """Check thought signatures, which models before Gemini 3 neither make nor look at.
 
     Those made elsewhere are refused by the strict only; what is no Base64 at all is told by the
@@ -138,16 +138,16 @@ def signatures(context: Context) -> Iterator[str]:
         signature = get(part, "thoughtSignature")
         if not isinstance(signature, str) or signature in ("", STAND_IN):
             continue
-        ours, theirs = (unseal(SIGNED_BY[made], signature, 1) for made in (vertex, not vertex))
-        signed = ours or theirs
+        own, other = (unseal(SIGNED_BY[made], signature, 1) for made in (vertex, not vertex))
+        signed = own or other
         if signed is not None and signed[0] != part_digest(part):
             yield "Corrupted thought signature."
-        elif ours is None and (theirs is not None or context.scenario.strict_signatures):
+        elif own is None and (other is not None or context.scenario.strict_signatures):
             here = "Unable to submit request because Thought signature is not valid."
             yield here if vertex else "Invalid thought signature."
 
 
-def window(context: Context) -> Iterator[str]:
+def window(context: GeminiContext) -> Iterator[str]:
     most, used = context.model.window, context.input_tokens
     if most is not None and used > most:
         yield (
@@ -155,7 +155,7 @@ def window(context: Context) -> Iterator[str]:
         )
 
 
-class GeminiFormat(Format[Context]):
+class GeminiFormat(Format[GeminiContext]):
     """Serves generateContent, streamGenerateContent and what belongs to them, under any prefix."""
 
     checks = (form, continuation_token, limit, history, signatures, window)
@@ -202,27 +202,27 @@ class GeminiFormat(Format[Context]):
             return None
         if method == "POST" and asked.verb in ("generateContent", "streamGenerateContent"):
             return "model"
-        ours = asked.verb or asked.vertex or asked.version != "v1" or _OURS.match(asked.model)
-        return "other" if ours else None
+        gemini = asked.verb or asked.vertex or asked.version != "v1" or _GOOGLE.match(asked.model)
+        return "other" if gemini else None
 
-    def context(self, request: Recorded) -> Context:
+    def context(self, request: Recorded) -> GeminiContext:
         """Read a request; where the table has Vertex's odd limit, the Gemini API's is one more."""
         asked, scenario = _target(request), request.scenario
         limits, known = self.limits(asked.model, scenario)
         odd = limits.ceiling == _VERTEX and asked.model not in self.models
         if odd and not asked.vertex and scenario.ceiling is None:
             limits = replace(limits, ceiling=_VERTEX + 1)
-        return Context(request, limits, known, asked, self._tokens)
+        return GeminiContext(request, limits, known, asked, self._tokens)
 
-    def ask(self, context: Context) -> Ask:
+    def ask(self, context: GeminiContext) -> Ask:
         body = context.body
         before = context.continued[1] if context.continued else Progress()
-        said = turns(body)
-        first = said[0].text if said else ""
+        prompt_turns = turns(body)
+        first = prompt_turns[0].text if prompt_turns else ""
         # What the hops before left of the limit, and what the model has to say again.
         left = context.limit - before.spent
         return Ask(
-            [*said, Said("assistant", before.text)] if before.text else said,
+            [*prompt_turns, PromptTurn("assistant", before.text)] if before.text else prompt_turns,
             0 if left <= 0 else left + before.repeated,
             context.room(context.input_tokens),
             [str(word) for word in as_list(get(context.config, "stopSequences"))],
@@ -232,7 +232,7 @@ class GeminiFormat(Format[Context]):
             "candidatesTokenCount",
         )
 
-    def write(self, context: Context, reply: Reply) -> Json | Iterable[Event]:
+    def write(self, context: GeminiContext, reply: Reply) -> Json | Iterable[Event]:
         before, room = Progress(), math.inf if context.hop_room is None else context.hop_room
         if context.continued:
             before = context.continued[1]
@@ -242,13 +242,13 @@ class GeminiFormat(Format[Context]):
             whole = context.limit <= portion.progress.spent
             stop = "max_tokens" if whole else "CONTINUATION"
             reply = replace(reply, stop=stop, stop_sequence=None)
-        writer = Writer(context, reply, portion, self.new_id("", ""))
+        writer = GeminiReplyWriter(context, reply, portion, self.new_id("", ""))
         if not context.streamed:
             return writer.response()
         return (Event(None, compact(chunk)) for chunk in writer.chunks())
 
     def stream(
-        self, context: Context, events: Sequence[Event], headers: Mapping[str, str]
+        self, context: GeminiContext, events: Sequence[Event], headers: Mapping[str, str]
     ) -> Answer:
         """Frame a stream as Google does: with CRLF at a line's end, or as one JSON array."""
         listed, framed = not _wants_events(context.request), list[Event]()
@@ -285,7 +285,7 @@ class GeminiFormat(Format[Context]):
             return self._described(self.context(request))
         return self.refused(Refusal("Requested entity was not found.", 404), request)
 
-    def _described(self, context: Context) -> Answer:
+    def _described(self, context: GeminiContext) -> Answer:
         asked, model = context.target, context.model
         if not (context.known and context.scenario.models_endpoint):
             return self.refused(not_found(asked), context.request)
@@ -305,9 +305,9 @@ class GeminiFormat(Format[Context]):
 
 
 def _target(request: Recorded) -> Target:
-    found = target(request.path)
-    assert found is not None, "another path is not routed here"
-    return found
+    parsed = target(request.path)
+    assert parsed is not None, "another path is not routed here"
+    return parsed
 
 
 def _wants_events(request: Recorded) -> bool:

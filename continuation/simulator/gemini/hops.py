@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from continuation.simulator.common import cost
 from continuation.simulator.model import CHARS_PER_TOKEN
-from continuation.simulator.scenario import Block, Raw, Text, Thinking, ToolCall
+from continuation.simulator.scenario import Block, Raw, Text, Thinking, ToolUse
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,17 @@ class Progress:
     """
 
     thought: int = 0
-    said: int = 0
+    output: int = 0
     begun: int = 0
     text: str = ""
 
     @property
     def spent(self) -> int:
-        return self.thought + self.said + self.begun
+        return self.thought + self.output + self.begun
 
     @property
     def only_thought(self) -> bool:
-        return not self.said and not self.begun
+        return not self.output and not self.begun
 
     @property
     def repeated(self) -> int:
@@ -77,21 +77,21 @@ class Portion:
         return self.progress.thought - self.before.thought
 
     @property
-    def said(self) -> int:
+    def output(self) -> int:
         return self.progress.spent - self.before.spent - self.thought
 
-    def _take(self, block: Text | ToolCall | Raw) -> None:
+    def _take(self, block: Text | ToolUse | Raw) -> None:
         whole, begun = cost(block), self.progress.begun
         match block:
             case Text():
                 paid = self._pay(whole)
                 if text := block.text[: paid * CHARS_PER_TOKEN]:
                     self.blocks.append(Text(text))
-                    self._go_on(said=paid, text=text)
+                    self._go_on(output=paid, text=text)
             case Raw():
                 self.blocks.append(block)
-                self._go_on(said=whole)
-            case ToolCall():
+                self._go_on(output=whole)
+            case ToolUse():
                 # Comes once all of it is paid for; one that the limit cut comes cut.
                 paid = self._pay(max(0, whole - begun))
                 if self.cut:
@@ -99,7 +99,7 @@ class Portion:
                     return
                 self.blocks.append(block)
                 if block.cut is None:
-                    self._go_on(said=whole, begun=-begun)
+                    self._go_on(output=whole, begun=-begun)
                 else:
                     self._go_on(begun=whole - begun)
 
@@ -110,8 +110,8 @@ class Portion:
         self.cut = paid < owed
         return paid
 
-    def _go_on(self, *, thought: int = 0, said: int = 0, begun: int = 0, text: str = "") -> None:
+    def _go_on(self, *, thought: int = 0, output: int = 0, begun: int = 0, text: str = "") -> None:
         now = self.progress
         self.progress = Progress(
-            now.thought + thought, now.said + said, now.begun + begun, now.text + text
+            now.thought + thought, now.output + output, now.begun + begun, now.text + text
         )

@@ -9,9 +9,9 @@ from urllib.parse import unquote
 
 from continuation.limits import ModelLimits
 from continuation.simulator.common import compact, digest, merged, seal
-from continuation.simulator.format import Context as AnyContext
+from continuation.simulator.format import Context
 from continuation.simulator.gemini.hops import Progress
-from continuation.simulator.model import Said, tokens
+from continuation.simulator.model import PromptTurn, tokens
 from continuation.simulator.wire import Json, Recorded
 from continuation.wire.json_values import as_int, mapping, objects
 
@@ -36,16 +36,16 @@ class Target:
 
 def target(path: str) -> Target | None:
     """Read a path of the Gemini API or of Vertex, under any prefix; None if it is neither."""
-    found = _PATH.search(path)
-    if found is None:
+    match = _PATH.search(path)
+    if match is None:
         return None
-    vertex = found["vertex"] is not None
-    return Target(found["version"], vertex, unquote(found["model"]), found["verb"] or "")
+    vertex = match["vertex"] is not None
+    return Target(match["version"], vertex, unquote(match["model"]), match["verb"] or "")
 
 
-def get(given: Json, name: str) -> Any:
+def get(fields: Json, name: str) -> Any:
     """Return a field by its camelCase name; the wire takes snake_case as well."""
-    return given.get(name, given.get(_WORD.sub(r"_\1", name).lower()))
+    return fields.get(name, fields.get(_WORD.sub(r"_\1", name).lower()))
 
 
 def contents(body: Json) -> list[Json]:
@@ -81,15 +81,15 @@ def part_digest(part: Json) -> bytes:
     return digest([text_of(part), call.get("name"), call.get("args") or {}])
 
 
-def turns(body: Json) -> list[Said]:
+def turns(body: Json) -> list[PromptTurn]:
     """Return the conversation as the model reads it; contents of one role in a row are one turn."""
-    said: list[Said] = []
+    prompt_turns: list[PromptTurn] = []
     for content in contents(body):
         listed = parts(content)
         results = any(get(part, "functionResponse") is not None for part in listed)
-        text = "".join(map(text_of, listed))
-        said.append(Said("assistant" if content.get("role") == "model" else "user", text, results))
-    return merged(said)
+        role = "assistant" if content.get("role") == "model" else "user"
+        prompt_turns.append(PromptTurn(role, "".join(map(text_of, listed)), results))
+    return merged(prompt_turns)
 
 
 # -- with its model
@@ -104,7 +104,7 @@ _UNSET = 8_192
 _MOST_CANDIDATES = 8
 
 
-class Context(AnyContext):
+class GeminiContext(Context):
     """A request, where it was sent, and the continuation tokens that were given out before."""
 
     def __init__(
@@ -119,9 +119,9 @@ class Context(AnyContext):
         self.target, self._issued = asked_of, issued
         self.vertex, self.name = asked_of.vertex, asked_of.model
         self.streamed = asked_of.verb == "streamGenerateContent"
-        found = _GENERATION.match(self.name)
+        match = _GENERATION.match(self.name)
         #: 3 for gemini-3.5-flash and the `-latest` names; 0 for what is no Gemini.
-        self.generation = int(found[1]) if found else 3 * self.name.endswith("-latest")
+        self.generation = int(match[1]) if match else 3 * self.name.endswith("-latest")
         # The input is estimated: the four-character tokens of the prompt as JSON.
         prompt = [get(self.body, name) for name in _PROMPT]
         self.input_tokens = sum(tokens(compact(value)) for value in prompt if value is not None)
@@ -168,7 +168,7 @@ class Context(AnyContext):
 
     def issue(self, progress: Progress) -> str:
         """Return the token of a place in the answer; the same place has the same token."""
-        place = [progress.thought, progress.said, progress.begun, progress.text]
-        token = seal(b"SIMT", digest([self.conversation.hex(), place]))
+        state = [progress.thought, progress.output, progress.begun, progress.text]
+        token = seal(b"SIMT", digest([self.conversation.hex(), state]))
         self._issued[token] = self.conversation, progress
         return token

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from continuation.history.tree import text_of
-from continuation.simulator.common import arrived, compact, pieces, spent, told_usage
-from continuation.simulator.openai_chat.request import Context
-from continuation.simulator.scenario import Block, Raw, Reply, Text, Thinking, ToolCall
+from continuation.simulator.common import arrived, compact, pieces, spent, usage_of
+from continuation.simulator.openai_chat.request import ChatContext
+from continuation.simulator.scenario import Block, Raw, Reply, Text, Thinking, ToolUse
 from continuation.simulator.wire import Event, Json
 from continuation.wire.json_values import as_int, mapping
 
@@ -32,11 +32,11 @@ _SAFE = {
 _FILTERED = [{"prompt_index": 0, "content_filter_results": _SAFE}]
 
 
-class Writer:
+class ChatReplyWriter:
     """Writes a reply as the vendor of a request does; `call_id` makes ids of calls."""
 
     def __init__(
-        self, context: Context, reply: Reply, name: str, call_id: Callable[[], str]
+        self, context: ChatContext, reply: Reply, name: str, call_id: Callable[[], str]
     ) -> None:
         self.context, self.reply, self.id, self.call_id = context, reply, name, call_id
         self._vendor = vendor = context.vendor
@@ -56,7 +56,7 @@ class Writer:
         self._finish = _FINISH.get(reply.stop, reply.stop)
         if reply.stop == "model_context_window_exceeded":
             self._finish = vendor.window_stop
-        cut_call = cut and any(isinstance(block, ToolCall) for block in reply.blocks)
+        cut_call = cut and any(isinstance(block, ToolUse) for block in reply.blocks)
         if cut_call and vendor.truncated_tool_call is not None and not context.streamed:
             self._finish = vendor.truncated_tool_call
 
@@ -85,19 +85,19 @@ class Writer:
                 closing = self._chunk(number, {}, self._finish)
                 yield _event({**closing, **unasked, **self.reply.extra})
         if self._options.get("include_usage") and not broken:
-            told: Json = {"choices": [], "usage": self._usage()}
-            yield _event({**self._head("chat.completion.chunk"), **told})
+            fields: Json = {"choices": [], "usage": self._usage()}
+            yield _event({**self._head("chat.completion.chunk"), **fields})
         if vendor.sends_done:
             yield DONE
 
     def _usage(self) -> Json:
         """Count what the completion cost; an echoed prefix belongs to the prompt."""
-        prompt, said = self.context.prompt, spent(self.reply) * self._choices
+        prompt, output = self.context.prompt, spent(self.reply) * self._choices
         hidden = (Thinking, Text) if self._withheld else (Thinking,)
         counted = {
             "prompt_tokens": prompt,
-            "completion_tokens": said,
-            "total_tokens": prompt + said,
+            "completion_tokens": output,
+            "total_tokens": prompt + output,
             "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
             "completion_tokens_details": {
                 "reasoning_tokens": spent(self.reply, *hidden) * self._choices,
@@ -106,13 +106,13 @@ class Writer:
                 "rejected_prediction_tokens": 0,
             },
         }
-        return told_usage(counted, self.reply)
+        return usage_of(counted, self.reply)
 
     # -- one completion
 
     def _message(self) -> Json:
         texts = [block.text for block in self._blocks if isinstance(block, Text)]
-        calls = [block for block in self._blocks if isinstance(block, ToolCall)]
+        calls = [block for block in self._blocks if isinstance(block, ToolUse)]
         thoughts = "".join(block.text for block in self._blocks if isinstance(block, Thinking))
         message: Json = {
             "role": "assistant",
@@ -128,7 +128,7 @@ class Writer:
                 message |= dict(block.block)
         return message
 
-    def _call(self, call: ToolCall, arguments: str) -> Json:
+    def _call(self, call: ToolUse, arguments: str) -> Json:
         function = {"name": call.name, "arguments": arguments}
         return {"id": call.id or self.call_id(), "type": "function", "function": function}
 
@@ -136,18 +136,18 @@ class Writer:
         names = self._vendor.reasoning
         if not text or not names:
             return {}
-        told: Json = {names[0]: text}
+        fields: Json = {names[0]: text}
         if "reasoning_details" in names:
             detail = {"type": "reasoning.text", "text": text, "format": "unknown", "index": 0}
-            told["reasoning_details"] = [detail]
-        return told
+            fields["reasoning_details"] = [detail]
+        return fields
 
     # -- a stream
 
     def _deltas(self) -> Iterator[Json]:
         """Yield what each chunk adds, the role first."""
         blocks, size = self._blocks, self.reply.deltas
-        silent = bool(blocks) and all(isinstance(block, ToolCall) for block in blocks)
+        silent = bool(blocks) and all(isinstance(block, ToolUse) for block in blocks)
         first: Json = {"role": "assistant", "content": None if silent else ""}
         yield {**first, "refusal": None} if self._vendor.openai else first
         index = -1
@@ -157,7 +157,7 @@ class Writer:
                     yield from ({"content": piece} for piece in pieces(text, size))
                 case Thinking(text):
                     yield from map(self._reasoning, pieces(text, size))
-                case ToolCall():
+                case ToolUse():
                     # Id and name, then the arguments; some servers wait until they have the whole.
                     arguments, index = arrived(block), index + 1
                     at_once, later = (
@@ -176,14 +176,14 @@ class Writer:
         if self._options.get("include_usage"):
             whole["usage"] = None
         if self._vendor.name == "openai" and self._options.get("include_obfuscation") is not False:
-            spoken = len(str(delta.get("content") or ""))
-            whole["obfuscation"] = _OBFUSCATION[spoken % len(_OBFUSCATION) :]
+            length = len(str(delta.get("content") or ""))
+            whole["obfuscation"] = _OBFUSCATION[length % len(_OBFUSCATION) :]
         return whole
 
-    def _choice(self, number: int, name: str, said: Json, finish: str | None) -> Json:
-        choice: Json = {"index": number, name: said, "logprobs": None, "finish_reason": finish}
+    def _choice(self, number: int, name: str, message: Json, finish: str | None) -> Json:
+        choice: Json = {"index": number, name: message, "logprobs": None, "finish_reason": finish}
         if self._vendor.name == "azure":
-            choice["content_filter_results"] = _SAFE if said.get("content") else {}
+            choice["content_filter_results"] = _SAFE if message.get("content") else {}
         if self._vendor.name == "openrouter":
             choice["native_finish_reason"] = finish
         return choice

@@ -15,9 +15,9 @@ from continuation.history.tree import text_of
 from continuation.limits import DEFAULT_CEILING, ModelLimits, find
 from continuation.simulator.common import by_rank, conversation_key, merged, numbers_in
 from continuation.simulator.format import GRPC_STATUSES, Format
-from continuation.simulator.model import Ask, Said
-from continuation.simulator.openai_chat.events import CREATED, DONE, Writer
-from continuation.simulator.openai_chat.request import Context, model_name
+from continuation.simulator.model import Ask, PromptTurn
+from continuation.simulator.openai_chat.events import CREATED, DONE, ChatReplyWriter
+from continuation.simulator.openai_chat.request import ChatContext, model_name
 from continuation.simulator.openai_chat.vendors import find_vendor
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
@@ -37,7 +37,7 @@ _FLAGS = (
 """How other servers are told to go on from a message, or to think."""
 
 
-def form(context: Context) -> Iterator[Refusal]:
+def form(context: ChatContext) -> Iterator[Refusal]:
     """Want limits of one token or more; the text is OpenAI's."""
     for name in LIMITS:
         value = context.body.get(name)
@@ -54,7 +54,7 @@ def no_model(name: str) -> Refusal:
     return Refusal(text, 404, "invalid_request_error", "model_not_found")
 
 
-def model_and_flags(context: Context) -> Iterator[Refusal]:
+def model_and_flags(context: ChatContext) -> Iterator[Refusal]:
     """OpenAI refuses the ways in which others are told to go on, and to think."""
     if not context.served:
         yield no_model(context.name)
@@ -75,23 +75,23 @@ def unverified() -> Refusal:
     return Refusal(text, code="unsupported_value", param="stream")
 
 
-def parameters(context: Context) -> Iterator[Refusal]:
+def parameters(context: ChatContext) -> Iterator[Refusal]:
     """Want the limit by its name of this vendor, and `stream_options` where it has them."""
     vendor, options = context.vendor, context.body.get("stream_options")
     if context.streamed and not vendor.streams:
         yield unverified()
-    given = [name for name in LIMITS if context.body.get(name) is not None]
+    names = [name for name in LIMITS if context.body.get(name) is not None]
     if vendor.refuses_other_limit:
-        for name in given:
+        for name in names:
             if name not in vendor.limits:
                 yield _not_taken(context, (name,), context.body[name])
-    elif context.restricted and "max_tokens" in given:
+    elif context.restricted and "max_tokens" in names:
         text = (
             "Unsupported parameter: 'max_tokens' is not supported with this model. "
             "Use 'max_completion_tokens' instead."
         )
         yield Refusal(text, code="unsupported_parameter", param="max_tokens")
-    elif vendor.openai and len(given) == 2:
+    elif vendor.openai and len(names) == 2:
         yield Refusal(
             "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.",
             code="invalid_parameter_combination",
@@ -108,7 +108,7 @@ def _unrecognized(name: str) -> Refusal:
     return Refusal(f"Unrecognized request argument supplied: {name}")
 
 
-def _not_taken(context: Context, path: tuple[str, ...], value: Any) -> Refusal:
+def _not_taken(context: ChatContext, path: tuple[str, ...], value: Any) -> Refusal:
     """Refuse a parameter this host does not have; Mistral says so as its validator does."""
     if context.vendor.name != "mistral":
         return _unrecognized(path[0])
@@ -121,7 +121,7 @@ _PLAIN = Refusal("")
 
 
 def _says(
-    context: Context, what: str, as_: Refusal = _PLAIN, **values: object
+    context: ChatContext, what: str, as_: Refusal = _PLAIN, **values: object
 ) -> Iterator[Refusal]:
     """Refuse in the words that the vendor's table has for `what`; not at all if it has none."""
     text = context.vendor.errors.get(what)
@@ -129,7 +129,7 @@ def _says(
         yield replace(as_, text=text.format(**values))
 
 
-def ceiling(context: Context) -> Iterator[Refusal]:
+def ceiling(context: ChatContext) -> Iterator[Refusal]:
     asked, most, name = context.asked or 0, context.model.ceiling, context.limit_name
     if asked > most:
         code = "invalid_value" if context.vendor.openai else None
@@ -140,7 +140,7 @@ def ceiling(context: Context) -> Iterator[Refusal]:
         yield Refusal(f"Requests with max_tokens > {unstreamed} must have stream=true")
 
 
-def prefill(context: Context) -> Iterator[Refusal]:
+def prefill(context: ChatContext) -> Iterator[Refusal]:
     """Refuse an end that the vendor does not take, in the words its table has for it."""
     vendor, last = context.vendor, context.last
     if vendor.prefill == "continue_final_message":
@@ -151,8 +151,8 @@ def prefill(context: Context) -> Iterator[Refusal]:
         yield from _says(context, "prefill_twice")
     if last.get("tool_calls") and vendor.checked:
         return  # the rules of histories have more to say of it
-    known, content = find(context.name), str(last.get("content"))
-    if "claude" in context.name and known is not None and not known.prefill:
+    limits, content = find(context.name), str(last.get("content"))
+    if "claude" in context.name and limits is not None and not limits.prefill:
         yield from _says(context, "prefill_model")
     if "claude" in context.name and content != content.rstrip():
         yield from _says(context, "prefill_space")
@@ -165,7 +165,7 @@ def prefill(context: Context) -> Iterator[Refusal]:
         yield from _says(context, "prefill_thinking")
 
 
-def _template_flags(context: Context) -> Iterator[Refusal]:
+def _template_flags(context: ChatContext) -> Iterator[Refusal]:
     """Check the two flags that rule a template's end: one is set, the other taken back."""
     generates = context.body.get("add_generation_prompt")
     if context.marks_prefill and generates is True:
@@ -181,10 +181,10 @@ def _template_flags(context: Context) -> Iterator[Refusal]:
 
 
 _ELSEWHERE = ("last_not_user", "roles_not_alternating")
-"""Looked at with the end of the request, or by nobody."""
+"""Checked with the end of the request, or not at all."""
 
 
-def history(context: Context) -> Iterator[Refusal]:
+def history(context: ChatContext) -> Iterator[Refusal]:
     """Refuse what `validate` finds; it is about to be answered, so no call is live.
 
     OpenAI takes an empty content and no null, where nothing else stands in its place.
@@ -198,18 +198,18 @@ def history(context: Context) -> Iterator[Refusal]:
             yield Refusal(text, param=f"messages.[{number}].content")
     if not vendor.checked:
         return
-    found = validate(context.body, "openai-chat", live=False, vendor=vendor.name)
-    for violation in by_rank(found, "openai-chat"):
+    violations = validate(context.body, "openai-chat", live=False, vendor=vendor.name)
+    for violation in by_rank(violations, "openai-chat"):
         if violation.code not in (*_ELSEWHERE, *vendor.tolerates):
             number, *_ = [*numbers_in(violation.path), 0]
             message = messages[number] if number < len(messages) else {}
-            place = f"messages.[{number}].role" if vendor.openai else None
-            as_ = Refusal(violation.message, 400, vendor.order_type, vendor.order_code, place)
+            param = f"messages.[{number}].role" if vendor.openai else None
+            as_ = Refusal(violation.message, 400, vendor.order_type, vendor.order_code, param)
             named = {"n": number, "id": message.get("tool_call_id", "")}
             yield next(_says(context, violation.code, as_, **named), as_)
 
 
-def window(context: Context) -> Iterator[Refusal]:
+def window(context: ChatContext) -> Iterator[Refusal]:
     """Compare prompt, and prompt with limit, to the window, as far as the vendor does."""
     vendor, size, prompt = context.vendor, context.model.window, context.prompt
     if size is None:
@@ -235,7 +235,7 @@ def window(context: Context) -> Iterator[Refusal]:
     yield from _says(context, what, as_, **sizes, total=prompt + asked, chars=chars)
 
 
-class ChatFormat(Format[Context]):
+class ChatFormat(Format[ChatContext]):
     """Serves `…/chat/completions` and `…/models` under any prefix, as the scenario's vendor."""
 
     checks = (form, model_and_flags, parameters, ceiling, prefill, history, window)
@@ -257,10 +257,10 @@ class ChatFormat(Format[Context]):
             return "model" if method == "POST" else "other"
         return "other" if method == "GET" and _model_path(path) is not None else None
 
-    def context(self, request: Recorded) -> Context:
-        return Context(request, *self.limits(model_name(request), request.scenario))
+    def context(self, request: Recorded) -> ChatContext:
+        return ChatContext(request, *self.limits(model_name(request), request.scenario))
 
-    def ask(self, context: Context) -> Ask:
+    def ask(self, context: ChatContext) -> Ask:
         stop = context.body.get("stop")
         messages = context.messages
         head = [text_of(m.get("content")) for m in messages if m.get("role") in _INSTRUCTIONS]
@@ -276,22 +276,22 @@ class ChatFormat(Format[Context]):
             "completion_tokens",
         )
 
-    def write(self, context: Context, reply: Reply) -> Json | Iterable[Event]:
+    def write(self, context: ChatContext, reply: Reply) -> Json | Iterable[Event]:
         name, called = self.new_id("chatcmpl", "-"), context.vendor.call_id
-        writer = Writer(context, reply, name, lambda: called.format(next(self._numbers)))
+        writer = ChatReplyWriter(context, reply, name, lambda: called.format(next(self._numbers)))
         return writer.chunks() if context.streamed else writer.completion()
 
     def error_body(self, refusal: Refusal, scenario: Scenario) -> Any:
         vendor = find_vendor(scenario.vendor, scenario.quirks)
         code: Any = refusal.code or vendor.error_code
-        known: Json = {
+        fields: Json = {
             "message": refusal.text,
             "type": refusal.kind or vendor.error_type,
             "param": refusal.param,
             "code": refusal.status if "status" in (code, *vendor.error_fields) else code,
             "status": GRPC_STATUSES.get(refusal.status, "UNKNOWN"),
         }
-        error = {**{name: known[name] for name in vendor.error_fields}, **refusal.more}
+        error = {**{name: fields[name] for name in vendor.error_fields}, **refusal.more}
         match vendor.error_shape:
             case "flat":
                 return {"object": "error", **error}
@@ -317,47 +317,47 @@ class ChatFormat(Format[Context]):
             return self.refused(no_model(name), request)
         vendor = find_vendor(scenario.vendor, scenario.quirks)
         model: Json = {"id": name, "object": "model", "created": CREATED, "owned_by": vendor.name}
-        told = dict.fromkeys(vendor.window_fields, limits.window)
+        sizes = dict.fromkeys(vendor.window_fields, limits.window)
         if vendor.ceiling_field:
-            told[vendor.ceiling_field.removeprefix("data.")] = limits.ceiling
-        for path, size in told.items():
+            sizes[vendor.ceiling_field.removeprefix("data.")] = limits.ceiling
+        for path, size in sizes.items():
             *holders, member = path.split(".")
-            place = model
+            target = model
             for holder in holders:
-                place = place.setdefault(holder, {})
-            place[member] = size
+                target = target.setdefault(holder, {})
+            target[member] = size
         return self.json(200, model)
 
 
 _INSTRUCTIONS = ("system", "developer")
 
 
-def _turns(context: Context) -> list[Said]:
+def _turns(context: ChatContext) -> list[PromptTurn]:
     """Return the turns as the model sees them; one role in a row is one turn.
 
     A finished turn that nothing follows is answered afresh: in the manner `exact`, which goes on as
     if it had been asked to, the model does not look at it at all.
     """
-    said: list[Said] = []
+    turns: list[PromptTurn] = []
     for message in context.messages:
         text, role = text_of(message.get("content")), message.get("role")
         if role in ("tool", "function"):
-            said.append(Said("user", "", results=True))
+            turns.append(PromptTurn("user", "", results=True))
         elif role in ("user", "assistant"):  # system and developer: no turn
-            said.append(Said(str(role), text))
+            turns.append(PromptTurn(str(role), text))
     if context.ending == "finished":
-        if context.scenario.manner == "exact" and len(said) > 1:
-            del said[-1]
-        if said[-1].role == "assistant":
-            said.append(Said("user", ""))
+        if context.scenario.manner == "exact" and len(turns) > 1:
+            del turns[-1]
+        if turns[-1].role == "assistant":
+            turns.append(PromptTurn("user", ""))
     elif context.ending == "user":
-        said.append(Said("user", said.pop().text))
-    return merged(said) or [Said("user", "")]
+        turns.append(PromptTurn("user", turns.pop().text))
+    return merged(turns) or [PromptTurn("user", "")]
 
 
 def _model_path(path: str) -> str | None:
     """Return the model a path asks about, "" for all; None: it is none of ours (Gemini's own)."""
-    before, found, name = path.partition("/models")
-    if not found or before.endswith("/v1beta") or ":" in name or name[:1] not in ("", "/"):
+    before, separator, name = path.partition("/models")
+    if not separator or before.endswith("/v1beta") or ":" in name or name[:1] not in ("", "/"):
         return None
     return unquote(name.strip("/"))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from continuation.limits import ModelLimits
-from continuation.simulator.format import Context as AnyContext
+from continuation.simulator.format import Context
 from continuation.simulator.model import tokens
 from continuation.simulator.openai_chat.vendors import find_vendor
 from continuation.simulator.wire import Json, Recorded
@@ -25,7 +25,7 @@ def model_name(request: Recorded) -> str:
     return str((request.body or {}).get("model") or (deployment[1] if deployment else ""))
 
 
-class Context(AnyContext):
+class ChatContext(Context):
     """A Chat request, and whom it asks.
 
     `thinks`: the model may think: it can, and the request does not switch it off. `reasons`: it is
@@ -49,9 +49,9 @@ class Context(AnyContext):
         self.reasons = model.thinking == "always" or (self.thinks and asked)
         self.restricted = vendor.openai and model.thinking in ("adaptive", "always")
 
-        given = (name for name in vendor.limits if body.get(name) is not None)
+        names = (name for name in vendor.limits if body.get(name) is not None)
         #: The parameter that sets the limit, or would.
-        self.limit_name = next(given, vendor.limits[-1])
+        self.limit_name = next(names, vendor.limits[-1])
         self.asked = as_int(body.get(self.limit_name))
         # A server that refuses no limit has clamped it.
         self.limit = min(self.asked or vendor.default_limit or model.ceiling, model.ceiling)

@@ -69,7 +69,7 @@ class SimulatedVendor:
 def vendors() -> Mapping[str, SimulatedVendor]:
     """Return every vendor that can be played, by name; ValueError for a key that there is not."""
     own = {each.name for each in fields(SimulatedVendor)} - {"name", "tolerates"}
-    known: dict[str, SimulatedVendor] = {}
+    vendors_by_name: dict[str, SimulatedVendor] = {}
     for name, table in tables().items():
         if name == "unknown":
             continue
@@ -83,8 +83,8 @@ def vendors() -> Mapping[str, SimulatedVendor]:
         values: dict[str, Any] = {**dialect, **server, **demands}
         # Arrays, which are lists in TOML, are not to be changed.
         frozen: dict[str, Any] = {k: tuple(v) if is_list(v) else v for k, v in values.items()}
-        known[name] = SimulatedVendor(name, **frozen)
-    return MappingProxyType(known)
+        vendors_by_name[name] = SimulatedVendor(name, **frozen)
+    return MappingProxyType(vendors_by_name)
 
 
 #: What a scenario may lay over any vendor, since one host has it today and another tomorrow.

@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from continuation.simulator.common import arrived, compact, pieces, spent, told_usage
-from continuation.simulator.openai_responses.request import Context, input_tokens, item_id
+from continuation.simulator.common import arrived, compact, pieces, spent, usage_of
+from continuation.simulator.openai_responses.request import ResponsesContext, input_tokens, item_id
 from continuation.simulator.openai_responses.store import seal_reasoning
-from continuation.simulator.scenario import SIGNED, Block, Raw, Reply, Text, Thinking, ToolCall
+from continuation.simulator.scenario import SIGNED, Block, Raw, Reply, Text, Thinking, ToolUse
 from continuation.simulator.wire import Event, Json
 from continuation.wire.json_values import as_list, mapping
 
@@ -50,10 +50,12 @@ def shows_reasoning(body: Json) -> bool:
     return bool(asked.get("summary") or asked.get("generate_summary"))
 
 
-class Writer:
+class ResponsesReplyWriter:
     """Writes a reply."""
 
-    def __init__(self, context: Context, reply: Reply, new_id: Callable[[str], str]) -> None:
+    def __init__(
+        self, context: ResponsesContext, reply: Reply, new_id: Callable[[str], str]
+    ) -> None:
         self._context, self._reply = context, reply
         self._id, self._created, self._new_id = new_id("resp"), int(time.time()), new_id
         tools = map(mapping, as_list(context.body.get("tools")))
@@ -72,16 +74,16 @@ class Writer:
             whole = status == "completed" or n < last
             output.append(self._item(block, "completed" if whole else "incomplete"))
         # An empty answer that ended by itself costs two tokens.
-        said = spent(reply) or (2 if status == "completed" else 0)
-        read = input_tokens(self._context)
+        output_tokens = spent(reply) or (2 if status == "completed" else 0)
+        prompt_tokens = input_tokens(self._context)
         counted = {
-            "input_tokens": read,
+            "input_tokens": prompt_tokens,
             "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-            "output_tokens": said,
+            "output_tokens": output_tokens,
             "output_tokens_details": {"reasoning_tokens": spent(reply, Thinking)},
-            "total_tokens": read + said,
+            "total_tokens": prompt_tokens + output_tokens,
         }
-        written = {**self.begun(status), "output": output, "usage": told_usage(counted, reply)}
+        written = {**self.begun(status), "output": output, "usage": usage_of(counted, reply)}
         if status == "completed":
             written["completed_at"] = self._created
         elif status == "failed":
@@ -127,7 +129,7 @@ class Writer:
                     signature = seal_reasoning(name, self._context.credential, text)
                 # Reasoning that was cut before its end has no encrypted content.
                 return item if signature is None else {**item, "encrypted_content": signature}
-            case ToolCall():
+            case ToolUse():
                 free = block.name in self._freeform
                 return {
                     "id": self._new_id("ctc" if free else "fc"),
@@ -152,17 +154,17 @@ class Writer:
         yield {"type": "response.created", "response": begun}
         yield {"type": "response.in_progress", "response": begun}
         for index, item in enumerate(response["output"]):
-            place = {"output_index": index}
+            position = {"output_index": index}
             started = _emptied(item, "content", "summary", "arguments", "input")
             if "status" in item:
                 started["status"] = "in_progress"
             if "encrypted_content" in item:  # which is not whole yet
                 whole = item["encrypted_content"]
                 started["encrypted_content"] = whole[: len(whole) // 2]
-            yield {"type": "response.output_item.added", **place, "item": started}
-            for kind, told in self._within(item):
-                yield {"type": f"response.{kind}", "item_id": item["id"], **place, **told}
-            yield {"type": "response.output_item.done", **place, "item": item}
+            yield {"type": "response.output_item.added", **position, "item": started}
+            for kind, fields in self._within(item):
+                yield {"type": f"response.{kind}", "item_id": item["id"], **position, **fields}
+            yield {"type": "response.output_item.done", **position, "item": item}
         yield {"type": f"response.{response['status']}", "response": response}
 
     def _within(self, item: Json) -> Iterator[tuple[str, Json]]:
@@ -173,8 +175,8 @@ class Writer:
                     here = {"content_index": number}
                     empty = _emptied(part, "text", "refusal", "annotations", "logprobs")
                     yield "content_part.added", {**here, "part": empty}
-                    for name, told in self._within_part(part):
-                        yield name, {**here, **told}
+                    for name, fields in self._within_part(part):
+                        yield name, {**here, **fields}
                     yield "content_part.done", {**here, "part": part}
             case "reasoning":
                 ended = {"status": "incomplete"} if item.get("status") == "incomplete" else {}
@@ -204,8 +206,8 @@ class Writer:
         for kind, delta in self._deltas("output_text", text, {}):
             yield kind, {**delta, "logprobs": []}
         for number, annotation in enumerate(part.get("annotations") or []):
-            place = {"annotation_index": number, "annotation": annotation}
-            yield "output_text.annotation.added", place
+            fields = {"annotation_index": number, "annotation": annotation}
+            yield "output_text.annotation.added", fields
         yield "output_text.done", {"text": text, "logprobs": []}
 
     def _deltas(self, kind: str, text: str, here: Json) -> Iterator[tuple[str, Json]]:

@@ -14,16 +14,16 @@ from continuation.simulator.format import Format
 from continuation.simulator.model import Ask
 from continuation.simulator.openai_chat.format import ChatFormat, unverified
 from continuation.simulator.openai_chat.vendors import find_vendor
-from continuation.simulator.openai_responses.events import Writer, shows_reasoning
+from continuation.simulator.openai_responses.events import ResponsesReplyWriter, shows_reasoning
 from continuation.simulator.openai_responses.request import (
-    Context,
+    ResponsesContext,
     credential,
     input_tokens,
     is_reference,
     listed,
     turns,
 )
-from continuation.simulator.openai_responses.store import Shelf, StoredResponse, reasoning_error
+from continuation.simulator.openai_responses.store import Storage, StoredResponse, reasoning_error
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
 from continuation.wire.json_values import as_int, mapping
@@ -34,18 +34,18 @@ SMALLEST = 16
 """The smallest output limit, in tokens."""
 
 
-def settings(context: Context) -> Iterator[Refusal]:
+def settings(context: ResponsesContext) -> Iterator[Refusal]:
     """Compare the limit, the model and the reasoning with what there is."""
     body, most = context.body, context.model.ceiling
     if context.streamed and not find_vendor("openai", context.scenario.quirks).streams:
         yield unverified()
-    asked, place = body.get("max_output_tokens"), "max_output_tokens"
+    asked, param = body.get("max_output_tokens"), "max_output_tokens"
     if asked is not None and (as_int(asked) or 0) < SMALLEST:
         text = (
             "Invalid 'max_output_tokens': integer below minimum value. Expected a value >="
             f" {SMALLEST}, but got {asked} instead."
         )
-        yield Refusal(text, code="integer_below_min_value", param=place)
+        yield Refusal(text, code="integer_below_min_value", param=param)
     if not context.served:
         text = f"The requested model '{context.name}' does not exist."
         yield Refusal(text, code="model_not_found", param="model")
@@ -54,7 +54,7 @@ def settings(context: Context) -> Iterator[Refusal]:
             f"max_output_tokens is too large: {asked}. This model supports at most {most} output"
             f" tokens, whereas you provided {asked}."
         )
-        yield Refusal(text, code="invalid_value", param=place)
+        yield Refusal(text, code="invalid_value", param=param)
     effort = mapping(body.get("reasoning")).get("effort")
     if context.model.thinking == "none" and effort not in (None, "none"):
         yield _unsupported("reasoning.effort")
@@ -65,27 +65,27 @@ def _unsupported(name: str) -> Refusal:
     return Refusal(text, code="unsupported_parameter", param=name)
 
 
-def kept(context: Context) -> Iterator[Refusal]:
-    """Want what the request only names: a response, and items. Conversations are not kept here."""
-    name, shelf = context.anchor, context.shelf
+def stored(context: ResponsesContext) -> Iterator[Refusal]:
+    """Refuse what is named and not stored: a response, items. Conversations are not stored here."""
+    name, store = context.anchor, context.store
     if name is not None and not context.scenario.chain:
         yield _unsupported("previous_response_id")
-    if name is not None and name not in shelf.responses:
+    if name is not None and name not in store.responses:
         text = f"Previous response with id '{name}' not found."
         yield Refusal(text, code="previous_response_not_found", param="previous_response_id")
     for item in map(mapping, context.brought):
         bare = item.get("type") == "reasoning" and not item.get("encrypted_content")
         name = item.get("id") if bare or is_reference(item) else None
-        if name is not None and str(name) not in shelf.items:
+        if name is not None and str(name) not in store.items:
             text = texts("openai-responses")["item_not_stored"].format(id=name)
             yield Refusal(text, 404, param="input")
 
 
-def reasoning_kept(context: Context) -> Iterator[Refusal]:
-    """Want the item of a kept response that its reasoning led to behind that very reasoning."""
+def reasoning_stored(context: ResponsesContext) -> Iterator[Refusal]:
+    """Refuse an item of a stored response that does not follow the reasoning it came from."""
     for n, item in context.new:
         name = str(item.get("id"))
-        wanted = context.shelf.reasoning.get(name)
+        wanted = context.store.reasoning.get(name)
         before = mapping(context.items[n - 1]) if n else {}
         if wanted is not None and before.get("id") != wanted:
             text = (
@@ -98,16 +98,16 @@ def reasoning_kept(context: Context) -> Iterator[Refusal]:
 _INVALID_VALUES = ("role_invalid", "content_type_invalid", "input_type_invalid", "item_id_invalid")
 
 
-def history(context: Context) -> Iterator[Refusal]:
+def history(context: ResponsesContext) -> Iterator[Refusal]:
     """Refuse what breaks the rules of a conversation; it is to be answered, so no call is live.
 
-    What the server itself holds is valid, except for a call whose output the request owes; what is
-    told counts only the items that the request brings itself.
+    What the server itself holds is valid, except for a call whose output the request owes; indexes
+    in errors count only the items that the request brings itself.
     """
     held = context.held
 
-    def own(text: str) -> str:
-        return re.sub(r"input\[(\d+)\]", lambda found: f"input[{int(found[1]) - held}]", text)
+    def renumbered(text: str) -> str:
+        return re.sub(r"input\[(\d+)\]", lambda match: f"input[{int(match[1]) - held}]", text)
 
     answerable = [
         # What the server holds needs no encrypted content to be read again.
@@ -120,16 +120,16 @@ def history(context: Context) -> Iterator[Refusal]:
     if context.body.get("store") is False:
         body["store"] = False
     for violation in by_rank(validate(body, "openai-responses", live=False), "openai-responses"):
-        code, text, path = violation.code, own(violation.message), own(violation.path)
-        place = next(iter(numbers_in(violation.path)), 0)
-        if place < held and code != "tool_result_missing":
+        code, text, path = violation.code, renumbered(violation.message), renumbered(violation.path)
+        index = next(iter(numbers_in(violation.path)), 0)
+        if index < held and code != "tool_result_missing":
             continue
         if code in _INVALID_VALUES:
             yield Refusal(text, code="invalid_value", param=path)
         yield Refusal(text, 404 if code == "item_not_stored" else 400, param="input")
 
 
-def encrypted_and_window(context: Context) -> Iterator[Refusal]:
+def encrypted_and_window(context: ResponsesContext) -> Iterator[Refusal]:
     """Check the encrypted content that a request brings, and whether all of it has room."""
     strict, most = context.scenario.strict_signatures, context.model.window
     for _, item in context.new:
@@ -144,10 +144,10 @@ def encrypted_and_window(context: Context) -> Iterator[Refusal]:
         yield Refusal(text, code="context_length_exceeded", param="input")
 
 
-class ResponsesFormat(Format[Context]):
+class ResponsesFormat(Format[ResponsesContext]):
     """Serves `/responses` and what belongs to it, under any prefix of the path."""
 
-    checks = (settings, kept, reasoning_kept, history, encrypted_and_window)
+    checks = (settings, stored, reasoning_stored, history, encrypted_and_window)
     kinds: ClassVar[Mapping[int, str]] = {429: "rate_limit_error"}
     fault_texts: ClassVar[Mapping[str, str]] = {
         "rate_limit_error": "Rate limit reached. Please try again later.",
@@ -157,10 +157,10 @@ class ResponsesFormat(Format[Context]):
 
     def __init__(self, models: Mapping[str, ModelLimits]) -> None:
         super().__init__(models)
-        self._shelves: dict[str, Shelf] = {}
+        self._stores: dict[str, Storage] = {}
 
     def forget(self) -> None:
-        self._shelves.clear()
+        self._stores.clear()
 
     def route(self, method: str, path: str) -> Route | None:
         what = _tail(path)
@@ -168,40 +168,40 @@ class ResponsesFormat(Format[Context]):
             return "model"
         return "other" if what else None
 
-    def context(self, request: Recorded) -> Context:
-        """Read a request; a server that forgets or never keeps has nothing on its shelf."""
+    def context(self, request: Recorded) -> ResponsesContext:
+        """Read a request; a server that forgets or never keeps has nothing stored."""
         scenario = request.scenario
-        shelf = Shelf()
+        store = Storage()
         if scenario.chain and not scenario.forgets:
-            shelf = self._shelves.setdefault(credential(request), shelf)
+            store = self._stores.setdefault(credential(request), store)
         name = str((request.body or {}).get("model") or "")
-        return Context(request, *self.limits(name, scenario), shelf)
+        return ResponsesContext(request, *self.limits(name, scenario), store)
 
-    def ask(self, context: Context) -> Ask:
+    def ask(self, context: ResponsesContext) -> Ask:
         body, model = context.body, context.model
-        said = turns(context.items)
+        prompt_turns = turns(context.items)
         effort = mapping(body.get("reasoning")).get("effort")
         return Ask(
-            said,
+            prompt_turns,
             body.get("max_output_tokens") or model.ceiling,
             context.room(input_tokens(context)),
             thinks=model.thinking == "always" or (model.thinking != "none" and effort != "none"),
             shows_thinking=shows_reasoning(body),
-            key=conversation_key(body.get("instructions"), said[0].text),
+            key=conversation_key(body.get("instructions"), prompt_turns[0].text),
         )
 
-    def write(self, context: Context, reply: Reply) -> Json | Iterable[Event]:
+    def write(self, context: ResponsesContext, reply: Reply) -> Json | Iterable[Event]:
         """Write the response, and keep it."""
         body = context.body
-        writer = Writer(context, reply, self.new_id)
+        writer = ResponsesReplyWriter(context, reply, self.new_id)
         response = writer.response()
         struck = (reply.drop, reply.error_after, reply.stall)
         # What the client never got to its end was never finished.
         if all(fault is None for fault in struck):
             # A server that forgets keeps it all the same: it may remember later.
-            shelf = self._shelves.setdefault(context.credential, Shelf())
+            store = self._stores.setdefault(context.credential, Storage())
             if body.get("store") is not False:
-                shelf.keep(StoredResponse(response, listed(context.items, self.new_id)))
+                store.add(StoredResponse(response, listed(context.items, self.new_id)))
         return writer.events(response) if context.streamed else response
 
     def error_body(self, refusal: Refusal, scenario: Scenario) -> Any:
@@ -215,14 +215,14 @@ class ResponsesFormat(Format[Context]):
 
     def other(self, request: Recorded) -> Answer:
         context = self.context(request)
-        shelf = context.shelf
+        store = context.store
         match request.method, *_tail(request.path):
-            case "GET", "responses", name, *_ if name not in shelf.responses:
+            case "GET", "responses", name, *_ if name not in store.responses:
                 return self.refused(Refusal(f"Response with id '{name}' not found.", 404), request)
             case "GET", "responses", name:
-                return self.json(200, shelf.responses[name].response)
+                return self.json(200, store.responses[name].response)
             case "GET", "responses", name, "input_items":  # all on one page, oldest first
-                read = shelf.responses[name].context
+                read = store.responses[name].context
                 return self.json(200, {"object": "list", "data": read, "has_more": False})
             case _:
                 text = f"Invalid URL ({request.method} {request.path})"
@@ -232,5 +232,5 @@ class ResponsesFormat(Format[Context]):
 def _tail(path: str) -> list[str]:
     """Return what of a path is ours: from the last `responses` on."""
     parts = path.strip("/").split("/")
-    places = [n for n, part in enumerate(parts) if part == "responses"]
-    return parts[places[-1] :] if places and len(parts) - places[-1] <= 3 else []
+    indexes = [n for n, part in enumerate(parts) if part == "responses"]
+    return parts[indexes[-1] :] if indexes and len(parts) - indexes[-1] <= 3 else []

@@ -9,15 +9,15 @@ from typing import Any
 from continuation.history.tree import text_of
 from continuation.limits import ModelLimits
 from continuation.simulator.common import merged
-from continuation.simulator.format import Context as AnyContext
-from continuation.simulator.model import Said, tokens
-from continuation.simulator.openai_responses.store import Shelf
+from continuation.simulator.format import Context
+from continuation.simulator.model import PromptTurn, tokens
+from continuation.simulator.openai_responses.store import Storage
 from continuation.simulator.wire import Json, Recorded
 from continuation.wire.json_values import as_list, mapping
 from continuation.wire.responses_items import OUTPUTS, kind_of
 
 
-class Context(AnyContext):
+class ResponsesContext(Context):
     """A Responses request with what its model can do and what is kept for its credential.
 
     `anchor`: the id of the response that it goes on from. `brought`: what its `input` holds.
@@ -26,19 +26,19 @@ class Context(AnyContext):
     here counts for nothing.
     """
 
-    def __init__(self, request: Recorded, model: ModelLimits, known: bool, kept: Shelf) -> None:
+    def __init__(self, request: Recorded, model: ModelLimits, known: bool, store: Storage) -> None:
         super().__init__(request, model, known)
-        self.shelf, self.credential = kept, credential(request)
+        self.store, self.credential = store, credential(request)
         anchor = self.body.get("previous_response_id")
         self.anchor = None if anchor is None else str(anchor)
-        given = self.body.get("input")
-        if isinstance(given, str):
-            given = [{"role": "user", "content": given}]
-        self.brought = as_list(given)
-        held = kept.held(self.anchor)
+        brought = self.body.get("input")
+        if isinstance(brought, str):
+            brought = [{"role": "user", "content": brought}]
+        self.brought = as_list(brought)
+        held = store.history(self.anchor)
         self.items, self.held = list[Any](held), len(held)
         for item in self.brought:
-            named = kept.items.get(str(item.get("id"))) if is_reference(item) else None
+            named = store.items.get(str(item.get("id"))) if is_reference(item) else None
             self.items.append(named or item)
         self.new = [(n, mapping(self.items[n])) for n in range(self.held, len(self.items))]
 
@@ -49,46 +49,46 @@ def credential(request: Recorded) -> str:
 
 def is_reference(item: Any) -> bool:
     """Tell whether an item only names another; the type may be left out."""
-    given = mapping(item)
-    return given.get("type") == "item_reference" or set(given) == {"id"}
+    fields = mapping(item)
+    return fields.get("type") == "item_reference" or set(fields) == {"id"}
 
 
-def turns(listed: list[Any]) -> list[Said]:
+def turns(listed: list[Any]) -> list[PromptTurn]:
     """Return user and assistant turns; neighbouring items of one speaker are one turn.
 
     An assistant turn at the end is left out: it is a finished turn, so the model does not go on
     where it stops but answers what was asked before it.
     """
-    said: list[Said] = []
+    prompt_turns: list[PromptTurn] = []
     for item in map(mapping, listed):
         kind, role = kind_of(item), item.get("role")
         if kind in OUTPUTS:
-            said.append(Said("user", "", results=True))
+            prompt_turns.append(PromptTurn("user", "", results=True))
         elif kind != "message":
-            said.append(Said("assistant", ""))
+            prompt_turns.append(PromptTurn("assistant", ""))
         elif role in ("user", "assistant"):
-            said.append(Said(str(role), text_of(item.get("content"))))
-    found = merged(said)
-    if found and found[-1].role == "assistant":
-        found.pop()
-    return found or [Said("user", "")]
+            prompt_turns.append(PromptTurn(str(role), text_of(item.get("content"))))
+    merged_turns = merged(prompt_turns)
+    if merged_turns and merged_turns[-1].role == "assistant":
+        merged_turns.pop()
+    return merged_turns or [PromptTurn("user", "")]
 
 
-def listed(given: list[Any], new_id: Callable[[str], str]) -> list[Json]:
+def listed(items: list[Any], new_id: Callable[[str], str]) -> list[Json]:
     """Return input items the way the API keeps and lists them: with ids, content as blocks."""
-    found: list[Json] = []
-    for item in map(mapping, given):
+    entries: list[Json] = []
+    for item in map(mapping, items):
         kind, content = kind_of(item), item.get("content")
-        kept: Json = {**item, "id": item_id(item, new_id), "type": kind}
+        entry: Json = {**item, "id": item_id(item, new_id), "type": kind}
         if kind == "message" and isinstance(content, str):
             block: Json = {"type": "input_text", "text": content}
             if item.get("role") == "assistant":
                 block = {"type": "output_text", "text": content, "annotations": []}
-            kept["content"] = [block]
+            entry["content"] = [block]
         if kind == "message" or kind in OUTPUTS:
-            kept.setdefault("status", "completed")
-        found.append(kept)
-    return found
+            entry.setdefault("status", "completed")
+        entries.append(entry)
+    return entries
 
 
 def item_id(item: Mapping[str, Any], new_id: Callable[[str], str]) -> str:
@@ -110,7 +110,7 @@ _PREFIXES = {
 # -- what it costs
 
 
-def input_tokens(context: Context) -> int:
+def input_tokens(context: ResponsesContext) -> int:
     """Estimate the input: the four-character tokens of instructions, tools and items as JSON."""
     heads = [context.body[name] for name in ("instructions", "tools") if context.body.get(name)]
     read = (*heads, *context.items)

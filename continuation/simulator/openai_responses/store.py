@@ -31,7 +31,7 @@ class StoredResponse:
 
 
 @dataclass
-class Shelf:
+class Storage:
     """What is kept for one credential; nobody else finds it.
 
     `items`: by id, from the output or the input of a kept response. `reasoning`: id of an item ->
@@ -43,32 +43,32 @@ class Shelf:
     reasoning: dict[str, str] = field(default_factory=dict[str, str])
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def keep(self, kept: StoredResponse) -> None:
+    def add(self, stored: StoredResponse) -> None:
         with self._lock:
-            self.responses[kept.response["id"]] = kept
-            output = kept.response["output"]
-            self.items.update({item["id"]: item for item in (*kept.context, *output)})
+            self.responses[stored.response["id"]] = stored
+            output = stored.response["output"]
+            self.items.update({item["id"]: item for item in (*stored.context, *output)})
             for before, item in itertools.pairwise(output):
                 if before["type"] == "reasoning":
                     self.reasoning[item["id"]] = before["id"]
 
-    def held(self, response: str | None) -> list[Json]:
+    def history(self, response: str | None) -> list[Json]:
         """Return what a request need not bring: a response with its context."""
-        kept = self.responses.get(response or "")
-        if kept is None:
+        stored = self.responses.get(response or "")
+        if stored is None:
             return []
         # Reasoning that was cut before it led to an item is kept, but not read again.
-        output = list(kept.response["output"])
+        output = list(stored.response["output"])
         while output and kind_of(output[-1]) == "reasoning":
             output.pop()
-        return [*kept.context, *output]
+        return [*stored.context, *output]
 
 
 # -- sealed reasoning
 
-_OURS = "gAAAAABsimulated"
+_PREFIX = "gAAAAABsimulated"
 """How all that we sealed begins, as the real one does; also if what follows was changed."""
-_MARK = base64.b64decode(_OURS)
+_MARK = base64.b64decode(_PREFIX)
 _KEY = "the simulator's own key"
 _UNREADABLE = "Encrypted content could not be decrypted or parsed."
 _OTHER_OWNER = "Encrypted content organization_id did not match the target organization."
@@ -89,7 +89,7 @@ def reasoning_error(item: Mapping[str, Any], credential: str, *, strict: bool) -
     if item.get("type") != "reasoning" or content is None:
         return None
     opened = unseal(_MARK, str(content), 4)
-    if not str(content).startswith(_OURS):
+    if not str(content).startswith(_PREFIX):
         why = _UNREADABLE if strict else None
     elif opened is None or opened[3] != _over(opened[:3]):
         why = _UNREADABLE

@@ -11,13 +11,13 @@ from support.sdks.turn import BOTH, FAST, How, body_of, cut, end, streamed
 
 from continuation import Policy
 from continuation.prompts import looks_like_recovery_prompt
-from continuation.simulator import Reply, Simulator, Thinking, ToolCall
+from continuation.simulator import Reply, Simulator, Thinking, ToolUse
 from continuation.types import Outcome
 
 pytestmark = pytest.mark.parametrize("how", BOTH)
 
 WRITE = {"path": "a.txt", "content": "hello world, this is the whole file"}
-WHOLE, HALF = ToolCall("Write", WRITE), ToolCall("Write", WRITE, cut=30)
+WHOLE, HALF = ToolUse("Write", WRITE), ToolUse("Write", WRITE, cut=30)
 
 
 def calling(*said: Any, **more: Any) -> Reply:
@@ -123,7 +123,7 @@ def test_a_call_shown_live_that_was_cut_goes_on_in_its_own_block(
     said = ("I write two. ", WHOLE)
     other = {**WRITE, "path": "second.txt"}
     sim.script(
-        [cut(*said, ToolCall("Write", other, cut=at)), calling(*said, ToolCall("Write", other))]
+        [cut(*said, ToolUse("Write", other, cut=at)), calling(*said, ToolUse("Write", other))]
     )
     ran = run(sim, how, policy=replace(FAST, stream_tool_calls="live"))
     assert (ran.blocks, ran.said.stop_reason) == (["text", "tool_use", "tool_use"], "tool_use")
@@ -142,7 +142,7 @@ def test_guidance_that_fails_ends_as_explained(sim: Simulator, how: How) -> None
 
 def test_whole_calls_at_the_ceiling_are_returned(sim: Simulator, how: How) -> None:
     # In a JSON body the last call is never proven whole.
-    sim.script([cut(ToolCall("Read", {"path": "b"}), WHOLE)])
+    sim.script([cut(ToolUse("Read", {"path": "b"}), WHOLE)])
     ran = run(sim, how, max_tokens=128_000)
     assert ran.blocks == (["tool_use", "tool_use"] if streamed(how) else ["text", "tool_use"])
     assert ran.said.stop_reason == "max_tokens"

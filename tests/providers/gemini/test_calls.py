@@ -32,11 +32,11 @@ from support.sdks.turn import BOTH, FAST, STREAMS, How, cut, end
 import continuation
 from continuation import Policy
 from continuation.providers.gemini.parts import joined, plain
-from continuation.simulator import Raw, Reply, Scenario, Simulator, Thinking, ToolCall
+from continuation.simulator import Raw, Reply, Scenario, Simulator, Thinking, ToolUse
 from continuation.types import Outcome
 
 WRITE = {"path": "a.txt", "content": "hello world, this is the whole file"}
-WHOLE = ToolCall("Write", WRITE)
+WHOLE = ToolUse("Write", WRITE)
 
 
 @pytest.fixture
@@ -327,7 +327,7 @@ def test_the_recorder_runs_on_two_event_loops(sim: Simulator) -> None:
             recorder = Recorder()
             sim.script(
                 [
-                    cut(ToolCall("Write", WRITE, cut=9)),
+                    cut(ToolUse("Write", WRITE, cut=9)),
                     end(WHOLE),
                     end("Done."),
                 ]

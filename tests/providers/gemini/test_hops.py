@@ -13,7 +13,7 @@ from support.sdks.turn import BOTH, FAST, How, body_of
 from support.telling import telling
 
 import continuation
-from continuation.simulator import Reply, Scenario, Simulator, Text, ToolCall
+from continuation.simulator import Reply, Scenario, Simulator, Text, ToolUse
 from continuation.types import Outcome
 
 TELLING = telling(800)
@@ -148,7 +148,7 @@ def test_a_call_comes_with_the_hop_that_ends_it(how: How) -> None:
     tool = types.Tool(function_declarations=[types.FunctionDeclaration(name="Write")])
     args = {"path": "a.txt", "content": telling(2400)}
     with Simulator() as sim:
-        reply = Reply([Text("I write. "), ToolCall("Write", args)])
+        reply = Reply([Text("I write. "), ToolUse("Write", args)])
         sim.script([reply, reply])
         ran = run(sim, how, model=LONG, limit=300, tools=[tool])
         assert [call.args for call in ran.calls] == [args]

@@ -10,7 +10,7 @@ from support.sdks.turn import BOTH, How, body_of, cut, end, streamed
 
 from continuation import Policy
 from continuation.prompts import looks_like_recovery_prompt
-from continuation.simulator import Reply, Scenario, Simulator, Thinking, ToolCall
+from continuation.simulator import Reply, Scenario, Simulator, Thinking, ToolUse
 from continuation.types import Outcome
 
 pytestmark = [pytest.mark.parametrize("how", BOTH)]
@@ -103,7 +103,7 @@ def test_structured_output_is_only_escalated(sim: Simulator, how: How) -> None:
 def test_a_malformed_call_at_the_cap_is_a_truncated_one(sim: Simulator, how: How) -> None:
     usage = {"candidatesTokenCount": 1000}
     malformed = end("I write. ", stop="MALFORMED_FUNCTION_CALL", usage=usage)
-    sim.script([malformed, end("I write. ", ToolCall("Write", WRITE))])
+    sim.script([malformed, end("I write. ", ToolUse("Write", WRITE))])
     ran = run(sim, how)
     assert [call.args for call in ran.calls] == [WRITE]
     assert (ran.text, ran.reasons) == ("I write. ", ["STOP"])

@@ -10,7 +10,7 @@ from support.sdks.chat import CEILING, LIMIT, WRITE, dumps, limits, plays, run, 
 from support.sdks.turn import BOTH, FAST, How, cut, end, streamed
 
 from continuation import Policy, Retrying
-from continuation.simulator import Raw, Reply, Simulator, Thinking, ToolCall
+from continuation.simulator import Raw, Reply, Simulator, Thinking, ToolUse
 from continuation.types import Outcome
 
 pytestmark = pytest.mark.parametrize("how", BOTH)
@@ -84,7 +84,7 @@ def test_a_forced_call_at_the_ceiling_is_asked_for_no_more(
 
 def test_whole_calls_at_the_ceiling_are_returned(sim: Simulator, how: How) -> None:
     # Argument text comes raw in a JSON body as well: it shows that the last call is whole.
-    sim.script([cut(ToolCall("Read", {"path": "b"}), written())])
+    sim.script([cut(ToolUse("Read", {"path": "b"}), written())])
     ran = run(sim, how, max_tokens=CEILING)
     assert len(ran.calls) == 2
     assert ran.finish == "length"

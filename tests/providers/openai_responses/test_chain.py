@@ -24,7 +24,7 @@ import continuation
 from continuation import Policy
 from continuation.prompts import looks_like_recovery_prompt
 from continuation.providers.openai_responses import chain as _responses_chain
-from continuation.simulator import Reply, Scenario, Simulator, Thinking, ToolCall
+from continuation.simulator import Reply, Scenario, Simulator, Thinking, ToolUse
 
 TOOLS: list[Any] = [{"type": "function", "name": "Write", "parameters": {"type": "object"}}]
 ARGS = '{"path": "a.txt"}'
@@ -137,7 +137,7 @@ def test_a_turn_that_needed_no_healing_is_chained_untouched(sim: Simulator, call
 
 
 def test_the_output_of_a_call_finds_it_in_the_merged_turn(sim: Simulator, caller: Caller) -> None:
-    call = ToolCall("Write", ARGS, id="call_1")
+    call = ToolUse("Write", ARGS, id="call_1")
     half = cut("I write. ", replace(call, cut=5))
     sim.script([half, end(Thinking("Hm."), "I write. ", call), end("Done.")])
     first = caller.ask(GO, tools=TOOLS, stream=True)
@@ -147,7 +147,7 @@ def test_the_output_of_a_call_finds_it_in_the_merged_turn(sim: Simulator, caller
 
 
 def test_a_cut_call_that_was_dropped_is_not_owed_an_output(sim: Simulator, caller: Caller) -> None:
-    sim.script([cut("I write. ", ToolCall("Write", ARGS, cut=5)), END])
+    sim.script([cut("I write. ", ToolUse("Write", ARGS, cut=5)), END])
     first = caller.ask(GO, max_output_tokens=TOP)
     assert first.status == "incomplete"
     assert caller.ask(NEXT, after=first.id).output_text == "The end."
@@ -317,8 +317,8 @@ def test_what_nobody_knows_stays_the_servers_own_error(sim: Simulator, caller: C
 
 
 BEHIND = (
-    cut(Thinking("Hm."), "I write. ", ToolCall("Write", ARGS, cut=5)),
-    end(Thinking("Hm."), "I write. ", Thinking("So."), ToolCall("Write", ARGS)),
+    cut(Thinking("Hm."), "I write. ", ToolUse("Write", ARGS, cut=5)),
+    end(Thinking("Hm."), "I write. ", Thinking("So."), ToolUse("Write", ARGS)),
 )
 TURNS = {
     "recovered": (RECOVERED, TOP),
@@ -375,7 +375,7 @@ STEPS = st.lists(
 
 def script(kind: str, number: int) -> tuple[list[Reply], int]:
     """Return what the model says in a turn of this kind, and the limit that makes it so."""
-    text, call = f"Turn {number} is told here, ", ToolCall("Write", ARGS, id=f"call_{number}")
+    text, call = f"Turn {number} is told here, ", ToolUse("Write", ARGS, id=f"call_{number}")
     thought, half = Thinking("Hm."), replace(call, cut=5)
     called = end(thought, text, thought, call, stop="tool_use")
     return {

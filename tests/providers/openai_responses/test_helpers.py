@@ -13,7 +13,7 @@ from support.sdks.responses import GO, MODEL
 from support.sdks.turn import FAST, cut, end
 from support.shells import Kind, Way, both
 
-from continuation.simulator import Reply, Simulator, Thinking, ToolCall
+from continuation.simulator import Reply, Simulator, Thinking, ToolUse
 
 
 class City(BaseModel):
@@ -23,7 +23,7 @@ class City(BaseModel):
 DOCUMENT = '{"name": "Rome"}'
 ANSWERS: dict[str, tuple[list[Reply], int]] = {
     "healed": ([cut(Thinking("Hm", None)), end(Thinking("Hm."), DOCUMENT)], 1000),
-    "unhealable": ([cut("I write. ", ToolCall("W", "{}", cut=1))], 128_000),
+    "unhealable": ([cut("I write. ", ToolUse("W", "{}", cut=1))], 128_000),
     "uncut": ([end(DOCUMENT)], 1000),
 }
 Ask = Callable[[Way, Any, dict[str, Any]], Any]

@@ -11,7 +11,7 @@ from support.sdks.turn import BOTH, How, cut, end, streamed
 
 from continuation import Policy
 from continuation.prompts import looks_like_recovery_prompt
-from continuation.simulator import Raw, Reply, Simulator, Thinking, ToolCall
+from continuation.simulator import Raw, Reply, Simulator, Thinking, ToolUse
 from continuation.types import Outcome
 
 pytestmark = pytest.mark.parametrize("how", BOTH)
@@ -22,8 +22,8 @@ TOOLS = [{"type": "function", "name": "Write", "parameters": {"type": "object"}}
 CUSTOM = {"type": "custom_tool_call", "call_id": "call_c", "name": "patch", "input": "*** Begin"}
 
 
-def write(cut: int | None = None) -> ToolCall:
-    return ToolCall("Write", ARGS, cut=cut)
+def write(cut: int | None = None) -> ToolUse:
+    return ToolUse("Write", ARGS, cut=cut)
 
 
 def prompts(sim: Simulator) -> list[str]:

@@ -13,7 +13,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from continuation import Policy
 from continuation.config import Config, VendorTable, load
-from continuation.simulator import Scenario, Simulator, ToolCall
+from continuation.simulator import Scenario, Simulator, ToolUse
 from support.sdks.turn import FAST, How, Turn, body_of, play
 
 MODEL = "gpt-4o"
@@ -151,8 +151,8 @@ dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 """As the simulator writes arguments."""
 
 
-def written(cut: int | None = None) -> ToolCall:
-    return ToolCall("Write", WRITE, cut=cut)
+def written(cut: int | None = None) -> ToolUse:
+    return ToolUse("Write", WRITE, cut=cut)
 
 
 def plays(sim: Simulator, vendor: str, **manners: Any) -> None:
