@@ -31,17 +31,17 @@ def absolute(text: str, page: str, keep: Callable[[str], str | None] = lambda _:
     Raises `ValueError` for a link to what is not there.
     """
 
-    def link(found: re.Match[str]) -> str:
-        picture, words, target = found.groups()
+    def link(match: re.Match[str]) -> str:
+        picture, words, target = match.groups()
         if re.match(r"[a-z]+:|#", target):
-            return found[0]
-        path, sign, place = target.partition("#")
+            return match[0]
+        path, sign, fragment = target.partition("#")
         path = posixpath.normpath(posixpath.join(posixpath.dirname(page), path))
         if not (ROOT / path).exists():
             raise ValueError(f"{page}: links to {path}, which is not there")
         near = keep(path)
         far = base().replace("/blob/", "/raw/") if picture else base()
-        return f"{picture}[{words}]({near or far + path}{sign}{place})"
+        return f"{picture}[{words}]({near or far + path}{sign}{fragment})"
 
     return _LINK.sub(link, text)
 

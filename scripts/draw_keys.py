@@ -24,20 +24,20 @@ def docstrings() -> dict[str, str]:
     """Return what stands below each field of `Policy`."""
     [policy] = ast.parse(inspect.getsource(Policy)).body
     assert isinstance(policy, ast.ClassDef)
-    told = dict[str, str]()
+    texts = dict[str, str]()
     for field, below in zip(policy.body, policy.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
-            told[ast.unparse(field.target)] = " ".join(str(ast.literal_eval(below.value)).split())
-    return told
+            texts[ast.unparse(field.target)] = " ".join(str(ast.literal_eval(below.value)).split())
+    return texts
 
 
 def table() -> str:
     """Return a row for each key: its default, what it may be, what it does."""
-    rows, told = list[str](), docstrings()
+    rows, texts = list[str](), docstrings()
     for item in fields(Policy):
         default = f'"{item.default}"' if isinstance(item.default, str) else str(item.default)
         default = default.lower() if isinstance(item.default, bool) else default
-        rows.append(f"| `{item.name}` | `{default}` | {possible(item.name)} | {told[item.name]} |")
+        rows.append(f"| `{item.name}` | `{default}` | {possible(item.name)} | {texts[item.name]} |")
     return "\n".join(rows)
 
 

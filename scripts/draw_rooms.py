@@ -76,11 +76,11 @@ def arrows() -> dict[str, dict[str, bool]]:
     """Return, for each room, the rooms it imports, and whether it only ever does so lazily."""
     drawn: dict[str, dict[str, bool]] = defaultdict(dict)
     for module, path in modules():
-        mine = room(module)
-        drawn[mine].update({})
+        importer = room(module)
+        drawn[importer].update({})
         for name, lazy in imports(path):
-            if name.split(".")[0] == "continuation" and (theirs := room(name)) != mine:
-                drawn[mine][theirs] = lazy and drawn[mine].get(theirs, True)
+            if name.split(".")[0] == "continuation" and (imported := room(name)) != importer:
+                drawn[importer][imported] = lazy and drawn[importer].get(imported, True)
     return drawn
 
 
@@ -95,16 +95,16 @@ def floors(drawn: dict[str, dict[str, bool]]) -> list[list[str]]:
 
     Lazy imports do not count. Raises `ValueError` when rooms import each other in a circle.
     """
-    left = {mine: {t for t, lazy in theirs.items() if not lazy} for mine, theirs in drawn.items()}
+    left = {name: {t for t, lazy in others.items() if not lazy} for name, others in drawn.items()}
     stacked: list[list[str]] = []
     while left:
-        free = sorted(mine for mine, theirs in left.items() if not theirs & left.keys())
+        free = sorted(name for name, others in left.items() if not others & left.keys())
         if not free:
             message = f"these rooms import each other: {', '.join(sorted(left))}"
             raise ValueError(message)
         stacked.insert(0, free)
-        for mine in free:
-            del left[mine]
+        for name in free:
+            del left[name]
     return stacked
 
 
@@ -114,8 +114,8 @@ def drawing() -> str:
     out = ["```"]
     for floor in floors(drawn):
         for name in floor:
-            theirs = [f"({t})" if lazy else t for t, lazy in sorted(drawn[name].items())]
-            out.append(f"{name:<28}-> {', '.join(theirs) or 'nothing'}".rstrip())
+            imported = [f"({t})" if lazy else t for t, lazy in sorted(drawn[name].items())]
+            out.append(f"{name:<28}-> {', '.join(imported) or 'nothing'}".rstrip())
         out.append("")
     return "\n".join([*out[:-1], "```"])
 

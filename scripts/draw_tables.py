@@ -39,10 +39,10 @@ BEGIN, END = "<!-- drawn by scripts/draw_tables.py: {} -->", "<!-- end of the dr
 
 def condition(row: Row | Label | Standing | Delivery | Ending) -> str:
     """Say when a row fits."""
-    said = [_all_of(row.when)] if row.when else []
+    conditions = [_all_of(row.when)] if row.when else []
     if row.either:
-        said.append(f"({' or '.join(map(_all_of, row.either))})")
-    return " and ".join(said) or "otherwise"
+        conditions.append(f"({' or '.join(map(_all_of, row.either))})")
+    return " and ".join(conditions) or "otherwise"
 
 
 def _all_of(when: When) -> str:
@@ -117,8 +117,8 @@ def words(*kinds: type) -> Iterator[str]:
                 word = ast.unparse(this.target)
             else:
                 continue
-            said = " ".join(str(ast.literal_eval(following.value)).split())  # type: ignore[attr-defined]
-            yield f"| `{word}` | {said} |"
+            meaning = " ".join(str(ast.literal_eval(following.value)).split())  # type: ignore[attr-defined]
+            yield f"| `{word}` | {meaning} |"
 
 
 def drawings() -> dict[str, str]:

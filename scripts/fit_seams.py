@@ -65,13 +65,13 @@ def sample(seed: int, texts: int) -> dict[str, Sample]:
     """Make the samples of one seed: "inside" a line and "after" one."""
     rng = random.Random(seed)
     samples = {"inside": Sample(), "after": Sample()}
-    places = boundaries()
+    bounds = boundaries()
     for text in rng.sample(corpus(rng), texts):
-        cuts = [at for at in places(text.body) if _BEFORE <= at < len(text.body) - 40]
+        cuts = [at for at in bounds(text.body) if _BEFORE <= at < len(text.body) - 40]
         for at in rng.sample(cuts, min(40, len(cuts))):
             samples[_kind(text.body, at)].echoes += _echoes(rng, text, at)
     for text in repetitive_texts(rng, 3 * texts):
-        cuts = [at for at in places(text.body) if _BEFORE <= at < len(text.body) - 40]
+        cuts = [at for at in bounds(text.body) if _BEFORE <= at < len(text.body) - 40]
         for at in cuts:
             samples[_kind(text.body, at)].cuts += 1
         for at, size in _repetitions(text.body, set(cuts)):
@@ -118,11 +118,11 @@ def _echoes(rng: random.Random, text: Text, at: int) -> Iterator[Measured]:
 # The fit ----------------------------------------------------------------------------------------
 
 
-def fit(found: Sample, names: Sequence[str], wrong: float) -> Measured:
+def fit(drawn: Sample, names: Sequence[str], wrong: float) -> Measured:
     """The weights of `names` for one sample; at most `wrong` of 100,000 cuts go wrong."""
-    rows = [[row[name] for name in names] for row in (*found.echoes, *found.chance)]
-    offsets = [row["short"] for row in (*found.echoes, *found.chance)]
-    labels = [1.0] * len(found.echoes) + [0.0] * len(found.chance)
+    rows = [[row[name] for name in names] for row in (*drawn.echoes, *drawn.chance)]
+    offsets = [row["short"] for row in (*drawn.echoes, *drawn.chance)]
+    labels = [1.0] * len(drawn.echoes) + [0.0] * len(drawn.chance)
     beta = [0.0] * len(names)
     loss = float("inf")
     for _ in range(40):
@@ -132,8 +132,8 @@ def fit(found: Sample, names: Sequence[str], wrong: float) -> Measured:
             break
         loss = now
     fitted = {name: round(value, 3) for name, value in zip(names, beta, strict=True)}
-    scores = sorted((_odds(fitted, row) for row in found.chance), reverse=True)
-    allowed = int(found.cuts * wrong / 1e5)
+    scores = sorted((_log_odds(fitted, row) for row in drawn.chance), reverse=True)
+    allowed = int(drawn.cuts * wrong / 1e5)
     if allowed < len(scores):
         fitted["const"] = round(fitted["const"] + THRESHOLD - scores[allowed] - 0.001, 3)
     return fitted
@@ -173,14 +173,14 @@ def _solved(matrix: list[list[float]], vector: list[float]) -> list[float]:
             if factor:
                 for column in range(at, size + 1):
                     rows[below][column] -= factor * rows[at][column]
-    found = [0.0] * size
+    solution = [0.0] * size
     for at in reversed(range(size)):
-        known = sum(rows[at][column] * found[column] for column in range(at + 1, size))
-        found[at] = (rows[at][size] - known) / (rows[at][at] or 1e-9)
-    return found
+        total = sum(rows[at][column] * solution[column] for column in range(at + 1, size))
+        solution[at] = (rows[at][size] - total) / (rows[at][at] or 1e-9)
+    return solution
 
 
-def _odds(table: Mapping[str, float], measured: Measured) -> float:
+def _log_odds(table: Mapping[str, float], measured: Measured) -> float:
     return measured["short"] + sum(weight * measured[name] for name, weight in table.items())
 
 
@@ -192,8 +192,8 @@ def compare(kind: str, shipped: Measured, fitted: Measured, fresh: Sample) -> st
     lines = [f"cut {kind} a line", f"    {'':16}{'shipped':>9}{'fitted':>9}"]
     lines += [f"    {name:16}{shipped[name]:>9.3f}{fitted[name]:>9.3f}" for name in shipped]
     for title, table in (("shipped", shipped), ("fitted", fitted)):
-        seen = sum(_odds(table, row) >= THRESHOLD for row in fresh.echoes)
-        taken = sum(_odds(table, row) >= THRESHOLD for row in fresh.chance)
+        seen = sum(_log_odds(table, row) >= THRESHOLD for row in fresh.echoes)
+        taken = sum(_log_odds(table, row) >= THRESHOLD for row in fresh.chance)
         lines.append(
             f"    {title}: {seen} of {len(fresh.echoes)} echoes seen "
             f"({100 * seen / len(fresh.echoes):.1f} %), {taken} of {fresh.cuts:,} cuts wrong"
@@ -221,20 +221,20 @@ def main() -> None:
     parser.add_argument("--wrong", type=float, default=10.0, help="wrong cuts of 100,000 allowed")
     parser.add_argument("--write", action="store_true", help="write evidence.py")
     options = parser.parse_args()
-    found, fresh = (sample(seed, options.texts) for seed in (options.seed, options.seed + 1))
+    drawn, fresh = (sample(seed, options.texts) for seed in (options.seed, options.seed + 1))
     shipped = {"inside": dict(INSIDE), "after": dict(AFTER)}
-    fitted = {kind: fit(found[kind], list(table), options.wrong) for kind, table in shipped.items()}
+    fitted = {kind: fit(drawn[kind], list(table), options.wrong) for kind, table in shipped.items()}
     for kind, table in shipped.items():
         sys.stdout.write(compare(kind, table, fitted[kind], fresh[kind]) + "\n")
     if options.write:
         counts = ",\n".join(
             f"{len(one.echoes)} echoes and {len(one.chance)} repetitions by chance {kind} a line"
-            for kind, one in found.items()
+            for kind, one in drawn.items()
         )
         how = f"{datetime.now(UTC):%Y-%m-%d}, seed {options.seed}, {options.texts} texts,\n{counts}"
         text = TABLE.read_text(encoding="utf-8")
-        kept = text[: text.index("\n", text.index(_WEIGHTS)) + 1]
-        TABLE.write_text(kept + _render(fitted, how), encoding="utf-8")
+        head = text[: text.index("\n", text.index(_WEIGHTS)) + 1]
+        TABLE.write_text(head + _render(fitted, how), encoding="utf-8")
 
 
 if __name__ == "__main__":

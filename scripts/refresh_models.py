@@ -71,13 +71,13 @@ def offers(path: Path) -> list[Offer]:
         message = f"{path}: cannot be read as JSON ({error}); pass a local copy of litellm's file"
         raise BadInputError(message) from error
     entries = cast("Entry", data).items() if isinstance(data, dict) else ()
-    found = [_offer(name, entry) for name, entry in entries if _usable(name, entry)]
-    if not found:
+    models = [_offer(name, entry) for name, entry in entries if _usable(name, entry)]
+    if not models:
         message = (
             f"{path}: no vendor's chat model with max_output_tokens in it; is it the right file?"
         )
         raise BadInputError(message)
-    return found
+    return models
 
 
 def _usable(name: str, entry: object) -> bool:
@@ -108,13 +108,13 @@ def _offer(name: str, entry: Entry) -> Offer:
 def refresh(text: str, offered: Iterable[Offer], date: str) -> tuple[str, list[str]]:
     """Return the refreshed table and notes on what the data set itself disagrees about."""
     rows, notes = parse(text), list[str]()
-    by_match, unknown = _sorted_in(rows, offered)
+    by_match, new = _sorted_in(rows, offered)
     lines = text.splitlines()
     for number, line in enumerate(lines):
         if _ROW.match(line) and (family := by_match.get(_read(line)["match"])):
             lines[number] = _updated(line, family, date, notes)
     end = lines.index("]")
-    lines[end:end] = [_added(name, group, date) for name, group in sorted(unknown.items())]
+    lines[end:end] = [_added(name, group, date) for name, group in sorted(new.items())]
     result = "\n".join(lines) + "\n"
     parse(result)  # what we are about to write must be readable
     return result, notes
@@ -124,14 +124,14 @@ def _sorted_in(
     rows: Sequence[ModelRow], offered: Iterable[Offer]
 ) -> tuple[dict[str, list[Offer]], dict[str, list[Offer]]]:
     """Group the offers by the row that covers them, and the others by their shortest spelling."""
-    known: dict[str, list[Offer]] = {}
-    unknown: dict[str, list[Offer]] = {}
+    covered: dict[str, list[Offer]] = {}
+    new: dict[str, list[Offer]] = {}
     for offer in offered:
         if row := pick(rows, offer.name):
-            known.setdefault(row.match, []).append(offer)
+            covered.setdefault(row.match, []).append(offer)
         else:
-            unknown.setdefault(min(spellings(offer.name), key=len), []).append(offer)
-    return known, unknown
+            new.setdefault(min(spellings(offer.name), key=len), []).append(offer)
+    return covered, new
 
 
 def _updated(line: str, family: list[Offer], date: str, notes: list[str]) -> str:
@@ -159,10 +159,10 @@ def _window(row: Entry, family: list[Offer]) -> Entry:
 
 
 def _prefill(row: Entry, family: list[Offer]) -> Entry:
-    known = {offer.prefill for offer in family}
-    if len(known) != 1 or None in known or known == {row.get("prefill", False)}:
+    values = {offer.prefill for offer in family}
+    if len(values) != 1 or None in values or values == {row.get("prefill", False)}:
         return {}
-    return {"prefill": known.pop()}
+    return {"prefill": values.pop()}
 
 
 def _added(name: str, group: list[Offer], date: str) -> str:
@@ -186,8 +186,8 @@ def _read(line: str) -> Entry:
 
 def _render(row: Entry) -> str:
     """Write a row as the table has it: fixed order, and nothing that is the default anyway."""
-    kept = {key: row[key] for key in KEYS if row.get(key) and row[key] != "none"}
-    return "  { " + ", ".join(f"{key} = {_value(value)}" for key, value in kept.items()) + " },"
+    fields = {key: row[key] for key in KEYS if row.get(key) and row[key] != "none"}
+    return "  { " + ", ".join(f"{key} = {_value(value)}" for key, value in fields.items()) + " },"
 
 
 def _value(value: object) -> str:
