@@ -110,15 +110,15 @@ class Rehearsal(Simulator):
 
     def _reply(self, ask: Ask, scenario: Scenario, attempt: int) -> Reply:
         """Answer as the scenario says: the limit is made smaller before, the label wrong after."""
-        variant, struck = self._variant, attempt <= self._variant.attempts
+        variant, affected = self._variant, attempt <= self._variant.attempts
         at_limit = {ask.spent: ask.limit}
         if variant.call and not ask.turns[-1].results:
             call = ToolUse(self._tool, self._arguments)
-            if not struck:
+            if not affected:
                 return Reply([Text(PREFACE), call], stop="tool_use")
             half = replace(call, cut=len(self._arguments) // 2)
             return Reply([Text(PREFACE), half], stop="max_tokens", usage=at_limit)
-        if not struck:
+        if not affected:
             return super()._reply(ask, replace(scenario, thinking="none"), attempt)
         if not variant.cut:
             return super()._reply(ask, scenario, attempt)

@@ -199,8 +199,8 @@ class Lane:
         lasting = error.kind is not ErrorKind.RETRYABLE or error.maximum is not None
         if lasting or head.headers.get("x-should-retry") == "false":
             return False
-        asked = retry_after(head.headers, time.time())
-        return self._pace.refused(sent, error.wait if asked is None else asked)
+        seconds = retry_after(head.headers, time.time())
+        return self._pace.refused(sent, error.wait if seconds is None else seconds)
 
 
 class Gathered:

@@ -37,13 +37,13 @@ _CUT = {
 _PARTS = ("content", "parts")
 
 
-def asked_in(line: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def request_in(line: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the id that a request has, `""` without one, and what it asks."""
-    asked = dict(line)
+    request = dict(line)
     for key in _REQUEST:
-        if inner := as_json(asked.get(key)):
-            return id_of(asked), inner
-    return _named(asked.pop("id", "")), asked
+        if inner := as_json(request.get(key)):
+            return id_of(request), inner
+    return _id_text(request.pop("id", "")), request
 
 
 class RequestIds:
@@ -69,10 +69,10 @@ def id_of(line: Json) -> str:
     """Return the id of a line of a batch API, or of ours; `""`: it has none."""
     metadata = {} if _TURNS & line.keys() else as_json(line.get("metadata"))
     ids: list[object] = [*(line.get(name) for name in _ID), metadata.get("key")]
-    return next((text for each in ids if (text := _named(each))), "")
+    return next((text for each in ids if (text := _id_text(each))), "")
 
 
-def _named(value: object) -> str:
+def _id_text(value: object) -> str:
     """Return an id as a text; people number their requests, too."""
     return str(as_text(value) if as_int(value) is None else value)
 

@@ -23,7 +23,7 @@ from continuation.attach.elsewhere import door_of, finished, healing, is_async, 
 from continuation.attach.journaled import LANE
 from continuation.bulk import BatchResult
 from continuation.bulk.lane import Lane, Pace, StoppedError
-from continuation.bulk.lines import RequestIds, asked_in
+from continuation.bulk.lines import RequestIds, request_in
 from continuation.config import override
 from continuation.reports.report import Report, watch
 
@@ -124,14 +124,14 @@ class Batch:
                 message = f"requests[{index}] = {name_of(entry)}: must be a mapping"
                 yield Item(index, "", {}, wrong=TypeError(message))
                 continue
-            called, request = asked_in(cast("Mapping[str, Any]", entry))
+            request_id, request = request_in(cast("Mapping[str, Any]", entry))
             wrong: Exception | None = None
-            if called and self._journal is not None:
-                if (digest := hash(called)) in seen:
-                    message = f"requests[{index}], id = {called!r}: is that of one before"
+            if request_id and self._journal is not None:
+                if (digest := hash(request_id)) in seen:
+                    message = f"requests[{index}], id = {request_id!r}: is that of one before"
                     wrong = ValueError(f"{message}, whose session it would be; choose another")
                 seen.add(digest)
-            yield Item(index, called or ids.of(request), request, wrong=wrong)
+            yield Item(index, request_id or ids.of(request), request, wrong=wrong)
 
     def _next(self) -> Item | None:
         with self._taking:

@@ -52,7 +52,7 @@ _PACE = 2.0
 """Seconds a wrapped text takes on a terminal, so that it can be watched."""
 _STEPS = 1200
 """Events it then comes in, about."""
-_ASKED = "Write the file."
+_PROMPT = "Write the file."
 _AROUND = 7
 """Characters of the answer that are quoted on either side of a seam."""
 
@@ -167,7 +167,7 @@ class Demo:
         """What is written as JSON."""
         # Of the wrapped call: characters of text so far, and what its events said.
         self._received = 0
-        self._asked: Recovering | Escalating | None = None
+        self._announced: Recovering | Escalating | None = None
         self._report: Report | None = None
         self._live: Live | None = None
         try:
@@ -280,7 +280,7 @@ class Demo:
         self._began = time.monotonic()
         pieces: list[str] = []
         with self.out.progress() as show:
-            self._live, arrived = Live(show, self.model, _ASKED, self.length), 0
+            self._live, arrived = Live(show, self.model, _PROMPT, self.length), 0
 
             def count(piece: str) -> None:
                 nonlocal arrived
@@ -306,8 +306,8 @@ class Demo:
         return equal
 
     def _ask(self, client: Any, on_delta: OnDelta) -> End:
-        asked = Prompt(self.model, _ASKED, self.limit, tool=self.tool)
-        return self.format.stream(client, asked, on_delta)
+        prompt = Prompt(self.model, _PROMPT, self.limit, tool=self.tool)
+        return self.format.stream(client, prompt, on_delta)
 
     def _stopped(self, end: End) -> str:
         return f"{self.format.stop_name} {end.stop!r}"
@@ -332,22 +332,22 @@ class Demo:
     # -- what happened on the way -------------------------------------------------------------
 
     def _on_event(self, event: Event) -> None:
-        asked, text = self._asked, describe(event)
+        announced, text = self._announced, describe(event)
         if self._live is not None:
             self._live.on_event(event)
         match event:
             case Finished():
                 self._report = event.report
             case Recovering() | Escalating():
-                self._asked = event
+                self._announced = event
                 if isinstance(event, Recovering) and not event.replaces and not self.huge:
                     text += f"; seam at character {number(self._received)}"
             case Retrying():
-                self._asked = None  # this event says itself why it was sent again
-            case Truncated() if asked and event.attempt > asked.attempt:
+                self._announced = None  # this event says itself why it was sent again
+            case Truncated() if announced and event.attempt > announced.attempt:
                 # The attempt that was cut is not the one that was announced: no event says why.
                 self._note(
-                    f"attempt {asked.attempt} was refused; "
+                    f"attempt {announced.attempt} was refused; "
                     f"attempt {event.attempt} has {limited(event)}"
                 )
             case _:

@@ -191,13 +191,13 @@ def _prune(arguments: argparse.Namespace) -> Output:
 
     freed = 0
     if arguments.yes:
-        gone, freed = look.prune(arguments.journal, arguments.older)
+        removed, freed = look.prune(arguments.journal, arguments.older)
     else:
-        gone = [one.session for one in listed(arguments.journal) if one.silent(arguments.older)]
-    lines = [(f"{'removed' if arguments.yes else 'would remove'} {name}", "") for name in gone]
-    message = f"removed {plural(len(gone), 'session')}"
+        removed = [one.session for one in listed(arguments.journal) if one.silent(arguments.older)]
+    lines = [(f"{'removed' if arguments.yes else 'would remove'} {name}", "") for name in removed]
+    message = f"removed {plural(len(removed), 'session')}"
     if freed:
         message = f"{message}; the file is {number(freed)} bytes smaller"
     if not arguments.yes:
-        message = f"{plural(len(gone), 'session')}; nothing is removed without --yes"
-    return [*lines, (message, "")], {"removed": arguments.yes, "sessions": gone, "bytes": freed}
+        message = f"{plural(len(removed), 'session')}; nothing is removed without --yes"
+    return [*lines, (message, "")], {"removed": arguments.yes, "sessions": removed, "bytes": freed}

@@ -30,7 +30,7 @@ class Live:
         """Take in that an attempt was cut, or that another one begins."""
         if isinstance(event, Truncated):
             output = event.output_tokens or (self._characters - self._before) // 4
-            self._ended.append(Usage(input=self._asked(), output=output))
+            self._ended.append(Usage(input=self._prompt_tokens(), output=output))
             self._before = self._characters
         elif isinstance(event, Escalating | Recovering):
             self._attempt = event.attempt
@@ -53,11 +53,11 @@ class Live:
         of = "" if self._total is None else f" of {self._total:,}"
         speed = f"{made / max(now - self._began, 0.001):,.0f} tokens/s"
         parts = [f"{self._characters:,}{of} characters", speed, f"attempt {self._attempt}"]
-        under_way = Usage(input=self._asked(), output=coming)
+        under_way = Usage(input=self._prompt_tokens(), output=coming)
         if (paid := price(self._model, None, [*self._ended, under_way])) is not None:
             parts.append(f"about ${paid:.4f}")
         return ", ".join(parts)
 
-    def _asked(self) -> int:
+    def _prompt_tokens(self) -> int:
         """Tokens of the prompt of an attempt: a later one shows the model what there is."""
         return self._prompt + self._before // 4

@@ -63,7 +63,7 @@ def explain(error: Exception, host: str, key: str) -> str:
     return f"{host} answered {status}{kind}{after}: {remedy.format(key=key)}{own}"
 
 
-def wrong(error: Exception) -> str:
+def sdk_error(error: Exception) -> str:
     """Say in one line what an SDK finds wrong with a request; never shows what that says."""
     if callable(listed := getattr(error, "errors", None)):  # pydantic's own text quotes it
         errors = cast("list[dict[str, Any]]", listed(include_input=False, include_url=False))

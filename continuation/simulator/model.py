@@ -188,9 +188,9 @@ class Reciter:
             yield Text(budget.emit(WRITTEN))
             return
         if (quoted := ask.turns[-1].text.find(self.answer[:_EVIDENCE])) >= 0:
-            asked = ask.turns[-1].text[quoted:]
-            at = _alike(asked, self.answer)
-            begin = recovery_head(manner, self.answer, at, asked[at:])
+            quotation = ask.turns[-1].text[quoted:]
+            position = _alike(quotation, self.answer)
+            begin = recovery_head(manner, self.answer, position, quotation[position:])
             rest = self.answer[begin.position :] if begin.goes_on else ""
             sign = _SIGN.search(ask.turns[-1].text) if begin.goes_on else None
             yield Text(budget.emit(begin.head + rest + (sign[0] if sign is not None else "")))

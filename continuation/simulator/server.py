@@ -149,13 +149,13 @@ class Simulator:
             context = wire.context(request)
             if (refused := wire.refuse(context)) is not None:
                 return refused, Reply()
-            reply = self._asked(wire.ask(context), request.scenario)
+            reply = self._next_reply(wire.ask(context), request.scenario)
             return wire.answer(context, reply), reply
         except Exception as error:  # a client is to see our bug, not a dead connection
             why = f"the simulator failed: {type(error).__name__}: {error}"
             return wire.refused(Refusal(why, 500), request), Reply()
 
-    def _asked(self, ask: Ask, scenario: Scenario) -> Reply:
+    def _next_reply(self, ask: Ask, scenario: Scenario) -> Reply:
         """Count the attempts of each conversation, from 1; a limit of 0 asks nobody."""
         if ask.limit == 0:
             return Reply(stop="max_tokens")
@@ -170,8 +170,8 @@ class Simulator:
             if self._script:
                 return self._script.popleft()
         if (status := scenario.status.get(attempt)) is not None:
-            asked = {"retry-after": scenario.retry_after, "retry-after-ms": scenario.retry_after_ms}
-            headers = {name: f"{value:g}" for name, value in asked.items() if value is not None}
+            waits = {"retry-after": scenario.retry_after, "retry-after-ms": scenario.retry_after_ms}
+            headers = {name: f"{value:g}" for name, value in waits.items() if value is not None}
             return Reply(status=status, headers=headers)
         if self._reciter is None:
             return Reply(status=500, error=("api_error", _NOTHING_TO_SAY))

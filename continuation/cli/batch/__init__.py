@@ -161,7 +161,7 @@ def _collect(
         for result in results:
             tally.add(result, describe)
             tally.show(show)
-            if why := tally.hopeless(result):
+            if why := tally.reason_to_stop(result):
                 return why, Exit.PROVIDER
     except KeyboardInterrupt:
         return "interrupted", Exit.INTERRUPTED

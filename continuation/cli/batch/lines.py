@@ -16,9 +16,9 @@ from continuation.bulk.lines import (
     RequestIds,
     answer_in,
     answer_json,
-    asked_in,
     failure_in,
     id_of,
+    request_in,
     text_of,
     with_answer,
 )
@@ -66,8 +66,8 @@ class Lines(ABC):
 
     def _format(self, named: str | None, line: Json) -> FormatDriver | None:
         """Say which format a line is of: by its form, or else by the model it names."""
-        _, asked = asked_in(line)
-        return choose(named or _shape(line), str(asked.get("model") or self._model or ""))
+        _, request = request_in(line)
+        return choose(named or _shape(line), str(request.get("model") or self._model or ""))
 
     def report_bad(self, number: int, why: str) -> None:
         """Report a line that cannot be used."""
@@ -104,11 +104,11 @@ class Lines(ABC):
 
 def _shape(line: Json) -> str | None:
     """Say which format a line is of by its form; `None`: that does not tell."""
-    _, asked = asked_in(line)
+    _, request = request_in(line)
     shapes = {
         "anthropic": "params" in line,
-        "gemini": "contents" in asked,
-        "openai-chat": "body" in line and "messages" in asked,
+        "gemini": "contents" in request,
+        "openai-chat": "body" in line and "messages" in request,
         "openai-responses": "body" in line,
     }
     return next((name for name, fits in shapes.items() if fits), None)
@@ -130,16 +130,16 @@ class RequestLines(Lines):
         unnamed, seen = RequestIds(), set[str]()
         for number, _, line in self._read(self.path):
             try:
-                called, request = self._request(line)
+                request_id, request = self._request(line)
             except ValueError as error:
                 self.report_bad(number, str(error))
                 continue
-            called = called or unnamed.of(request)
-            if called in seen:
-                self.report_bad(number, f"the id {called!r} is that of a line before")
+            request_id = request_id or unnamed.of(request)
+            if request_id in seen:
+                self.report_bad(number, f"the id {request_id!r} is that of a line before")
                 continue
-            seen.add(called)
-            if called in out.done:
+            seen.add(request_id)
+            if request_id in out.done:
                 self.before += 1
                 continue
             policies = dict[str, Any]()
@@ -147,7 +147,7 @@ class RequestLines(Lines):
                 self._plain.add(number)
                 if not self._limit:  # it asks for all that the model can write
                     policies = {"initial_limit": "ceiling", "clamp": True}
-            yield Item(number, called, request, policies=policies)
+            yield Item(number, request_id, request, policies=policies)
 
     def _request(self, line: Json) -> tuple[str, Json]:
         """Return the id and the request of a line. Raises `ValueError` saying what it lacks."""
@@ -163,13 +163,13 @@ class RequestLines(Lines):
             if not model:
                 raise ValueError("it names no model; add --model")
             return id_of(line), self.driver.body(Prompt(model, text, self._limit or MODEST, system))
-        called, request = asked_in(line)
+        request_id, request = request_in(line)
         self._fits(line, request)
         if not request.get("model"):
             if not model:
                 raise ValueError("it names no model; add --model")
             request["model"] = model
-        return called, request
+        return request_id, request
 
     def _fits(self, line: Json, request: Json) -> None:
         """Raise `ValueError` for a line that holds another kind of request."""
@@ -225,56 +225,56 @@ class ResultLines(Lines):
         self._lines = dict[int, tuple[Json, bytes]]()
         """Results under way."""
         offset = 0
-        with self._requests.open("rb") as asked:
-            for line in asked:
-                if called := id_of(object_in(line) or {}):
-                    if called in self._offsets:
-                        self._twice.add(called)
-                    self._offsets[called] = offset
+        with self._requests.open("rb") as file:
+            for line in file:
+                if line_id := id_of(object_in(line) or {}):
+                    if line_id in self._offsets:
+                        self._twice.add(line_id)
+                    self._offsets[line_id] = offset
                 offset += len(line)
 
     def items(self, out: Output) -> Iterator[Item]:
         seen = set[str]()
-        with self._requests.open("rb") as asked:
-            for number, raw, line in self._read(self.path):
-                called = id_of(line)
-                if called in seen:
-                    self.report_bad(number, f"the id {called!r} is that of a line before; left out")
+        with self._requests.open("rb") as file:
+            for index, raw, line in self._read(self.path):
+                line_id = id_of(line)
+                if line_id in seen:
+                    self.report_bad(index, f"the id {line_id!r} is that of a line before; left out")
                     continue
-                if called in out.done:
+                if line_id in out.done:
                     self.before += 1
-                elif why := self._hopeless(called, line):
-                    self.report_bad(number, f"{why}; left as it is")
+                elif why := self._obstacle(line_id, line):
+                    self.report_bad(index, f"{why}; left as it is")
                     out.write(raw)
                 elif (answer := answer_in(line)) is not None:
-                    asked.seek(self._offsets[called])
-                    _, request = asked_in(json.loads(asked.readline()))
+                    file.seek(self._offsets[line_id])
+                    _, request = request_in(json.loads(file.readline()))
                     if model := request.get("model") or self._model:
-                        self._lines[number] = line, raw
-                        yield Item(number, called, {**request, "model": model}, answer)
+                        self._lines[index] = line, raw
+                        yield Item(index, line_id, {**request, "model": model}, answer)
                     else:
                         self.report_bad(
-                            number, f"the request of {called!r} names no model; add --model"
+                            index, f"the request of {line_id!r} names no model; add --model"
                         )
                         continue  # it is there for the next run
-                if called:
-                    seen.add(called)
+                if line_id:
+                    seen.add(line_id)
         if left := sorted(self._offsets.keys() - seen):
             self.missing = len(left)
             names = ", ".join(map(repr, left[:_NAMED])) + ", ..." * (len(left) > _NAMED)
             message = f"{plural(len(left), 'request')} without a result: {names}"
             self.notes.line(f"continuation: {self.path}: {message}", "yellow")
 
-    def _hopeless(self, called: str, line: Json) -> str:
+    def _obstacle(self, line_id: str, line: Json) -> str:
         """Say why a result cannot be gone on with; `""`: it can be."""
         if answer_in(line) is None:
             failed = failure_in(line)
-            return f"{called!r} has no answer" + (f", but {failed}" if failed else "")
-        if not called:
+            return f"{line_id!r} has no answer" + (f", but {failed}" if failed else "")
+        if not line_id:
             return "it has no id"
-        if called in self._twice:
-            return f"{called!r} has two requests in {self._requests}"
-        return "" if called in self._offsets else f"{called!r} has no request in {self._requests}"
+        if line_id in self._twice:
+            return f"{line_id!r} has two requests in {self._requests}"
+        return "" if line_id in self._offsets else f"{line_id!r} has no request in {self._requests}"
 
     def id_of(self, line: Json) -> str:
         return id_of(line) if {"result", "response", "error"} & line.keys() else ""

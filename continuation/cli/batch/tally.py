@@ -15,7 +15,7 @@ from continuation.bulk.lines import (
 from continuation.cli.batch.lines import Lines
 from continuation.cli.batch.output import Output
 from continuation.cli.exits import Exit
-from continuation.cli.refusals import wrong
+from continuation.cli.refusals import sdk_error
 from continuation.cli.screen import ShowLine, print_json
 from continuation.reports.account import number, plural
 
@@ -59,7 +59,7 @@ class Tally:
         if result.error is not None:
             self._lines.drop(result.index)
         if result.error is not None and report is None and isinstance(result.error, _NOT_SENT):
-            why = f"{result.id!r} cannot be sent: {wrong(result.error)}; change the request"
+            why = f"{result.id!r} cannot be sent: {sdk_error(result.error)}; change the request"
             self._lines.report_bad(result.index, why)
             return
         if result.error is not None:
@@ -74,7 +74,7 @@ class Tally:
             why = f": {report.reason}" if report and report.reason else ""
             self._lines.notes.line(f"continuation: {where} is not whole: {outcome}{why}", "yellow")
 
-    def hopeless(self, result: continuation.BatchResult) -> str:
+    def reason_to_stop(self, result: continuation.BatchResult) -> str:
         """Say why no other request will do better; `""`: one may."""
         error = result.error
         status = getattr(error, "status_code", getattr(error, "code", None))

@@ -197,22 +197,22 @@ class GeminiFormat(Format[GeminiContext]):
 
     def route(self, method: str, path: str) -> Route | None:
         """Take what is Gemini's; `/v1/models/NAME`, which others have too, goes by the name."""
-        asked = target(path)
-        if asked is None:
+        match = target(path)
+        if match is None:
             return None
-        if method == "POST" and asked.verb in ("generateContent", "streamGenerateContent"):
+        if method == "POST" and match.verb in ("generateContent", "streamGenerateContent"):
             return "model"
-        gemini = asked.verb or asked.vertex or asked.version != "v1" or _GOOGLE.match(asked.model)
+        gemini = match.verb or match.vertex or match.version != "v1" or _GOOGLE.match(match.model)
         return "other" if gemini else None
 
     def context(self, request: Recorded) -> GeminiContext:
         """Read a request; where the table has Vertex's odd limit, the Gemini API's is one more."""
-        asked, scenario = _target(request), request.scenario
-        limits, known = self.limits(asked.model, scenario)
-        odd = limits.ceiling == _VERTEX and asked.model not in self.models
-        if odd and not asked.vertex and scenario.ceiling is None:
+        parsed, scenario = _target(request), request.scenario
+        limits, known = self.limits(parsed.model, scenario)
+        odd = limits.ceiling == _VERTEX and parsed.model not in self.models
+        if odd and not parsed.vertex and scenario.ceiling is None:
             limits = replace(limits, ceiling=_VERTEX + 1)
-        return GeminiContext(request, limits, known, asked, self._tokens)
+        return GeminiContext(request, limits, known, parsed, self._tokens)
 
     def ask(self, context: GeminiContext) -> Ask:
         body = context.body
@@ -280,23 +280,23 @@ class GeminiFormat(Format[GeminiContext]):
         return {"error": {"code": refusal.status, "message": refusal.text, "status": status}}
 
     def other(self, request: Recorded) -> Answer:
-        asked = _target(request)
-        if request.method == "GET" and not asked.verb:
+        parsed = _target(request)
+        if request.method == "GET" and not parsed.verb:
             return self._described(self.context(request))
         return self.refused(Refusal("Requested entity was not found.", 404), request)
 
     def _described(self, context: GeminiContext) -> Answer:
-        asked, model = context.target, context.model
+        target, model = context.target, context.model
         if not (context.known and context.scenario.models_endpoint):
-            return self.refused(not_found(asked), context.request)
-        if asked.vertex:  # which tells no limits
-            name = f"publishers/google/models/{asked.model}"
+            return self.refused(not_found(target), context.request)
+        if target.vertex:  # which tells no limits
+            name = f"publishers/google/models/{target.model}"
             return self.json(200, {"name": name, "versionId": "default"})
         limits = {"inputTokenLimit": model.window, "outputTokenLimit": model.ceiling}
         described = {
-            "name": f"models/{asked.model}",
+            "name": f"models/{target.model}",
             "version": "001",
-            "displayName": asked.model,
+            "displayName": target.model,
             **{name: value for name, value in limits.items() if value is not None},
             "supportedGenerationMethods": ["generateContent"],
             "thinking": model.thinking != "none",

@@ -112,13 +112,13 @@ class GeminiContext(Context):
         request: Recorded,
         model: ModelLimits,
         known: bool,
-        asked_of: Target,
+        parsed: Target,
         issued: dict[str, tuple[bytes, Progress]],
     ) -> None:
         super().__init__(request, model, known)
-        self.target, self._issued = asked_of, issued
-        self.vertex, self.name = asked_of.vertex, asked_of.model
-        self.streamed = asked_of.verb == "streamGenerateContent"
+        self.target, self._issued = parsed, issued
+        self.vertex, self.name = parsed.vertex, parsed.model
+        self.streamed = parsed.verb == "streamGenerateContent"
         match = _GENERATION.match(self.name)
         #: 3 for gemini-3.5-flash and the `-latest` names; 0 for what is no Gemini.
         self.generation = int(match[1]) if match else 3 * self.name.endswith("-latest")
@@ -127,7 +127,7 @@ class GeminiContext(Context):
         self.input_tokens = sum(tokens(compact(value)) for value in prompt if value is not None)
 
         # The answer may take several requests; Vertex knows that in v1beta1 only.
-        old = self.vertex and asked_of.version == "v1"
+        old = self.vertex and parsed.version == "v1"
         self.hops = self.scenario.tokens and self.generation >= 4 and not old
         #: Tokens one request brings, or None where the limit alone decides.
         self.hop_room: int | None = None

@@ -120,21 +120,21 @@ def _not_taken(context: ChatContext, path: tuple[str, ...], value: Any) -> Refus
 _PLAIN = Refusal("")
 
 
-def _says(
-    context: ChatContext, what: str, as_: Refusal = _PLAIN, **values: object
+def _worded(
+    context: ChatContext, what: str, base: Refusal = _PLAIN, **values: object
 ) -> Iterator[Refusal]:
     """Refuse in the words that the vendor's table has for `what`; not at all if it has none."""
     text = context.vendor.errors.get(what)
     if text is not None:
-        yield replace(as_, text=text.format(**values))
+        yield replace(base, text=text.format(**values))
 
 
 def ceiling(context: ChatContext) -> Iterator[Refusal]:
     asked, most, name = context.asked or 0, context.model.ceiling, context.limit_name
     if asked > most:
         code = "invalid_value" if context.vendor.openai else None
-        as_ = Refusal("", code=code, param=name)
-        yield from _says(context, "ceiling", as_, name=name, asked=asked, most=most)
+        base = Refusal("", code=code, param=name)
+        yield from _worded(context, "ceiling", base, name=name, asked=asked, most=most)
     unstreamed = context.vendor.stream_above
     if unstreamed is not None and asked > unstreamed and not context.streamed:
         yield Refusal(f"Requests with max_tokens > {unstreamed} must have stream=true")
@@ -148,36 +148,36 @@ def prefill(context: ChatContext) -> Iterator[Refusal]:
     if last.get("role") != "assistant":
         return
     if len(context.messages) > 1 and context.messages[-2].get("role") == "assistant":
-        yield from _says(context, "prefill_twice")
+        yield from _worded(context, "prefill_twice")
     if last.get("tool_calls") and vendor.checked:
         return  # the rules of histories have more to say of it
     limits, content = find(context.name), str(last.get("content"))
     if "claude" in context.name and limits is not None and not limits.prefill:
-        yield from _says(context, "prefill_model")
+        yield from _worded(context, "prefill_model")
     if "claude" in context.name and content != content.rstrip():
-        yield from _says(context, "prefill_space")
+        yield from _worded(context, "prefill_space")
     if not context.marks_prefill:
-        as_ = Refusal("", kind=vendor.order_type, code=vendor.order_code)
-        yield from _says(context, "trailing", as_, model=context.name)
+        base = Refusal("", kind=vendor.order_type, code=vendor.order_code)
+        yield from _worded(context, "trailing", base, model=context.name)
     elif vendor.prefill_path and f"{vendor.prefill_path}/" not in context.request.path:
-        yield from _says(context, "prefill_path")
+        yield from _worded(context, "prefill_path")
     elif context.reasons and not last.get("tool_calls"):
-        yield from _says(context, "prefill_thinking")
+        yield from _worded(context, "prefill_thinking")
 
 
 def _template_flags(context: ChatContext) -> Iterator[Refusal]:
     """Check the two flags that rule a template's end: one is set, the other taken back."""
     generates = context.body.get("add_generation_prompt")
     if context.marks_prefill and generates is True:
-        yield from _says(context, "both_flags")
+        yield from _worded(context, "both_flags")
     elif context.marks_prefill and generates is None:
-        yield from _says(context, "default_flag")
+        yield from _worded(context, "default_flag")
     elif (
         not context.marks_prefill
         and context.last.get("role") == "assistant"
         and "mistral" in context.name.lower()
     ):
-        yield from _says(context, "trailing_mistral")
+        yield from _worded(context, "trailing_mistral")
 
 
 _ELSEWHERE = ("last_not_user", "roles_not_alternating")
@@ -204,9 +204,9 @@ def history(context: ChatContext) -> Iterator[Refusal]:
             number, *_ = [*numbers_in(violation.path), 0]
             message = messages[number] if number < len(messages) else {}
             param = f"messages.[{number}].role" if vendor.openai else None
-            as_ = Refusal(violation.message, 400, vendor.order_type, vendor.order_code, param)
+            base = Refusal(violation.message, 400, vendor.order_type, vendor.order_code, param)
             named = {"n": number, "id": message.get("tool_call_id", "")}
-            yield next(_says(context, violation.code, as_, **named), as_)
+            yield next(_worded(context, violation.code, base, **named), base)
 
 
 def window(context: ChatContext) -> Iterator[Refusal]:
@@ -227,12 +227,12 @@ def window(context: ChatContext) -> Iterator[Refusal]:
         prompt = min(prompt, room + 1)
     if vendor.name == "llamacpp":
         more = {"n_prompt_tokens": prompt, "n_ctx": size}
-        as_ = Refusal("", kind="exceed_context_size_error", more=more)
+        base = Refusal("", kind="exceed_context_size_error", more=more)
     else:
-        as_ = Refusal("", code=vendor.window_code, param="messages" if vendor.openai else None)
+        base = Refusal("", code=vendor.window_code, param="messages" if vendor.openai else None)
     sizes = {"window": size, "prompt": prompt, "asked": asked, "room": room}
     chars = len(context.prompt_text)
-    yield from _says(context, what, as_, **sizes, total=prompt + asked, chars=chars)
+    yield from _worded(context, what, base, **sizes, total=prompt + asked, chars=chars)
 
 
 class ChatFormat(Format[ChatContext]):
@@ -264,7 +264,7 @@ class ChatFormat(Format[ChatContext]):
         stop = context.body.get("stop")
         messages = context.messages
         head = [text_of(m.get("content")) for m in messages if m.get("role") in _INSTRUCTIONS]
-        asked = [text_of(m.get("content")) for m in messages if m.get("role") == "user"]
+        questions = [text_of(m.get("content")) for m in messages if m.get("role") == "user"]
         return Ask(
             _turns(context),
             context.limit,
@@ -272,7 +272,7 @@ class ChatFormat(Format[ChatContext]):
             [stop] if isinstance(stop, str) else [str(word) for word in as_list(stop)],
             context.thinks,
             bool(context.vendor.reasoning),
-            conversation_key(head, *asked[:1]),
+            conversation_key(head, *questions[:1]),
             "completion_tokens",
         )
 

@@ -45,8 +45,8 @@ class ChatContext(Context):
         self.prompt = tokens(self.prompt_text)
 
         self.thinks = model.thinking != "none" and not any(_switched(body, on=False))
-        asked = self.scenario.thinking != "none" or any(_switched(body, on=True))
-        self.reasons = model.thinking == "always" or (self.thinks and asked)
+        wanted = self.scenario.thinking != "none" or any(_switched(body, on=True))
+        self.reasons = model.thinking == "always" or (self.thinks and wanted)
         self.restricted = vendor.openai and model.thinking in ("adaptive", "always")
 
         names = (name for name in vendor.limits if body.get(name) is not None)

@@ -46,8 +46,8 @@ _ECHOED: Json = {
 
 
 def shows_reasoning(body: Json) -> bool:
-    asked = mapping(body.get("reasoning"))
-    return bool(asked.get("summary") or asked.get("generate_summary"))
+    reasoning = mapping(body.get("reasoning"))
+    return bool(reasoning.get("summary") or reasoning.get("generate_summary"))
 
 
 class ResponsesReplyWriter:

@@ -195,9 +195,9 @@ class ResponsesFormat(Format[ResponsesContext]):
         body = context.body
         writer = ResponsesReplyWriter(context, reply, self.new_id)
         response = writer.response()
-        struck = (reply.drop, reply.error_after, reply.stall)
+        faults = (reply.drop, reply.error_after, reply.stall)
         # What the client never got to its end was never finished.
-        if all(fault is None for fault in struck):
+        if all(fault is None for fault in faults):
             # A server that forgets keeps it all the same: it may remember later.
             store = self._stores.setdefault(context.credential, Storage())
             if body.get("store") is not False:
