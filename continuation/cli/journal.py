@@ -82,11 +82,11 @@ def _run(arguments: argparse.Namespace) -> int:
     return Exit.WHOLE
 
 
-Output = tuple[list[tuple[str, str]], dict[str, Any]]
+Listing = tuple[list[tuple[str, str]], dict[str, Any]]
 """Lines with their styles, and the same as JSON."""
 
 
-def _list(arguments: argparse.Namespace) -> Output:
+def _list(arguments: argparse.Namespace) -> Listing:
     sessions = listed(arguments.journal)
     lines = [line for each in sessions for line in lines_of(each)]
     return lines or [("no session yet", "")], {"sessions": [asdict(each) for each in sessions]}
@@ -125,7 +125,7 @@ def _span(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def _show(arguments: argparse.Namespace) -> Output:
+def _show(arguments: argparse.Namespace) -> Listing:
     from continuation.journal import look
 
     with look.reading(arguments.journal) as journal:
@@ -151,7 +151,7 @@ def _opened(arguments: argparse.Namespace) -> Any:
     return one, Journal(arguments.journal, one.session, readonly=True, content=content)
 
 
-def _resume(arguments: argparse.Namespace) -> Output:
+def _resume(arguments: argparse.Namespace) -> Listing:
     one, journal = _opened(arguments)
     resume = journal.resume()
     document, lines = {**asdict(resume), "state": one.state, "owner": one.owner}, lines_of(one)
@@ -177,7 +177,7 @@ def _resume(arguments: argparse.Namespace) -> Output:
     return lines, document
 
 
-def _export(arguments: argparse.Namespace) -> Output:
+def _export(arguments: argparse.Namespace) -> Listing:
     one, journal = _opened(arguments)
     turns = journal.history(arguments.dialect)
     from continuation.journal.forms import TURNS
@@ -186,7 +186,7 @@ def _export(arguments: argparse.Namespace) -> Output:
     return [(json.dumps(body, indent=2, ensure_ascii=False), "")], body
 
 
-def _prune(arguments: argparse.Namespace) -> Output:
+def _prune(arguments: argparse.Namespace) -> Listing:
     from continuation.journal import look
 
     freed = 0

@@ -40,7 +40,7 @@ def conversation_key(*head: Any) -> str:
 
 
 def by_rank(violations: Iterable[Violation], dialect: str) -> list[Violation]:
-    """Sort violations: a provider names what it looks for first, and of that the foremost."""
+    """Sort violations as the provider looks for them: by rule, and of one rule by position."""
     ranks = {code: rank for rank, code in enumerate(texts(dialect))}
     return sorted(violations, key=lambda v: (ranks[v.code], numbers_in(v.path)))
 
@@ -62,7 +62,7 @@ def digest(value: Any) -> bytes:
 
 
 def seal(mark: bytes, *digests: bytes) -> str:
-    """Return digests as one opaque text, which tells by `mark` who made it."""
+    """Return digests as one opaque text; `mark`, at its beginning, says who made it."""
     return base64.b64encode(mark + b"".join(digests)).decode()
 
 

@@ -88,7 +88,7 @@ class Format(ABC, Generic[ContextT]):
     key_headers: ClassVar[Sequence[str]] = ("authorization", "api-key")
     no_key: ClassVar[Refusal]
     unlisted: ClassVar[ModelLimits] = ModelLimits(ceiling=DEFAULT_CEILING, thinking="adaptive")
-    """What a model can do that nobody knows."""
+    """Limits of a model that is not in the table."""
 
     def __init__(self, models: Mapping[str, ModelLimits]) -> None:
         self.models = models

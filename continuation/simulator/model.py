@@ -100,7 +100,7 @@ class Reciter:
         self.path = path
         self._ends: dict[bytes, int] = {}
         self._unended: set[str] = set()
-        """Conversations whose answer was said to its end, but whose last token was the limit's."""
+        """Conversations whose answer ended on the last token of the limit: cut all the same."""
         self._lock = threading.Lock()
 
     def forget(self) -> None:

@@ -32,7 +32,7 @@ def kill(victim: Victim, connection: socket.socket) -> None:
 
 
 def _asker(connection: socket.socket) -> int | None:
-    """Return the pid of the process at the other end, if the kernel tells."""
+    """Return the pid of the process at the other end, if the kernel says."""
     ends = [connection.getpeername()[1], connection.getsockname()[1]]
     with suppress(OSError):
         for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:

@@ -24,7 +24,7 @@ from continuation.wire.json_values import as_int, as_list, loads, mapping
 # -- what is refused
 
 _TEXTS = texts("anthropic")
-"""What it says to histories."""
+"""Its errors for invalid histories."""
 _THINKING_DOCS = "https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking"
 _CONTROLS = "thinking-binding-controls-2026-08-01"
 _NEEDS_CONTROLS = f"That setting requires the `{_CONTROLS}` value in the `anthropic-beta` header."
@@ -32,9 +32,9 @@ _NEEDS_CONTROLS = f"That setting requires the `{_CONTROLS}` value in the `anthro
 
 def form(context: AnthropicContext) -> Iterator[str]:
     """Want a limit and messages (the texts follow the provider's manner)."""
-    if (asked := as_int(context.asked)) is None:
+    if (requested := as_int(context.requested)) is None:
         yield "max_tokens: Input should be a valid integer"
-    elif asked < 0:
+    elif requested < 0:
         yield "max_tokens: Input should be greater than or equal to 0"
     if not context.turns:
         yield "messages: at least one message is required"
@@ -42,12 +42,12 @@ def form(context: AnthropicContext) -> Iterator[str]:
 
 def settings(context: AnthropicContext) -> Iterator[Refusal | str]:
     """Compare the model, the limit and the way of thinking with what there is."""
-    asked, most = context.asked, context.model.ceiling
+    requested, most = context.requested, context.model.ceiling
     if not context.served:
         yield Refusal(f"model: {context.name}", 404)
-    if asked > most:
+    if requested > most:
         yield (
-            f"max_tokens: {asked} > {most}, which is the maximum allowed number of output "
+            f"max_tokens: {requested} > {most}, which is the maximum allowed number of output "
             f"tokens for {context.name}"
         )
     kind, mode = context.thinking, context.model.thinking
@@ -57,7 +57,7 @@ def settings(context: AnthropicContext) -> Iterator[Refusal | str]:
         yield "adaptive thinking is not supported on this model"
     # The budget is below the limit; interleaved thinking may go beyond one answer.
     interleaved = any(beta.startswith("interleaved-thinking") for beta in context.betas)
-    if 0 < asked <= (context.budget or 0) and not interleaved:
+    if 0 < requested <= (context.budget or 0) and not interleaved:
         yield (
             "`max_tokens` must be greater than `thinking.budget_tokens`. Please consult our "
             f"documentation at {_THINKING_DOCS}#max-tokens-and-context-window-size"
@@ -114,12 +114,12 @@ def window(context: AnthropicContext) -> Iterator[str]:
     most = context.model.window
     if most is None:
         return
-    used, asked = input_tokens(context.body), context.asked
+    used, requested = input_tokens(context.body), context.requested
     if used > most:
         yield f"prompt is too long: {used} tokens > {most} maximum"
-    if context.model.window_shared and used + asked > most:
+    if context.model.window_shared and used + requested > most:
         yield (
-            f"input length and `max_tokens` exceed context limit: {used} + {asked} > {most}, "
+            f"input length and `max_tokens` exceed context limit: {used} + {requested} > {most}, "
             "decrease input length or `max_tokens` and try again"
         )
 
@@ -213,7 +213,7 @@ class AnthropicFormat(Format[AnthropicContext]):
         turns = turns or [PromptTurn("user", "")]
         return Ask(
             turns,
-            int(context.asked),
+            int(context.requested),
             context.room(input_tokens(body)),
             [str(word) for word in as_list(body.get("stop_sequences"))],
             context.thinks,

@@ -39,13 +39,13 @@ class RoleTurn:
 class AnthropicContext(Context):
     """A Messages request, and what its model can do.
 
-    `asked` is the output limit, whatever it is. `thinking`: the kind that is asked for: enabled,
+    `requested` is the output limit, whatever its value. `thinking`: the kind asked for: enabled,
     adaptive, between_tools, disabled, or none. `budget` is that of manual mode.
     """
 
     def __init__(self, request: Recorded, model: ModelLimits, known: bool) -> None:
         super().__init__(request, model, known)
-        self.asked: Any = self.body.get("max_tokens")
+        self.requested: Any = self.body.get("max_tokens")
         self.turns = turns(self.body)
         betas = request.headers.get("anthropic-beta", "")
         self.betas = [name.strip() for name in betas.split(",")]

@@ -1,4 +1,4 @@
-"""Signatures of thinking blocks, which tell a changed block and a changed conversation before it.
+"""Signatures of thinking blocks: a changed block fails them, and so does a changed prefix.
 
 A signature carries three digests: of the block's text, of everything before its turn (system,
 tools, messages; thinking and cache_control left out), and of the thinking block before it. Models

@@ -43,7 +43,7 @@ class GeminiReplyWriter:
         return self._closing(_content(*parts) if parts else self._empty())
 
     def chunks(self) -> Iterator[Json]:
-        """Write the stream: one chunk per piece, then one that tells how the answer ended.
+        """Write the stream: one chunk per piece, then one that says how the answer ended.
 
         The usage of each chunk is the running total of the stream. The content of the last chunk is
         an empty text, signed if the answer is whole.
@@ -184,7 +184,7 @@ class GeminiReplyWriter:
         return [{**candidate, "index": index} for index in range(self._context.candidates)]
 
     def _response(self, candidates: list[Json], output: int) -> Json:
-        """Write one response; its counts leave out what is nothing."""
+        """Write one response; counts of 0 are left out."""
         prompt = self._context.input_tokens + self._portion.before.spent
         output, thought = output * self._context.candidates, self._portion.thought
         counted = {

@@ -38,7 +38,7 @@ from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, 
 from continuation.wire.json_values import as_int, as_list
 
 _VERTEX = 65_535
-"""What Vertex takes of 2.5, 3 and 3.5 Flash, whose limit the Gemini API tells as 65,536."""
+"""What Vertex takes of 2.5, 3 and 3.5 Flash, whose limit the Gemini API gives as 65,536."""
 _GOOGLE = re.compile(r"gem|learnlm")
 """Names of models that are Google's, where the path is the same for several providers."""
 
@@ -58,12 +58,12 @@ def form(context: GeminiContext) -> Iterator[Refusal | str]:
             yield (
                 f"* GenerateContentRequest.contents[{n}].parts: contents.parts must not be empty."
             )
-    if (asked := context.asked) is not None and as_int(asked) is None:
-        yield f"Invalid value at 'generation_config.max_output_tokens' (TYPE_INT32), \"{asked}\""
+    if (value := context.requested) is not None and as_int(value) is None:
+        yield f"Invalid value at 'generation_config.max_output_tokens' (TYPE_INT32), \"{value}\""
 
 
 def continuation_token(context: GeminiContext) -> Iterator[str]:
-    """Refuse a token that is none, or another request's (texts ours)."""
+    """Refuse an invalid token, or one of another request (texts ours)."""
     token = context.token
     if token is None:
         return
@@ -83,30 +83,30 @@ def continuation_token(context: GeminiContext) -> Iterator[str]:
 
 def limit(context: GeminiContext) -> Iterator[str]:
     """Vertex refuses a limit above the ceiling; the Gemini API lowers it without a word."""
-    asked, most = context.asked, context.ceiling
-    if asked is None:
+    requested, most = context.requested, context.ceiling
+    if requested is None:
         return
-    if context.vertex and not 1 <= asked <= most:
+    if context.vertex and not 1 <= requested <= most:
         yield (
-            f"Unable to submit request because it has a maxOutputTokens value of {asked} but the "
-            f"supported range is from 1 (inclusive) to {most + 1} (exclusive). Update the value "
-            "and try again."
+            f"Unable to submit request because it has a maxOutputTokens value of {requested} but "
+            f"the supported range is from 1 (inclusive) to {most + 1} (exclusive). Update the "
+            "value and try again."
         )
-    if asked < 1:
+    if requested < 1:
         yield (
             "* GenerateContentRequest.generation_config.max_output_tokens: max_output_tokens must "
             "be positive."
         )
     # A long answer in one piece, of a model that would give it in hops, is refused (text ours).
-    if context.hops and not context.streamed and context.token is None and asked > UNARY_MOST:
+    if context.hops and not context.streamed and context.token is None and requested > UNARY_MOST:
         yield (
             f"max_output_tokens must be at most {UNARY_MOST} for a non-streaming request without "
-            f"a continuation_token, but is {asked}."
+            f"a continuation_token, but is {requested}."
         )
 
 
 _VERTEX_ONLY = ("message_empty", "text_empty")
-"""The Gemini API takes an empty text, and tells of missing parts in words of its own."""
+"""The Gemini API takes an empty text, and refuses missing parts in words of its own."""
 _TOLERATED = ("roles_not_alternating",)
 """Both take contents of one role in a row: the SDK's own chats send them after a stream."""
 

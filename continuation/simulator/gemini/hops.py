@@ -41,7 +41,7 @@ class Progress:
 
     @property
     def repeated(self) -> int:
-        """Tokens that the model will spend again in going on: what does not come in halves."""
+        """Tokens that the model will spend again: thinking and calls do not come in halves."""
         return self.thought if self.only_thought else self.begun
 
 

@@ -71,7 +71,7 @@ SIGNED_BY = {False: b"SIMG", True: b"SIMV"}
 
 
 def sign(part: Json, *, vertex: bool) -> str:
-    """Return the signature of a part, which tells a changed part and the service that made it."""
+    """Return the signature of a part: a changed part fails it, and it names its service."""
     return seal(SIGNED_BY[vertex], part_digest(part))
 
 
@@ -100,7 +100,7 @@ UNARY_MOST = 32_768
 HOP_MOST = 65_536
 """Tokens a stream brings before it stops with CONTINUATION."""
 _UNSET = 8_192
-"""The limit where a request sets none: vendors disagree, so the lowest that is told of."""
+"""The limit where a request sets none: vendors disagree, so the lowest that is reported."""
 _MOST_CANDIDATES = 8
 
 
@@ -143,7 +143,7 @@ class GeminiContext(Context):
             self.continued = issued.get(self.token.translate(str.maketrans("-_", "+/")))
 
         self.config = mapping(get(self.body, "generationConfig"))
-        self.asked: Any = get(self.config, "maxOutputTokens")
+        self.requested: Any = get(self.config, "maxOutputTokens")
         #: The largest limit; of a window that is shared, the prompt takes its part.
         self.ceiling = model.ceiling
         if model.window is not None and model.window_shared:
@@ -164,7 +164,7 @@ class GeminiContext(Context):
     def limit(self) -> int:
         """The output limit of the whole answer; the Gemini API lowers one that is too large."""
         unset = HOP_MOST if self.generation >= 4 else _UNSET
-        return min(unset if self.asked is None else int(self.asked), self.ceiling)
+        return min(unset if self.requested is None else int(self.requested), self.ceiling)
 
     def issue(self, progress: Progress) -> str:
         """Return the token of a place in the answer; the same place has the same token."""

@@ -12,7 +12,7 @@ from continuation.simulator.wire import Event, Json
 from continuation.wire.json_values import as_int, mapping
 
 CREATED = 1_760_000_000
-"""When every answer was made, in Unix time: a test can tell what it will be."""
+"""When every answer was made, in Unix time: a test can know it."""
 DONE = Event(None, "[DONE]")
 _FINISH = {
     "max_tokens": "length",
@@ -170,7 +170,7 @@ class ChatReplyWriter:
                     yield dict(raw)
 
     def _chunk(self, number: int, delta: Json, finish: str | None) -> Json:
-        """Put a delta into its frame, with what OpenAI adds to make its length tell nothing."""
+        """Put a delta into its frame, with what OpenAI adds to hide its length."""
         choice = self._choice(number, "delta", delta, finish)
         whole = {**self._head("chat.completion.chunk"), "choices": [choice]}
         if self._options.get("include_usage"):

@@ -130,13 +130,13 @@ def _worded(
 
 
 def ceiling(context: ChatContext) -> Iterator[Refusal]:
-    asked, most, name = context.asked or 0, context.model.ceiling, context.limit_name
-    if asked > most:
+    requested, most, name = context.requested or 0, context.model.ceiling, context.limit_name
+    if requested > most:
         code = "invalid_value" if context.vendor.openai else None
         base = Refusal("", code=code, param=name)
-        yield from _worded(context, "ceiling", base, name=name, asked=asked, most=most)
+        yield from _worded(context, "ceiling", base, name=name, asked=requested, most=most)
     unstreamed = context.vendor.stream_above
-    if unstreamed is not None and asked > unstreamed and not context.streamed:
+    if unstreamed is not None and requested > unstreamed and not context.streamed:
         yield Refusal(f"Requests with max_tokens > {unstreamed} must have stream=true")
 
 
@@ -214,8 +214,8 @@ def window(context: ChatContext) -> Iterator[Refusal]:
     vendor, size, prompt = context.vendor, context.model.window, context.prompt
     if size is None:
         return
-    asked = context.asked or 0
-    what, room, over = "total", size - asked, prompt + asked > size
+    requested = context.requested or 0
+    what, room, over = "total", size - requested, prompt + requested > size
     if context.restricted:  # reasoning models have an input limit, beside that of the output
         what, room = "input", size - context.model.ceiling
         over = prompt > room > 0
@@ -230,9 +230,9 @@ def window(context: ChatContext) -> Iterator[Refusal]:
         base = Refusal("", kind="exceed_context_size_error", more=more)
     else:
         base = Refusal("", code=vendor.window_code, param="messages" if vendor.openai else None)
-    sizes = {"window": size, "prompt": prompt, "asked": asked, "room": room}
+    sizes = {"window": size, "prompt": prompt, "asked": requested, "room": room}
     chars = len(context.prompt_text)
-    yield from _worded(context, what, base, **sizes, total=prompt + asked, chars=chars)
+    yield from _worded(context, what, base, **sizes, total=prompt + requested, chars=chars)
 
 
 class ChatFormat(Format[ChatContext]):
@@ -307,7 +307,7 @@ class ChatFormat(Format[ChatContext]):
         return [*super().error_events(refusal, scenario, number), *done]
 
     def other(self, request: Recorded) -> Answer:
-        """Tell of one model; some vendors tell its window or its ceiling."""
+        """Describe one model; some vendors give its window or its ceiling."""
         name, scenario = _model_path(request.path), request.scenario
         if not name or not scenario.models_endpoint:
             text = f"Invalid URL ({request.method} {request.path})"

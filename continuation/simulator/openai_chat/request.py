@@ -28,9 +28,9 @@ def model_name(request: Recorded) -> str:
 class ChatContext(Context):
     """A Chat request, and whom it asks.
 
-    `thinks`: the model may think: it can, and the request does not switch it off. `reasons`: it is
-    at it, since it always does, or the request or the scenario says so. `restricted`: a reasoning
-    model of OpenAI, which takes another limit, and has an input limit of its own.
+    `thinks`: the model may think: it can, and the request does not switch it off. `reasons`: it
+    does, always or because the request or the scenario says so. `restricted`: a reasoning model of
+    OpenAI, which takes another limit, and has an input limit of its own.
     """
 
     def __init__(self, request: Recorded, model: ModelLimits, known: bool) -> None:
@@ -52,9 +52,9 @@ class ChatContext(Context):
         names = (name for name in vendor.limits if body.get(name) is not None)
         #: The parameter that sets the limit, or would.
         self.limit_name = next(names, vendor.limits[-1])
-        self.asked = as_int(body.get(self.limit_name))
+        self.requested = as_int(body.get(self.limit_name))
         # A server that refuses no limit has clamped it.
-        self.limit = min(self.asked or vendor.default_limit or model.ceiling, model.ceiling)
+        self.limit = min(self.requested or vendor.default_limit or model.ceiling, model.ceiling)
 
     @property
     def marks_prefill(self) -> bool:

@@ -168,7 +168,7 @@ class ResponsesReplyWriter:
         yield {"type": f"response.{response['status']}", "response": response}
 
     def _within(self, item: Json) -> Iterator[tuple[str, Json]]:
-        """Yield the events between an item's start and its end: the kind, and what it tells."""
+        """Yield the events between an item's start and its end: the kind, and its fields."""
         match kind := item.get("type"):
             case "message":
                 for number, part in enumerate(item["content"]):

@@ -39,20 +39,20 @@ def settings(context: ResponsesContext) -> Iterator[Refusal]:
     body, most = context.body, context.model.ceiling
     if context.streamed and not find_vendor("openai", context.scenario.quirks).streams:
         yield unverified()
-    asked, param = body.get("max_output_tokens"), "max_output_tokens"
-    if asked is not None and (as_int(asked) or 0) < SMALLEST:
+    requested, param = body.get("max_output_tokens"), "max_output_tokens"
+    if requested is not None and (as_int(requested) or 0) < SMALLEST:
         text = (
             "Invalid 'max_output_tokens': integer below minimum value. Expected a value >="
-            f" {SMALLEST}, but got {asked} instead."
+            f" {SMALLEST}, but got {requested} instead."
         )
         yield Refusal(text, code="integer_below_min_value", param=param)
     if not context.served:
         text = f"The requested model '{context.name}' does not exist."
         yield Refusal(text, code="model_not_found", param="model")
-    if asked is not None and asked > most:  # worded after Chat Completions, for want of a quote
+    if requested is not None and requested > most:  # worded as Chat Completions does
         text = (
-            f"max_output_tokens is too large: {asked}. This model supports at most {most} output"
-            f" tokens, whereas you provided {asked}."
+            f"max_output_tokens is too large: {requested}. This model supports at most {most}"
+            f" output tokens, whereas you provided {requested}."
         )
         yield Refusal(text, code="invalid_value", param=param)
     effort = mapping(body.get("reasoning")).get("effort")

@@ -53,7 +53,7 @@ class Storage:
                     self.reasoning[item["id"]] = before["id"]
 
     def history(self, response: str | None) -> list[Json]:
-        """Return what a request need not bring: a response with its context."""
+        """Return the items of a stored response, after its context; none if it is not stored."""
         stored = self.responses.get(response or "")
         if stored is None:
             return []
@@ -67,7 +67,7 @@ class Storage:
 # -- sealed reasoning
 
 _PREFIX = "gAAAAABsimulated"
-"""How all that we sealed begins, as the real one does; also if what follows was changed."""
+"""How sealed content begins, as the real one does, also if what follows was changed."""
 _MARK = base64.b64decode(_PREFIX)
 _KEY = "the simulator's own key"
 _UNREADABLE = "Encrypted content could not be decrypted or parsed."
