@@ -192,7 +192,7 @@ class Batch:
                         yield result
                 else:  # a worker has ended
                     left -= 1
-        except KeyboardInterrupt:  # the second one: nobody waits any more
+        except KeyboardInterrupt:  # the second one: do not wait
             until = until and time.monotonic()
             raise
         finally:

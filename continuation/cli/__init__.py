@@ -90,7 +90,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(command: str) -> argparse.ArgumentParser:
-    """Return what reads a command line that begins with `command`, perhaps none of ours."""
+    """Return the parser of a command line that begins with `command`, be it a command or not."""
     parser = _Parser(
         prog="continuation",
         description="Heal model answers that were cut at the output limit.",

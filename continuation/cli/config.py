@@ -39,7 +39,7 @@ def add_to(commands: Commands) -> None:
 
 
 def add_policies(parser: argparse.ArgumentParser) -> None:
-    """Add what says which policies hold: a file, and single keys above it."""
+    """Add the options for policies: a file, and single keys above it."""
     parser.add_argument(
         "--config", metavar="FILE", help="policies (default: the file `continuation config` uses)"
     )

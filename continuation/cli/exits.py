@@ -57,7 +57,7 @@ def free(path: Path, *, force: bool) -> Path:
 
 
 def reason(error: Exception) -> str:
-    """Say what an exception says, an `OSError` with its file and without its number."""
+    """Return the text of an exception, of an `OSError` with its file and without its number."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)

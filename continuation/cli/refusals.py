@@ -64,7 +64,7 @@ def explain(error: Exception, host: str, key: str) -> str:
 
 
 def sdk_error(error: Exception) -> str:
-    """Say in one line what an SDK finds wrong with a request; never shows what that says."""
+    """Say in one line what an SDK finds wrong with a request; never shows its content."""
     if callable(listed := getattr(error, "errors", None)):  # pydantic's own text quotes it
         errors = cast("list[dict[str, Any]]", listed(include_input=False, include_url=False))
         parts = [f"{'.'.join(map(str, each['loc']))}: {each['type']}" for each in errors]

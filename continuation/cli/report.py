@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _entries(text: str) -> list[Any]:
-    """Read one value, a list of them, or one a line; of what `run --json` tells, its report."""
+    """Read one value, a list of them, or one a line; of what `run --json` writes, its report."""
     try:
         value: Any = json.loads(text)
         entries = cast("Iterable[Any]", value if isinstance(value, list) else [value])

@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     ask = Prompt(model, prompt, arguments.max_tokens or MODEST, arguments.system)
     config = in_force(arguments.config, arguments.set)
     if not arguments.max_tokens:
-        # What is sent instead is nobody's wish, and may be above a small model's ceiling.
+        # The limit that is sent instead is a default, and may be above a small model's ceiling.
         config = config.but("no --max-tokens", initial_limit="ceiling", clamp=True)
     server = url or os.environ.get(driver.sdk.base_url) or driver.sdk.server
     host = urlsplit(server).hostname or server

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TextIO
 
 
 class ShowLine(Protocol):
-    """Shows what a line says now, and how much is done."""
+    """Shows the present text of a line, and how much is done."""
 
     def __call__(self, line: str, done: int = 0) -> object: ...
 
@@ -92,7 +92,7 @@ class Screen:
 
     @contextlib.contextmanager
     def progress(self, total: int | None = None) -> Generator[ShowLine, None, None]:
-        """Show a line that changes; what it says now is given to what this yields.
+        """Show a line that changes; what this yields is called with its present text.
 
         `total`: it has a bar of so many steps, of which so many are done.
         """

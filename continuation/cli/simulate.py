@@ -100,11 +100,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _simulator(scenario: str, path: Path | None, port: int) -> _Logged:
-    """Return what plays what `--scenario` says: a scenario by name, settings, or both."""
+    """Make the simulator that `--scenario` describes: by name, by settings, or by both."""
     first, _, settings = scenario.partition(",")
     name = first.strip()
     if name in SCENARIOS:
-        Scenario().but(settings)  # a mistake is told before anything listens
+        Scenario().but(settings)  # raises for a mistake before anything listens
         simulator = _Rehearsed(name, answer=path or ANSWER, port=port)
         simulator.scenario = simulator.scenario.but(settings)
         return simulator

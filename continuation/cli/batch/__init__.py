@@ -50,7 +50,7 @@ def add_to(commands: Commands) -> None:
 
 
 def add_lines(parser: argparse.ArgumentParser) -> None:
-    """Add what says where lines go, and how many requests are under way at once."""
+    """Add the options for where lines go, and how many requests are under way at once."""
     parser.add_argument(
         "--out",
         type=Path,

@@ -31,14 +31,14 @@ _SLOWEST = 3
 
 
 class Tally:
-    """Counts what came, and says so: while it comes, and in the end."""
+    """Counts results, and shows the counts: while they come, and in the end."""
 
     def __init__(self, lines: Lines, out: Output) -> None:
         self._lines, self._out = lines, out
         self._outcomes = Counter[str]()
         self._failed = self._cut = self._in_a_row = 0
         """Results that are an error; answers that are not whole; errors that all others will have,
-        one behind the other."""
+        in a row."""
         self._input = self._output = 0
         self._cost: float | None = None
         self._slowest: list[tuple[float, int, str]] = []
