@@ -23,7 +23,7 @@ from continuation.simulator.openai_responses.request import (
     listed,
     turns,
 )
-from continuation.simulator.openai_responses.store import Storage, StoredResponse, reasoning_error
+from continuation.simulator.openai_responses.store import Archive, StoredResponse, reasoning_error
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
 from continuation.wire.json_values import as_int, mapping
@@ -157,7 +157,7 @@ class ResponsesFormat(Format[ResponsesContext]):
 
     def __init__(self, models: Mapping[str, ModelLimits]) -> None:
         super().__init__(models)
-        self._stores: dict[str, Storage] = {}
+        self._stores: dict[str, Archive] = {}
 
     def forget(self) -> None:
         self._stores.clear()
@@ -171,7 +171,7 @@ class ResponsesFormat(Format[ResponsesContext]):
     def context(self, request: Recorded) -> ResponsesContext:
         """Read a request; a server that forgets or never keeps has nothing stored."""
         scenario = request.scenario
-        store = Storage()
+        store = Archive()
         if scenario.chain and not scenario.forgets:
             store = self._stores.setdefault(credential(request), store)
         name = str((request.body or {}).get("model") or "")
@@ -199,7 +199,7 @@ class ResponsesFormat(Format[ResponsesContext]):
         # What the client never got to its end was never finished.
         if all(fault is None for fault in faults):
             # A server that forgets keeps it all the same: it may remember later.
-            store = self._stores.setdefault(context.credential, Storage())
+            store = self._stores.setdefault(context.credential, Archive())
             if body.get("store") is not False:
                 store.add(StoredResponse(response, listed(context.items, self.new_id)))
         return writer.events(response) if context.streamed else response

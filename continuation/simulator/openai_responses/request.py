@@ -11,7 +11,7 @@ from continuation.limits import ModelLimits
 from continuation.simulator.common import merged
 from continuation.simulator.format import Context
 from continuation.simulator.model import PromptTurn, tokens
-from continuation.simulator.openai_responses.store import Storage
+from continuation.simulator.openai_responses.store import Archive
 from continuation.simulator.wire import Json, Recorded
 from continuation.wire.json_values import as_list, mapping
 from continuation.wire.responses_items import OUTPUTS, kind_of
@@ -26,7 +26,7 @@ class ResponsesContext(Context):
     here counts for nothing.
     """
 
-    def __init__(self, request: Recorded, model: ModelLimits, known: bool, store: Storage) -> None:
+    def __init__(self, request: Recorded, model: ModelLimits, known: bool, store: Archive) -> None:
         super().__init__(request, model, known)
         self.store, self.credential = store, credential(request)
         anchor = self.body.get("previous_response_id")

@@ -31,7 +31,7 @@ class StoredResponse:
 
 
 @dataclass
-class Storage:
+class Archive:
     """What is kept for one credential; nobody else finds it.
 
     `items`: by id, from the output or the input of a kept response. `reasoning`: id of an item ->
