@@ -46,6 +46,8 @@ class Dialect(Protocol):
         """Read a request. Raises `Untouched` when it is not one we can read."""
         ...
 
+    # A format may have `stops: Mapping[str, Stop]` as well, its codec's: by these words an answer
+    # that was not healed is known to be truncated (`continuation.bulk`).
     # A format that keeps something beside its server may have
     # `prepare(policy: Policy) -> Callable[[], object] | None` as well: what a gateway does, in a
     # thread of its own, before the first request comes.

@@ -12,11 +12,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from functools import reduce
+from functools import cache, reduce
 from typing import Any
 
 from continuation.attach.elsewhere import body_of
-from continuation.types import Json
+from continuation.registry import dialects
+from continuation.types import Json, Stop
 from continuation.wire.json_values import as_int, as_json, as_text, objects
 
 _ID = ("custom_id", "key", "id")
@@ -27,13 +28,7 @@ _PATHS = (("result", "message"), ("response", "body"), ("response",))
 """Where a line of results has its answer..."""
 _ANSWERS = frozenset({"content", "choices", "output", "candidates"})
 """...which has one of these."""
-_CUT = {
-    "stop_reason": {"max_tokens", "model_context_window_exceeded"},
-    "finish_reason": {"length"},
-    "finishReason": {"MAX_TOKENS"},
-    "status": {"incomplete"},
-}
-"""How an answer says that it is not whole."""
+_REASONS = ("stop_reason", "finish_reason", "finishReason")
 _PARTS = ("content", "parts")
 
 
@@ -84,9 +79,18 @@ def answer_in(line: Json) -> Json | None:
 
 
 def is_cut(answer: Json) -> bool:
-    """Whether an answer says of itself that it is not whole; one of several choices will do."""
+    """Whether an answer states that it was truncated; of several choices, whether one does."""
     holders = [answer, *objects(answer.get("choices")), *objects(answer.get("candidates"))]
-    return any(holder.get(key) in words for holder in holders for key, words in _CUT.items())
+    reasons = {as_text(holder.get(key)).lower() for holder in holders for key in _REASONS}
+    return answer.get("status") == "incomplete" or not reasons.isdisjoint(_truncated())
+
+
+@cache
+def _truncated() -> set[str]:
+    """Return the stop reasons of all formats that mean a full output limit or context window."""
+    stops = [getattr(dialect, "stops", {}) for dialect in dialects()]
+    cut = {Stop.LENGTH, Stop.WINDOW}
+    return {word.lower() for words in stops for word, stop in words.items() if stop in cut}
 
 
 def failure_in(line: Json) -> str:

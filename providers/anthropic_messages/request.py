@@ -233,6 +233,7 @@ class AnthropicMessages:
     history: str | None = "anthropic"
     default_ceiling = 64_000
     default_timeout: float | None = 600.0
+    stops = MessagesCodec.stops
 
     def claims(self, method: str, path: str) -> bool:
         if method != "POST":

@@ -266,6 +266,7 @@ class Gemini:
     history: str | None = "gemini"
     default_ceiling = 65_535
     default_timeout: float | None = None
+    stops = GeminiCodec.stops
 
     def claims(self, method: str, path: str) -> bool:
         return method == "POST" and _PATH.search(path) is not None

@@ -257,6 +257,7 @@ class OpenAIChat:
     history: str | None = "openai-chat"
     default_ceiling = 64_000
     default_timeout: float | None = 600.0
+    stops = ChatCodec.stops
 
     def claims(self, method: str, path: str) -> bool:
         return method == "POST" and _PATH.search(path) is not None

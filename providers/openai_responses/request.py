@@ -198,6 +198,7 @@ class OpenAIResponses:
     history: str | None = "openai-responses"
     default_ceiling = 128_000
     default_timeout: float | None = 600.0
+    stops = ResponsesCodec.stops
 
     def claims(self, method: str, path: str) -> bool:
         """Whether a request asks for a response, or has a conversation compacted.
