@@ -12,7 +12,7 @@ from typing import Any, cast
 from continuation.attach.clients import wrapped
 from continuation.attach.common import Healing, name_of
 from continuation.attach.http import AsyncHealingClient, HealingClient
-from continuation.attach.journaled import Elsewhere
+from continuation.attach.journaled import ForeignAnswer
 
 _DOORS = {
     "choices": ("chat.completions.create", "finish_reason", "length"),
@@ -42,8 +42,8 @@ def finished(client: Any, request: Mapping[str, Any], answer: object) -> Any:
     if door == "messages.create" and type(answer).__name__.startswith("Beta"):
         door = f"beta.{door}"
     call = method(healing(client), door, request)
-    given = Elsewhere(json.dumps(body).encode())
-    with given.played():
+    given = ForeignAnswer(json.dumps(body).encode())
+    with given.as_first_attempt():
         whole = call()
     return _later(given, whole) if inspect.isawaitable(whole) else whole
 
@@ -97,8 +97,8 @@ def door_of(client: Any, request: Mapping[str, Any]) -> str:
     return _DOORS["content"][0]
 
 
-async def _later(given: Elsewhere, whole: Awaitable[Any]) -> Any:
-    with given.played():
+async def _later(given: ForeignAnswer, whole: Awaitable[Any]) -> Any:
+    with given.as_first_attempt():
         return await whole
 
 

@@ -33,11 +33,11 @@ from continuation.attach.journaled import (
     AsyncJournaledStream,
     JournaledStream,
     Keeper,
-    KeptTurn,
+    TurnLog,
+    begin_turn,
+    begin_turn_async,
     first_attempt,
-    kept_turn,
-    kept_turn_async,
-    passes,
+    is_recorded,
     wait,
 )
 from continuation.attach.preparing import KEY, Preparation
@@ -139,7 +139,7 @@ def _gathers(request: httpx2.Request, response: httpx2.Response) -> bool:
     return GATHERED in request.extensions and response.is_success and "stream" in kind
 
 
-def _gathered(request: httpx2.Request, response: httpx2.Response, kept: KeptTurn | None) -> None:
+def _gathered(request: httpx2.Request, response: httpx2.Response, kept: TurnLog | None) -> None:
     """Let a response whose stream was read be the body that its caller asked for."""
     if (body := None if kept is None else kept.answer()) is None:
         message = "the answer has no end"
@@ -547,7 +547,7 @@ class HealingClient(_StandIn, httpx2.Client):
         if (keeper := self._keeper) is None:
             kept, response = None, session.open()
         else:
-            kept = kept_turn(keeper, turn, request.url.path)
+            kept = begin_turn(keeper, turn, request.url.path)
             response = self._journaled(session, turn, kept)
         if not stream:
             try:
@@ -565,7 +565,7 @@ class HealingClient(_StandIn, httpx2.Client):
         return response
 
     def _journaled(
-        self, session: HealedStream, turn: Turn, kept: KeptTurn | None
+        self, session: HealedStream, turn: Turn, kept: TurnLog | None
     ) -> httpx2.Response:
         """Open a turn whose answer is told to a journal."""
         session.played = first_attempt(kept) or session.played
@@ -573,7 +573,7 @@ class HealingClient(_StandIn, httpx2.Client):
             response = session.open()
             if kept is not None and response.stream is session:
                 response.stream = JournaledStream(session, turn, kept)
-            elif kept is not None and passes(kept, response):
+            elif kept is not None and is_recorded(kept, response):
                 wait(kept.keep(response.read()))
         except BaseException:
             if kept is not None:
@@ -637,7 +637,7 @@ class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
             kept, response = None, await session.open()
         else:
             path = request.url.path
-            kept = await kept_turn_async(keeper, turn, path)
+            kept = await begin_turn_async(keeper, turn, path)
             response = await self._journaled(session, turn, kept)
         if not stream:
             try:
@@ -655,14 +655,14 @@ class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
         return response
 
     async def _journaled(
-        self, session: AsyncHealedStream, turn: Turn, kept: KeptTurn | None
+        self, session: AsyncHealedStream, turn: Turn, kept: TurnLog | None
     ) -> httpx2.Response:
         session.played = first_attempt(kept) or session.played
         try:
             response = await session.open()
             if kept is not None and response.stream is session:
                 response.stream = AsyncJournaledStream(session, turn, kept)
-            elif kept is not None and passes(kept, response):
+            elif kept is not None and is_recorded(kept, response):
                 done = kept.keep(await response.aread())
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(wait, done)

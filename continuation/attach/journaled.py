@@ -1,7 +1,7 @@
-"""Answers on their way into a journal: what the caller is given is told to it, and how it ended.
+"""Answers on their way into a journal: what the caller is given is recorded, and how it ended.
 
 A journal is handed to `wrap`; the shells know it by the two protocols here. What it saved of an
-answer, or what was given elsewhere (`GIVEN`), is played as the first attempt.
+answer, or what came from elsewhere (`FOREIGN_ANSWER`), is replayed as the first attempt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from continuation.ledger import Ledger
 from continuation.reports.report import NotDurable
 from continuation.types import ClassifiedError, Head, Outcome
 
-_OVER = frozenset(
+_ANSWERED = frozenset(
     {Outcome.COMPLETE, Outcome.HEALED, Outcome.TRUNCATED, Outcome.PARTIAL, Outcome.STALLED}
 )
 """Outcomes of turns that have an answer."""
@@ -32,13 +32,13 @@ _STREAMS = "invoke-with-response-stream"
 """How the path ends of a request that AWS answers in a framing of its own."""
 
 
-class KeptTurn(Protocol):
+class TurnLog(Protocol):
     """One turn of a journal's session."""
 
-    played: bytes | None
-    whole: bool
-    body: bool
-    again: bool
+    replay: bytes | None
+    is_complete: bool
+    is_body: bool
+    repeated: bool
     attempts: int
     ledger: Ledger | None
 
@@ -61,7 +61,7 @@ class Keeper(Protocol):
     def failed(self, error: BaseException) -> None: ...
     def begin(
         self, form: str | None, request: ProviderRequest, *, framed: bool
-    ) -> KeptTurn | None: ...
+    ) -> TurnLog | None: ...
 
 
 class PacedCall(Keeper, Protocol):
@@ -87,42 +87,42 @@ GATHERED = "continuation.gathered"
 """In the extensions of a request for a stream whose caller wants a body."""
 
 
-def kept_turn(journal: Keeper, turn: Turn, path: str) -> KeptTurn | None:
+def begin_turn(journal: Keeper, turn: Turn, path: str) -> TurnLog | None:
     """Begin a turn in the journal, if it is one that a journal can keep."""
-    if (asked := turn.asked) is None:
+    if (request := turn.asked) is None:
         return None
     try:
-        kept = journal.begin(*asked, framed=path.endswith(_STREAMS))
+        turn_log = journal.begin(*request, framed=path.endswith(_STREAMS))
     except Exception as error:
         journal.failed(error)  # the request goes out all the same
         turn.recorder.tell(NotDurable(type(error).__name__))
         return None
-    if kept is not None and kept.attempts:
-        turn.resume(kept.attempts, played=kept.played is not None)
-    return kept
+    if turn_log is not None and turn_log.attempts:
+        turn.resume(turn_log.attempts, played=turn_log.replay is not None)
+    return turn_log
 
 
-async def kept_turn_async(journal: Keeper, turn: Turn, path: str) -> KeptTurn | None:
-    """Begin a turn in a thread. Where the task is cancelled meanwhile, nobody reads its answer."""
-    begun, left, lock = list[KeptTurn | None](), threading.Event(), threading.Lock()
+async def begin_turn_async(journal: Keeper, turn: Turn, path: str) -> TurnLog | None:
+    """Begin a turn in a thread. Where the task is cancelled meanwhile, the turn is left."""
+    begun, abandoned, lock = list[TurnLog | None](), threading.Event(), threading.Lock()
 
     def leave() -> None:
-        for kept in filter(None, begun):
-            kept.leave()
+        for turn_log in filter(None, begun):
+            turn_log.leave()
 
-    def begin() -> KeptTurn | None:
-        kept = kept_turn(journal, turn, path)
+    def begin() -> TurnLog | None:
+        turn_log = begin_turn(journal, turn, path)
         with lock:
-            begun.append(kept)
-            if left.is_set():
+            begun.append(turn_log)
+            if abandoned.is_set():
                 leave()
-        return kept
+        return turn_log
 
     try:
         return await anyio.to_thread.run_sync(begin)
     except BaseException:  # the thread goes on, whatever becomes of the task
         with lock:
-            left.set()
+            abandoned.set()
             leave()
         raise
 
@@ -131,19 +131,19 @@ class Interrupted(httpx2.ReadError):
     """What was saved of an answer ends here, for its process was stopped."""
 
 
-class Played(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+class ReplayedAnswer(httpx2.SyncByteStream, httpx2.AsyncByteStream):
     """An answer as a first attempt: what was saved of it, which breaks off, or all of it.
 
     `body`: it is a JSON body, no stream.
     """
 
-    def __init__(self, data: bytes, *, whole: bool, body: bool) -> None:
+    def __init__(self, data: bytes, *, complete: bool, body: bool) -> None:
         self._data = data
-        self._whole, self._body = whole, body
+        self._complete, self._body = complete, body
 
     def __iter__(self) -> Iterator[bytes]:
         yield self._data
-        if not self._whole:
+        if not self._complete:
             message = "its process was stopped"
             raise Interrupted(message)
 
@@ -159,58 +159,58 @@ class Played(httpx2.SyncByteStream, httpx2.AsyncByteStream):
         return httpx2.Response(200, headers={"content-type": kind}, stream=self, request=request)
 
 
-def first_attempt(kept: KeptTurn | None) -> Played | None:
+def first_attempt(turn_log: TurnLog | None) -> ReplayedAnswer | None:
     """Return what a journal has of a turn's answer, if anything."""
-    if kept is None or kept.played is None:
+    if turn_log is None or turn_log.replay is None:
         return None
-    return Played(kept.played, whole=kept.whole, body=kept.body)
+    return ReplayedAnswer(turn_log.replay, complete=turn_log.is_complete, body=turn_log.is_body)
 
 
-class Elsewhere:
+class ForeignAnswer:
     """An answer's body from elsewhere: the first attempt of the next turn in its context."""
 
     def __init__(self, body: bytes) -> None:
         self._body: bytes | None = body
 
     @contextlib.contextmanager
-    def played(self) -> Generator[None]:
+    def as_first_attempt(self) -> Generator[None]:
         """Let the turn begin inside the block."""
-        token = GIVEN.set(self)
+        token = FOREIGN_ANSWER.set(self)
         try:
             yield
         finally:
-            GIVEN.reset(token)
+            FOREIGN_ANSWER.reset(token)
 
-    def play(self, turn: Turn) -> Played | None:
-        """Return what takes the place of a turn's first attempt; `None`: another turn's it was."""
+    def take(self, turn: Turn) -> ReplayedAnswer | None:
+        """Return what replaces a turn's first attempt; `None`: another turn has taken it."""
         body, self._body = self._body, None
         if body is None:
             return None
         turn.resume(1, played=True)
-        return Played(body, whole=True, body=True)
+        return ReplayedAnswer(body, complete=True, body=True)
 
 
-GIVEN: ContextVar[Elsewhere | None] = ContextVar("continuation_given", default=None)
+FOREIGN_ANSWER: ContextVar[ForeignAnswer | None] = ContextVar("continuation_given", default=None)
 
 
-def passes(kept: KeptTurn, response: httpx2.Response) -> bool:
-    """Whether an answer that is none of ours is kept all the same, once it has been read.
+def is_recorded(turn_log: TurnLog, response: httpx2.Response) -> bool:
+    """Whether an answer that the engine left alone is recorded all the same, once it has been read.
 
-    Of many calls each is made once; who talks has it in its own hands.
+    Of many calls each is made once; a conversation's caller has the answer itself.
     """
-    if kept.again:
+    if turn_log.repeated:
         return False
-    kind = response.headers.get("content-type", "")
-    if LANE.get() is None or not response.is_success or "json" not in kind:
-        kept.drop()
+    content_type = response.headers.get("content-type", "")
+    if LANE.get() is None or not response.is_success or "json" not in content_type:
+        turn_log.drop()
         return False
     return True
 
 
 class _Journaled:
-    def __init__(self, turn: Turn, kept: KeptTurn) -> None:
-        self._turn, self.kept = turn, kept
-        kept.ledger = turn.recorder.ledger
+    def __init__(self, turn: Turn, turn_log: TurnLog) -> None:
+        self._turn, self.turn_log = turn, turn_log
+        turn_log.ledger = turn.recorder.ledger
         self._over = False
 
     def _finish(self) -> Future[None] | None:
@@ -219,26 +219,26 @@ class _Journaled:
             return None
         self._over = True
         report = self._turn.recorder.finished
-        if report is not None and report.outcome in _OVER and not self._turn.recorder.left:
-            return self.kept.end(report.outcome)
-        self.kept.leave()
+        if report is not None and report.outcome in _ANSWERED and not self._turn.recorder.left:
+            return self.turn_log.end(report.outcome)
+        self.turn_log.leave()
         return None
 
     def _ended(self) -> None:
-        """All is recorded, or cannot be: then who listens is told, and the answer is in hand."""
-        if (fault := self.kept.fault) is not None:
+        """All is recorded, or cannot be: then listeners get an event, and the answer goes on."""
+        if (fault := self.turn_log.fault) is not None:
             self._turn.recorder.tell(NotDurable(fault))
 
 
 class JournaledStream(_Journaled, httpx2.SyncByteStream):
-    """The body of a healed turn, told to a journal."""
+    """The body of a healed turn, recorded in a journal."""
 
-    def __init__(self, stream: httpx2.SyncByteStream, turn: Turn, kept: KeptTurn) -> None:
-        super().__init__(turn, kept)
+    def __init__(self, stream: httpx2.SyncByteStream, turn: Turn, turn_log: TurnLog) -> None:
+        super().__init__(turn, turn_log)
         self._chunks = stream
 
     def __iter__(self) -> Iterator[bytes]:
-        give = self.kept.give
+        give = self.turn_log.give
         try:
             for chunk in self._chunks:
                 give(chunk)
@@ -259,12 +259,12 @@ class JournaledStream(_Journaled, httpx2.SyncByteStream):
 class AsyncJournaledStream(_Journaled, httpx2.AsyncByteStream):
     """The asynchronous twin."""
 
-    def __init__(self, stream: httpx2.AsyncByteStream, turn: Turn, kept: KeptTurn) -> None:
-        super().__init__(turn, kept)
+    def __init__(self, stream: httpx2.AsyncByteStream, turn: Turn, turn_log: TurnLog) -> None:
+        super().__init__(turn, turn_log)
         self._chunks = stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        give = self.kept.give
+        give = self.turn_log.give
         try:
             async for chunk in self._chunks:
                 give(chunk)

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import httpx2
 
-from continuation.attach.journaled import GATHERED, GIVEN, Played
+from continuation.attach.journaled import FOREIGN_ANSWER, GATHERED, ReplayedAnswer
 from continuation.attach.preparing import KEY, Preparation
 from continuation.dialect import Feed
 from continuation.engine.commands import (
@@ -59,8 +59,8 @@ class Session:
         self.elapsed: datetime.timedelta | None = None
         self.abandoned = False
         """Its client is about to be closed, and this stream with it."""
-        given = GIVEN.get()
-        self.played: Played | None = None if given is None else given.play(turn)
+        given = FOREIGN_ANSWER.get()
+        self.played: ReplayedAnswer | None = None if given is None else given.take(turn)
         """What there is of the answer already, in place of the first attempt."""
         self._send = send
         self._turn = turn

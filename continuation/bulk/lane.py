@@ -29,7 +29,7 @@ from continuation.wire.json_values import dumps
 if TYPE_CHECKING:
     import httpx2
 
-    from continuation.attach.journaled import KeptTurn, Refused
+    from continuation.attach.journaled import Refused, TurnLog
     from continuation.dialect import ProviderRequest
     from continuation.journal import Journal
     from continuation.ledger import Ledger
@@ -147,8 +147,8 @@ class Lane:
         if self.journal is not None:
             self.journal.failed(error)
 
-    def begin(self, form: str | None, request: ProviderRequest, *, framed: bool) -> KeptTurn | None:
-        turn: KeptTurn | None = None
+    def begin(self, form: str | None, request: ProviderRequest, *, framed: bool) -> TurnLog | None:
+        turn: TurnLog | None = None
         if self.journal is not None:
             try:
                 turn = self.journal.begin(form, request, framed=framed, once=True)
@@ -206,8 +206,8 @@ class Lane:
 class Gathered:
     """A turn that no journal records: assembles the answer that its caller is given."""
 
-    played: bytes | None = None
-    whole = body = again = False
+    replay: bytes | None = None
+    is_complete = is_body = repeated = False
     attempts = 0
     ledger: Ledger | None = None
     fault: str | None = None

@@ -130,7 +130,7 @@ def _show(arguments: argparse.Namespace) -> Listing:
 
     with look.reading(arguments.journal) as journal:
         one = look.sessions(journal, arguments.session)[0]
-        moments = look.told(journal, one.session, content=arguments.content)
+        moments = look.timeline(journal, one.session, content=arguments.content)
     lines = lines_of(one)
     for moment in moments:
         took = "" if moment.seconds is None else f", after {moment.seconds:.3f} s"
@@ -147,7 +147,7 @@ def _opened(arguments: argparse.Namespace) -> Any:
 
     with look.reading(arguments.journal) as journal:
         one = look.sessions(journal, arguments.session)[0]
-        content = look.kept(journal, one.session)
+        content = look.content_mode(journal, one.session)
     return one, Journal(arguments.journal, one.session, readonly=True, content=content)
 
 
@@ -180,9 +180,9 @@ def _resume(arguments: argparse.Namespace) -> Listing:
 def _export(arguments: argparse.Namespace) -> Listing:
     one, journal = _opened(arguments)
     turns = journal.history(arguments.dialect)
-    from continuation.journal.forms import TURNS
+    from continuation.journal.forms import TURN_FIELDS
 
-    body = {"model": one.model, TURNS.get(one.dialect, "messages"): turns}
+    body = {"model": one.model, TURN_FIELDS.get(one.dialect, "messages"): turns}
     return [(json.dumps(body, indent=2, ensure_ascii=False), "")], body
 
 

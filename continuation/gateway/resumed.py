@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import httpx2
 
-from continuation.attach.journaled import KeptTurn, kept_turn_async
+from continuation.attach.journaled import TurnLog, begin_turn_async
 from continuation.config.gateway import GatewayTable
 from continuation.engine.turn import Turn
 
@@ -56,7 +56,7 @@ class Resumed:
     @asynccontextmanager
     async def kept(
         self, table: GatewayTable, turn: Turn, url: httpx2.URL, digest: str
-    ) -> AsyncGenerator[KeptTurn | None]:
+    ) -> AsyncGenerator[TurnLog | None]:
         """Let a streamed turn be kept while it runs, and go on where it was left.
 
         `None`: it is not kept.
@@ -70,7 +70,7 @@ class Resumed:
             yield None
             return
         try:
-            yield await kept_turn_async(journal, turn, url.path)
+            yield await begin_turn_async(journal, turn, url.path)
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(journal.close)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import httpx2
 
 from continuation.attach.http import AsyncHealedStream
-from continuation.attach.journaled import AsyncJournaledStream, KeptTurn, first_attempt
+from continuation.attach.journaled import AsyncJournaledStream, TurnLog, first_attempt
 from continuation.config import HEADER, parse
 from continuation.dialect import Dialect
 from continuation.engine.turn import Turn
@@ -177,7 +177,7 @@ class GatewayTurn:
         told = [value for name, value in self._caller.headers if name in CREDENTIALS]
         return digest(str(self._request.url).encode(), self._request.content, *told)
 
-    async def _heal_kept(self, turn_header: tuple[bytes, bytes], kept: KeptTurn | None) -> None:
+    async def _heal_kept(self, turn_header: tuple[bytes, bytes], kept: TurnLog | None) -> None:
         healed = AsyncHealedStream(self._turn, self._request, httpx2.Cookies(), self._send)
         healed.played = first_attempt(kept)
         stream: httpx2.AsyncByteStream = healed

@@ -4,7 +4,7 @@
 """
 
 from continuation.journal.errors import Fenced, JournalError, LeaseHeld, OutcomeUnknown
-from continuation.journal.forms import ToolCall
+from continuation.journal.forms import ParsedCall
 from continuation.journal.journal import Codec, Journal, Resume
 from continuation.journal.tools import ToolRun
 
@@ -15,7 +15,7 @@ __all__ = [
     "JournalError",
     "LeaseHeld",
     "OutcomeUnknown",
+    "ParsedCall",
     "Resume",
-    "ToolCall",
     "ToolRun",
 ]

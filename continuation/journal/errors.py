@@ -17,3 +17,9 @@ class Fenced(JournalError):  # noqa: N818 - the field's word
 
 class OutcomeUnknown(JournalError):  # noqa: N818 - the field's word
     """A tool began before the process was stopped, and nobody knows what became of it."""
+
+
+def describe_error(error: BaseException) -> str:
+    """Say what went wrong, without what a server quotes of the rows that it is about."""
+    primary: str | None = getattr(getattr(error, "diag", None), "message_primary", None)
+    return primary or str(error).strip() or type(error).__name__

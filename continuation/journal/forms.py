@@ -24,14 +24,14 @@ from continuation.wire.json_values import (
     parsed,
 )
 
-TURNS: Final = {
+TURN_FIELDS: Final = {
     "anthropic": "messages",
     "openai-chat": "messages",
     "openai-responses": "input",
     "gemini": "contents",
 }
 """Where a request has its turns, by format."""
-_ASKED: Final = (
+_IDENTITY: Final = (
     "model",
     "system",
     "instructions",
@@ -41,28 +41,28 @@ _ASKED: Final = (
     "conversation",
 )
 """What else makes a request the same one."""
-_LIMITS: Final = frozenset(
+_LENGTHS: Final = frozenset(
     {"max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"}
     | {"stream", "stream_options"}
 )
 """What of a request may be another one when it is asked again."""
-_ASIDE: Final = frozenset(
+_IGNORED: Final = frozenset(
     {"cache_control", "index", "parsed", "parsed_arguments", "annotations", "logprobs", "status"}
     | {"caller", "audio", "refusal", "usageMetadata"}
 )
-"""Fields that say nothing of what was said, or that SDKs add."""
+"""Fields that are no content, or that SDKs add."""
 _EMPTY: Final[tuple[object, ...]] = (None, [], {})
 
 
-def turns(form: str, body: Json) -> list[Json]:
+def request_turns(form: str, body: Json) -> list[Json]:
     """Return the turns of a request."""
-    given = body.get(TURNS[form])
-    if isinstance(given, str):
-        return [{"role": "user", "content": given}]
-    return objects(given)
+    value = body.get(TURN_FIELDS[form])
+    if isinstance(value, str):
+        return [{"role": "user", "content": value}]
+    return objects(value)
 
 
-def answered(form: str, body: Json) -> list[Json]:
+def answer_turns(form: str, body: Json) -> list[Json]:
     """Return an answer's body as the turns that a later request has of it."""
     if form == "anthropic":
         return [{"role": "assistant", "content": body.get("content") or []}]
@@ -80,81 +80,81 @@ _STOPS: Final = {
     "openai-chat": ("choices", "finish_reason"),
     "gemini": ("candidates", "finishReason"),
 }
-_AROUND: Final = frozenset(
+_ENVELOPE: Final = frozenset(
     {"id", "object", "type", "role", "model", "created", "created_at", "status", "stop_reason"}
     | {"stop_sequence"}
     | {"usage", "usageMetadata", "modelVersion", "responseId", "incomplete_details"}
     | {"completed_at", "service_tier", "system_fingerprint"}
 )
-"""What a body says of its answer and is no content: not the instructions that some repeat."""
+"""Fields of an answer's body that are no content; not the instructions that some repeat."""
 
 
-def parted(form: str, body: Json) -> tuple[list[Json], Json]:
-    """Return an answer's turns, and what its body says besides, which is no content."""
-    around = {key: value for key, value in body.items() if key in _AROUND}
+def split_answer(form: str, body: Json) -> tuple[list[Json], Json]:
+    """Return an answer's turns, and the other fields of its body, which are no content."""
+    envelope = {key: value for key, value in body.items() if key in _ENVELOPE}
     if form in _STOPS:
         key, stop = _STOPS[form]
-        around[stop] = _first(body.get(key)).get(stop)
-    return answered(form, body), around
+        envelope[stop] = _first(body.get(key)).get(stop)
+    return answer_turns(form, body), envelope
 
 
-def is_one(form: str, data: bytes) -> bool:
-    """Whether a body is that of one answer, and can be put together again by `whole`."""
+def is_single_answer(form: str, data: bytes) -> bool:
+    """Whether a body is that of one answer, and can be put together again by `join_answer`."""
     try:
         body = as_json(loads(data))
     except ValueError:
         return False
-    place, _ = _STOPS.get(form, ("", ""))
-    choices = objects(body.get(place)) if place else [body]
-    more = any(choice.get("logprobs") for choice in choices)
-    return len(choices) == 1 and not more and bool(answered(form, body))
+    key, _ = _STOPS.get(form, ("", ""))
+    choices = objects(body.get(key)) if key else [body]
+    logprobs = any(choice.get("logprobs") for choice in choices)
+    return len(choices) == 1 and not logprobs and bool(answer_turns(form, body))
 
 
-def whole(form: str, turns: Sequence[Json], around: Json) -> Json:
-    """Return the body that `parted` took apart."""
+def join_answer(form: str, turns: Sequence[Json], envelope: Json) -> Json:
+    """Return the body that `split_answer` took apart."""
     if form == "anthropic":
-        return {**around, "content": turns[0]["content"]}
+        return {**envelope, "content": turns[0]["content"]}
     if form == "openai-responses":
-        return {**around, "output": [*turns]}
+        return {**envelope, "output": [*turns]}
     key, stop = _STOPS[form]
-    said = {"message" if form == "openai-chat" else "content": turns[0]}
-    rest = {name: value for name, value in around.items() if name != stop}
-    return {**rest, key: [{"index": 0, **said, stop: around.get(stop)}]}
+    content = {"message" if form == "openai-chat" else "content": turns[0]}
+    rest = {name: value for name, value in envelope.items() if name != stop}
+    return {**rest, key: [{"index": 0, **content, stop: envelope.get(stop)}]}
 
 
 def _first(value: object) -> Json:
-    found = objects(value)
-    return found[0] if found else {}
+    items = objects(value)
+    return items[0] if items else {}
 
 
 def digest(turn: object) -> str:
     """Return what is equal for turns that say the same."""
-    return hashlib.sha256(dumps(_essence(turn))).hexdigest()[:32]
+    return hashlib.sha256(dumps(_normalized(turn))).hexdigest()[:32]
 
 
-def asked(
+def request_digest(
     form: str, model: str, body: Json, digests: Iterable[str], *, exactly: bool = False
 ) -> str:
     """Return what is equal for requests that ask the same; `digests`: of its turns.
 
     `exactly`: how it is asked for counts as well, but not how long the answer may be.
     """
-    known = {key: body[key] for key in _ASKED if body.get(key) not in _EMPTY}
+    identity = {key: body[key] for key in _IDENTITY if body.get(key) not in _EMPTY}
     if not exactly:
-        return digest([form, model, known, *digests])
-    left = {*_LIMITS, *_ASKED, TURNS[form]}
-    manner = {key: value for key, value in body.items() if key not in left}
+        return digest([form, model, identity, *digests])
+    excluded = {*_LENGTHS, *_IDENTITY, TURN_FIELDS[form]}
+    options = {key: value for key, value in body.items() if key not in excluded}
     if settings := as_json(body.get("generationConfig")):
-        manner["generationConfig"] = {k: v for k, v in settings.items() if k not in _LIMITS}
-    return digest([form, model, known, manner, *digests])
+        options["generationConfig"] = {k: v for k, v in settings.items() if k not in _LENGTHS}
+    return digest([form, model, identity, options, *digests])
 
 
-def _essence(value: object, key: str = "") -> object:
+def _normalized(value: object, key: str = "") -> object:
     if is_map(value):
-        kept = {name: _essence(each, name) for name, each in sorted(value.items())}
-        return {k: v for k, v in kept.items() if v not in _EMPTY and k not in _ASIDE}
+        fields = {name: _normalized(each, name) for name, each in sorted(value.items())}
+        return {k: v for k, v in fields.items() if v not in _EMPTY and k not in _IGNORED}
     if is_list(value):
-        return _joined([_essence(each) for each in value])
+        return _joined([_normalized(each) for each in value])
     if key == "thoughtSignature" and isinstance(value, str):  # base64, in either alphabet
         return value.replace("-", "+").replace("_", "/")
     if key == "content" and isinstance(value, str):
@@ -164,21 +164,21 @@ def _essence(value: object, key: str = "") -> object:
 
 def _joined(parts: list[Any]) -> list[Any]:
     """Join Gemini's texts: a stream's chunks are parts of their own to its SDK."""
-    told, plain = list[Any](), False
+    joined, plain = list[Any](), False
     for part in parts:
         before, plain = plain, is_map(part) and set(part) == {"text"}
         if plain and before:
-            told[-1] = {"text": told[-1]["text"] + part["text"]}
+            joined[-1] = {"text": joined[-1]["text"] + part["text"]}
         else:
-            told.append(part)
-    return told
+            joined.append(part)
+    return joined
 
 
 # --- tools ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class ParsedCall:
     """A call of a tool, whatever format it came in."""
 
     id: str
@@ -200,21 +200,21 @@ class ToolCall:
         return self.arguments
 
 
-def tool_call(call: object) -> ToolCall:
+def tool_call(call: object) -> ParsedCall:
     """Read a call as an SDK, an answer's JSON or `Resume` has it.
 
     Raises `TypeError` for anything else.
     """
-    if isinstance(call, ToolCall):
+    if isinstance(call, ParsedCall):
         return call
-    given: Any = call
-    if hasattr(given, "arguments") and hasattr(given, "path"):  # an `OpenCall` of the history
-        given = {"id": given.id, "name": given.name, "arguments": given.arguments}
-    dump = getattr(given, "model_dump", None)
-    told = as_json(dump() if callable(dump) else given)
-    function = as_json(told.get("function")) or as_json(told.get("functionCall")) or told
+    source: Any = call
+    if hasattr(source, "arguments") and hasattr(source, "path"):  # an `OpenCall` of the history
+        source = {"id": source.id, "name": source.name, "arguments": source.arguments}
+    dump = getattr(source, "model_dump", None)
+    data = as_json(dump() if callable(dump) else source)
+    function = as_json(data.get("function")) or as_json(data.get("functionCall")) or data
     name = as_text(function.get("name"))
-    called = as_text(told.get("call_id")) or as_text(told.get("id")) or as_text(function.get("id"))
+    call_id = as_text(data.get("call_id")) or as_text(data.get("id")) or as_text(function.get("id"))
     arguments: Any = None
     for key in ("input", "arguments", "args"):
         arguments = function.get(key) if arguments is None else arguments
@@ -222,47 +222,47 @@ def tool_call(call: object) -> ToolCall:
         kind = type(call).__name__
         message = f"call: a tool call as the SDK gave it, or its JSON; not {kind}"
         raise TypeError(message)
-    custom = told.get("type") == "custom_tool_call"
-    if isinstance(arguments, str) and not custom and (read := parsed(arguments)) is not None:
-        arguments = read
-    return ToolCall(called, name, arguments, custom)
+    custom = data.get("type") == "custom_tool_call"
+    if isinstance(arguments, str) and not custom and (decoded := parsed(arguments)) is not None:
+        arguments = decoded
+    return ParsedCall(call_id, name, arguments, custom)
 
 
-def alike(turn: Json, call: ToolCall) -> int:
+def count_alike(turn: Json, call: ParsedCall) -> int:
     """Count the calls in Gemini's turn that have no id, and say what this one says."""
-    made = [tool_call(part) for part in objects(turn.get("parts")) if part.get("functionCall")]
-    said = digest([call.name, call.arguments])
-    return sum(not each.id and digest([each.name, each.arguments]) == said for each in made)
+    calls = [tool_call(part) for part in objects(turn.get("parts")) if part.get("functionCall")]
+    wanted = digest([call.name, call.arguments])
+    return sum(not each.id and digest([each.name, each.arguments]) == wanted for each in calls)
 
 
 def result(form: str, call: Json, value: Any, *, failed: bool) -> Json:
     """Return the turn that gives one call its result; `call`: id, name and whether it is custom."""
-    name, called = as_text(call.get("name")), as_text(call.get("id"))
+    name, call_id = as_text(call.get("name")), as_text(call.get("id"))
     if form == "gemini":
         word = "error" if failed else "output"
-        said: object = value if is_map(value) and not failed else {word: value}
-        response: Json = {"name": name, "response": said}
-        if not called.startswith("#"):
-            response["id"] = called
+        output: object = value if is_map(value) and not failed else {word: value}
+        response: Json = {"name": name, "response": output}
+        if not call_id.startswith("#"):
+            response["id"] = call_id
         return {"role": "user", "parts": [{"functionResponse": response}]}
-    told = value if isinstance(value, str) else dumps(value).decode()
+    text = value if isinstance(value, str) else dumps(value).decode()
     if form == "anthropic":
-        content = value if _is_blocks(value) else told
-        part: Json = {"type": "tool_result", "tool_use_id": called, "content": content}
+        content = value if _is_blocks(value) else text
+        part: Json = {"type": "tool_result", "tool_use_id": call_id, "content": content}
         if failed:
             part["is_error"] = True
         return {"role": "user", "content": [part]}
     if form == "openai-responses":
         kind = "custom_tool_call_output" if call.get("custom") else "function_call_output"
-        return {"type": kind, "call_id": called, "output": told}
-    return {"role": "tool", "tool_call_id": called, "content": told}
+        return {"type": kind, "call_id": call_id, "output": text}
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
 
 
 def _is_blocks(value: object) -> bool:
     return is_list(value) and all("type" in as_json(each) for each in value)
 
 
-def beside(form: str, results: Sequence[Json]) -> list[Json]:
+def group_results(form: str, results: Sequence[Json]) -> list[Json]:
     """Return the results of one answer's calls as its format wants them: in one turn, or many."""
     key = {"anthropic": "content", "gemini": "parts"}.get(form)
     if key is None or len(results) < 2:
@@ -273,12 +273,12 @@ def beside(form: str, results: Sequence[Json]) -> list[Json]:
 def call_ids(form: str, turn: Json) -> set[str]:
     """Return the ids of the calls that a turn gives results for; `#` for calls without one."""
     if form == "openai-responses":
-        ended = as_text(turn.get("type")).endswith("_output")
-        return {as_text(turn.get("call_id"))} if ended else set()
+        is_output = as_text(turn.get("type")).endswith("_output")
+        return {as_text(turn.get("call_id"))} if is_output else set()
     if form == "openai-chat":
         return {as_text(turn.get("tool_call_id"))} if turn.get("role") == "tool" else set()
     if form == "gemini":
-        given = [as_json(part.get("functionResponse")) for part in objects(turn.get("parts"))]
-        return {as_text(each.get("id")) or "#" for each in given if each}
+        responses = [as_json(part.get("functionResponse")) for part in objects(turn.get("parts"))]
+        return {as_text(each.get("id")) or "#" for each in responses if each}
     parts = objects(turn.get("content"))
     return {as_text(part.get("tool_use_id")) for part in parts if part.get("type") == "tool_result"}

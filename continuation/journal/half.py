@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from continuation.journal.journal import Journal
-from continuation.journal.kept import Kept
-from continuation.journal.store import CLOCK, Ownership, Statement, Store
+from continuation.journal.live_turn import LiveTurn
+from continuation.journal.store import CLOCK, JournalStore, Ownership, Statement
 from continuation.types import Json
 
 if TYPE_CHECKING:
     from continuation.dialect import ProviderRequest
 
-_NAMES: Final = "gateway/"
+_PREFIX: Final = "gateway/"
 """What the sessions' names begin with: no other ones are removed."""
-_AT_ONCE: Final = 500
+_BATCH: Final = 500
 LEASE: Final = 10.0
 """Seconds after which a gateway on another machine is gone, if it says nothing."""
 
@@ -29,26 +29,26 @@ class HalfTurn(Journal):
 
     def __init__(self, target: str, digest: str, *, keep: float) -> None:
         """Raises what `Journal` raises: `LeaseHeld` while the same request is being answered."""
-        super().__init__(target, _NAMES + digest, lease=LEASE)
+        super().__init__(target, _PREFIX + digest, lease=LEASE)
         self._keep = keep
 
     def begin(
         self, form: str | None, request: ProviderRequest, *, framed: bool, once: bool = False
-    ) -> Kept | None:
+    ) -> LiveTurn | None:
         turn = self._state.turn
         if turn is not None and self._store.time() - turn.since > self._keep:
             self.dropped()
         return super().begin(form, request, framed=framed, once=once)
 
-    def _news(
+    def _new_records(
         self, body: Json, turns: Sequence[Json], digests: list[str]
     ) -> list[tuple[str, str, object]]:
         return []
 
     def ended(
-        self, turns: Sequence[Json], told: Json
+        self, turns: Sequence[Json], end: Json
     ) -> tuple[Ownership, Sequence[Statement], bool]:
-        return super().ended((), {"outcome": told.get("outcome")})
+        return super().ended((), {"outcome": end.get("outcome")})
 
 
 def expire(target: str, seconds: float, most: int) -> None:
@@ -56,20 +56,20 @@ def expire(target: str, seconds: float, most: int) -> None:
 
     Raises `JournalError`.
     """
-    ours = f"substr(name, 1, {len(_NAMES)}) = '{_NAMES}'"
-    newest = f"(SELECT id FROM sessions WHERE {ours} ORDER BY id DESC LIMIT 1 OFFSET ?)"
+    own = f"substr(name, 1, {len(_PREFIX)}) = '{_PREFIX}'"
+    newest = f"(SELECT id FROM sessions WHERE {own} ORDER BY id DESC LIMIT 1 OFFSET ?)"
     old = f"(beat < {CLOCK} - ? OR (beat < {CLOCK} - ? AND id <= {newest}))"
-    gone = f"SELECT id FROM sessions WHERE {ours} AND {old} ORDER BY id"
-    store = Store.of(target)
+    expired = f"SELECT id FROM sessions WHERE {own} AND {old} ORDER BY id"
+    store = JournalStore.of(target)
     with store.transaction(durable=False) as db:
-        found = db.execute(gone + store.locking, (seconds, LEASE, most)).fetchall()
-        numbers = [number for (number,) in found]
-        for at in range(0, len(numbers), _AT_ONCE):  # one by one, thousands would take seconds
-            some = numbers[at : at + _AT_ONCE]
-            these = f"IN ({', '.join('?' * len(some))})"
-            db.execute(f"DELETE FROM running WHERE session {these}", some)
-            db.execute(f"DELETE FROM records WHERE session {these}", some)
+        rows = db.execute(expired + store.locking, (seconds, LEASE, most)).fetchall()
+        numbers = [number for (number,) in rows]
+        for start in range(0, len(numbers), _BATCH):  # one by one, thousands would take seconds
+            batch = numbers[start : start + _BATCH]
+            in_batch = f"IN ({', '.join('?' * len(batch))})"
+            db.execute(f"DELETE FROM running WHERE session {in_batch}", batch)
+            db.execute(f"DELETE FROM records WHERE session {in_batch}", batch)
             # The number of the last one is not used again: its owner could wake up.
             last = "(SELECT max(id) FROM sessions)"
-            db.execute(f"DELETE FROM sessions WHERE id {these} AND id < {last}", some)
-            db.execute(f"UPDATE sessions SET epoch = epoch + 1 WHERE id {these}", some)
+            db.execute(f"DELETE FROM sessions WHERE id {in_batch} AND id < {last}", batch)
+            db.execute(f"UPDATE sessions SET epoch = epoch + 1 WHERE id {in_batch}", batch)

@@ -28,17 +28,17 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
 from continuation.answer.given import Given, played
 from continuation.journal import forms
 from continuation.journal.errors import Fenced, JournalError
-from continuation.journal.kept import Kept
-from continuation.journal.owner import take
-from continuation.journal.session import CONTENT, PLAIN, Session, characters
+from continuation.journal.live_turn import LiveTurn
+from continuation.journal.owner import acquire
+from continuation.journal.session import CONTENT_KINDS, STATE_KINDS, SessionState, characters
 from continuation.journal.store import (
     APPEND,
     FORGET,
     FORKED,
     SAVE,
+    JournalStore,
     Ownership,
     Statement,
-    Store,
     follow,
 )
 from continuation.policy import is_url
@@ -57,12 +57,12 @@ Content = Literal["full", "none"]
 Interrupted = Literal["keep", "drop"]
 
 
-_AGAIN = frozenset({APPEND, SAVE, FORGET})
+_REPEATABLE = frozenset({APPEND, SAVE, FORGET})
 _BROKE_OFF = frozenset({Outcome.PARTIAL, Outcome.STALLED})
 """Outcomes of answers whose end is made up..."""
 _NOT_WHOLE = _BROKE_OFF | {Outcome.TRUNCATED}
 """...or says that they are cut."""
-_BLOCKS = frozenset(
+_BLOCK_EVENTS = frozenset(
     {"message_start", "content_block_start", "content_block_delta", "content_block_stop"}
 )
 """Events of an answer that are not its end."""
@@ -88,11 +88,11 @@ class Resume:
     """`False`: a turn is open, and nothing of its answer is there to go on from."""
     attempts: int = 0
     """Upstream calls that were made for it."""
-    not_started: tuple[forms.ToolCall, ...] = ()
+    not_started: tuple[forms.ParsedCall, ...] = ()
     """Calls that never began: safe to run."""
-    unknown: tuple[forms.ToolCall, ...] = ()
+    unknown: tuple[forms.ParsedCall, ...] = ()
     """Calls that began, and nobody knows what became of them."""
-    abandoned: tuple[forms.ToolCall, ...] = ()
+    abandoned: tuple[forms.ParsedCall, ...] = ()
     """Those of them whose owner was silent for longer than `abandoned_after` when it was lost."""
     unsent: tuple[str, ...] = ()
     """Ids of calls that have a result which no request has carried yet."""
@@ -129,7 +129,7 @@ class Journal:
         `interrupted`: whether an answer that is not gone on with stays in the history.
         `codec`: encodes what is kept of the conversation. `lease`: seconds of silence after which
         an owner on another machine has lost the session. `abandoned_after`: seconds of silence
-        after which a call is told as abandoned. `take_over`: own the session though its owner may
+        after which a call counts as abandoned. `take_over`: own the session though its owner may
         live, because something else decides who runs, such as a workflow engine; the other gets
         `Fenced`.
 
@@ -138,10 +138,10 @@ class Journal:
         possible.
         """
         options = {"durability": Durability, "content": Content, "interrupted": Interrupted}
-        given = {"durability": durability, "content": content, "interrupted": interrupted}
+        values = {"durability": durability, "content": content, "interrupted": interrupted}
         for name, kinds in options.items():
-            if given[name] not in get_args(kinds):
-                message = f"{name} = {given[name]!r}: use one of {', '.join(get_args(kinds))}"
+            if values[name] not in get_args(kinds):
+                message = f"{name} = {values[name]!r}: use one of {', '.join(get_args(kinds))}"
                 raise ValueError(message)
         for name, seconds in {"save_every": save_every, "lease": lease}.items():
             if not seconds > 0:
@@ -161,18 +161,18 @@ class Journal:
         self._process = os.getpid()
         self._lock = threading.RLock()
         self._fault: BaseException | None = None
-        self._owed: list[Statement] = []
+        self._pending: list[Statement] = []
         """What could not be written: it goes before what is written next."""
         self._closed = False
-        self._live: Kept | None = None
-        self._store = Store.of(target, make=not readonly)
+        self._live: LiveTurn | None = None
+        self._store = JournalStore.of(target, make=not readonly)
         self.target = self._store.name if is_url(str(target)) else Path(target)
         """The file, or the server and its database, without who asks there."""
         self.owner = (
-            self._find() if readonly else take(self._store, session, lease, by_force=take_over)
+            self._find() if readonly else acquire(self._store, session, lease, by_force=take_over)
         )
-        self._state = Session()
-        self._named = Counter[str]()
+        self._state = SessionState()
+        self._anonymous_calls = Counter[str]()
         """How often calls without an id were asked about."""
         try:
             self._read()
@@ -180,10 +180,10 @@ class Journal:
             if not readonly:
                 self._store.leave(self.owner, lease / 3)
             raise
-        self._before = self._state.number
+        self._opened_at = self._state.number
         """The last record of the processes before this one."""
         if not readonly:
-            self._store.keep(self.owner, lease / 3)
+            self._store.start_beats(self.owner, lease / 3)
 
     def _find(self) -> Ownership:
         query = "SELECT id, epoch FROM sessions WHERE name = ?"
@@ -227,7 +227,7 @@ class Journal:
         return None if self._fault is None else type(self._fault).__name__
 
     def failed(self, error: BaseException) -> None:
-        """Something could not be written. What is in hand goes on; who listens is told."""
+        """Something could not be written: the turn goes on, and `fault` names the error."""
         if self._fault is None:
             kind = type(error).__name__
             logger.warning("journal %s: not durable from here on (%s)", self.session, kind)
@@ -241,7 +241,7 @@ class Journal:
         """
         live, state = self._live, self._state
         characters = 0 if live is None or live.ended else live.characters
-        turn = state.turns + (state.turn is not None)
+        turn = state.ended_turns + (state.turn is not None)
         return {"session": self.session, "turn": turn, "characters": characters}
 
     def encode(self, data: bytes) -> bytes:
@@ -260,21 +260,21 @@ class Journal:
         return self._write(self._statements(*records, forget=forget), durable=durable)
 
     def _write(self, statements: Sequence[Statement], *, durable: bool) -> Future[None]:
-        told, statements = Future[None](), self.owing(statements)
+        recorded, statements = Future[None](), self.queued(statements)
         done = self._store.append(self.owner, statements, durable=durable)
         done.add_done_callback(partial(self.written, statements))
-        done.add_done_callback(partial(follow, told))
-        return told
+        done.add_done_callback(partial(follow, recorded))
+        return recorded
 
     def _statements(
         self, *records: tuple[str, str, object], forget: bool = False
     ) -> list[Statement]:
         """Take records in, and return what writes them. What cannot be encoded is not taken in."""
         statements, at = list[Statement](), self._store.time()
-        contents = [self._content(kind, told) for kind, _, told in records]
+        contents = [self._content(kind, content) for kind, _, content in records]
         for (kind, key, _), data in zip(records, contents, strict=True):
             self._state.apply(
-                self._state.number + 1, kind, key, at, data if kind in PLAIN else None
+                self._state.number + 1, kind, key, at, data if kind in STATE_KINDS else None
             )
             number, owner = self._state.number, self.owner
             statements.append((APPEND, (owner.session, number, owner.epoch, kind, key, at, data)))
@@ -282,50 +282,50 @@ class Journal:
             statements.append((FORGET, (self.owner.session,)))
         return statements
 
-    def _content(self, kind: str, told: object) -> bytes | None:
-        data = None if told is None else dumps(told)
-        if data is None or kind in PLAIN:
+    def _content(self, kind: str, value: object) -> bytes | None:
+        data = None if value is None else dumps(value)
+        if data is None or kind in STATE_KINDS:
             return data
         return self.encode(data) if self.content == "full" else None
 
-    def owing(self, statements: Sequence[Statement]) -> list[Statement]:
-        """Return what is to be written, behind what is still owed."""
+    def queued(self, statements: Sequence[Statement]) -> list[Statement]:
+        """Return these statements behind those that are still to be written."""
         with self._lock:
-            owed, self._owed = self._owed, []
-        return [*owed, *statements]
+            pending, self._pending = self._pending, []
+        return [*pending, *statements]
 
     def written(self, statements: Sequence[Statement], done: Future[None]) -> None:
-        """Something is written, or is owed; not an intent, for its tool is refused."""
+        """Something is written, or is written again later; not an intent: its tool is refused."""
         error = done.exception()
         if error is None:
             self._fault = None
             return
         self.failed(error)
-        passes = isinstance(error, self._store.passing)
+        transient = isinstance(error, self._store.transient)
         with self._lock:
             for sql, values in statements:
                 if sql == APPEND and values[3] == "intent":
-                    self._state.refused(values[4])
-                elif passes and sql in _AGAIN:
-                    self._owed.append((sql, values))
+                    self._state.cancel_intent(values[4])
+                elif transient and sql in _REPEATABLE:
+                    self._pending.append((sql, values))
 
     # --- turns -----------------------------------------------------------------------------------
 
     def begin(
         self, form: str | None, request: ProviderRequest, *, framed: bool, once: bool = False
-    ) -> Kept | None:
+    ) -> LiveTurn | None:
         """Begin a turn for a request that is about to be sent; `None`: it is not kept.
 
         `framed`: its answer comes in AWS's framing. `once`: asked for what was asked last, it gives
         that answer again.
         """
-        if form not in forms.TURNS or not hasattr(request, "codec"):
+        if form not in forms.TURN_FIELDS or not hasattr(request, "codec"):
             return None  # a format of somebody else's
         if self._state.turn is not None:
             # What was given of it is saved first; not under the lock, which the writer needs too.
             self._store.flush()
         with self._lock:
-            if self._live is not None and not (self._live.ended or self._live.left):
+            if self._live is not None and not (self._live.ended or self._live.caller_left):
                 logger.warning(
                     "journal %s: a turn is running; another one beside it is not kept, "
                     "use journal.child(...) for it",
@@ -334,67 +334,67 @@ class Journal:
                 return None
             return self._begin(form, request, framed=framed, once=once)
 
-    def _begin(self, form: str, request: ProviderRequest, *, framed: bool, once: bool) -> Kept:
+    def _begin(self, form: str, request: ProviderRequest, *, framed: bool, once: bool) -> LiveTurn:
         state, body = self._state, request.body
-        turns = forms.turns(form, body)
+        turns = forms.request_turns(form, body)
         digests = [forms.digest(turn) for turn in turns]
-        asked = forms.asked(form, request.model, body, digests, exactly=once)
+        digest = forms.request_digest(form, request.model, body, digests, exactly=once)
         codec = getattr(request, "codec")()  # noqa: B009 - not all requests have it
-        before = bool(state.said) and state.said[-1].number <= self._before
+        inherited = bool(state.turns) and state.turns[-1].number <= self._opened_at
         # A step that was killed before its engine heard of the answer asks the same again.
-        once = (once or (self.take_over and before)) and state.asked == asked
-        if again := self._again(form, request, codec, digests, framed=framed, once=once):
-            return again
-        events, pieces, attempts, begun = list[Json](), 0, 0, list[Statement]()
-        ends = list[Json]()
-        resumes = state.turn is not None and state.turn.asked == asked
-        if resumes:
-            events, pieces, attempts = self._running()
+        once = (once or (self.take_over and inherited)) and state.request_digest == digest
+        if repeated := self._repeat_answer(form, request, codec, digests, framed=framed, once=once):
+            return repeated
+        events, saves, attempts, statements = list[Json](), 0, 0, list[Statement]()
+        end_events = list[Json]()
+        resuming = state.turn is not None and state.turn.request_digest == digest
+        if resuming:
+            events, saves, attempts = self._saved_events()
             if events and not (request.streamed and characters(events)):
                 # Nothing to go on from, or a body is wanted now, of which nothing is given early.
-                events, pieces = [], 0
-                begun.append((FORGET, (self.owner.session,)))
+                events, saves = [], 0
+                statements.append((FORGET, (self.owner.session,)))
         elif state.turn is not None:
-            self._close(codec)
+            self._close_turn(codec)
         elif once and request.streamed:
-            events, ends = self._not_whole(form, codec)
+            events, end_events = self._cut_answer(form, codec)
             attempts = int(bool(events))  # the one that is played
-        kept = Kept(
+        live = LiveTurn(
             self,
             form,
             Given(codec, events, framed=framed) if self.content == "full" else None,
             events,
             attempts,
         )
-        kept.begin(streamed=request.streamed, pieces=pieces + 1)
+        live.begin(streamed=request.streamed, saves=saves + 1)
         if events:
-            kept.played = played(codec, [*events, *ends], framed=framed)
-            kept.whole = bool(ends)
-        if not resumes:
-            told = {"form": form, "model": request.model, "framed": framed, "limit": request.limit}
-            records = self._news(body, turns, digests)
-            begun = self._statements(*records, ("turn", asked, told), forget=True)
+            live.replay = played(codec, [*events, *end_events], framed=framed)
+            live.is_complete = bool(end_events)
+        if not resuming:
+            terms = {"form": form, "model": request.model, "framed": framed, "limit": request.limit}
+            records = self._new_records(body, turns, digests)
+            statements = self._statements(*records, ("turn", digest, terms), forget=True)
         # That it is asked counts, also if nothing is given of its answer.
         count = characters(events), attempts + 1
-        first = self._content("", [] if resumes else events)
-        begun.append((SAVE, (self.owner.session, pieces + 1, *count, first)))
-        self._write(begun, durable=False)
-        self._live = kept
-        return kept
+        content = self._content("", [] if resuming else events)
+        statements.append((SAVE, (self.owner.session, saves + 1, *count, content)))
+        self._write(statements, durable=False)
+        self._live = live
+        return live
 
-    def _news(
+    def _new_records(
         self, body: Json, turns: Sequence[Json], digests: list[str]
     ) -> list[tuple[str, str, object]]:
-        """Return what records what a request says that was not said before."""
+        """Return the records of what is new in a request."""
         chained = bool(body.get("previous_response_id") or body.get("conversation"))
-        stays, new = self._state.unmatched(digests, chained=chained)
+        rewind_to, first_new = self._state.unmatched(digests, chained=chained)
         records: list[tuple[str, str, object]] = []
-        if stays is not None:
-            records.append(("rewind", str(stays), None))
-        pairs = zip(digests[new:], turns[new:], strict=True)
+        if rewind_to is not None:
+            records.append(("rewind", str(rewind_to), None))
+        pairs = zip(digests[first_new:], turns[first_new:], strict=True)
         return records + [("message", key, turn) for key, turn in pairs]
 
-    def _again(
+    def _repeat_answer(
         self,
         form: str,
         request: ProviderRequest,
@@ -403,7 +403,7 @@ class Journal:
         *,
         framed: bool,
         once: bool,
-    ) -> Kept | None:
+    ) -> LiveTurn | None:
         """Give the last answer again to a request that ends with it; `None`: it is another one.
 
         A program that was killed behind its last answer asks so, for it begins with the history.
@@ -411,7 +411,7 @@ class Journal:
         the one that it answered, which is to be answered once.
         """
         state = self._state
-        if self.content == "none" or not state.around or request.model != state.model:
+        if self.content == "none" or not state.envelope or request.model != state.model:
             return None
         if once and state.outcome in (_NOT_WHOLE if request.streamed else _BROKE_OFF):
             return None  # it is gone on with
@@ -420,92 +420,96 @@ class Journal:
             state.limit,
         ):
             return None  # what was left alone then is another answer now
-        if not self._numbers:  # it came to nothing
+        if not self._answer_numbers:  # it came to nothing
             return None
-        ends_with_it = [said.digest for said in state.said] == digests
-        if not once and not (ends_with_it and state.said[-1].number <= self._before):
+        ends_with_it = [turn.digest for turn in state.turns] == digests
+        if not once and not (ends_with_it and state.turns[-1].number <= self._opened_at):
             return None
-        body = self._last(form)
+        body = self._last_answer(form)
         events = [*codec.to_events(body)]
         given = Given(codec, framed=framed)
         for event in events:
             given.segment.add(event)
         if not once and given.segment.reason != codec.ended:
             return None
-        self._before = 0
-        kept = Kept(self, form, Given(codec, framed=framed), [], 1)
-        kept.ended = kept.again = True
-        kept.whole, kept.body = True, not request.streamed
-        kept.played = dumps(body) if kept.body else played(codec, events, framed=framed)
-        return kept
+        self._opened_at = 0
+        live = LiveTurn(self, form, Given(codec, framed=framed), [], 1)
+        live.ended = live.repeated = True
+        live.is_complete, live.is_body = True, not request.streamed
+        live.replay = dumps(body) if live.is_body else played(codec, events, framed=framed)
+        return live
 
     @property
-    def _numbers(self) -> list[int]:
+    def _answer_numbers(self) -> list[int]:
         """The records of the last answer."""
-        return [said.number for said in self._state.said if said.number > self._state.began]
+        return [turn.number for turn in self._state.turns if turn.number > self._state.turn_start]
 
-    def _last(self, form: str) -> Json:
+    def _last_answer(self, form: str) -> Json:
         """Return the body of the last answer."""
-        contents = self._contents(flush=False)  # what is said is synced before it is given
-        said = [as_json(contents[number]) for number in self._numbers]
-        return forms.whole(form, said, self._state.around or {})
+        contents = self._contents(flush=False)  # it was synced before its end was given
+        turns = [as_json(contents[number]) for number in self._answer_numbers]
+        return forms.join_answer(form, turns, self._state.envelope or {})
 
-    def _not_whole(self, form: str, codec: Any) -> tuple[list[Json], list[Json]]:
+    def _cut_answer(self, form: str, codec: Any) -> tuple[list[Json], list[Json]]:
         """Return the last answer to what is asked once more, if it was not made whole.
 
         That is its blocks, and its end if that says that it was cut: one that broke off was given
         an end that is not its own.
         """
         state = self._state
-        if state.outcome not in _NOT_WHOLE or not state.around or not self._numbers:
+        if state.outcome not in _NOT_WHOLE or not state.envelope or not self._answer_numbers:
             return [], []
-        events = [*codec.to_events(self._last(form))]
-        blocks = [event for event in events if event["type"] in _BLOCKS]
-        ends = [event for event in events if event["type"] not in _BLOCKS]
+        events = [*codec.to_events(self._last_answer(form))]
+        blocks = [event for event in events if event["type"] in _BLOCK_EVENTS]
+        ends = [event for event in events if event["type"] not in _BLOCK_EVENTS]
         if not characters(blocks):
             return [], []
         return blocks, [] if state.outcome in _BROKE_OFF else ends
 
-    def _running(self) -> tuple[list[Json], int, int]:
+    def _saved_events(self) -> tuple[list[Json], int, int]:
         """Return what is saved of the open turn: events, pieces, upstream calls."""
-        events, pieces, attempts = list[Json](), 0, 0
+        events, saves, attempts = list[Json](), 0, 0
         query = "SELECT number, attempts, content FROM running WHERE session = ? ORDER BY number"
         for row in self._store.find(query, (self.owner.session,)):
-            pieces, attempts = row[0], max(attempts, row[1])
+            saves, attempts = row[0], max(attempts, row[1])
             events += objects(self._decode(row[2]))
-        return events, pieces, attempts
+        return events, saves, attempts
 
-    def _close(self, codec: Any) -> None:
+    def _close_turn(self, codec: Any) -> None:
         """End the open turn: another request has taken its place."""
         state, turn = self._state, self._state.turn
-        events, _, _ = self._running()
-        kept: list[tuple[str, str, object]] = []
+        events, _, _ = self._saved_events()
+        records: list[tuple[str, str, object]] = []
         if self.interrupted == "keep" and turn is not None and characters(events):
             given = Given(codec, framed=turn.framed)
             for event in events:
                 given.segment.add(event)
-            turns = forms.answered(state.form, given.body())
-            kept = [("interrupted", forms.digest(each), each) for each in turns]
-        self._append(*kept, ("drop", "", None), durable=True, forget=True)
+            turns = forms.answer_turns(state.form, given.body())
+            records = [("interrupted", forms.digest(each), each) for each in turns]
+        self._append(*records, ("drop", "", None), durable=True, forget=True)
 
-    def save_soon(self, kept: Kept, seconds: float) -> None:
+    def save_soon(self, live: LiveTurn, seconds: float) -> None:
         """Have a turn's text saved in so many seconds."""
-        self._store.save_at(time.monotonic() + seconds, kept)
+        self._store.save_at(time.monotonic() + seconds, live)
 
-    def finish(self, kept: Kept) -> Future[None] | None:
+    def finish(self, live: LiveTurn) -> Future[None] | None:
         """Have a turn's end recorded; return what may be waited for."""
-        mine = self._lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001
-        done = self._store.finish(kept)
-        return None if mine else done
+        held = self._lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001
+        done = self._store.finish(live)
+        return None if held else done
 
     def ended(
-        self, turns: Sequence[Json], told: Json
+        self, turns: Sequence[Json], fields: Json
     ) -> tuple[Ownership, Sequence[Statement], bool]:
         """Return what records an answer and the end of its turn, in one transaction."""
         with self._lock:
             answer = [("answer", forms.digest(turn), turn) for turn in turns]
-            end = ("end", "", told)
-            return self.owner, self.owing(self._statements(*answer, end, forget=True)), True
+            end = ("end", "", fields)
+            return (
+                self.owner,
+                self.queued(self._statements(*answer, end, forget=True)),
+                True,
+            )
 
     def dropped(self) -> None:
         """The open turn has no answer."""
@@ -532,16 +536,16 @@ class Journal:
             if dialect is not None and state.form and dialect != state.form:
                 message = f"dialect = {dialect!r}: this session speaks {state.form!r}"
                 raise ValueError(message)
-            if not state.said:
+            if not state.turns:
                 return []
             form, body, _ = self._body(contents)
-            started = {called for called, call in state.calls.items() if call.result is None}
+            started = {call_id for call_id, call in state.calls.items() if call.result is None}
 
-            identify = self._identifier(contents)
+            identify = self._identify(contents)
 
             def reason(call: OpenCall) -> history.Reason:
-                began = identify(call).id in started
-                return history.Reason.STARTED_UNKNOWN if began else history.Reason.NOT_STARTED
+                begun = identify(call).id in started
+                return history.Reason.STARTED_UNKNOWN if begun else history.Reason.NOT_STARTED
 
             policy = history.RepairPolicy(
                 live=False,
@@ -550,13 +554,13 @@ class Journal:
                 # An answer that is last here will not be last in the request.
                 allow=lambda change: change.why != "trailing_whitespace",
             )
-            done = history.repair(body, form, policy=policy, model=state.model)
-            if done.changes:
-                self._log_repair(len(done.changes))
-            return objects(done.body[forms.TURNS[form]])
+            repaired = history.repair(body, form, policy=policy, model=state.model)
+            if repaired.changes:
+                self._log_repair(len(repaired.changes))
+            return objects(repaired.body[forms.TURN_FIELDS[form]])
 
     def _log_repair(self, changes: int) -> None:
-        key = str(self._state.said[-1].number) if self._state.said else ""
+        key = str(self._state.turns[-1].number) if self._state.turns else ""
         if key not in self._state.repaired:
             logger.warning("journal %s: the history was closed, %d changes", self.session, changes)
             if not self.readonly and not self._closed:
@@ -568,21 +572,21 @@ class Journal:
         if self.content == "none":
             message = f"session {self.session!r}: with content = 'none' no conversation is kept"
             raise JournalError(message)
-        turns = [as_json(contents.get(said.number)) for said in state.said]
+        turns = [as_json(contents.get(recorded.number)) for recorded in state.turns]
         sent, anonymous = set[str](), 0
-        for said, turn in zip(state.said, turns, strict=True):
+        for recorded, turn in zip(state.turns, turns, strict=True):
             ids = forms.call_ids(form, turn)
-            anonymous = said.number if "#" in ids else anonymous
+            anonymous = recorded.number if "#" in ids else anonymous
             sent |= ids
         unsent = {
-            called: as_json(as_json(contents.get(call.result)).get("turn"))
-            for called, call in state.calls.items()
+            call_id: as_json(as_json(contents.get(call.result)).get("turn"))
+            for call_id, call in state.calls.items()
             if call.result is not None
-            and called not in sent
-            and not (called.startswith("#") and int(called[1:].partition("/")[0]) < anonymous)
+            and call_id not in sent
+            and not (call_id.startswith("#") and int(call_id[1:].partition("/")[0]) < anonymous)
         }
-        told = [*turns, *forms.beside(form, list(unsent.values()))]
-        return form, {"model": state.model, forms.TURNS[form]: told}, unsent
+        all_turns = [*turns, *forms.group_results(form, list(unsent.values()))]
+        return form, {"model": state.model, forms.TURN_FIELDS[form]: all_turns}, unsent
 
     def _contents(self, number: int | None = None, *, flush: bool = True) -> dict[int | None, Any]:
         """Read the content of the conversation, by record; `number`: of that one alone.
@@ -595,10 +599,10 @@ class Journal:
             query, values = f"{query} AND number = ?", [*values, number]
         if flush:
             self._store.flush()
-        found = self._store.find(query, values)
+        rows = self._store.find(query, values)
         with self._lock:
-            found += [(told[1], told[3], told[6]) for sql, told in self._owed if sql == APPEND]
-        return {each: self._decode(content) for each, kind, content in found if kind in CONTENT}
+            rows += [(row[1], row[3], row[6]) for sql, row in self._pending if sql == APPEND]
+        return {each: self._decode(data) for each, kind, data in rows if kind in CONTENT_KINDS}
 
     def resume(self) -> Resume:
         """Say what the session was doing when its process was stopped; changes nothing."""
@@ -607,23 +611,23 @@ class Journal:
         contents = self._contents()
         with self._lock:
             state = self._state
-            if state.turn is not None and (self._live is None or self._live.left):
-                events, _, attempts = self._running()
+            if state.turn is not None and (self._live is None or self._live.caller_left):
+                events, _, attempts = self._saved_events()
                 count = characters(events)
                 return Resume("turn", count, bool(count), attempts)
-            if not state.said or self.content == "none":
+            if not state.turns or self.content == "none":
                 return Resume("nothing", resumable=False)
             form, body, unsent = self._body(contents)
             open_calls = history.unanswered_tool_calls(body, form)
-            not_started, unknown = list[forms.ToolCall](), list[forms.ToolCall]()
-            abandoned = list[forms.ToolCall]()
-            for tool in map(self._identifier(contents), open_calls):
-                began = state.calls.get(tool.id)
-                if began is None:
+            not_started, unknown = list[forms.ParsedCall](), list[forms.ParsedCall]()
+            abandoned = list[forms.ParsedCall]()
+            for tool in map(self._identify(contents), open_calls):
+                started = state.calls.get(tool.id)
+                if started is None:
                     not_started.append(tool)
                     continue
                 unknown.append(tool)
-                if self._store.time() - began.active > self.abandoned_after:
+                if self._store.time() - started.active > self.abandoned_after:
                     abandoned.append(tool)
             return Resume(
                 "calls" if open_calls or unsent else "nothing",
@@ -641,7 +645,7 @@ class Journal:
 
         return ToolRun(self, self.identified(call), idempotent=idempotent)
 
-    def identified(self, call: object) -> forms.ToolCall:
+    def identified(self, call: object) -> forms.ParsedCall:
         """Read a call; one without an id gets that of its answer, its name and its arguments.
 
         Those that are alike in one answer are told apart by the order in which they are run.
@@ -649,35 +653,35 @@ class Journal:
         tool = forms.tool_call(call)
         if tool.id:
             return tool
-        ids = self._ids(tool, self._contents(self._answered))
+        ids = self._ids(tool, self._contents(self._answer_number))
         with self._lock:
-            self._named[ids[0]] += 1
-            return replace(tool, id=ids[(self._named[ids[0]] - 1) % len(ids)])
+            self._anonymous_calls[ids[0]] += 1
+            return replace(tool, id=ids[(self._anonymous_calls[ids[0]] - 1) % len(ids)])
 
     @property
-    def _answered(self) -> int:
+    def _answer_number(self) -> int:
         """The number of the last answer."""
-        answers = [said.number for said in self._state.said if said.kind == "answer"]
+        answers = [turn.number for turn in self._state.turns if turn.kind == "answer"]
         return answers[-1] if answers else 0
 
-    def _ids(self, tool: forms.ToolCall, contents: dict[int | None, Any]) -> list[str]:
+    def _ids(self, tool: forms.ParsedCall, contents: dict[int | None, Any]) -> list[str]:
         """Return the ids of the last answer's calls that are like one without an id."""
-        number = self._answered
+        number = self._answer_number
         key = f"#{number}/{tool.name}/{forms.digest([tool.arguments])[:12]}"
-        alike = forms.alike(as_json(contents.get(number)), tool)
+        alike = forms.count_alike(as_json(contents.get(number)), tool)
         return [key, *(f"{key}/{nth}" for nth in range(2, alike + 1))]
 
-    def _identifier(self, contents: dict[int | None, Any]) -> Callable[[OpenCall], forms.ToolCall]:
+    def _identify(self, contents: dict[int | None, Any]) -> Callable[[OpenCall], forms.ParsedCall]:
         """Return what identifies open calls: they are those that have no result."""
-        known = dict[str, forms.ToolCall]()
+        identified = dict[str, forms.ParsedCall]()
 
-        def identify(call: OpenCall) -> forms.ToolCall:
-            tool = known.get(call.path) or forms.tool_call(call)
+        def identify(call: OpenCall) -> forms.ParsedCall:
+            tool = identified.get(call.path) or forms.tool_call(call)
             if not tool.id:
-                ids, taken = self._ids(tool, contents), {each.id for each in known.values()}
+                ids, taken = self._ids(tool, contents), {each.id for each in identified.values()}
                 free = [each for each in ids if each not in taken and not self.state_of(each)[1]]
                 tool = replace(tool, id=(free or ids)[0])
-            known[call.path] = tool
+            identified[call.path] = tool
             return tool
 
         return identify
@@ -709,9 +713,9 @@ class Journal:
         runner = tools.Runner(self, call, run, idempotent=idempotent, verify=verify)
         return runner.asynchronously() if runner.asynchronous else runner.now()
 
-    def state_of(self, called: str) -> tuple[bool, int | None]:
+    def state_of(self, call_id: str) -> tuple[bool, int | None]:
         """Say of a call whether it began, and which record its result is."""
-        call = self._state.calls.get(called)
+        call = self._state.calls.get(call_id)
         return call is not None, call.result if call is not None else None
 
     def recorded(self, number: int) -> Json:
@@ -729,16 +733,16 @@ class Journal:
         if self.state_of(tool.id)[1] is None:
             wait(self.record("result", tool.id, self.result_of(tool, value, failed=failed)))
 
-    def record(self, kind: str, called: str, told: object) -> Future[None]:
+    def record(self, kind: str, call_id: str, content: object) -> Future[None]:
         """Record an intent, a result, or that a tool still runs."""
         self.check()
         with self._lock:
-            return self._append((kind, called, told), durable=kind != "active")
+            return self._append((kind, call_id, content), durable=kind != "active")
 
-    def result_of(self, call: forms.ToolCall, value: Any, *, failed: bool) -> Json:
+    def result_of(self, call: forms.ParsedCall, value: Any, *, failed: bool) -> Json:
         """Return a call's result as it is recorded."""
-        known: Json = {"id": call.id, "name": call.name, "custom": call.custom}
-        turn = forms.result(self._state.form, known, value, failed=failed)
+        fields: Json = {"id": call.id, "name": call.name, "custom": call.custom}
+        turn = forms.result(self._state.form, fields, value, failed=failed)
         return {"turn": turn, "value": value, "failed": failed}
 
     # --- the rest --------------------------------------------------------------------------------
@@ -767,7 +771,7 @@ class Journal:
         self._closed = True
         self._store.flush()
         with suppress(Exception):
-            self._store.leave(self.owner, self.lease / 3, self.owing(())).result()
+            self._store.leave(self.owner, self.lease / 3, self.queued(())).result()
 
     def __enter__(self) -> Self:
         return self

@@ -15,10 +15,10 @@ from itertools import takewhile
 from typing import Any, Literal
 
 from continuation.journal.errors import JournalError
-from continuation.journal.forms import TURNS
+from continuation.journal.forms import TURN_FIELDS
 from continuation.journal.owner import is_dead
-from continuation.journal.session import Session
-from continuation.journal.store import CLOCK, Connection, Store, kind_of
+from continuation.journal.session import SessionState
+from continuation.journal.store import CLOCK, Connection, JournalStore, kind_of
 from continuation.wire.json_values import as_json, as_text, parsed
 
 _SILENT = 3600.0
@@ -107,7 +107,7 @@ def sessions(connection: Connection, name: str | None = None) -> list[Listed]:
 def _listed(
     connection: Connection, number: int, name: str, owner: str | None, beat: float, now: float
 ) -> Listed:
-    state, began = Session(), dict[str, float]()
+    state, began = SessionState(), dict[str, float]()
     query = f"SELECT number, kind, key, at, {_STATES} FROM records WHERE session = ? ORDER BY 1"
     for record in connection.execute(query, (number,)):
         state.apply(*record)
@@ -116,17 +116,17 @@ def _listed(
     # Its clock may be another machine's.
     seen = max(beat, state.at) + time.time() - now
     listed = Listed(name, seen=seen, dialect=state.form, model=state.model)
-    listed.turns = state.turns
+    listed.turns = state.ended_turns
     if owner is not None:
-        held = as_json(json.loads(owner))
-        listed.owner = {True: "gone", False: "alive", None: "unknown"}[is_dead(held)]
-        listed.process = f"{held.get('pid')} on {held.get('host')}"
+        process = as_json(json.loads(owner))
+        listed.owner = {True: "gone", False: "alive", None: "unknown"}[is_dead(process)]
+        listed.process = f"{process.get('pid')} on {process.get('host')}"
     query = "SELECT count(*), max(characters), max(attempts) FROM running WHERE session = ?"
     saved = connection.execute(query, (number,)).fetchone()
     listed.saves, listed.characters, listed.attempts = (count or 0 for count in saved)
     listed.calls = [
-        OpenTool(called, as_text(call.begun.get("name")), now - began.get(called, 0.0))
-        for called, call in state.calls.items()
+        OpenTool(call_id, as_text(call.intent.get("name")), now - began.get(call_id, 0.0))
+        for call_id, call in state.calls.items()
         if call.result is None
     ]
     listed.waiting = _waiting(connection, number, state)
@@ -138,25 +138,25 @@ def _listed(
     return listed
 
 
-def _waiting(connection: Connection, number: int, state: Session) -> int:
+def _waiting(connection: Connection, number: int, state: SessionState) -> int:
     """Count the calls of the last answer that never began."""
-    answer = list(takewhile(lambda said: said.kind == "answer", reversed(state.said)))
-    if not answer or state.turn is not None:
+    answers = list(takewhile(lambda said: said.kind == "answer", reversed(state.turns)))
+    if not answers or state.turn is not None:
         return 0
     from continuation.history import unanswered_tool_calls
 
-    first, turns = answer[-1].number, list[Any]()
+    first, turns = answers[-1].number, list[Any]()
     query = "SELECT content FROM records WHERE session = ? AND kind = 'answer' AND number >= ?"
     with suppress(JournalError):
-        turns = [readable("", row[0]) for row in connection.execute(query, (number, first))]
-    called = unanswered_tool_calls(
-        {TURNS[state.form]: [as_json(turn) for turn in turns]}, state.form
+        turns = [decoded("", row[0]) for row in connection.execute(query, (number, first))]
+    unanswered = unanswered_tool_calls(
+        {TURN_FIELDS[state.form]: [as_json(turn) for turn in turns]}, state.form
     )
     begun = sum(call.number > first for call in state.calls.values())
-    return max(0, len(called) - begun)
+    return max(0, len(unanswered) - begun)
 
 
-def told(connection: Connection, name: str, *, content: bool) -> list[Moment]:
+def timeline(connection: Connection, name: str, *, content: bool) -> list[Moment]:
     """Return what happened in a session, in its order; `content`: with what was said.
 
     Raises `JournalError` for content that only a codec can read.
@@ -172,22 +172,22 @@ def told(connection: Connection, name: str, *, content: bool) -> list[Moment]:
         if epoch != owner:
             moments.append(Moment(at - first, f"owner {epoch} takes over"))
             owner = epoch
-        more, said = readable(name, data), None
+        record, shown = decoded(name, data), None
         if kind in {"turn", "intent"}:
-            began[key if kind == "intent" else kind] = at, as_text(as_json(more).get("name"))
+            began[key if kind == "intent" else kind] = at, as_text(as_json(record).get("name"))
         source = {"end": "turn", "drop": "turn", "result": key}.get(kind, "")
         since, tool = began.pop(source, (None, ""))
         if content and kind in {"message", "answer", "interrupted", "result"}:
-            said = as_json(more).get("value") if kind == "result" else more
-        if kind in _WORDS:
-            known = {key: as_json(more).get(key) for key in ("model", "outcome", "name")}
-            what = _WORDS[kind].format(key=key, tool=tool, **known)
-            took = None if since is None else at - since
-            moments.append(Moment(at - first, what, took, said))
+            shown = as_json(record).get("value") if kind == "result" else record
+        if kind in _TEXTS:
+            fields = {key: as_json(record).get(key) for key in ("model", "outcome", "name")}
+            what = _TEXTS[kind].format(key=key, tool=tool, **fields)
+            seconds = None if since is None else at - since
+            moments.append(Moment(at - first, what, seconds, shown))
     return moments
 
 
-_WORDS = {
+_TEXTS = {
     "turn": "a turn begins: {model}",
     "end": "the turn ends: {outcome}",
     "drop": "the turn ends without an answer",
@@ -201,7 +201,7 @@ _WORDS = {
 }
 
 
-def readable(name: str, data: bytes | None) -> Any:
+def decoded(name: str, data: bytes | None) -> Any:
     """Decode content. Raises `JournalError` for what only a codec can read."""
     if data is None:
         return None
@@ -214,14 +214,14 @@ def readable(name: str, data: bytes | None) -> Any:
     )
 
 
-def kept(connection: Connection, name: str) -> Literal["full", "none"]:
+def content_mode(connection: Connection, name: str) -> Literal["full", "none"]:
     """Say whether a session's content is kept. Raises `JournalError` where a codec has it."""
     query = (
         "SELECT content FROM records WHERE kind = 'message' AND session ="
         " (SELECT id FROM sessions WHERE name = ?) LIMIT 1"
     )
     row = connection.execute(query, (name,)).fetchone()
-    return "none" if row is not None and readable(name, row[0]) is None else "full"
+    return "none" if row is not None and decoded(name, row[0]) is None else "full"
 
 
 def prune(target: str | os.PathLike[str], older: float) -> tuple[list[str], int]:
@@ -230,11 +230,11 @@ def prune(target: str | os.PathLike[str], older: float) -> tuple[list[str], int]
     Return their names, and by how many bytes the file shrank. Raises `JournalError`.
     """
     with reading(target):
-        store = Store.of(target, make=False)
+        store = JournalStore.of(target, make=False)
         size = store.size()
-    with store.transaction(whole=True) as connection:
-        gone = [each.session for each in sessions(connection) if each.silent(older)]
-        for name in gone:
+    with store.transaction(exclusive=True) as connection:
+        removed = [each.session for each in sessions(connection) if each.silent(older)]
+        for name in removed:
             number = "(SELECT id FROM sessions WHERE name = ?)"
             connection.execute(f"DELETE FROM records WHERE session = {number}", (name,))
             connection.execute(f"DELETE FROM running WHERE session = {number}", (name,))
@@ -248,6 +248,6 @@ def prune(target: str | os.PathLike[str], older: float) -> tuple[list[str], int]
                 (name,),
             )
             connection.execute("DELETE FROM sessions WHERE name = ?", (name,))
-    if gone:
+    if removed:
         store.shrink()
-    return gone, max(0, size - store.size())
+    return removed, max(0, size - store.size())

@@ -19,18 +19,18 @@ from pathlib import Path
 from typing import Any
 
 from continuation.journal.errors import LeaseHeld
-from continuation.journal.store import CLOCK, Ownership, Store
+from continuation.journal.store import CLOCK, JournalStore, Ownership
 
 
-def myself() -> dict[str, Any]:
+def this_process() -> dict[str, Any]:
     """Say who this process is."""
-    me: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid()}
+    process: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid()}
     with suppress(OSError):
-        me["machine"] = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        process["machine"] = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         if Path("/proc/self").readlink() == Path(str(os.getpid())):  # /proc is of our own space
-            me["space"] = str(Path("/proc/self/ns/pid").readlink())
-            me["began"] = _began(os.getpid())
-    return me
+            process["space"] = str(Path("/proc/self/ns/pid").readlink())
+            process["began"] = _began(os.getpid())
+    return process
 
 
 def _began(pid: int) -> str:
@@ -44,8 +44,8 @@ def _began(pid: int) -> str:
 
 def is_dead(owner: dict[str, Any]) -> bool | None:
     """Whether an owner's process is gone; `None`: that cannot be told from here."""
-    me = myself()
-    if "began" not in me or any(owner.get(key) != me[key] for key in ("machine", "space")):
+    own = this_process()
+    if "began" not in own or any(owner.get(key) != own[key] for key in ("machine", "space")):
         return None
     try:
         return _began(int(owner["pid"])) != owner.get("began")
@@ -53,28 +53,28 @@ def is_dead(owner: dict[str, Any]) -> bool | None:
         return True
 
 
-def take(store: Store, name: str, lease: float, *, by_force: bool = False) -> Ownership:
+def acquire(store: JournalStore, name: str, lease: float, *, by_force: bool = False) -> Ownership:
     """Become a session's owner, and make the session if there is none.
 
     Raises `LeaseHeld`, unless `by_force`: then whoever owns it has lost it.
     """
-    opening, taken = uuid.uuid4().hex, None
+    opening, ownership = uuid.uuid4().hex, None
     try:
-        while taken is None:
-            taken = store.insist(lambda: _take(store, name, opening, lease, by_force=by_force))
+        while ownership is None:
+            ownership = store.retry(lambda: _try(store, name, opening, lease, by_force=by_force))
     except LeaseHeld:
         raise
     except BaseException:
-        store.over.add(opening)  # it may be in the store all the same
+        store.closed_openings.add(opening)  # it may be in the store all the same
         raise
-    return taken
+    return ownership
 
 
-def _take(
-    store: Store, name: str, opening: str, lease: float, *, by_force: bool
+def _try(
+    store: JournalStore, name: str, opening: str, lease: float, *, by_force: bool
 ) -> Ownership | None:
     """Try it; `None`: the session was removed meanwhile."""
-    me = json.dumps({**myself(), "opening": opening})
+    process = json.dumps({**this_process(), "opening": opening})
     with store.transaction() as db:
         new = "INSERT INTO sessions (name, epoch, since, beat) VALUES (?, 0, 0, 0)"
         db.execute(f"{new} ON CONFLICT DO NOTHING", (name,))
@@ -83,20 +83,20 @@ def _take(
         if row is None:
             return None
         session, epoch, owner, since, beat, now = row
-        if owner == me:  # the answer to its taking was lost
+        if owner == process:  # the answer to its taking was lost
             return Ownership(int(session), int(epoch), opening)
         if owner is not None and not by_force:
-            held = json.loads(owner)
-            dead = held.get("opening") in store.over or is_dead(held)
+            holder = json.loads(owner)
+            dead = holder.get("opening") in store.closed_openings or is_dead(holder)
             # A beat from the future tells that the clock went back, and nothing else.
             silent = abs(now - beat) > lease
             if dead is False or (dead is None and not silent):
-                who = f"process {held.get('pid')} on {held.get('host')}"
+                who = f"process {holder.get('pid')} on {holder.get('host')}"
                 when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
                 message = f"session {name!r} is held by {who} since {when}; "
                 raise LeaseHeld(message + "wait, stop it, or open with readonly=True")
         db.execute(
             "UPDATE sessions SET epoch = ?, owner = ?, since = ?, beat = ? WHERE id = ?",
-            (epoch + 1, me, now, now, session),
+            (epoch + 1, process, now, now, session),
         )
     return Ownership(int(session), int(epoch) + 1, opening)

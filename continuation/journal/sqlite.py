@@ -15,22 +15,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from continuation.journal.errors import JournalError
-from continuation.journal.store import PATIENCE, SCHEMAS, Store, alone
+from continuation.journal.store import PATIENCE, SCHEMAS, JournalStore, guarded_inserts
 
 _APPLICATION: Final = 0x636F6E74
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 NETWORKS: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs", "ceph"})
-_LOG: Final = 256
+_LOG_PAGES: Final = 256
 """Pages of the write-ahead log that are moved into the file at once. Writing over a log is half as
 slow as making it longer, so it is to be short."""
-_ALONE: Final = alone("EXISTS (SELECT 1 FROM sessions WHERE id = ? AND epoch = ?)")
+_INSERTS: Final = guarded_inserts("EXISTS (SELECT 1 FROM sessions WHERE id = ? AND epoch = ?)")
 
 
-class SqliteStore(Store):
+class SqliteJournalStore(JournalStore):
     """The writer of one file in this process."""
 
     errors = sqlite3.Error
-    passing = (sqlite3.OperationalError, OSError)
+    transient = (sqlite3.OperationalError, OSError)
 
     def __init__(self, path: Path) -> None:
         """Open the file, or make it. Raises `JournalError`, `OSError`."""
@@ -38,12 +38,12 @@ class SqliteStore(Store):
         super().__init__(str(path))
         _check(path)
         try:
-            with closing(sqlite3.connect(path)) as found:  # WAL would change what is not ours
-                patiently(lambda: check_format(found, path))
-            with self.connection() as connection:
-                _migrate(connection, path)
+            with closing(sqlite3.connect(path)) as file:  # WAL would change what is not ours
+                wait_for_lock(lambda: check_format(file, path))
+            with self.connection() as journal_db:
+                _migrate(journal_db, path)
         except sqlite3.DatabaseError as error:
-            raise JournalError(self.told(error)) from error
+            raise JournalError(self.error_message(error)) from error
         self._file = path.stat()
 
     def begin(self) -> None:
@@ -52,7 +52,7 @@ class SqliteStore(Store):
         """Whether the writer's connection syncs what it commits; `None`: that is not set yet."""
 
     @classmethod
-    def opened(cls, target: Any, *, make: bool) -> SqliteStore:
+    def opened(cls, target: Any, *, make: bool) -> SqliteJournalStore:
         path = Path(target)
         if not make and not path.exists():
             raise JournalError(f"journal {path}: there is no such file")
@@ -65,12 +65,12 @@ class SqliteStore(Store):
         if not path.is_file():
             raise JournalError(f"journal {path}: there is no such file")
         try:
-            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as found:
-                patiently(lambda: check_format(found, path))
-                if not found.execute("PRAGMA user_version").fetchone()[0]:
+            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+                wait_for_lock(lambda: check_format(db, path))
+                if not db.execute("PRAGMA user_version").fetchone()[0]:
                     raise JournalError(f"journal {path}: it is empty")
-                found.execute("BEGIN")  # what is read is of one moment
-                yield found
+                db.execute("BEGIN")  # what is read is of one moment
+                yield db
         except sqlite3.Error as error:
             raise JournalError(f"journal {path}: {error}") from error
 
@@ -86,8 +86,8 @@ class SqliteStore(Store):
         )
         try:
             # Switching to WAL can meet a lock too, and its own busy handler is not asked.
-            patiently(lambda: connection.execute("PRAGMA journal_mode=WAL"))
-            connection.execute(f"PRAGMA wal_autocheckpoint={_LOG}")
+            wait_for_lock(lambda: connection.execute("PRAGMA journal_mode=WAL"))
+            connection.execute(f"PRAGMA wal_autocheckpoint={_LOG_PAGES}")
             connection.execute("PRAGMA secure_delete=FAST")
         except BaseException:
             connection.close()
@@ -96,12 +96,12 @@ class SqliteStore(Store):
 
     @contextmanager
     def transaction(
-        self, *, durable: bool = True, whole: bool = False
+        self, *, durable: bool = True, exclusive: bool = False
     ) -> Generator[sqlite3.Connection]:
         with self.connection() as connection:
             connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             connection.execute("PRAGMA busy_timeout=0")
-            with _whole(connection):  # one writes at a time anyway
+            with _transaction(connection):  # one writes at a time anyway
                 yield connection
             connection.execute(f"PRAGMA busy_timeout={PATIENCE * 1000:.0f}")
 
@@ -110,7 +110,7 @@ class SqliteStore(Store):
 
     def shrink(self) -> None:
         with closing(self.connect()) as db:
-            patiently(lambda: db.execute("VACUUM"))
+            wait_for_lock(lambda: db.execute("VACUUM"))
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     # --- the thread ------------------------------------------------------------------------------
@@ -125,32 +125,32 @@ class SqliteStore(Store):
         connection: sqlite3.Connection = self._connection
         return connection
 
-    def append_alone(self, sql: str, values: tuple[Any, ...], *, durable: bool) -> bool:
+    def append_one(self, sql: str, values: tuple[Any, ...], *, durable: bool) -> bool:
         connection, done = self._writer(durable=durable), list[int]()
-        patiently(lambda: done.append(connection.execute(_ALONE[sql], values).rowcount))
+        wait_for_lock(lambda: done.append(connection.execute(_INSERTS[sql], values).rowcount))
         return done == [1]
 
-    def together(self, *, durable: bool) -> AbstractContextManager[sqlite3.Connection]:
-        return _whole(self._writer(durable=durable))
+    def writer_transaction(self, *, durable: bool) -> AbstractContextManager[sqlite3.Connection]:
+        return _transaction(self._writer(durable=durable))
 
     def unreachable(self, error: BaseException) -> bool:
         return self._connection is None
 
 
 @contextmanager
-def _whole(connection: sqlite3.Connection) -> Generator[sqlite3.Connection]:
+def _transaction(connection: sqlite3.Connection) -> Generator[sqlite3.Connection]:
     """Commit what is executed inside, or nothing of it."""
-    patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+    wait_for_lock(lambda: connection.execute("BEGIN IMMEDIATE"))
     try:
         yield connection
-        patiently(lambda: connection.execute("COMMIT"))
+        wait_for_lock(lambda: connection.execute("COMMIT"))
     except BaseException:
         with suppress(sqlite3.Error):  # what failed may have ended it
             connection.execute("ROLLBACK")
         raise
 
 
-def patiently(act: Callable[[], object]) -> None:
+def wait_for_lock(action: Callable[[], object]) -> None:
     """Wait for a lock fairly: SQLite's own waiting lets some writers starve for seconds.
 
     To ask more often the longer one waits was tried: it takes more time from who has the lock than
@@ -159,7 +159,7 @@ def patiently(act: Callable[[], object]) -> None:
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            act()
+            action()
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() > deadline:
                 raise
@@ -210,7 +210,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     """Bring the file to this version of the format, in one transaction."""
     if check_format(connection, path) == len(SCHEMAS):
         return
-    patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+    wait_for_lock(lambda: connection.execute("BEGIN IMMEDIATE"))
     version = check_format(connection, path)
     for schema in SCHEMAS[version:]:
         for statement in filter(str.strip, schema.split(";")):

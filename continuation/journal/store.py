@@ -62,15 +62,15 @@ BEAT: Final = f"UPDATE sessions SET beat = {CLOCK} WHERE id = ? AND epoch = ?"
 LEAVE: Final = "UPDATE sessions SET owner = NULL WHERE id = ? AND epoch = ?"
 
 
-def alone(owned: str) -> dict[str, str]:
+def guarded_inserts(condition: str) -> dict[str, str]:
     """Return what appends a single row if an owner's epoch is still the session's.
 
     It is one statement: a transaction of four would let another thread have the interpreter four
     times, and wait for it, or for a server, as often.
     """
-    appends = (APPEND, SAVE)
-    first = {sql: sql.replace("VALUES (", "SELECT ") for sql in appends}
-    return {sql: first[sql].replace(") ON", f" WHERE {owned} ON") for sql in appends}
+    inserts = (APPEND, SAVE)
+    selects = {sql: sql.replace("VALUES (", "SELECT ") for sql in inserts}
+    return {sql: selects[sql].replace(") ON", f" WHERE {condition} ON") for sql in inserts}
 
 
 FORKED: Final = "a journal does not pass through fork: open one in the new process"
@@ -130,11 +130,11 @@ class Connection(Protocol):
     def close(self) -> None: ...
 
 
-class Store(ABC):
+class JournalStore(ABC):
     """The writer of one file or database in this process."""
 
-    _open: dict[str, Store] = {}  # noqa: RUF012 - of the class, on purpose
-    _left: list[object] = []  # noqa: RUF012
+    _open: dict[str, JournalStore] = {}  # noqa: RUF012 - of the class, on purpose
+    _forked: list[object] = []  # noqa: RUF012
     """Connections of the process that this was forked from: none may be used, or closed."""
     _opening = threading.Lock()
 
@@ -142,9 +142,9 @@ class Store(ABC):
     """What a query ends with whose rows nobody else may change until its transaction ends."""
     errors: ClassVar[type[Exception]]
     """What its database raises."""
-    elsewhere: ClassVar[bool] = False
+    remote: ClassVar[bool] = False
     """It can crash while the process lives, and then has lost what was not synced."""
-    passing: ClassVar[tuple[type[BaseException], ...]]
+    transient: ClassVar[tuple[type[BaseException], ...]]
     """What may pass: a disk that is full, a server that is gone."""
 
     def __init__(self, name: str) -> None:
@@ -159,20 +159,20 @@ class Store(ABC):
 
     def begin(self) -> None:
         """Begin with nothing to write."""
-        self._wanted = threading.Condition()
+        self._condition = threading.Condition()
         self._units: list[Unit] = []
         self._due: list[tuple[float, Saving]] = []
         self._ending: list[tuple[Saving, Future[None]]] = []
         self._beats: dict[Ownership, float] = {}
         self._leaving: dict[Ownership, Sequence[Statement]] = {}
-        """Those who have not let go yet, and what they still owe."""
-        self.over: set[str] = set()
+        """Owners that are leaving, and what is still to be written for them."""
+        self.closed_openings: set[str] = set()
         """Openings of this process that are over, though the store may not have been told."""
-        self._beaten = time.monotonic()
+        self._last_beat = time.monotonic()
         self._thread: threading.Thread | None = None
 
     @classmethod
-    def of(cls, target: str | os.PathLike[str], *, make: bool = True) -> Store:
+    def of(cls, target: str | os.PathLike[str], *, make: bool = True) -> JournalStore:
         """Return this process's writer of a file, or of the database that a URL names.
 
         `make`: where there is no journal yet, one is made. Raises `JournalError`, `OSError`, and
@@ -189,7 +189,7 @@ class Store(ABC):
 
     @classmethod
     @abstractmethod
-    def opened(cls, target: Any, *, make: bool) -> Store:
+    def opened(cls, target: Any, *, make: bool) -> JournalStore:
         """Open a store, or make it."""
 
     @classmethod
@@ -212,7 +212,7 @@ class Store(ABC):
     def lose(self) -> None:
         """Write nothing any more: the store's owners are those of another process."""
         self.lost = True
-        self._left.append((self._spare, self._connection))
+        self._forked.append((self._spare, self._connection))
         self._spare, self._connection = [], None
         self.begin()
 
@@ -222,7 +222,7 @@ class Store(ABC):
     def connect(self) -> Any:
         """Return a connection of its own; any thread may use it, one at a time."""
 
-    def lent(self) -> Any:
+    def borrow(self) -> Any:
         """Return a connection; opening one takes as long as ten queries."""
         try:
             return self._spare.pop()
@@ -233,42 +233,42 @@ class Store(ABC):
     def connection(self) -> Generator[Any]:
         """Lend a connection to one thread. Raises `JournalError` for what the store cannot do."""
         try:
-            connection = self.lent()
+            connection = self.borrow()
             try:
                 yield connection
             except BaseException:
                 connection.close()
                 raise
         except self.errors as error:
-            raise JournalError(self.told(error)) from error
+            raise JournalError(self.error_message(error)) from error
         self._spare.append(connection)
 
     def find(self, query: str, values: Sequence[Any]) -> list[Any]:
         """Return the rows of a query. Raises `JournalError`."""
 
-        def found() -> list[Any]:
+        def query_rows() -> list[Any]:
             with self.connection() as connection:
                 rows: list[Any] = connection.execute(query, values).fetchall()
             return rows
 
-        return self.insist(found)
+        return self.retry(query_rows)
 
-    def told(self, error: BaseException) -> str:
-        """Say what went wrong."""
+    def error_message(self, error: BaseException) -> str:
+        """Say what went wrong, and where."""
         return f"journal {self.name}: {error}"
 
     @abstractmethod
     def transaction(
-        self, *, durable: bool = True, whole: bool = False
+        self, *, durable: bool = True, exclusive: bool = False
     ) -> AbstractContextManager[Connection]:
         """Run a transaction of the caller's own, in the caller's thread.
 
-        `whole`: nobody else writes to any session meanwhile.
+        `exclusive`: nobody else writes to any session meanwhile.
         """
 
-    def insist(self, act: Callable[[], T]) -> T:
+    def retry(self, action: Callable[[], T]) -> T:
         """Do what may be done twice; again, where only its answer was lost."""
-        return act()
+        return action()
 
     def time(self) -> float:
         """Return about what the store's clock says, without asking it."""
@@ -288,14 +288,14 @@ class Store(ABC):
     ) -> Future[None]:
         """Append at once; the future fails with `Fenced`, or with what the store failed with."""
         unit = Unit(owner, statements, durable)
-        with self._wanted:
+        with self._condition:
             self._units.append(unit)
             self._wake()
         return unit.done
 
     def save_at(self, when: float, turn: Saving) -> None:
         """Have a turn's text saved, by `time.monotonic`."""
-        with self._wanted:
+        with self._condition:
             self._due.append((when, turn))
             self._wake()
 
@@ -305,73 +305,73 @@ class Store(ABC):
         Streams are closed by the garbage collector too, in whatever thread and at whatever line.
         """
         done = Future[None]()
-        mine = self._wanted._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001
-        with self._wanted:
+        held = self._condition._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001
+        with self._condition:
             self._ending.append((turn, done))
             self._wake()
-        return None if mine or threading.current_thread() is self._thread else done
+        return None if held or threading.current_thread() is self._thread else done
 
-    def keep(self, owner: Ownership, every: float) -> None:
+    def start_beats(self, owner: Ownership, every: float) -> None:
         """Beat for a session until it is released."""
-        with self._wanted:
+        with self._condition:
             self._beats[owner] = every
             self._wake()
 
-    def leave(self, owner: Ownership, every: float, owed: Sequence[Statement] = ()) -> Future[None]:
+    def leave(self, owner: Ownership, every: float, last: Sequence[Statement] = ()) -> Future[None]:
         """Let a session go; where that cannot be written now, it is tried again instead of beats.
 
-        Otherwise nobody could own it as long as this process lives. `owed`: is written with it.
+        Otherwise nobody could own it as long as this process lives. `last`: is written with it.
         """
-        with self._wanted:
+        with self._condition:
             self._beats[owner] = every
-            self._leaving[owner] = owed
-            self.over.add(owner.opening)
-            unit = self._sign(owner)
+            self._leaving[owner] = last
+            self.closed_openings.add(owner.opening)
+            unit = self._beat(owner)
             self._units.append(unit)
             self._wake()
         return unit.done
 
-    def _sign(self, owner: Ownership) -> Unit:
-        """Return what tells the store of an owner that lives, or is leaving."""
-        owed, place = self._leaving.get(owner), (owner.session, owner.epoch)
-        if owed is None:
-            return Unit(owner, [(BEAT, place)], durable=False)
+    def _beat(self, owner: Ownership) -> Unit:
+        """Return the statement of an owner that lives, or is leaving."""
+        last, key = self._leaving.get(owner), (owner.session, owner.epoch)
+        if last is None:
+            return Unit(owner, [(BEAT, key)], durable=False)
         # In a file it is not synced: who loses power is seen to be gone anyway.
-        unit = Unit(owner, [*owed, (LEAVE, place)], durable=self.elsewhere or bool(owed))
-        unit.done.add_done_callback(partial(self._left_by, owner))
+        unit = Unit(owner, [*last, (LEAVE, key)], durable=self.remote or bool(last))
+        unit.done.add_done_callback(partial(self._after_leave, owner))
         return unit
 
-    def _left_by(self, owner: Ownership, done: Future[None]) -> None:
+    def _after_leave(self, owner: Ownership, done: Future[None]) -> None:
         error = done.exception()
         if error is None or isinstance(error, Fenced):
             self.release(owner)
-        elif not isinstance(error, self.passing):
-            with self._wanted:  # what cannot be written keeps nobody else from the session
+        elif not isinstance(error, self.transient):
+            with self._condition:  # what cannot be written keeps nobody else from the session
                 if owner in self._leaving:
                     self._leaving[owner] = ()
 
     def release(self, owner: Ownership) -> None:
         """Beat no longer for a session: it is nobody's, or another one's."""
-        with self._wanted:
+        with self._condition:
             self._beats.pop(owner, None)
             self._leaving.pop(owner, None)
-            self.over.discard(owner.opening)
+            self.closed_openings.discard(owner.opening)
 
     def flush(self) -> None:
         """Save all that runs, and wait until all is committed."""
-        with self._wanted:
+        with self._condition:
             self._due = [(0.0, turn) for _, turn in self._due]
-            marks = [Unit(Ownership(0, 0), (), durable=False)]
-            self._units += marks
+            markers = [Unit(Ownership(0, 0), (), durable=False)]
+            self._units += markers
             self._wake()
         with suppress(Exception):
-            marks[0].done.result(PATIENCE)
+            markers[0].done.result(PATIENCE)
 
     def _wake(self) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
             self._thread.start()
-        self._wanted.notify()
+        self._condition.notify()
 
     # --- the thread ------------------------------------------------------------------------------
 
@@ -392,50 +392,50 @@ class Store(ABC):
                 if len(units) == 1 or self.unreachable(error):
                     raise error
                 self._commit([unit])
-            except BaseException as own:
-                unit.done.set_exception(own)
+            except BaseException as unit_error:
+                unit.done.set_exception(unit_error)
 
     def _wait(self) -> list[Unit]:
         """Wait until something is to be written; return all that is."""
-        with self._wanted:
+        with self._condition:
             while not (self._units or self._ending):
                 now = time.monotonic()
                 waits = [when - now for when, _ in self._due]
-                waits += [self._beaten + every - now for every in self._beats.values()]
+                waits += [self._last_beat + every - now for every in self._beats.values()]
                 if waits and min(waits) <= 0:
                     break
-                self._wanted.wait(min(waits) if waits else None)
+                self._condition.wait(min(waits) if waits else None)
             units, self._units = self._units, []
             ending, self._ending = self._ending, []
             now = time.monotonic()
             due = [turn for when, turn in self._due if when <= now]
             self._due = [(when, turn) for when, turn in self._due if when > now]
-            signs = list[Unit]()
-            if self._beats and now >= self._beaten + min(self._beats.values()):
-                self._beaten = now
-                signs = [self._sign(owner) for owner in self._beats]
-        units += [unit for turn in due if (unit := _collected(turn, turn.collect)) is not None]
+            beats = list[Unit]()
+            if self._beats and now >= self._last_beat + min(self._beats.values()):
+                self._last_beat = now
+                beats = [self._beat(owner) for owner in self._beats]
+        units += [unit for turn in due if (unit := _collect(turn, turn.collect)) is not None]
         for turn, done in ending:
-            if (unit := _collected(turn, turn.finish)) is None:
+            if (unit := _collect(turn, turn.finish)) is None:
                 done.set_result(None)
             else:
                 unit.done.add_done_callback(partial(follow, done))
                 units.append(unit)
-        # Who flushes is told last: what failed is owed by then.
-        return sorted(units + signs, key=lambda unit: not unit.statements)
+        # Flushes end last: what failed is pending again by then.
+        return sorted(units + beats, key=lambda unit: not unit.statements)
 
     def _commit(self, units: Sequence[Unit]) -> None:
         """Commit all that came together."""
         durable = any(unit.durable for unit in units)
-        if len(units) == 1 and self._alone(units[0], durable=durable):
+        if len(units) == 1 and self._commit_one(units[0], durable=durable):
             units[0].done.set_result(None)
             return
         fenced, statements = list[Unit](), list[Statement]()
         if sessions := list({unit.owner.session: None for unit in units if unit.statements}):
             query = f"SELECT id, epoch FROM sessions WHERE id IN ({', '.join('?' * len(sessions))})"
-            with self.together(durable=durable) as connection:
-                found = connection.execute(f"{query} ORDER BY id{self.locking}", sessions)
-                epochs = dict(found.fetchall())
+            with self.writer_transaction(durable=durable) as connection:
+                rows = connection.execute(f"{query} ORDER BY id{self.locking}", sessions)
+                epochs = dict(rows.fetchall())
                 for unit in units:
                     if not unit.statements:
                         continue
@@ -451,20 +451,20 @@ class Store(ABC):
             else:
                 unit.done.set_result(None)
 
-    def _alone(self, unit: Unit, *, durable: bool) -> bool:
-        """Commit a single row; `False`: nothing was, for it is there, not ours, or more."""
+    def _commit_one(self, unit: Unit, *, durable: bool) -> bool:
+        """Commit a single row; `False`: it exists, the owner changed, or there are several."""
         if len(unit.statements) != 1:
             return False
         sql, values = unit.statements[0]
-        mine = (*values, unit.owner.session, unit.owner.epoch)
-        return sql in (APPEND, SAVE) and self.append_alone(sql, mine, durable=durable)
+        arguments = (*values, unit.owner.session, unit.owner.epoch)
+        return sql in (APPEND, SAVE) and self.append_one(sql, arguments, durable=durable)
 
     @abstractmethod
-    def append_alone(self, sql: str, values: tuple[Any, ...], *, durable: bool) -> bool:
-        """Append a row by one statement of `alone`; whether it was."""
+    def append_one(self, sql: str, values: tuple[Any, ...], *, durable: bool) -> bool:
+        """Append a row by one of `guarded_inserts`; whether it was."""
 
     @abstractmethod
-    def together(self, *, durable: bool) -> AbstractContextManager[Connection]:
+    def writer_transaction(self, *, durable: bool) -> AbstractContextManager[Connection]:
         """Run a transaction on the writer's connection."""
 
     def perform(self, connection: Connection, statements: Sequence[Statement]) -> None:
@@ -477,52 +477,46 @@ class Store(ABC):
         """Whether all else would fail with it as well."""
 
 
-def kind_of(target: str | os.PathLike[str]) -> type[Store]:
+def kind_of(target: str | os.PathLike[str]) -> type[JournalStore]:
     """Return the kind of store that a path or a URL names. Raises `ValueError`."""
-    if not is_url(named := str(target)):
-        from continuation.journal.sqlite import SqliteStore
+    if not is_url(url := str(target)):
+        from continuation.journal.sqlite import SqliteJournalStore
 
-        return SqliteStore
-    if wrong := store_error(named):
-        message = f"target = {without_password(named)!r}: {wrong}"
+        return SqliteJournalStore
+    if problem := store_error(url):
+        message = f"target = {without_password(url)!r}: {problem}"
         raise ValueError(message)
-    from continuation.journal.postgres import PostgresStore
+    from continuation.journal.postgres import PostgresJournalStore
 
-    return PostgresStore
+    return PostgresJournalStore
 
 
-def _collected(
+def _collect(
     turn: Saving, collect: Callable[[], tuple[Ownership, Sequence[Statement], bool] | None]
 ) -> Unit | None:
-    """Return what a turn wants written, if anything; what it cannot say is lost, and told."""
+    """Return what a turn wants written, if anything; what cannot be encoded is reported."""
     try:
-        saved = collect()
+        collected = collect()
     except Exception as error:
         failed = Future[None]()
         failed.set_exception(error)
         turn.saved((), failed)
         return None
-    if saved is None:
+    if collected is None:
         return None
-    unit = Unit(*saved)
+    unit = Unit(*collected)
     unit.done.add_done_callback(partial(turn.saved, unit.statements))
     return unit
 
 
-def plainly(error: BaseException) -> str:
-    """Say what went wrong, without what a server quotes of the rows that it is about."""
-    primary: str | None = getattr(getattr(error, "diag", None), "message_primary", None)
-    return primary or str(error).strip() or type(error).__name__
-
-
-def follow(done: Future[None], unit: Future[None]) -> None:
+def follow(follower: Future[None], followed: Future[None]) -> None:
     """Let a future end as another one did."""
-    error = unit.exception()
+    error = followed.exception()
     if error is None:
-        done.set_result(None)
+        follower.set_result(None)
     else:
-        done.set_exception(error)
+        follower.set_exception(error)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=Store.forked)
+    os.register_at_fork(after_in_child=JournalStore.forked)

@@ -19,8 +19,7 @@ import anyio
 
 from continuation.history.wordings import WORDINGS, Reason
 from continuation.journal import forms
-from continuation.journal.errors import Fenced, JournalError, OutcomeUnknown
-from continuation.journal.store import plainly
+from continuation.journal.errors import Fenced, JournalError, OutcomeUnknown, describe_error
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -41,7 +40,7 @@ class ToolRun:
     use(run.result)
     """
 
-    def __init__(self, journal: Journal, call: forms.ToolCall, *, idempotent: bool) -> None:
+    def __init__(self, journal: Journal, call: forms.ParsedCall, *, idempotent: bool) -> None:
         self.call = call
         self.fresh = False
         """It is to be run: nobody began it before, or it may be run again."""
@@ -59,8 +58,8 @@ class ToolRun:
         """Find out whether it is to be run; return what is to be waited for."""
         began, number = self._journal.state_of(self.call.id)
         if number is not None:
-            told = self._journal.recorded(number)
-            self.result = told.get("value")
+            record = self._journal.recorded(number)
+            self.result = record.get("value")
             return None
         if began and not self._idempotent:
             self.result = _UNKNOWN
@@ -92,9 +91,9 @@ class ToolRun:
         if error is not None and not isinstance(error, Exception):
             return None  # it was interrupted: nobody knows what it did
         value = self.result if error is None else f"{type(error).__name__}: {error}"
-        told = self._journal.result_of(self.call, value, failed=error is not None)
+        record = self._journal.result_of(self.call, value, failed=error is not None)
         try:
-            return self._journal.record("result", self.call.id, told)
+            return self._journal.record("result", self.call.id, record)
         except Fenced:
             raise
         except Exception as failure:  # closed meanwhile, or a codec's: the result is in hand
@@ -109,7 +108,7 @@ class ToolRun:
     def __exit__(
         self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
     ) -> None:
-        ended(self.end(error))
+        wait_for_result(self.end(error))
 
     async def __aenter__(self) -> ToolRun:
         await anyio.to_thread.run_sync(lambda: wait(self._start()))
@@ -121,7 +120,7 @@ class ToolRun:
     ) -> None:
         done = self.end(error)
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(ended, done)
+            await anyio.to_thread.run_sync(wait_for_result, done)
 
 
 def wait(done: Future[None] | None) -> None:
@@ -133,11 +132,11 @@ def wait(done: Future[None] | None) -> None:
     except JournalError:
         raise
     except Exception as error:
-        message = f"the journal cannot be written ({plainly(error)}), so the tool is refused"
+        message = f"the journal cannot be written ({describe_error(error)}), so the tool is refused"
         raise JournalError(message) from error
 
 
-def ended(done: Future[None] | None) -> None:
+def wait_for_result(done: Future[None] | None) -> None:
     """Wait until a result is durable. If it cannot be, the journal says so, and owes it.
 
     Raises `Fenced`.
@@ -183,8 +182,8 @@ class Runner:
         async with self._run_of_tool as tool:
             if self._unsure:
                 try:
-                    known = self._ask(self._verify)
-                    done = await known if inspect.isawaitable(known) else known
+                    answer = self._ask(self._verify)
+                    done = await answer if inspect.isawaitable(answer) else answer
                 except OutcomeUnknown:
                     done = _UNKNOWN
                 await anyio.to_thread.run_sync(self._settle, done)
@@ -211,8 +210,8 @@ class Runner:
             return
         tool.result = done
         if done != _UNKNOWN:
-            told = self._journal.result_of(tool.call, done, failed=False)
-            wait(self._journal.record("result", tool.call.id, told))
+            record = self._journal.result_of(tool.call, done, failed=False)
+            wait(self._journal.record("result", tool.call.id, record))
 
     def _ask(self, function: Callable[..., Any] | None) -> Any:
         """Call a function with what it takes."""
@@ -220,15 +219,15 @@ class Runner:
         tool = self._run_of_tool
         extra = {"idempotency_key": tool.key, "fencing_token": tool.fencing_token}
         try:
-            takes = inspect.signature(function).parameters
+            parameters = inspect.signature(function).parameters
         except (TypeError, ValueError):
             return function(self._call)
-        every = any(each.kind is each.VAR_KEYWORD for each in takes.values())
-        named = {name: value for name, value in extra.items() if name in takes or every}
-        places = [
+        any_keyword = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+        named = {name: value for name, value in extra.items() if name in parameters or any_keyword}
+        positional = [
             each
-            for name, each in takes.items()
+            for name, each in parameters.items()
             if name not in extra and each.kind in {each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD}
         ]
-        many = any(each.kind is each.VAR_POSITIONAL for each in takes.values())
-        return function(*([self._call] if places or many else []), **named)
+        any_positional = any(each.kind is each.VAR_POSITIONAL for each in parameters.values())
+        return function(*([self._call] if positional or any_positional else []), **named)

@@ -38,7 +38,7 @@ from wires import WIRES
 
 import continuation
 from continuation import Journal
-from continuation.journal.store import SAVE, Store, Unit
+from continuation.journal.store import SAVE, JournalStore, Unit
 from continuation.simulator import Scenario, Simulator
 
 EVENTS = 20_000
@@ -413,7 +413,7 @@ def server(*, few: bool) -> Iterator[Figure]:
 def saves(url: str, count: int) -> Iterator[Figure]:
     """Commits of the writer's thread: half a second of a model's text each; bare rows beside."""
     with Journal(url, "s") as journal:
-        store: Any = Store.of(url)
+        store: Any = JournalStore.of(url)
         store.flush()
         writer, took = store._connection or store.connect(), dict[str, list[float]]()
         store._connection, content = writer, b"x" * 200

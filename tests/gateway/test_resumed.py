@@ -19,7 +19,7 @@ from support.sdks.turn import quietly
 
 from continuation.config import ConfigError, load
 from continuation.journal.half import expire
-from continuation.journal.store import Store
+from continuation.journal.store import JournalStore
 from continuation.simulator import Scenario, Simulator
 
 TEXT = "".join(f"{n}. A line that somebody reads until all ends.\n" for n in range(600))
@@ -237,7 +237,7 @@ def test_what_nobody_comes_back_for_goes(store: Place, reciting: Simulator, tmp_
         expire(str(store), 30, 1000)
     assert execute(store, "SELECT count(*) FROM running") == [(0,)]
     assert execute(store, "SELECT count(*) FROM records") == [(0,)]
-    Store.of(store).flush()
+    JournalStore.of(store).flush()
 
 
 def test_no_password_is_in_what_a_table_is_shown_as(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from support.sdks.turn import FAST, end, quietly
 import continuation
 from continuation import Journal, JournalError, LeaseHeld
 from continuation.journal import forms
-from continuation.journal.sqlite import SqliteStore
-from continuation.journal.store import Store
+from continuation.journal.sqlite import SqliteJournalStore
+from continuation.journal.store import JournalStore
 from continuation.simulator import Simulator
 
 CALL = {"id": "c", "name": "Write", "input": {}}
@@ -35,7 +35,7 @@ CALL = {"id": "c", "name": "Write", "input": {}}
 @contextmanager
 def full(journal: Journal) -> Iterator[None]:
     """Let no file of this process grow beyond what the journal's are now."""
-    Store.of(journal.target).flush()
+    JournalStore.of(journal.target).flush()
     sizes = [path.stat().st_size for path in Path(journal.target).parent.glob("agent.db*")]
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (min(filter(None, sizes)), before[1]))
@@ -386,9 +386,9 @@ for act, given in ((journal.call, print), (journal.result, "late")):
 def test_a_clock_that_goes_back_fences_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connect = SqliteStore.connect
+    connect = SqliteJournalStore.connect
 
-    def yesterday(own: SqliteStore) -> sqlite3.Connection:
+    def yesterday(own: SqliteJournalStore) -> sqlite3.Connection:
         connection = connect(own)
         connection.create_function("julianday", 1, lambda _: time.time() / 86_400 + 2440587.5)
         return connection
@@ -396,8 +396,8 @@ def test_a_clock_that_goes_back_fences_nobody(
     with Journal(tmp_path / "a.db", "s") as journal:
         now = time.time()
         monkeypatch.setattr(time, "time", lambda: now - 86_400)
-        monkeypatch.setattr(SqliteStore, "connect", yesterday)
-        spare = Store.of(tmp_path / "a.db")._spare
+        monkeypatch.setattr(SqliteJournalStore, "connect", yesterday)
+        spare = JournalStore.of(tmp_path / "a.db")._spare
         while spare:
             spare.pop().close()
         with pytest.raises(LeaseHeld):

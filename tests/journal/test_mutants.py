@@ -30,14 +30,14 @@ MUTANTS = {
         "if unit.owner.session not in epochs:",
     ),
     "what is given is never due": (
-        "journal/kept.py",
+        "journal/live_turn.py",
         "        self._journal.save_soon(self, self._journal.save_every)\n",
         "",
     ),
     "what was saved is saved again": ("answer/given.py", "rest = text[known:]", "rest = text"),
     "what could not be written is forgotten": (
         "journal/journal.py",
-        "                    self._owed.append((sql, values))\n",
+        "                    self._pending.append((sql, values))\n",
         "                    pass\n",
     ),
     "the running text stays behind the end": (
@@ -80,8 +80,8 @@ IN_POSTGRES = {
         "test_an_answer_that_is_lost_is_found_again",
     ),
     "who has closed a session may have it again": (
-        "    elsewhere = True",
-        "    elsewhere = False",
+        "    remote = True",
+        "    remote = False",
         "test_who_has_closed_has_done_so_also_if_the_server_dies_then",
     ),
     "who freezes keeps the lock": (

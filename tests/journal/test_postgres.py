@@ -27,7 +27,7 @@ import continuation
 from continuation import Fenced, Journal, JournalError, LeaseHeld
 from continuation.cli import doctor, main
 from continuation.journal import postgres
-from continuation.journal.store import Store
+from continuation.journal.store import JournalStore
 from continuation.simulator import Scenario, Simulator
 
 pytestmark = [pytest.mark.slow, needs_postgres]
@@ -41,12 +41,12 @@ def server() -> Iterator[Postgres]:
 
 
 @pytest.fixture
-def other() -> Iterator[Callable[[str], postgres.PostgresStore]]:
+def other() -> Iterator[Callable[[str], postgres.PostgresJournalStore]]:
     """Reaches a database as another process would."""
     with ExitStack() as stack:
 
-        def reach(url: str) -> postgres.PostgresStore:
-            store = postgres.PostgresStore(url)
+        def reach(url: str) -> postgres.PostgresJournalStore:
+            store = postgres.PostgresJournalStore(url)
             stack.callback(lambda: [each.close() for each in store._spare])
             return store
 
@@ -317,7 +317,7 @@ def _elsewhere(journal: Journal, url: str) -> None:
 
 
 def test_no_append_passes_by_a_takeover(
-    databases: Callable[[], str], other: Callable[[str], postgres.PostgresStore]
+    databases: Callable[[], str], other: Callable[[str], postgres.PostgresJournalStore]
 ) -> None:
     """An owner that goes on appending while another takes over: nothing of it stands behind."""
     url = databases()
@@ -360,7 +360,7 @@ def test_no_append_passes_by_a_takeover(
 
 def test_who_freezes_in_a_transaction_holds_nobody_up(
     databases: Callable[[], str],
-    other: Callable[[str], postgres.PostgresStore],
+    other: Callable[[str], postgres.PostgresJournalStore],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(postgres, "_FROZEN", "300ms")
@@ -387,7 +387,7 @@ def test_the_lease_runs_by_the_servers_clock(
         _elsewhere(journal, url)
         now = time.time
         monkeypatch.setattr(time, "time", lambda: now() + 86_400)  # a clock that goes wrong...
-        Store.of(url).connect().close()  # ...and is compared again
+        JournalStore.of(url).connect().close()  # ...and is compared again
         with pytest.raises(LeaseHeld):
             Journal(url, "s", lease=600)
         execute(url, "UPDATE sessions SET beat = beat - 3600")
@@ -399,7 +399,7 @@ def test_the_lease_runs_by_the_servers_clock(
 def test_an_owner_that_was_killed_here_is_replaced_at_once(databases: Callable[[], str]) -> None:
     journal, took = Journal(databases(), "s"), list[float]()
     for _ in range(10):
-        Store.of(journal._target).flush()
+        JournalStore.of(journal._target).flush()
         journal._store.release(journal.owner)
         began = time.perf_counter()
         journal = killed(journal)
@@ -604,7 +604,7 @@ def test_tables_that_are_none_of_this_version_are_refused(
     with psycopg.connect(url) as admin:
         admin.execute(change.encode())
     with pytest.raises(JournalError, match=text):
-        postgres.PostgresStore(url)
+        postgres.PostgresJournalStore(url)
 
 
 def test_a_url_that_cannot_be_one_is_told_so() -> None:

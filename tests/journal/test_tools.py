@@ -18,7 +18,7 @@ from support.sdks.turn import end
 from continuation import Fenced, Journal, JournalError, LeaseHeld, OutcomeUnknown
 from continuation.history import validate
 from continuation.journal import forms
-from continuation.journal.store import Store
+from continuation.journal.store import JournalStore
 from continuation.simulator import Simulator, ToolUse
 
 from .test_resume import TURNS, ask
@@ -78,7 +78,7 @@ def test_what_the_caller_declared_decides_on_a_call_of_unknown_outcome(
     journal = Journal(store, "s")
 
     def call(number: int, run: Any, **terms: Any) -> Any:
-        made = forms.ToolCall(f"c{number}", "Send", {})
+        made = forms.ParsedCall(f"c{number}", "Send", {})
         if not asynchronous:
             return journal.call(made, run, **terms)
 
@@ -104,7 +104,7 @@ def test_what_the_caller_declared_decides_on_a_call_of_unknown_outcome(
 
 def test_what_a_tool_raises_is_its_result(store: Place) -> None:
     with Journal(store, "s") as journal:
-        made = forms.ToolCall("c", "Send", {})
+        made = forms.ParsedCall("c", "Send", {})
         with pytest.raises(ZeroDivisionError):
             journal.call(made, lambda: 1 / 0)
         assert journal.call(made, lambda: "again") == "ZeroDivisionError: division by zero"
@@ -163,7 +163,7 @@ def test_without_an_intent_nothing_runs(store: Place, monkeypatch: pytest.Monkey
         def full(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(type(Store.of(store)), "_commit", full)
+        monkeypatch.setattr(type(JournalStore.of(store)), "_commit", full)
         with pytest.raises(JournalError, match="so the tool is refused"):
             journal.call({"id": "c", "name": "Send"}, pytest.fail)
         monkeypatch.undo()

@@ -307,12 +307,12 @@ class _Agent:
 
     def _hook(self) -> None:
         """Say before and after each commit that it comes or came; die there, if that is wanted."""
-        from continuation.journal import kept, sqlite, store
+        from continuation.journal import live_turn, sqlite, store
 
         Store: Any = store.kind_of(self.work.path)  # noqa: N806 - classes
-        Kept: Any = kept.Kept  # noqa: N806
+        Kept: Any = live_turn.LiveTurn  # noqa: N806
         commit, transaction = Store._commit, Store.transaction
-        where: Any = sqlite if Store is sqlite.SqliteStore else Store
+        where: Any = sqlite if Store is sqlite.SqliteJournalStore else Store
         migrate = where._migrate
 
         def around(act: Callable[[], Any], characters: int = -1) -> Any:

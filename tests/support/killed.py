@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from continuation import Journal
-from continuation.journal.owner import myself
-from continuation.journal.store import Store
+from continuation.journal.owner import this_process
+from continuation.journal.store import JournalStore
 
 
 @cache
@@ -21,12 +21,12 @@ def _dead() -> str:
     """Return what the row of a process says that has ended."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    return json.dumps({**myself(), "pid": ended.pid, "began": "1"})
+    return json.dumps({**this_process(), "pid": ended.pid, "began": "1"})
 
 
 def killed(journal: Journal) -> Journal:
     """Return the session as another process finds it when this one was killed just now."""
-    Store.of(journal._target).flush()
+    JournalStore.of(journal._target).flush()
     change = "UPDATE sessions SET owner = ? WHERE name = ?"
     execute(journal._target, change, (_dead(), journal.session))
     return Journal(journal._target, journal.session, interrupted=journal.interrupted)
@@ -34,19 +34,19 @@ def killed(journal: Journal) -> Journal:
 
 def let_go() -> None:
     """Close what this process has open of databases; a test's are not those of the next."""
-    for key, store in [*Store._open.items()]:
+    for key, store in [*JournalStore._open.items()]:
         if "://" in key:
             store.flush()
             store._beats.clear()
             links, store._connection = [*store._spare, store._connection], None
             for link in filter(None, links):
                 link.close()
-            del Store._open[key]
+            del JournalStore._open[key]
 
 
 def rows(journal: Journal, query: str) -> list[tuple[object, ...]]:
     """Return what a query finds in a journal's store."""
-    Store.of(journal._target).flush()
+    JournalStore.of(journal._target).flush()
     return execute(journal._target, query)
 
 
@@ -57,8 +57,8 @@ def execute(target: Any, sql: str, values: tuple[object, ...] = ()) -> list[tupl
             return db.execute(sql, values).fetchall()
     import psycopg
 
-    from continuation.journal.postgres import spelled
+    from continuation.journal.postgres import to_postgres
 
     with psycopg.connect(target) as server:
-        found = server.execute(spelled(sql), values)
+        found = server.execute(to_postgres(sql), values)
         return found.fetchall() if found.description else []

@@ -30,7 +30,7 @@ from unittest.mock import patch
 import httpx2
 
 from continuation import Fenced, Journal, JournalError, Policy
-from continuation.attach.journaled import Interrupted, JournaledStream, kept_turn
+from continuation.attach.journaled import Interrupted, JournaledStream, begin_turn
 from continuation.engine.commands import (
     Attach,
     Emit,
@@ -90,13 +90,13 @@ class _Connection(sqlite3.Connection):
         """It outlives the processes."""
 
 
-class Memory(files.SqliteStore):
+class Memory(files.SqliteJournalStore):
     """The writer of one process: it works when the schedule lets it."""
 
     now: Memory
 
     def __init__(self, world: World) -> None:
-        stores.Store.__init__(self, "memory")
+        stores.JournalStore.__init__(self, "memory")
         self.path, self._world, self.dead = PATH, world, False
         self._connection = world.file
 
@@ -515,27 +515,27 @@ class World:
         asked = Request("host", wire.path, HEADERS, json.dumps(body).encode())
         turn = engine.begin(dialect, asked, None)
         before = journal._state.turn
-        kept = kept_turn(journal, turn, wire.path)
+        kept = begin_turn(journal, turn, wire.path)
         if before is None or journal._state.turn is not before:
             self.begun = self.counted = self.sent = 0
         self.begun += 1
         assert kept is not None
         self.text, self.shown, self.kept = "", [], 0
-        shell = _Shell(self, turn, asked.body, kept.played)
+        shell = _Shell(self, turn, asked.body, kept.replay)
         shell.open()
         raw = bytearray()
         for chunk in JournaledStream(shell, turn, kept):
             raw += chunk
             self.text = wire.read(bytes(raw))[0]
             self.shown.append((self.now, len(self.text)))
-            self.owing = self.owing or bool(journal._owed)
+            self.owing = self.owing or bool(journal._pending)
             self.point("while it streams")
         if (ended := turn.recorder.finished) is not None and ended.outcome is Outcome.FAILED:
             Memory.now.dead = True
             raise Killed  # it broke off before it began: what its SDK raises ends this life
         text, calls = wire.read(bytes(raw))
         rows = self.file.execute("SELECT kind FROM records ORDER BY number DESC LIMIT 1").fetchone()
-        if not (self.full or self.stolen or journal._owed):
+        if not (self.full or self.stolen or journal._pending):
             assert rows == ("end",), "the end of the turn is not recorded, and the stream is over"
         self.begun = self.counted = 0
         self.tally["answers"] += 1
@@ -658,7 +658,7 @@ def _patched(world: World) -> Iterator[None]:
             raise ProcessLookupError
         return str(pid)
 
-    def myself() -> dict[str, Any]:
+    def this_process() -> dict[str, Any]:
         return {
             "host": "h",
             "pid": world.life,
@@ -673,9 +673,9 @@ def _patched(world: World) -> Iterator[None]:
         for module in (journals, stores):
             stack.enter_context(patch.object(module, "Future", _Waiting))
         stack.enter_context(patch.object(owners, "_began", began))
-        stack.enter_context(patch.object(owners, "myself", myself))
+        stack.enter_context(patch.object(owners, "this_process", this_process))
         stack.enter_context(patch.object(tools.ToolRun, "_started", lambda _: None))
-        stack.enter_context(patch.object(stores.Store, "of", lambda *_, **__: Memory.now))
+        stack.enter_context(patch.object(stores.JournalStore, "of", lambda *_, **__: Memory.now))
         yield
 
 

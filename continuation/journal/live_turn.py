@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from continuation.ledger import Ledger
 
 
-class Kept:
+class LiveTurn:
     """A turn of a journal's session; the shells tell it what they give."""
 
     def __init__(
         self, journal: Journal, form: str, given: Given | None, events: list[Json], attempts: int
     ) -> None:
         """Begin. `given`: `None` where no content is kept; `events`: what was saved before."""
-        self.played: bytes | None = None
+        self.replay: bytes | None = None
         """The first attempt, where the turn goes on from what was saved..."""
-        self.whole = self.body = False
+        self.is_complete = self.is_body = False
         """...which is all of the answer; it is a JSON body."""
         self.attempts = attempts
         """How many upstream calls were made for it in processes before this one."""
-        self.again = False
+        self.repeated = False
         """It is the last answer once more, and nothing of it is recorded."""
-        self.ended = self.left = False
+        self.ended = self.caller_left = False
         """Its end is recorded; nobody reads its answer any further."""
         self._outcome = ""
         self._journal = journal
@@ -41,43 +41,43 @@ class Kept:
         self._given = given
         self._streamed = True
         self._chunks: list[bytes] = []
-        self._armed = False
-        self._news: list[Json] = []
-        self._pieces = 0
+        self._scheduled = False
+        self._unsaved: list[Json] = []
+        self._saves = 0
         self.characters = characters(events)
         """Of what is saved, or is being saved."""
         self.ledger: Ledger | None = None
         """Counts the upstream calls that this process makes for it."""
 
-    def begin(self, *, streamed: bool, pieces: int) -> None:
-        """The answer begins; `pieces`: how often its text was saved before."""
-        self._streamed, self._pieces = streamed, pieces
+    def begin(self, *, streamed: bool, saves: int) -> None:
+        """The answer begins; `saves`: the number of the last save of its text."""
+        self._streamed, self._saves = streamed, saves
 
     def give(self, chunk: bytes) -> None:
         """The caller gets these bytes now."""
         self._chunks.append(chunk)
-        if not self._armed and self._streamed:
-            self._arm()
+        if not self._scheduled and self._streamed:
+            self._schedule()
 
-    def _arm(self) -> None:
-        self._armed = True
+    def _schedule(self) -> None:
+        self._scheduled = True
         self._journal.save_soon(self, self._journal.save_every)
 
     # --- on the writer's thread, which alone reads what was given ---------------------------------
 
     def collect(self) -> tuple[Ownership, Sequence[Statement], bool] | None:
         """Return what is to be saved now; the writer asks, when it is due."""
-        self._armed = False
+        self._scheduled = False
         row = None if self.ended else self._row()
         if row is None:
             return None
-        if not (self._armed or self.left):
-            self._arm()  # by who is awake: to be told of every save would wake this thread twice
+        if not (self._scheduled or self.caller_left):
+            self._schedule()  # by this thread: to wake it for every save would cost twice
         return self._save(row)
 
     def _save(self, row: tuple[object, ...]) -> tuple[Ownership, Sequence[Statement], bool]:
         journal = self._journal
-        return journal.owner, journal.owing([(SAVE, row)]), journal.durability == "power"
+        return journal.owner, journal.queued([(SAVE, row)]), journal.durability == "power"
 
     def _row(self) -> tuple[object, ...] | None:
         """Return what is new as a row, if anything is; what cannot be encoded stays new."""
@@ -85,16 +85,16 @@ class Kept:
         if given is None:
             return None
         self._read(given)
-        self._news += given.new_events()
-        if not self._news:
+        self._unsaved += given.new_events()
+        if not self._unsaved:
             return None
-        content = journal.encode(dumps(self._news))
-        self._pieces += 1
-        self.characters += characters(self._news)
-        self._news = []
-        attempts = self.attempts - (self.played is not None)
+        content = journal.encode(dumps(self._unsaved))
+        self._saves += 1
+        self.characters += characters(self._unsaved)
+        self._unsaved = []
+        attempts = self.attempts - (self.replay is not None)
         attempts += self.ledger.sent if self.ledger is not None else 0
-        return journal.owner.session, self._pieces, self.characters, attempts, content
+        return journal.owner.session, self._saves, self.characters, attempts, content
 
     def _read(self, given: Given) -> None:
         count = len(self._chunks)  # the caller's thread appends meanwhile
@@ -108,7 +108,7 @@ class Kept:
     def finish(self) -> tuple[Ownership, Sequence[Statement], bool] | None:
         """Return what records the end of the answer; if that was not given, the turn stays open."""
         given, turns = self._given, list[Json]()
-        around: Json = {}
+        envelope: Json = {}
         if self.ended:
             return None
         if given is not None:
@@ -117,9 +117,9 @@ class Kept:
                 given.eof()
             if given.segment.reason is None:
                 return None if row is None else self._save(row)
-            turns, around = forms.parted(self._form, given.body())
+            turns, envelope = forms.split_answer(self._form, given.body())
         self.ended = True
-        return self._journal.ended(turns, {"outcome": self._outcome, "around": around})
+        return self._journal.ended(turns, {"outcome": self._outcome, "around": envelope})
 
     def saved(self, statements: Sequence[Statement], done: Future[None]) -> None:
         """What was collected is saved, or cannot be."""
@@ -135,12 +135,12 @@ class Kept:
     def end(self, outcome: str) -> Future[None] | None:
         """The answer is over. The future tells when that is recorded, if one may wait for it."""
         self._outcome = outcome
-        self.left = True
+        self.caller_left = True
         return self._journal.finish(self)
 
     def keep(self, body: bytes) -> Future[None] | None:
         """It passed as it came: this is all of it. Of several answers none is kept."""
-        if not forms.is_one(self._form, body):
+        if not forms.is_single_answer(self._form, body):
             self.drop()
             return None
         self._streamed = False
@@ -157,12 +157,12 @@ class Kept:
         given = self._given
         if given is None:
             return None
-        if self.again:  # nobody else reads it
+        if self.repeated:  # nobody else reads it
             self._read(given)
             given.eof()
         return dumps(given.body()) if given.segment.reason else None
 
     def leave(self) -> None:
         """The caller reads no further: the turn stays open, as far as it was given."""
-        self.left = True
+        self.caller_left = True
         self._journal.save_soon(self, 0.0)
