@@ -35,11 +35,11 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 def _password(headers: Mapping[bytes, bytes]) -> bytes:
     """Return the password of HTTP Basic (RFC 7617); empty: there is none."""
-    scheme, _, said = headers.get(b"authorization", b"").partition(b" ")
+    scheme, _, encoded = headers.get(b"authorization", b"").partition(b" ")
     if scheme.lower() != b"basic":
         return b""
     try:
-        return b64decode(said).partition(b":")[2]
+        return b64decode(encoded).partition(b":")[2]
     except ValueError:
         return b""
 
@@ -71,15 +71,15 @@ class Access:
         """
         self.check_page(headers)
         if self.token:
-            given = headers.get(TOKEN_HEADER, token) or (_password(headers) if own else b"")
-            if not hmac.compare_digest(given, self.token):
-                told = "is not the right one" if given else "is missing"
+            token_sent = headers.get(TOKEN_HEADER, token) or (_password(headers) if own else b"")
+            if not hmac.compare_digest(token_sent, self.token):
+                problem = "is not the right one" if token_sent else "is missing"
                 message = (
-                    f"the access token {told}: send it as the header x-continuation-token, "
+                    f"the access token {problem}: send it as the header x-continuation-token, "
                     "or put /t/TOKEN before the path"
                 )
-                asks = [(b"www-authenticate", b'Basic realm="continuation"')] if own else []
-                raise GatewayError(401, message, *asks)
+                challenge = [(b"www-authenticate", b'Basic realm="continuation"')] if own else []
+                raise GatewayError(401, message, *challenge)
         elif not (self._insecure or client is None or is_loopback(client)):
             message = (
                 f"callers on other machines need an access token: set {self._token_env} "
@@ -90,8 +90,8 @@ class Access:
     def check_page(self, headers: Mapping[bytes, bytes]) -> None:
         """Raise for what a web page sends, and for a name that is not known."""
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        found = _HOST.fullmatch(host)
-        name = found[1].strip("[]") if found else ""
+        match = _HOST.fullmatch(host)
+        name = match[1].strip("[]") if match else ""
         if not (is_loopback(name) or _address(name) or {host, name} & self._hosts):
             which = f"Host {host!r} is not known: add it to hosts under [gateway]"
             raise GatewayError(403, which if host else "there is no Host: send that header")
@@ -99,6 +99,6 @@ class Access:
         crossed = headers.get(b"sec-fetch-site", b"none") not in {b"none", b"same-origin"}
         same = origin in {f"http://{host}", f"https://{host}"}
         if ((origin and not same) or crossed) and origin not in self._origins:
-            who = f"pages of {origin}" if origin else "other sites"
-            message = f"{who} may not use this: add the origin to origins under [gateway]"
+            source = f"pages of {origin}" if origin else "other sites"
+            message = f"{source} may not use this: add the origin to origins under [gateway]"
             raise GatewayError(403, message)

@@ -21,7 +21,7 @@ from continuation.engine.turn import Engine
 from continuation.gateway import page
 from continuation.gateway.access import CREDENTIALS, TOKEN_HEADER, Access
 from continuation.gateway.caller import Caller, GoneError, Headers, Receive, Scope, Send, end_to_end
-from continuation.gateway.errors import GatewayError, body
+from continuation.gateway.errors import GatewayError, error_body
 from continuation.gateway.metrics import Metrics
 from continuation.gateway.relay import relay
 from continuation.gateway.resumed import Resumed
@@ -36,22 +36,22 @@ _MOST_HEADERS = 1 << 16
 _CONNECT_SECONDS = 30.0
 _LAST_ATTEMPT = 30.0
 """Seconds before the end of which no further attempt begins."""
-_LAST_WORDS = frozenset({408, 413, 426, 431, 503})
+_MORE_MAY_COME = frozenset({408, 413, 426, 431, 503})
 """Statuses behind which more of the request may come, that nobody reads."""
-_OURS = frozenset({b"host", b"expect", TOKEN_HEADER, HEADER.encode()})
+_FOR_GATEWAY = frozenset({b"host", b"expect", TOKEN_HEADER, HEADER.encode()})
 """Headers that are for the gateway, not for who is behind it."""
-_OWN = frozenset({"continuation", "metrics"})
+_OWN_PATHS = frozenset({"continuation", "metrics"})
 """Where what is asked for is of the gateway itself; so is its page, at the root."""
 _VERSIONS = frozenset({"v1", "v1beta", "chat", "messages", "models", "responses"})
 """How a path begins whose base URL names no upstream."""
 _KEYS = {"anthropic": b"x-api-key", "openai": b"authorization", "gemini": b"x-goog-api-key"}
-_ONCE = frozenset(
+_SINGLE_HEADERS = frozenset(
     {b"host", b"origin", b"sec-fetch-site", b"content-length", b"transfer-encoding", TOKEN_HEADER}
 )
 """Headers that decide who comes in and where a request ends: repeated, they say two things."""
-_PLAIN = "/!$&'()*+,;=:@"
+_SAFE = "/!$&'()*+,;=:@"
 """What stands in a path as it is."""
-_DOTS = re.compile(r"(?:^|[/\\])\.\.?(?:[/\\]|$)")
+_DOT_SEGMENTS = re.compile(r"(?:^|[/\\])\.\.?(?:[/\\]|$)")
 
 
 def app(config: Source = None, *, insecure: bool = False, show_content: bool = False) -> Gateway:
@@ -94,8 +94,8 @@ class Gateway:
                     'exception; choose "stop" or "truncated"'
                 )
         access, table = Access(config.gateway, insecure=self._insecure), config.gateway
-        named = [upstream for upstream in table.upstreams.values() if upstream.key_env]
-        keys = {upstream.name: _key(table, upstream, access) for upstream in named}
+        with_key = [upstream for upstream in table.upstreams.values() if upstream.key_env]
+        keys = {upstream.name: _key(table, upstream, access) for upstream in with_key}
         default = Layer("the gateway's default", {"clamp": True})
         self.config = Config((default, *config.layers), config.vendors, table)
         self.table, self._access, self._keys = table, access, keys
@@ -118,7 +118,7 @@ class Gateway:
         self._prepare()
 
     def _prepare(self) -> None:
-        """Let formats open what they keep, and tell what is wrong with it; nobody waits for it."""
+        """Let formats open their stores, and log what is wrong with them; nobody waits for it."""
         for dialect in dialects():
             prepare = getattr(dialect, "prepare", None)
             work = prepare(self.config.policy_for("")) if prepare is not None else None
@@ -176,14 +176,14 @@ class Gateway:
             _check_framing(caller)
             if name in {"livez", "readyz"} and rest == "/":
                 self._access.check_page(caller.named)
-                well = name == "livez" or self.ready
-                await caller.answer(200 if well else 503, b'{"ok":%s}' % str(well).lower().encode())
+                ok = name == "livez" or self.ready
+                await caller.answer(200 if ok else 503, b'{"ok":%s}' % str(ok).lower().encode())
                 return
             client = scope.get("client")
-            own = name in _OWN or (name, rest) == ("", "/")
+            own = name in _OWN_PATHS or (name, rest) == ("", "/")
             self._access.check(client[0] if client else None, caller.named, token, own=own)
             if own:
-                await self._tell(caller, scope["method"], f"/{name}{rest}")
+                await self._answer_own(caller, scope["method"], f"/{name}{rest}")
             elif upstream is None:
                 raise GatewayError(404, self._unknown(name, rest))
             else:
@@ -201,44 +201,44 @@ class Gateway:
         except GoneError:
             return
         except Exception as error:
-            told = error
-            if not isinstance(told, GatewayError):
+            sent = error
+            if not isinstance(sent, GatewayError):
                 logger.exception("internal error of the gateway")
-                told = GatewayError(500, "an error of the gateway's own; its log says more")
+                sent = GatewayError(500, "an error of the gateway's own; its log says more")
             if not caller.started:
-                more = [(b"connection", b"close")] if told.status in _LAST_WORDS else []
-                await caller.answer(told.status, body(dialect, told), *more, *told.headers)
+                close = [(b"connection", b"close")] if sent.status in _MORE_MAY_COME else []
+                await caller.answer(sent.status, error_body(dialect, sent), *close, *sent.headers)
 
     def _unknown(self, name: str, rest: str) -> str:
         """Say what helps where a path begins with no upstream, or without one."""
         first, *others = self.table.upstreams
-        known = ", ".join(f"/{each}" for each in (first, *others))
+        paths = ", ".join(f"/{each}" for each in (first, *others))
         if name in _VERSIONS:
-            where = f"the base URL ends with one of {known}, as in /{first}/{name}{rest}"
+            where = f"the base URL ends with one of {paths}, as in /{first}/{name}{rest}"
             return f"the path names no upstream: {where}"
-        more = f", or add [upstreams.{name}]" if is_name(name) else ""
-        return f"/{name} is no upstream: use one of {known}{more}"
+        hint = f", or add [upstreams.{name}]" if is_name(name) else ""
+        return f"/{name} is no upstream: use one of {paths}{hint}"
 
-    async def _tell(self, caller: Caller, method: str, path: str) -> None:
+    async def _answer_own(self, caller: Caller, method: str, path: str) -> None:
         """Answer what is asked of the gateway itself."""
         if method not in {"GET", "HEAD"}:
             message = f"{method} is nothing that the gateway's own paths know: GET them"
             raise GatewayError(405, message, (b"allow", b"GET, HEAD"))
         if path == "//":
-            await page.show(caller)
+            await page.show_page(caller)
             return
         if path == "/continuation/live":
-            await page.tell(caller, self.turns)
+            await page.show_state(caller, self.turns)
             return
         if path == "/metrics/":
             await caller.answer(200, self.metrics.text(), kind=Metrics.content_type)
             return
-        before, _, name = path.rpartition("/")
-        found = self.turns.find(name) if before == "/continuation/turns" else None
-        if found is None:
+        folder, _, name = path.rpartition("/")
+        record = self.turns.find(name) if folder == "/continuation/turns" else None
+        if record is None:
             message = "no such turn is known: GET /continuation/turns/ID, of the last 10,000"
             raise GatewayError(404, message)
-        await caller.answer(200, json.dumps(found).encode())
+        await caller.answer(200, json.dumps(record).encode())
 
     # --- to an upstream ------------------------------------------------------------------------
 
@@ -272,15 +272,15 @@ class Gateway:
         await turn.run(upstream.name, url, path, headers, settings or {})
 
     def _headers(self, caller: Caller, upstream: Upstream) -> Headers:
-        headers = [item for item in end_to_end(caller.headers) if item[0] not in _OURS]
-        put = {name.encode(): value.encode("latin-1") for name, value in upstream.headers.items()}
-        dropped = set(put)
+        headers = [item for item in end_to_end(caller.headers) if item[0] not in _FOR_GATEWAY]
+        added = {name.encode(): value.encode("latin-1") for name, value in upstream.headers.items()}
+        dropped = set(added)
         if key := self._keys.get(upstream.name):
             dropped |= CREDENTIALS
-            put[_KEYS[upstream.dialect]] = key
-        if put:
+            added[_KEYS[upstream.dialect]] = key
+        if added:
             headers = [item for item in headers if item[0] not in dropped]
-        return [*headers, *put.items()]
+        return [*headers, *added.items()]
 
     def _transport(self, upstream: Upstream) -> httpx2.AsyncBaseTransport:
         transport = self._transports.get(upstream.base_url)
@@ -301,21 +301,21 @@ def _attempt(work: Callable[[], object]) -> None:
 
 def _key(table: GatewayTable, upstream: Upstream, access: Access) -> bytes:
     """Return the key to send to an upstream instead of the caller's."""
-    place = f"[upstreams.{upstream.name}] key_env = {upstream.key_env!r}"
+    setting = f"[upstreams.{upstream.name}] key_env = {upstream.key_env!r}"
     if not access.token:
-        raise ConfigError(f"{place}: needs an access token; set {table.token_env}")
+        raise ConfigError(f"{setting}: needs an access token; set {table.token_env}")
     key = os.environ.get(upstream.key_env, "").encode()
     if not key:
-        raise ConfigError(f"{place}: there is no such environment variable, or it is empty")
+        raise ConfigError(f"{setting}: there is no such environment variable, or it is empty")
     return b"Bearer " + key if upstream.dialect == "openai" else key
 
 
 def _check_framing(caller: Caller) -> None:
     """Raise for headers that another server might read otherwise."""
-    once = [name for name, _ in caller.headers if name in _ONCE]
+    once = [name for name, _ in caller.headers if name in _SINGLE_HEADERS]
     coding = caller.named.get(b"transfer-encoding", b"chunked")
     if len(once) > len(set(once)) or coding.lower() != b"chunked":
-        names = b", ".join(sorted(_ONCE)).decode()
+        names = b", ".join(sorted(_SINGLE_HEADERS)).decode()
         message = f"send each of {names} at most once, and no transfer-encoding but chunked"
         raise GatewayError(400, message)
 
@@ -327,15 +327,15 @@ def _route(scope: Scope) -> tuple[bytes, str, str]:
     """
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     path = raw.decode("latin-1")
-    root, outer = (quote(scope.get(key, ""), _PLAIN) for key in ("root_path", "app_root_path"))
+    root, outer = (quote(scope.get(key, ""), _SAFE) for key in ("root_path", "app_root_path"))
     # Behind a proxy that has cut off the outer prefix only the mount's own is in the path.
     path = path.removeprefix(root if path.startswith(root) else root.removeprefix(outer))
-    if not re.fullmatch(r"/[!-~]*", path) or "#" in path or _DOTS.search(unquote(path)):
+    if not re.fullmatch(r"/[!-~]*", path) or "#" in path or _DOT_SEGMENTS.search(unquote(path)):
         message = "the path has dot segments or characters that no path has: write it plainly"
         raise GatewayError(400, message)
     token = b""
     if path.startswith("/t/"):
-        given, _, path = path[3:].partition("/")
-        token, path = unquote(given).encode(), f"/{path}"
+        segment, _, path = path[3:].partition("/")
+        token, path = unquote(segment).encode(), f"/{path}"
     name, _, rest = path[1:].partition("/")
     return token, name, f"/{rest}"

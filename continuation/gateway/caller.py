@@ -1,4 +1,4 @@
-"""One request as ASGI tells it: what came, whether the caller is still there, what goes back."""
+"""One request of ASGI: its headers and body, whether the caller is still there, the answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 BODY_SECONDS = 60.0
 """A caller that sends nothing more of its body for so long has broken off."""
 LARGEST = 64 << 20
-"""Bytes of a body that is read as a whole; what is only passed on may be of any size."""
+"""Bytes of a body that is read as a whole; one that is only passed on may be of any size."""
 
 _HOP_BY_HOP = frozenset(
     {
@@ -72,8 +72,8 @@ class Caller:
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Yield the body as it comes. Raises `GoneError`, and a `GatewayError` for a slow one."""
-        more = self._has_body
-        while more:
+        has_more = self._has_body
+        while has_more:
             try:
                 async with asyncio.timeout(BODY_SECONDS):
                     message = await self._receive()
@@ -83,9 +83,9 @@ class Caller:
             if message["type"] == "http.disconnect":
                 self.gone = True
                 raise GoneError
-            more = message.get("more_body", False)
-            if piece := message.get("body", b""):
-                yield piece
+            has_more = message.get("more_body", False)
+            if chunk := message.get("body", b""):
+                yield chunk
         self._read()
 
     def _read(self) -> None:
@@ -95,14 +95,14 @@ class Caller:
 
     async def body(self) -> bytes:
         """Read all of it. Raises `GoneError`, and a `GatewayError` for more than `LARGEST`."""
-        pieces, size = list[bytes](), 0
-        async for piece in self.pieces():
-            size += len(piece)
+        chunks, size = list[bytes](), 0
+        async for chunk in self.pieces():
+            size += len(chunk)
             if size > LARGEST:
                 message = f"the body is larger than {LARGEST:,} bytes: send less at once"
                 raise GatewayError(413, message)
-            pieces.append(piece)
-        return b"".join(pieces)
+            chunks.append(chunk)
+        return b"".join(chunks)
 
     async def attend(self, work: Coroutine[Any, Any, None]) -> None:
         """Do the work; it is cancelled where it stands as soon as the caller has left.

@@ -34,17 +34,17 @@ class GatewayError(Exception):
         """What is sent with it, besides what its body needs."""
 
 
-def body(dialect: str, error: GatewayError) -> bytes:
+def error_body(dialect: str, error: GatewayError) -> bytes:
     """Return the JSON that the SDKs of a dialect read an error from."""
     status, message = error.status, f"continuation gateway: {error}"
-    told: dict[str, Any]
+    document: dict[str, Any]
     if dialect == "anthropic":
         kind = _ANTHROPIC.get(status, "api_error" if status >= 500 else "invalid_request_error")
-        told = {"type": "error", "error": {"type": kind, "message": message}}
+        document = {"type": "error", "error": {"type": kind, "message": message}}
     elif dialect == "gemini":
-        word = _GEMINI.get(status, "INTERNAL" if status >= 500 else "FAILED_PRECONDITION")
-        told = {"error": {"code": status, "message": message, "status": word}}
+        status_name = _GEMINI.get(status, "INTERNAL" if status >= 500 else "FAILED_PRECONDITION")
+        document = {"error": {"code": status, "message": message, "status": status_name}}
     else:
         kind = "server_error" if status >= 500 else "invalid_request_error"
-        told = {"error": {"message": message, "type": kind, "param": None, "code": None}}
-    return json.dumps(told).encode()
+        document = {"error": {"message": message, "type": kind, "param": None, "code": None}}
+    return json.dumps(document).encode()

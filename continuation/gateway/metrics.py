@@ -1,4 +1,4 @@
-"""What Prometheus reads at `/metrics`: counted as turns tell of themselves. Never text, never keys.
+"""What Prometheus reads at `/metrics`: counted from turns' events. Never text, never keys.
 
 What a caller or a provider has named is a label only for the first hundred names of its kind:
 whoever sends a new model's name with each request would otherwise fill the memory of two servers.
@@ -16,26 +16,26 @@ from continuation.reports.report import ChainStore, Event, Finished, Report
 
 MOST = 100
 """So many names of each kind are labels; others are "other"."""
-_LONGEST = 100
+_MAX_LENGTH = 100
 _NUMBER = re.compile(r"(?<!status )\b\d[\d,.]*")
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 _OWN_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
 
 
-class Names:
-    """The names of one kind that are known."""
+class LabelValues:
+    """The values that one label may have: the first hundred that came."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
 
-    def label(self, name: str | None) -> str:
-        """Return a name as a label."""
-        if not name or name in self._known:
-            return name or ""
-        if len(self._known) >= MOST or len(name) > _LONGEST:
+    def label(self, value: str | None) -> str:
+        """Return the label for a value."""
+        if not value or value in self._known:
+            return value or ""
+        if len(self._known) >= MOST or len(value) > _MAX_LENGTH:
             return "other"
-        self._known.add(name)
-        return name
+        self._known.add(value)
+        return value
 
 
 class Metrics:
@@ -46,7 +46,7 @@ class Metrics:
     def __init__(self, streams: Callable[[], float]) -> None:
         """Begin with nothing. `streams`: how many answers are under way."""
         self._registry = registry = CollectorRegistry()
-        self._models, self._reasons, self._stops = Names(), Names(), Names()
+        self._models, self._reasons, self._stops = LabelValues(), LabelValues(), LabelValues()
 
         def counter(name: str, help_: str, *labels: str) -> Counter:
             return Counter(f"continuation_{name}", help_, labels, registry=registry)
@@ -80,8 +80,8 @@ class Metrics:
         under_way = Gauge("continuation_streams", "Answers under way", registry=registry)
         under_way.set_function(streams)
 
-    def hear(self, event: Event) -> None:
-        """Count what a turn tells."""
+    def count(self, event: Event) -> None:
+        """Count an event of a turn."""
         if isinstance(event, Finished):
             self._ended(event.report)
         elif isinstance(event, ChainStore):
@@ -95,10 +95,10 @@ class Metrics:
         model = self._models.label(report.model)
         self._turns.labels(report.dialect, model, report.outcome, reason).inc()
         held = 0.0
-        for one in report.attempts:
-            stop = self._stops.label(one.stop or one.error)
-            self._attempts.labels(one.mode, stop).inc()
-            held += 0.0 if one.shown is None else max(0.0, one.shown - one.begun)
+        for attempt in report.attempts:
+            stop = self._stops.label(attempt.stop or attempt.error)
+            self._attempts.labels(attempt.mode, stop).inc()
+            held += 0.0 if attempt.shown is None else max(0.0, attempt.shown - attempt.begun)
         for kind, usage in (("delivered", report.turn), ("billed", report.billed)):
             self._tokens.labels("input", kind).inc(usage.prompt or 0)
             self._tokens.labels("output", kind).inc(usage.output or 0)

@@ -28,8 +28,8 @@ _HTML = files("continuation.gateway").joinpath("page.html").read_bytes()
 
 def _hash(tag: bytes) -> str:
     """Return the source that a policy allows: what stands in the one element of that name."""
-    (inside,) = re.findall(rb"<%s>(.*?)</%s>" % (tag, tag), _HTML, re.DOTALL)
-    return f"'sha256-{b64encode(sha256(inside).digest()).decode()}'"
+    (content,) = re.findall(rb"<%s>(.*?)</%s>" % (tag, tag), _HTML, re.DOTALL)
+    return f"'sha256-{b64encode(sha256(content).digest()).decode()}'"
 
 
 _POLICY = (
@@ -45,24 +45,24 @@ _HEADERS: Headers = [
 ]
 
 
-async def show(caller: Caller) -> None:
+async def show_page(caller: Caller) -> None:
     """Answer `GET /`."""
     await caller.answer(200, _HTML, *_HEADERS, kind=b"text/html; charset=utf-8")
 
 
-async def tell(caller: Caller, turns: Turns) -> None:
+async def show_state(caller: Caller, turns: Turns) -> None:
     """Answer `GET /continuation/live`."""
-    data, more = json.dumps(state(turns), separators=(",", ":")).encode(), _HEADERS
+    data, headers = json.dumps(state(turns), separators=(",", ":")).encode(), _HEADERS
     if b"gzip" in caller.named.get(b"accept-encoding", b""):
-        data, more = gzip.compress(data, 1), [*more, (b"content-encoding", b"gzip")]
-    await caller.answer(200, data, *more)
+        data, headers = gzip.compress(data, 1), [*headers, (b"content-encoding", b"gzip")]
+    await caller.answer(200, data, *headers)
 
 
 def state(turns: Turns) -> dict[str, Any]:
     """Return what is shown: the turns under way and the last that ended, and the last hour."""
     live = [
         {
-            **_drawn(name, upstream, recorder.ledger.so_far, recorder.seams),
+            **_timeline(name, upstream, recorder.ledger.so_far, recorder.seams),
             "model": recorder.model,
             "seconds": round(recorder.ledger.seconds, 3),
             "waits": recorder.ledger.live is None,
@@ -70,8 +70,8 @@ def state(turns: Turns) -> dict[str, Any]:
         for name, (upstream, recorder) in turns.live.items()
     ]
     for turn in live:
-        if turn["id"] in turns.words:
-            turn["text"] = turns.words[turn["id"]]()
+        if turn["id"] in turns.texts:
+            turn["text"] = turns.texts[turn["id"]]()
     counts = turns.hour
     return {
         "live": live,
@@ -94,7 +94,7 @@ def state(turns: Turns) -> dict[str, Any]:
 def _ended(turn: Ended) -> dict[str, Any]:
     report = turn.report
     return {
-        **_drawn(turn.name, turn.upstream, report.attempts, report.seams),
+        **_timeline(turn.name, turn.upstream, report.attempts, report.seams),
         "model": report.model,
         "seconds": round(report.seconds, 3),
         "good": report.outcome in GOOD,
@@ -102,13 +102,13 @@ def _ended(turn: Ended) -> dict[str, Any]:
     }
 
 
-def _drawn(
+def _timeline(
     name: str,
     upstream: str,
     attempts: list[Attempt] | tuple[Attempt, ...],
     seams: list[SeamReport] | tuple[SeamReport, ...],
 ) -> dict[str, Any]:
-    told = [
+    drawn_rows = [
         {
             "name": row.name,
             "at": [round(at, 3) for at in (row.waited, row.begun, row.shown, row.ended)],
@@ -119,4 +119,4 @@ def _drawn(
         }
         for row in rows(attempts, seams)
     ]
-    return {"id": name, "upstream": upstream, "rows": told}
+    return {"id": name, "upstream": upstream, "rows": drawn_rows}

@@ -1,4 +1,4 @@
-"""What no dialect knows: passed on as it is, in both directions, while it comes."""
+"""Requests of no dialect: passed on as they are, in both directions, while they come."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ async def relay(
     await caller.attend(pass_on())
 
 
-async def hand_over(caller: Caller, response: httpx2.Response, more: Headers) -> None:
+async def hand_over(caller: Caller, response: httpx2.Response, extra: Headers) -> None:
     """Send a response back as it comes. One that breaks off breaks off for the caller."""
     try:
         headers = end_to_end(response.headers.raw)
         if response.status_code == 304:  # it tells a length, and the server would wait for it
             headers = [item for item in headers if item[0] != b"content-length"]
         if response.is_closed:  # it was read: what it says is there, decoded
-            bound = (b"content-encoding", b"content-length")
-            headers = [item for item in headers if item[0] not in bound]
+            body_headers = (b"content-encoding", b"content-length")
+            headers = [item for item in headers if item[0] not in body_headers]
             headers.append((b"content-length", str(len(response.content)).encode()))
-            await caller.start(response.status_code, [*headers, *more])
+            await caller.start(response.status_code, [*headers, *extra])
             await caller.end(response.content)
             return
-        await caller.start(response.status_code, [*headers, *more])
+        await caller.start(response.status_code, [*headers, *extra])
         try:
             async for chunk in cast("httpx2.AsyncByteStream", response.stream):
                 await caller.write(chunk)

@@ -1,6 +1,6 @@
 """Half-written answers, for clients that come back with the same request (`[gateway] journal`).
 
-Who asks is told by the credentials that came with the request, and by nothing else: one with other
+A client is known by the credentials that came with the request, and by nothing else: one with other
 credentials never gets what another was given. A journal that cannot be had costs no answer.
 """
 
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("continuation")
 
-_HELD: Final = 0.5
+_LEASE_WAIT: Final = 0.5
 """Seconds that are given to whoever answers the same request: its client may have left just now."""
 _WAIT: Final = 2.0
 """Seconds that a turn waits for a journal; then it goes on without."""
-_AGAIN: Final = 10.0
-"""Seconds in which a journal that could not be had is not asked for again."""
-_EVERY: Final = 60.0
+_RETRY_AFTER: Final = 10.0
+"""Seconds in which a journal that was out of reach is not opened again."""
+_EXPIRE_EVERY: Final = 60.0
 """Seconds between two removals of what nobody has come back for."""
 
 
-def digest(*told: bytes) -> str:
-    """Return what stands for who asks, where, and what."""
-    summed = blake2b(digest_size=20)
-    for each in told:  # the lengths keep ("ab", "c") and ("a", "bc") apart
-        summed.update(len(each).to_bytes(8, "big") + each)
-    return summed.hexdigest()
+def digest(*parts: bytes) -> str:
+    """Return a digest of client, URL and request."""
+    hasher = blake2b(digest_size=20)
+    for each in parts:  # the lengths keep ("ab", "c") and ("a", "bc") apart
+        hasher.update(len(each).to_bytes(8, "big") + each)
+    return hasher.hexdigest()
 
 
 class Resumed:
@@ -54,7 +54,7 @@ class Resumed:
         self._pool = ThreadPoolExecutor(8, "gateway-journal")
 
     @asynccontextmanager
-    async def kept(
+    async def recording(
         self, table: GatewayTable, turn: Turn, url: httpx2.URL, digest: str
     ) -> AsyncGenerator[TurnLog | None]:
         """Let a streamed turn be kept while it runs, and go on where it was left.
@@ -87,16 +87,16 @@ class Resumed:
             if time.monotonic() > self._had + _WAIT:  # others were not opened either
                 self._unavailable(f"it did not answer in {_WAIT:.0f} s")
         except BaseException:
-            opening.add_done_callback(_closed)
+            opening.add_done_callback(_close_late)
             raise
-        opening.add_done_callback(_closed)
+        opening.add_done_callback(_close_late)
         return None
 
-    def _unavailable(self, why: object) -> None:
+    def _unavailable(self, reason: object) -> None:
         now = time.monotonic()
-        if now >= self._not_before:  # it is told once of all who wait
-            logger.warning("[gateway] journal: no turn is kept for now: %s", why)
-        self._not_before = now + _AGAIN
+        if now >= self._not_before:  # logged once for all that wait
+            logger.warning("[gateway] journal: no turn is kept for now: %s", reason)
+        self._not_before = now + _RETRY_AFTER
 
     def _open(self, table: GatewayTable, digest: str) -> HalfTurn | None:
         from continuation.journal import LeaseHeld
@@ -106,14 +106,14 @@ class Resumed:
         if now < self._not_before:
             return None
         try:
-            if now > self._expired + _EVERY:
+            if now > self._expired + _EXPIRE_EVERY:
                 self._expired = now
                 expire(table.journal, table.journal_seconds, int(table.journal_turns))
             while True:
                 try:
                     journal = HalfTurn(table.journal, digest, keep=table.journal_seconds)
                 except LeaseHeld:
-                    if time.monotonic() > now + _HELD:
+                    if time.monotonic() > now + _LEASE_WAIT:
                         return None
                     time.sleep(0.02)
                 else:
@@ -124,7 +124,7 @@ class Resumed:
             return None
 
 
-def _closed(opening: Future[HalfTurn | None]) -> None:
+def _close_late(opening: Future[HalfTurn | None]) -> None:
     """Close what was opened for somebody who has not waited for it."""
     if opening.exception() is None and (journal := opening.result()) is not None:
         journal.close()

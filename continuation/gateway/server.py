@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from continuation.config import Config
 from continuation.gateway.asgi import Gateway
-from continuation.gateway.errors import GatewayError, body
+from continuation.gateway.errors import GatewayError, error_body
 
 logger = logging.getLogger("continuation")
 
@@ -58,7 +58,7 @@ class _ClosedAtItsEnd(RequestResponseCycle):
 class _Protocol(HttpToolsProtocol):
     """HTTP as uvicorn reads it; trailers are no headers, and errors have the caller's shape."""
 
-    _late: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None
     _head = 0
     """Bytes of the head that is being read."""
 
@@ -72,20 +72,20 @@ class _Protocol(HttpToolsProtocol):
 
     def _await_head(self) -> None:
         cycle = cast("RequestResponseCycle | None", self.cycle)
-        if self._late is None and (cycle is None or cycle.response_complete):
+        if self._timer is None and (cycle is None or cycle.response_complete):
             self._head = 0
-            self._late = self.loop.call_later(_HEAD_SECONDS, self._refuse, *_SLOW)
+            self._timer = self.loop.call_later(_HEAD_SECONDS, self._refuse, *_SLOW)
 
     def _end_head(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def data_received(self, data: bytes) -> None:
-        if self._late is not None:
+        if self._timer is not None:
             self._head += len(data)
         super().data_received(data)
-        if self._late is not None and self._head > _MOST_HEAD and not self.transport.is_closing():
+        if self._timer is not None and self._head > _MOST_HEAD and not self.transport.is_closing():
             self._refuse(*_LARGE)
 
     def on_message_begin(self) -> None:
@@ -106,20 +106,20 @@ class _Protocol(HttpToolsProtocol):
     def _refuse(self, status: str, message: str) -> None:
         """Answer what is no request, and hang up; whoever said nothing gets no answer."""
         assert isinstance(self.config.app, Gateway)
-        silent = self._late is not None and not self._head
+        silent = self._timer is not None and not self._head
         self._end_head()
         if silent:
             self.transport.close()
             return
-        known = self.config.app.table.upstreams
+        upstreams = self.config.app.table.upstreams
         path = getattr(self, "url", b"").decode("latin-1")
-        named = [known[part].dialect for part in path.split("/") if part in known]
-        told = body(named[0] if named else "", GatewayError(int(status[:3]), message))
+        dialects = [upstreams[part].dialect for part in path.split("/") if part in upstreams]
+        data = error_body(dialects[0] if dialects else "", GatewayError(int(status[:3]), message))
         head = (
             f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(told)}\r\nconnection: close\r\n\r\n"
+            f"content-length: {len(data)}\r\nconnection: close\r\n\r\n"
         )
-        self.transport.write(head.encode() + told)
+        self.transport.write(head.encode() + data)
         self.transport.close()
 
 

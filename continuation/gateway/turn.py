@@ -17,7 +17,7 @@ from continuation.gateway import verbatim
 from continuation.gateway.access import CREDENTIALS
 from continuation.gateway.alive import Pulse
 from continuation.gateway.caller import Caller, Headers, end_to_end
-from continuation.gateway.errors import GatewayError, body
+from continuation.gateway.errors import GatewayError, error_body
 from continuation.gateway.relay import failed, hand_over
 from continuation.gateway.resumed import digest
 from continuation.reports.report import ChainStore, Event, Retrying
@@ -25,26 +25,26 @@ from continuation.types import Outcome, Request
 
 if TYPE_CHECKING:
     from continuation.gateway.asgi import Gateway
-    from continuation.gateway.words import Words
+    from continuation.gateway.text_tail import TextTail
 
 TURN_HEADER = b"x-continuation-turn"
 _ENCODING = (b"accept-encoding", b"identity")
 _ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 
 
-class _Clocked(httpx2.AsyncByteStream):
-    """An upstream's bytes; how long is waited for them is none of the gateway's own time."""
+class _TimedStream(httpx2.AsyncByteStream):
+    """An upstream's bytes; the time they take to come is none of the gateway's own."""
 
     def __init__(self, turn: GatewayTurn, stream: httpx2.AsyncByteStream) -> None:
         self._turn, self._stream = turn, stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        asked = perf_counter()
+        since = perf_counter()
         async for chunk in self._stream:
-            self._turn.others += perf_counter() - asked
+            self._turn.waited += perf_counter() - since
             yield chunk
-            asked = perf_counter()
-        self._turn.others += perf_counter() - asked
+            since = perf_counter()
+        self._turn.waited += perf_counter() - since
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -67,7 +67,7 @@ class GatewayTurn:
         self._turn: Turn
         self._request: httpx2.Request
         self._length: bytes | None = None
-        """What the last answer said that its body's length is."""
+        """The `content-length` of the last answer."""
         self._head: tuple[int, Headers] | None = None
         """Status and headers of the answer, while they wait for the first byte of a JSON body."""
         self._streamed = False
@@ -75,8 +75,8 @@ class GatewayTurn:
         """The first event that the caller has had."""
         self._tail = b""
         """The last bytes that the caller has had of the body."""
-        self._words: Words | None = None
-        self.others = 0.0
+        self._text_tail: TextTail | None = None
+        self.waited = 0.0
         """Seconds spent on waiting for the upstream, between attempts, and on a store."""
 
     async def run(
@@ -87,13 +87,13 @@ class GatewayTurn:
         headers: Headers,
         settings: Mapping[str, object],
     ) -> None:
-        """Take the caller's request, and answer it. `settings`: how the upstream speaks."""
+        """Take the caller's request, and answer it. `settings`: the vendor's, of the upstream."""
         raw = await self._caller.body()
         name, note = self._gateway.turns.begin(upstream)
 
-        def hear(event: Event) -> None:
+        def listen(event: Event) -> None:
             if isinstance(event, Retrying | ChainStore):
-                self.others += event.seconds
+                self.waited += event.seconds
             note(event)
 
         began = perf_counter()
@@ -111,32 +111,32 @@ class GatewayTurn:
                 extensions={"timeout": self._gateway.timeouts},
             )
             host = url.netloc.decode("ascii")
-            asked = Request(host, path, dict(self._request.headers.items()), raw, settings)
+            request = Request(host, path, dict(self._request.headers.items()), raw, settings)
             override = self._override()
-            self._turn = self._gateway.engine.begin(self._dialect, asked, None, override, hear)
+            self._turn = self._gateway.engine.begin(self._dialect, request, None, override, listen)
             self._gateway.turns.live[name] = upstream, self._turn.recorder
             codec = getattr(self._turn.asked and self._turn.asked[1], "codec", None)
             if self._gateway.show_content and codec is not None:  # not all requests have it
-                from continuation.gateway.words import Words
+                from continuation.gateway.text_tail import TextTail
 
-                self._words = Words(codec())
-                self._gateway.turns.words[name] = self._words.text
+                self._text_tail = TextTail(codec())
+                self._gateway.turns.texts[name] = self._text_tail.text
             await self._caller.attend(self._heal(turn_header))
-            own = max(0.0, perf_counter() - began - self.others - self._caller.seconds)
+            own = max(0.0, perf_counter() - began - self.waited - self._caller.seconds)
             self._gateway.metrics.own.labels(self._dialect.name).observe(own)
         except GatewayError as error:
             if not self._caller.started:
                 await self._caller.answer(
-                    error.status, body(self._dialect.name, error), turn_header
+                    error.status, error_body(self._dialect.name, error), turn_header
                 )
 
     def _override(self) -> Mapping[str, Any]:
-        """Read what the request's own header says of policies."""
-        said = self._caller.named.get(HEADER.encode())
-        if said is None:
+        """Read the policies in the request's own header."""
+        header = self._caller.named.get(HEADER.encode())
+        if header is None:
             return {}
         try:
-            override = parse(said.decode("latin-1"))
+            override = parse(header.decode("latin-1"))
         except ValueError as error:
             raise GatewayError(400, str(error)) from error
         if override.get("on_failure") == "raise":
@@ -146,7 +146,7 @@ class GatewayTurn:
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
         """Send an attempt; one of ours keeps the caller's bytes where it says the same."""
         if request is not self._request and request.method == "POST":
-            content = verbatim.kept(self._request.content, request.content)
+            content = verbatim.keep_bytes(self._request.content, request.content)
             headers = [item for item in request.headers.raw if item[0].lower() != b"content-length"]
             request = httpx2.Request(
                 request.method,
@@ -155,12 +155,12 @@ class GatewayTurn:
                 content=content,
                 extensions=request.extensions,
             )
-        asked = perf_counter()
+        since = perf_counter()
         try:
             response = await self._transport.handle_async_request(request)
         finally:
-            self.others += perf_counter() - asked
-        response.stream = _Clocked(self, cast("httpx2.AsyncByteStream", response.stream))
+            self.waited += perf_counter() - since
+        response.stream = _TimedStream(self, cast("httpx2.AsyncByteStream", response.stream))
         self._length = None
         if response.headers.get("content-encoding", "identity") == "identity":
             self._length = response.headers.get("content-length", "").encode() or None
@@ -168,18 +168,18 @@ class GatewayTurn:
 
     async def _heal(self, turn_header: tuple[bytes, bytes]) -> None:
         gateway, url = self._gateway, self._request.url
-        keeping = gateway.resumed.kept(gateway.table, self._turn, url, self._digest())
-        async with keeping as kept:
-            await self._heal_kept(turn_header, kept)
+        opening = gateway.resumed.recording(gateway.table, self._turn, url, self._digest())
+        async with opening as log:
+            await self._heal_recorded(turn_header, log)
 
     def _digest(self) -> str:
-        """Return what stands for who asks what: no other caller gets what this one was given."""
-        told = [value for name, value in self._caller.headers if name in CREDENTIALS]
-        return digest(str(self._request.url).encode(), self._request.content, *told)
+        """Return a digest of caller and request: no other caller gets what this one was given."""
+        credentials = [value for name, value in self._caller.headers if name in CREDENTIALS]
+        return digest(str(self._request.url).encode(), self._request.content, *credentials)
 
-    async def _heal_kept(self, turn_header: tuple[bytes, bytes], kept: TurnLog | None) -> None:
+    async def _heal_recorded(self, turn_header: tuple[bytes, bytes], log: TurnLog | None) -> None:
         healed = AsyncHealedStream(self._turn, self._request, httpx2.Cookies(), self._send)
-        healed.played = first_attempt(kept)
+        healed.played = first_attempt(log)
         stream: httpx2.AsyncByteStream = healed
         try:
             try:
@@ -187,14 +187,14 @@ class GatewayTurn:
             except Exception as error:
                 raise failed(error) from error
             if response.stream is not healed:
-                if kept is not None:
-                    kept.drop()
+                if log is not None:
+                    log.drop()
                 await hand_over(self._caller, response, [turn_header])
                 return
-            if kept is not None:
-                stream = AsyncJournaledStream(healed, self._turn, kept)
-            kind = response.headers.get("content-type", "").lower()
-            self._streamed = "text/event-stream" in kind
+            if log is not None:
+                stream = AsyncJournaledStream(healed, self._turn, log)
+            content_type = response.headers.get("content-type", "").lower()
+            self._streamed = "text/event-stream" in content_type
             self._head = response.status_code, [*end_to_end(response.headers.raw), turn_header]
             if self._streamed:
                 await self._start([])
@@ -238,11 +238,11 @@ class GatewayTurn:
             seconds = self._turn.recorder.ledger.seconds
             self._gateway.metrics.first.labels(self._dialect.name).observe(seconds)
         self._tail = chunk[-4:]
-        if self._words is not None and self._streamed:
-            self._words.give(chunk)
+        if self._text_tail is not None and self._streamed:
+            self._text_tail.give(chunk)
 
     async def _beat(self) -> None:
-        """Say nothing, in the words of the format, where an event or a JSON value may begin."""
+        """Send the format's keep-alive where an event may begin, or a space before a JSON value."""
         if self._turn.recorder.finished is not None:
             return
         if not self._streamed:

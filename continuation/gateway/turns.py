@@ -46,48 +46,48 @@ class Turns:
     """What is known of the last turns, packed: never text, never keys."""
 
     def __init__(self, metrics: Metrics) -> None:
-        """Begin; `metrics` hears of each turn as well."""
+        """Begin; `metrics` counts each turn as well."""
         self.live: dict[str, tuple[str, Recorder]] = {}
         """The turns under way, by their ids: upstream, and what is known so far."""
-        self.words: dict[str, Callable[[], str]] = {}
+        self.texts: dict[str, Callable[[], str]] = {}
         """The end of their texts, where that is to be shown."""
         self.ended: deque[Ended] = deque(maxlen=SHOWN)
         self.failures: deque[Ended] = deque(maxlen=SHOWN)
         """The last turns, and the last of those that did not become whole."""
         self._minutes: deque[tuple[int, Counter[str]]] = deque(maxlen=60)
-        self._kept: OrderedDict[str, bytes | None] = OrderedDict()
+        self._reports: OrderedDict[str, bytes | None] = OrderedDict()
         self._metrics = metrics
 
     @property
-    def known(self) -> list[str]:
+    def ids(self) -> list[str]:
         """The ids of the turns, the oldest first."""
-        return [*self._kept]
+        return [*self._reports]
 
     def begin(self, upstream: str) -> tuple[str, OnEvent]:
-        """Begin a turn: its id, and what is to be told of its events."""
+        """Begin a turn: its id, and the listener for its events."""
         name = uuid4().hex
-        self._kept[name] = None
-        if len(self._kept) > MOST:
-            self._kept.popitem(last=False)
+        self._reports[name] = None
+        if len(self._reports) > MOST:
+            self._reports.popitem(last=False)
         return name, partial(self._note, name, upstream)
 
     def _note(self, name: str, upstream: str, event: Event) -> None:
-        self._metrics.hear(event)
+        self._metrics.count(event)
         if not isinstance(event, Finished):
             return
         report = event.report
         usages = {"turn": report.turn, "billed": report.billed, "discarded": report.discarded}
-        told = {"turn_id": name, "upstream": upstream, **_plain(report), **usages}
-        line = json.dumps(told, separators=(",", ":"), default=_plain)
-        if name in self._kept:
-            self._kept[name] = zlib.compress(line.encode(), 1)
+        fields = {"turn_id": name, "upstream": upstream, **_plain(report), **usages}
+        line = json.dumps(fields, separators=(",", ":"), default=_plain)
+        if name in self._reports:
+            self._reports[name] = zlib.compress(line.encode(), 1)
         logger.info(line)
         self._look_back(Ended(time(), name, upstream, report))
 
     def _look_back(self, turn: Ended) -> None:
         """Keep of a turn that ended what the page shows."""
         self.live.pop(turn.name, None)
-        self.words.pop(turn.name, None)
+        self.texts.pop(turn.name, None)
         self.ended.append(turn)
         report, minute = turn.report, int(turn.at // 60)
         if report.outcome not in GOOD:
@@ -108,10 +108,10 @@ class Turns:
 
     def find(self, name: str) -> dict[str, Any] | None:
         """Return what is known of a turn; `None`: nothing."""
-        if name not in self._kept:
+        if name not in self._reports:
             return None
-        packed = self._kept[name]
+        packed = self._reports[name]
         if packed is None:
             return {"turn_id": name, "outcome": None}
-        found: dict[str, Any] = json.loads(zlib.decompress(packed))
-        return found
+        record: dict[str, Any] = json.loads(zlib.decompress(packed))
+        return record

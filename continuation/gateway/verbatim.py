@@ -15,18 +15,18 @@ _DECODER = json.JSONDecoder()
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
-def kept(raw: bytes, new: bytes) -> bytes:
+def keep_bytes(raw: bytes, new: bytes) -> bytes:
     """Write the JSON `new` in the bytes of `raw`, as far as the two say the same."""
     try:
         text = raw.decode()
         before, after = json.loads(text), json.loads(new)
-        data = "".join(_written(text, _past(text, 0), before, after)).encode()
+        data = "".join(_write(text, _skip_blanks(text, 0), before, after)).encode()
         return data if json.loads(data) == after else new
     except (ValueError, RecursionError):  # no UTF-8, half an emoji, nested beyond all sense
         return new
 
 
-def _written(text: str, at: int, before: Any, after: Any) -> Iterator[str]:
+def _write(text: str, at: int, before: Any, after: Any) -> Iterator[str]:
     """Yield `after` in the words of the value `before`, which begins at `at`."""
     kinds: set[Any] = {type(before), type(after)}
     if kinds == {dict}:
@@ -46,24 +46,24 @@ def _items(text: str, at: int) -> Iterator[tuple[int, int, int, int, Any]]:
     at += 1
     while True:
         start = at
-        at = _past(text, at)
+        at = _skip_blanks(text, at)
         if text[at] in "]}":
             return
         key_end = at
         if keyed:
             _, key_end = _DECODER.raw_decode(text, at)
-            at = _past(text, _past(text, key_end) + 1)
+            at = _skip_blanks(text, _skip_blanks(text, key_end) + 1)
         value, end = _DECODER.raw_decode(text, at)
         yield start, key_end, at, end, value
-        at = _past(text, end)
+        at = _skip_blanks(text, end)
         if text[at] != ",":
             return
         at += 1
 
 
-def _past(text: str, at: int) -> int:
-    found = _BLANK.match(text, at)
-    return found.end() if found else at
+def _skip_blanks(text: str, at: int) -> int:
+    match = _BLANK.match(text, at)
+    return match.end() if match else at
 
 
 def _object(text: str, at: int, before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
@@ -79,7 +79,7 @@ def _object(text: str, at: int, before: dict[str, Any], after: dict[str, Any]) -
         if after[key] == value:
             yield text[value_at:value_end]
         else:
-            yield from _written(text, value_at, value, after[key])
+            yield from _write(text, value_at, value, after[key])
         comma = ","
     for key, value in after.items():
         if key not in before:
@@ -95,16 +95,16 @@ def _list(text: str, at: int, before: list[Any], after: list[Any]) -> Iterator[s
     head = next((n for n in range(most) if before[n] != after[n]), most)
     most -= head
     tail = next((n for n in range(most) if before[-1 - n] != after[-1 - n]), most)
-    told = [text[at + 1 : items[head - 1][3]]] if head else []
+    written = [text[at + 1 : items[head - 1][3]]] if head else []
     for number in range(head, len(after) - tail):
         if number < len(before) - tail:  # the same item, changed
             start, _, value_at, _, was = items[number]
-            told.append(
-                text[start:value_at] + "".join(_written(text, value_at, was, after[number]))
+            written.append(
+                text[start:value_at] + "".join(_write(text, value_at, was, after[number]))
             )
         else:
-            told.append(_ENCODER.encode(after[number]))
+            written.append(_ENCODER.encode(after[number]))
     if tail:
-        told.append(text[items[-tail][0] : items[-1][3]])
+        written.append(text[items[-tail][0] : items[-1][3]])
     end = items[-1][3] if items else at + 1
-    yield f"[{','.join(told)}{text[end : text.index(']', end) + 1]}"
+    yield f"[{','.join(written)}{text[end : text.index(']', end) + 1]}"

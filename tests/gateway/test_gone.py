@@ -46,10 +46,10 @@ def test_a_caller_that_leaves_closes_the_upstream(
 def test_a_caller_that_leaves_in_a_wait_ends_the_turn(served: Served, sim: Simulator) -> None:
     busy = Reply(status=529, headers={"retry-after": "30"})
     sim.script([cut("One, "), busy, end("two.")])
-    before = set(served.gateway.turns.known)
+    before = set(served.gateway.turns.ids)
     with begin(served, {**MESSAGES, "stream": True}):
         until(lambda: len(sim.posts) == 2 and sim.posts[-1].done.is_set())
-    (name,) = set(served.gateway.turns.known) - before
+    (name,) = set(served.gateway.turns.ids) - before
     until(lambda: (served.gateway.turns.find(name) or {})["outcome"] == "partial")
     assert len(sim.posts) == 2
 

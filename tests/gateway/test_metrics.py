@@ -13,7 +13,7 @@ from support.gateways import KEYS, MESSAGES, URLS, Served, begin, request_body, 
 from support.sdks.turn import cut, end
 
 from continuation import Report
-from continuation.gateway.metrics import Names
+from continuation.gateway.metrics import LabelValues
 from continuation.simulator import Reply, Simulator
 
 PLACE = f"/anthropic{URLS['anthropic-messages']}"
@@ -56,7 +56,7 @@ def test_turns_attempts_and_tokens_are_counted(fresh: Served, provider: Simulato
     value = read(fresh)
     told = [
         json.loads(httpx2.get(f"{fresh.url}/continuation/turns/{name}").content)
-        for name in fresh.gateway.turns.known
+        for name in fresh.gateway.turns.ids
     ]
     read_again = [Report.from_dict(one).outcome for one in told]
     assert read_again == ["healed", "complete", "untouched"]
@@ -143,13 +143,13 @@ def test_a_caller_that_leaves_is_counted_by_how_far_it_was(
 
 
 def test_what_others_name_is_a_label_a_hundred_times() -> None:
-    names = Names()
+    names = LabelValues()
     told = [names.label(f"made-up-{number}") for number in range(102)]
     assert told == [*(f"made-up-{number}" for number in range(100)), "other", "other"]
     assert [names.label(name) for name in ("made-up-7", None, "one more")] == [
         *("made-up-7", "", "other")
     ]
-    assert Names().label("x" * 5_000) == "other"
+    assert LabelValues().label("x" * 5_000) == "other"
 
 
 def test_no_label_holds_what_was_said_or_a_key(fresh: Served, provider: Simulator) -> None:

@@ -1,4 +1,4 @@
-"""The end of what a caller is given, as text: for the page, where it is to be shown at all."""
+"""The end of the text that a caller is given: for the page, where it is to be shown at all."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from continuation.answer.wire_codec import WireCodec
 from continuation.types import Json
 from continuation.wire.json_values import as_json, as_text
 
-_SHOWN = 400
+_MAX_CHARACTERS = 400
 """Characters of it."""
-_UNREAD = 1 << 16
-"""Bytes that wait for somebody who looks; then they are read without."""
+_MAX_UNREAD = 1 << 16
+"""Bytes that wait until somebody looks at the page; beyond that they are read at once."""
 
 
-class Words:
+class TextTail:
     """Reads one stream on its way out."""
 
     def __init__(self, codec: WireCodec) -> None:
@@ -27,18 +27,18 @@ class Words:
         """The caller gets these bytes."""
         self._chunks.append(chunk)
         self._size += len(chunk)
-        if self._size > _UNREAD:
+        if self._size > _MAX_UNREAD:
             self.text()
 
     def text(self) -> str:
         """Return the end of what there is."""
         chunks, self._chunks, self._size = self._chunks, [], 0
         self._given.read(chunks)
-        said = "".join(map(_said, self._given.new_events()))
-        self._end = (self._end + said)[-_SHOWN:]
+        text = "".join(map(_delta_text, self._given.new_events()))
+        self._end = (self._end + text)[-_MAX_CHARACTERS:]
         return self._end
 
 
-def _said(event: Json) -> str:
+def _delta_text(event: Json) -> str:
     delta = as_json(event.get("delta"))
     return as_text(delta.get("text")) or as_text(delta.get("partial_json"))
