@@ -1,9 +1,9 @@
-"""What holds for which model, and who said so: policies in layers, and the file they come from.
+"""What holds for which model, and its source: policies in layers, and the file they come from.
 
 A file `continuation.toml` has a table `[defaults]`, any number of `[models."glob"]` and of
 `[vendors.NAME]`, and what the gateway alone reads (`gateway.py`). A layer sets some keys; the later
 one wins: the defaults we ship, `[defaults]`, the globs that match the model (the most specific one
-last), then what is said of a single call: by `override` for a block of code, by a header for one
+last), then what is set for a single call: by `override` for a block of code, by a header for one
 request. That is fixed when the request is sent.
 """
 
@@ -67,7 +67,7 @@ class ConfigTypeError(ConfigError, TypeError):
 
 
 class Value(NamedTuple):
-    """What a key is, and who said so."""
+    """A key's value, and where it was set."""
 
     value: object
     source: str
@@ -76,7 +76,7 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Some keys, and where they were said."""
+    """Some keys, and where they were set."""
 
     source: str
     """The file and table, or who in the program; shown to the user."""
@@ -85,7 +85,7 @@ class Layer:
     glob: str | None = None
     """For which models; `None`: for all of them."""
     last: bool = False
-    """It goes before what is said of single models."""
+    """It goes before what is set for single models."""
 
     @property
     def rank(self) -> tuple[bool, bool, int, bool, int]:
@@ -114,13 +114,13 @@ class VendorTable:
 
     def covers(self, url: str) -> int:
         """Return how specifically it speaks of a URL: characters of the glob, 0 for not at all."""
-        place = _bare(url)
-        host = place.split("/", 1)[0].rpartition("@")[2]
-        places, most = (place, host, host.partition(":")[0]), 0
+        path = _bare(url)
+        host = path.split("/", 1)[0].rpartition("@")[2]
+        candidates, best = (path, host, host.partition(":")[0]), 0
         for glob in map(str.lower, self.base_url):
-            if any(fnmatchcase(p, end) for p in places for end in (glob, f"{glob}/*")):
-                most = max(most, len(glob))
-        return most
+            if any(fnmatchcase(p, end) for p in candidates for end in (glob, f"{glob}/*")):
+                best = max(best, len(glob))
+        return best
 
 
 def _bare(url: str) -> str:
@@ -128,7 +128,7 @@ def _bare(url: str) -> str:
 
 
 class Config:
-    """Policies by model. `policy_for` is cheap: what was found is kept."""
+    """Policies by model. `policy_for` is cheap: its results are cached."""
 
     def __init__(
         self,
@@ -137,35 +137,35 @@ class Config:
         gateway: GatewayTable | None = None,
     ) -> None:
         self.layers = tuple(sorted(layers, key=lambda layer: layer.rank))
-        """What was said, in the order in which it holds: the later one wins."""
+        """In the order in which they hold: the later one wins."""
         self.vendors = vendors
         """The tables of servers, as they stand in the file."""
         self.gateway = gateway or GatewayTable()
         """What the gateway alone reads."""
-        self._found: dict[str, Policy] = {}
+        self._policies: dict[str, Policy] = {}
         self._one_for_all = all(layer.glob is None for layer in self.layers)
 
     def policy_for(self, model: str) -> Policy:
         if self._one_for_all:
             model = ""
-        policy = self._found.get(model)
+        policy = self._policies.get(model)
         if policy is None:
-            if len(self._found) >= _MOST_MODELS:
-                self._found.clear()
+            if len(self._policies) >= _MOST_MODELS:
+                self._policies.clear()
             values: dict[str, Any] = {}
             for layer in self.layers:
                 if layer.covers(model):
                     values.update(layer.values)
-            policy = self._found[model] = Policy(**values)
+            policy = self._policies[model] = Policy(**values)
         return policy
 
     def explain(self, model: str) -> dict[str, Value]:
         """Return what holds for a model, key by key, each with its source."""
-        said = {item.name: Value(item.default, BUILT_IN) for item in fields(Policy)}
+        values = {item.name: Value(item.default, BUILT_IN) for item in fields(Policy)}
         for layer in self.layers:
             if layer.covers(model):
-                said |= {key: Value(value, layer.source) for key, value in layer.values.items()}
-        return said
+                values |= {key: Value(value, layer.source) for key, value in layer.values.items()}
+        return values
 
     def but(self, source: str, **values: Any) -> Config:
         """Return this configuration with `values` above all of it; raises what `check` raises."""
@@ -198,9 +198,9 @@ def load(source: Source) -> Config:
     for anything but the above; `OSError` when the file cannot be read.
     """
     if source is None:
-        named = os.environ.get(ENVIRONMENT)
+        path = os.environ.get(ENVIRONMENT)
         try:
-            return read(Path(named)) if named else Config()
+            return read(Path(path)) if path else Config()
         except (OSError, ValueError) as error:
             error.add_note(f"{ENVIRONMENT} names that file")
             raise
@@ -210,12 +210,12 @@ def load(source: Source) -> Config:
                 raise ConfigError(f"[vendors.{vendor.name}] {mistake}")
         return source
     if isinstance(source, Policy):
-        given = {
+        values = {
             item.name: value
             for item in fields(Policy)
             if (value := getattr(source, item.name)) != item.default
         }
-        return Config((Layer("the Policy given in the program", given),) if given else ())
+        return Config((Layer("the Policy given in the program", values),) if values else ())
     if not isinstance(source, (str, Path)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
             f"config must be a continuation.Policy or the path of a TOML file, "
@@ -247,7 +247,7 @@ def examine(path: Path) -> tuple[Config, list[Exception]]:
     mistakes = Mistakes()
 
     def noting(place: str = "") -> AbstractContextManager[None]:
-        return mistakes.noting(f"{path}: {place}")
+        return mistakes.collecting(f"{path}: {place}")
 
     layers: list[Layer] = []
     vendors: list[VendorTable] = []
@@ -255,14 +255,14 @@ def examine(path: Path) -> tuple[Config, list[Exception]]:
         with noting():
             _check_table(key, value)
     for glob, values in ((None, document.get("defaults")), *_table(document.get("models")).items()):
-        place = "[defaults]" if glob is None else f"[models.{_quoted(glob)}]"
-        with noting(f"{place} "):
+        title = "[defaults]" if glob is None else f"[models.{_quoted(glob)}]"
+        with noting(f"{title} "):
             _check_glob(glob, values)
         good: dict[str, Any] = {}
         for key, value in _table(values).items():
-            with noting(f"{place} "):
+            with noting(f"{title} "):
                 good |= _key(key, value, glob, path.parent)
-        layers.append(Layer(f"{path} {place}", good, glob))
+        layers.append(Layer(f"{path} {title}", good, glob))
     for name, values in _table(document.get("vendors")).items():
         with noting(f"[vendors.{name}] "):
             vendors.append(_vendor(name, values))
@@ -312,15 +312,15 @@ def _key(key: str, value: Any, glob: str | None, folder: Path) -> dict[str, Any]
     if glob is not None and isinstance(value, dict):
         message = f"{key}: is a table; quote a name with dots: [models.{_quoted(f'{glob}.{key}')}]"
         raise ValueError(message)
-    found = check({key: value})
+    checked = check({key: value})
     if key in CLIENT_KEYS:
         if glob is not None:
             message = f"{key} = {shown(key, value)}: holds for all models; put it under [defaults]"
             raise ValueError(message)
         # A file named in a file is looked for beside it.
         if isinstance(value, str) and value not in NO_FILES and not is_url(value):
-            found[key] = str(folder / file_of(value))
-    return found
+            checked[key] = str(folder / file_of(value))
+    return checked
 
 
 def _vendor(name: str, values: object) -> VendorTable:
@@ -334,14 +334,14 @@ def _vendor(name: str, values: object) -> VendorTable:
     if not isinstance(values, dict):
         raise TypeError(f"= {shown(name, values)}: must be a table with base_url")
     for key, value in cast("dict[str, Any]", values).items():
-        with mistakes.noting():
+        with mistakes.collecting():
             _check_setting(key, value)
             settings[key] = value
     globs: tuple[str, ...] = ()
-    with mistakes.noting():
+    with mistakes.collecting():
         globs = _globs(settings)
     mistakes += server_mistakes(settings)
-    mistakes.tell()
+    mistakes.raise_all()
     return VendorTable(name, globs, settings)
 
 
@@ -357,14 +357,14 @@ def _check_setting(key: str, value: object) -> None:
 def _globs(settings: dict[str, Any]) -> tuple[str, ...]:
     """Take out of a vendor's table the servers that it is about."""
     if "base_url" not in settings:
-        near = next((key for key in settings if "url" in key or "host" in key), None)
-        settings.pop(near or "", None)  # told here, it is not told as an unknown key as well
-        instead = f" (not {near!r})" if near else ""
-        message = f'base_url is missing{instead}: say which servers, as in "api.example.com/v1"'
+        similar = next((key for key in settings if "url" in key or "host" in key), None)
+        settings.pop(similar or "", None)  # reported here, not as an unknown key as well
+        hint = f" (not {similar!r})" if similar else ""
+        message = f'base_url is missing{hint}: say which servers, as in "api.example.com/v1"'
         raise ValueError(message)
-    given: object = settings.pop("base_url")
+    value: object = settings.pop("base_url")
     globs: list[str] = []
-    for pattern in (cast("list[object]", given) if isinstance(given, list) else [given]) or [""]:
+    for pattern in (cast("list[object]", value) if isinstance(value, list) else [value]) or [""]:
         if not isinstance(pattern, str):
             message = f"base_url = {shown('base_url', pattern)}: must be a text or a list of texts"
             raise TypeError(message)
@@ -414,15 +414,15 @@ def take(request: httpx2.Request) -> Mapping[str, Any]:
     Raises `ValueError` naming header, key, value and what is possible. A request that is sent
     once more keeps what its header said.
     """
-    said: Mapping[str, Any] | None = request.extensions.get(HEADER)
+    keys: Mapping[str, Any] | None = request.extensions.get(HEADER)
     if HEADER in request.headers:
-        said = parse(request.headers[HEADER])
+        keys = parse(request.headers[HEADER])
         del request.headers[HEADER]
-        request.extensions = {**request.extensions, HEADER: said}
-    return {**_current.get(), **said} if said else _current.get()
+        request.extensions = {**request.extensions, HEADER: keys}
+    return {**_current.get(), **keys} if keys else _current.get()
 
 
-_HOW = "write off, on, or key=value, key=value, as in max_recoveries=1"
+_USAGE = "write off, on, or key=value, key=value, as in max_recoveries=1"
 _ITEM = re.compile(r'\s*([^\s=,"]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^,"]*?)\s*(,|$)')
 
 
@@ -433,20 +433,20 @@ def parse(text: str) -> dict[str, Any]:
         return {"enabled": word == "on"}
     values: dict[str, Any] = {}
     seen: set[str] = set()
-    at, more = 0, True
-    while more:
-        item = _ITEM.match(text, at)
-        if item is None or item[1] in seen:
-            why = f"{item[1]!r} is said twice" if item else _HOW
-            raise ValueError(f"{HEADER}: {shown('', text)}: {why}")
-        key, told = item[1], item[2]
+    position, has_more = 0, True
+    while has_more:
+        match = _ITEM.match(text, position)
+        if match is None or match[1] in seen:
+            reason = f"{match[1]!r} is said twice" if match else _USAGE
+            raise ValueError(f"{HEADER}: {shown('', text)}: {reason}")
+        key, literal = match[1], match[2]
         try:
-            value = read_value(key, json.loads(told) if told.startswith('"') else told)
+            value = read_value(key, json.loads(literal) if literal.startswith('"') else literal)
             values |= _for_one_call({key: value})
         except (ValueError, TypeError) as error:
             raise ValueError(f"{HEADER}: {error}") from None
         seen.add(key)
-        at, more = item.end(), bool(item[3])
+        position, has_more = match.end(), bool(match[3])
     return values
 
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from continuation.policy import Between, file_of, is_url, known_key, shown, store_error
 
 DIALECTS = ("anthropic", "openai", "gemini")
-"""In whose words an upstream is told what goes wrong, and under which header its key is sent."""
+"""The format of an upstream's errors, and so the header that its key is sent in."""
 _NUMBERS = {
     "ping_seconds": Between(0.01, 300),
     "idle_seconds": Between(1, 86_400),
@@ -76,24 +76,24 @@ class GatewayTable:
     upstreams: Mapping[str, Upstream] = field(default_factory=lambda: dict(BUILT_IN))
 
 
-def _placed(place: str, errors: Iterable[Exception]) -> list[Exception]:
+def _prefixed(place: str, errors: Iterable[Exception]) -> list[Exception]:
     return [type(error)(f"{place}{error}") for error in errors]
 
 
 class Mistakes(list[Exception]):
-    """What is wrong with a table, each mistake for itself, so that all are told at once."""
+    """What is wrong with a table, each mistake for itself, so that all are reported at once."""
 
     @contextlib.contextmanager
-    def noting(self, place: str = "") -> Generator[None]:
-        """Note a mistake, or a group of them, with what stands before it; go on behind it."""
+    def collecting(self, place: str = "") -> Generator[None]:
+        """Note a mistake, or a group of them, with a prefix; go on behind it."""
         try:
             yield
         except ExceptionGroup as group:
-            self += _placed(place, group.exceptions)
+            self += _prefixed(place, group.exceptions)
         except (ValueError, TypeError) as error:
-            self += _placed(place, [error])
+            self += _prefixed(place, [error])
 
-    def tell(self) -> None:
+    def raise_all(self) -> None:
         """Raise all of them as an `ExceptionGroup`, if there are any."""
         if self:
             raise ExceptionGroup("", self)
@@ -104,12 +104,12 @@ def read_gateway(values: object, folder: Path = Path()) -> GatewayTable:
 
     Raises an `ExceptionGroup` of `ValueError` and `TypeError` that name key, value and remedy.
     """
-    found, mistakes = dict[str, Any](), Mistakes()
+    settings, mistakes = dict[str, Any](), Mistakes()
     for key, value in _as_table("[gateway]", values).items():
-        with mistakes.noting():
-            found[key] = _gateway_value(key, value, folder)
-    mistakes.tell()
-    return GatewayTable(**found)
+        with mistakes.collecting():
+            settings[key] = _gateway_value(key, value, folder)
+    mistakes.raise_all()
+    return GatewayTable(**settings)
 
 
 def _gateway_value(key: str, value: object, folder: Path) -> Any:
@@ -120,15 +120,15 @@ def _gateway_value(key: str, value: object, folder: Path) -> Any:
     if key == "token_env":
         return _text(key, value)
     if key == "journal":
-        named = _text(key, value)
-        if wrong := store_error(named):
-            raise ValueError(f"{key} = {shown(key, value)}: {wrong}")
+        target = _text(key, value)
+        if problem := store_error(target):
+            raise ValueError(f"{key} = {shown(key, value)}: {problem}")
         # A file named in a file is looked for beside it.
-        return named if is_url(named) else str(folder / file_of(named))
-    between = _NUMBERS[key]
+        return target if is_url(target) else str(folder / file_of(target))
+    bounds = _NUMBERS[key]
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not between.low <= float(cast("float", value)) <= between.high:
-        raise ValueError(f"{key} = {shown(key, value)}: must be a number {between}")
+    if not number or not bounds.low <= float(cast("float", value)) <= bounds.high:
+        raise ValueError(f"{key} = {shown(key, value)}: must be a number {bounds}")
     return float(cast("float", value))
 
 
@@ -143,7 +143,7 @@ def read_upstream(name: str, values: object, vendor: Callable[[str], object]) ->
     Raises an `ExceptionGroup` of `ValueError` and `TypeError` that name key, value and remedy.
     """
     mistakes = Mistakes()
-    with mistakes.noting():
+    with mistakes.collecting():
         if not is_name(name):
             raise ValueError(
                 "the name is a path: small letters, digits, '_', '-', and none of the gateway's own"
@@ -151,21 +151,21 @@ def read_upstream(name: str, values: object, vendor: Callable[[str], object]) ->
             )
     names = [item.name for item in fields(Upstream)][1:]
     upstream = BUILT_IN.get(name, Upstream(name, "", ""))
-    said: dict[str, Any] = {"base_url": upstream.base_url, "dialect": upstream.dialect}
+    table: dict[str, Any] = {"base_url": upstream.base_url, "dialect": upstream.dialect}
     for key, value in _as_table(f"[upstreams.{name}]", values).items():
-        with mistakes.noting():
+        with mistakes.collecting():
             known_key(key, value, names)
-            said.pop(key, None)  # where it is wrong, it is not missing as well
-            said[key] = _headers(value) if key == "headers" else _text(key, value)
-    for key, wrong in (("base_url", _url_error), ("dialect", _dialect_error)):
-        if key in said and (message := wrong(said[key])):
+            table.pop(key, None)  # where it is wrong, it is not missing as well
+            table[key] = _headers(value) if key == "headers" else _text(key, value)
+    for key, find_error in (("base_url", _url_error), ("dialect", _dialect_error)):
+        if key in table and (message := find_error(table[key])):
             mistakes.append(ValueError(message))
-    if said.get("vendor") and vendor(said["vendor"]) is None:
-        message = f"vendor = {said['vendor']!r}: there is no [vendors.{said['vendor']}] table"
+    if table.get("vendor") and vendor(table["vendor"]) is None:
+        message = f"vendor = {table['vendor']!r}: there is no [vendors.{table['vendor']}] table"
         mistakes.append(ValueError(message))
-    mistakes.tell()
-    said["base_url"] = said["base_url"].rstrip("/")
-    return Upstream(name, **said)
+    mistakes.raise_all()
+    table["base_url"] = table["base_url"].rstrip("/")
+    return Upstream(name, **table)
 
 
 def _url_error(text: str) -> str:
@@ -178,9 +178,9 @@ def _url_error(text: str) -> str:
 
 
 def _dialect_error(text: str) -> str:
-    told = f"= {text!r}" if text else "is missing"
+    problem = f"= {text!r}" if text else "is missing"
     choices = ", ".join(map(repr, DIALECTS))
-    return "" if text in DIALECTS else f"dialect {told}: choose one of {choices}"
+    return "" if text in DIALECTS else f"dialect {problem}: choose one of {choices}"
 
 
 def _as_table(place: str, values: object) -> Mapping[str, object]:
@@ -196,12 +196,12 @@ def _text(key: str, value: object) -> str:
 
 
 def _headers(value: object) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, said in _as_table("headers", value).items():
-        text = _text(f"headers: {name}", said)
+    headers: dict[str, str] = {}
+    for name, header in _as_table("headers", value).items():
+        text = _text(f"headers: {name}", header)
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or not re.fullmatch(
             r"[\t\x20-\x7e\x80-\xff]*", text
         ):
             raise ValueError(f"headers: {name} = {shown(name, text)}: is no header")
-        found[name.lower()] = text
-    return found
+        headers[name.lower()] = text
+    return headers

@@ -675,13 +675,13 @@ class Engine:
         self.config = load(config)
         self.learned = Learned()
         if is_url(kept := self.config.policy_for("").learned_file):
-            from continuation.limits.learned_postgres import SharedMemory
+            from continuation.limits.learned_postgres import LearnedTableSync
 
-            SharedMemory(kept, self.learned).attach()
+            LearnedTableSync(kept, self.learned).attach()
         elif kept:
-            from continuation.limits.learned_file import Memory  # hardly anybody wants it
+            from continuation.limits.learned_file import LearnedFileSync  # hardly anybody wants it
 
-            Memory(file_of(kept), self.learned).attach()
+            LearnedFileSync(file_of(kept), self.learned).attach()
         self.last_call = math.inf
         """From then on, by the clock `now`, no further attempt begins: the process will end."""
         self._dialects = dialects

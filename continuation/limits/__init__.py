@@ -116,12 +116,12 @@ def spellings(model: str) -> tuple[str, ...]:
         name = re.sub(r"(?<=\d)p(?=\d)", ".", name)  # Fireworks: llama-v3p1, kimi-k2p6
         name = re.sub(r"^llama-?v?(?=\d)", "llama-", name)
         name = re.sub(r"^qwen-(?=\d)", "qwen", name)
-    found = [name]
-    while found[-1] != (shorter := _SUFFIX.sub("", found[-1])):
-        found.append(shorter)
+    forms = [name]
+    while forms[-1] != (shorter := _SUFFIX.sub("", forms[-1])):
+        forms.append(shorter)
     # What gateways without dots write: gemini-2-5-pro for gemini-2.5-pro (but not gpt-4-1106).
-    found += [re.sub(r"(?<=\d)-(\d)(?=-|$)", r".\1", name, count=1) for name in found]
-    return tuple(dict.fromkeys(name for name in found if name))
+    forms += [re.sub(r"(?<=\d)-(\d)(?=-|$)", r".\1", name, count=1) for name in forms]
+    return tuple(dict.fromkeys(name for name in forms if name))
 
 
 # -- table ---------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def pick(rows: Iterable[ModelRow], model: str) -> ModelRow | None:
 # -- what a client learned -----------------------------------------------------------------------
 
 
-class Facts(NamedTuple):
+class LearnedFacts(NamedTuple):
     """What was learned of one model."""
 
     ceiling: int | None = None
@@ -190,8 +190,8 @@ class Facts(NamedTuple):
     """Whether the models endpoint was asked."""
 
 
-KEPT: Final = ("ceiling", "needed", "needed_with_tools", "no_prefill")
-"""The facts that are worth a file; that a provider was asked is not."""
+PERSISTED: Final = ("ceiling", "needed", "needed_with_tools", "no_prefill")
+"""The facts that are saved; that a provider was asked is not."""
 
 
 class Learned:
@@ -205,24 +205,24 @@ class Learned:
     def __init__(self, capacity: int = 4096) -> None:
         self._capacity = capacity
         self._lock = threading.Lock()
-        self._known: OrderedDict[Hashable, Facts] = OrderedDict()
+        self._facts: OrderedDict[Hashable, LearnedFacts] = OrderedDict()
         self.salt = os.urandom(16)
         self.histories: OrderedDict[tuple[Hashable, int, bytes], Any] = OrderedDict()
         """Those that were refused and mended; what is kept of them is the engine's affair."""
-        self.on_news: Callable[[], None] | None = None
+        self.on_change: Callable[[], None] | None = None
         """Called, outside the lock, when a fact worth keeping has changed."""
 
-    def get(self, key: Hashable) -> Facts:
+    def get(self, key: Hashable) -> LearnedFacts:
         """Return what is known for this key."""
         with self._lock:
-            if key not in self._known:
-                return Facts()
-            self._known.move_to_end(key)
-            return self._known[key]
+            if key not in self._facts:
+                return LearnedFacts()
+            self._facts.move_to_end(key)
+            return self._facts[key]
 
     def knows(self, key: Hashable) -> bool:
         """Whether anything is known for this key."""
-        return key in self._known
+        return key in self._facts
 
     def learn(self, key: Hashable, **facts: Any) -> bool:
         """Keep facts under their names in `Facts`, the newest counts; return whether one is new.
@@ -234,13 +234,13 @@ class Learned:
             if value is not None and value < 1:
                 return False
         with self._lock:
-            known = self._known.pop(key, Facts())
-            now = self._known[key] = known._replace(**facts)
-            if len(self._known) > self._capacity:
-                self._known.popitem(last=False)
-        if now._replace(asked=known.asked) != known and self.on_news is not None:
-            self.on_news()
-        return now != known
+            before = self._facts.pop(key, LearnedFacts())
+            after = self._facts[key] = before._replace(**facts)
+            if len(self._facts) > self._capacity:
+                self._facts.popitem(last=False)
+        if after._replace(asked=before.asked) != before and self.on_change is not None:
+            self.on_change()
+        return after != before
 
     def digest(self, credential: str | None) -> str:
         """Return what stands for a credential in a key; it cannot be turned back into it."""
@@ -249,9 +249,9 @@ class Learned:
     def facts(self) -> dict[Hashable, dict[str, Any]]:
         """Return what is worth keeping, by key, the longest unused first."""
         with self._lock:
-            known = dict(self._known)
-        found = {
-            key: {name: value for name in KEPT if (value := getattr(facts, name))}
-            for key, facts in known.items()
+            snapshot = dict(self._facts)
+        persisted = {
+            key: {name: value for name in PERSISTED if (value := getattr(facts, name))}
+            for key, facts in snapshot.items()
         }
-        return {key: facts for key, facts in found.items() if facts}
+        return {key: facts for key, facts in persisted.items() if facts}

@@ -27,7 +27,7 @@ LONGEST = 300
 _LARGEST = 2_000_000
 """Bytes; `MOST` lessons with the longest names are less."""
 _MARK = "continuation-learned"
-_FORM = 1
+_VERSION = 1
 NUMBERS = ("ceiling", "needed", "needed_with_tools")
 """The facts that are numbers of tokens."""
 _NAMES = ("upstream", "credential", "model")
@@ -45,8 +45,8 @@ class LearnedFile(NamedTuple):
     """The facts, by key, the longest unused first."""
 
 
-class Memory:
-    """Lets a `Learned` begin with what the file holds, and keeps its news there."""
+class LearnedFileSync:
+    """Lets a `Learned` begin with what the file holds, and saves its changes there."""
 
     def __init__(self, path: Path, learned: Learned) -> None:
         self._path = path
@@ -61,39 +61,39 @@ class Memory:
                 # Made whole and at once, so that all who start together agree on its salt.
                 with contextlib.suppress(FileExistsError):
                     _write(self._path, LearnedFile(self._learned.salt, {}), new=True)
-            kept = read(self._path)
+            content = read(self._path)
         except (OSError, ValueError) as error:
             self._give_up(error)
             return
-        self._learned.salt = kept.salt
-        for key, facts in kept.lessons.items():
+        self._learned.salt = content.salt
+        for key, facts in content.lessons.items():
             self._learned.learn(key, **facts)
-        self._learned.on_news = self._save
+        self._learned.on_change = self._save
 
     def _save(self) -> None:
-        """Put what we know over what others have written since."""
+        """Merge our facts over what others have written since."""
         with self._lock:
             if not self._usable:
                 return
             try:
-                found = read(self._path)
-                if found.salt != self._learned.salt:
+                current = read(self._path)
+                if current.salt != self._learned.salt:
                     self._give_up(ValueError("it was made anew by somebody else"))
                     return
-                known = cast("dict[Key, dict[str, Any]]", self._learned.facts())
-                ours = {key: facts for key, facts in known.items() if max(map(len, key)) <= LONGEST}
-                others = {key: kept for key, kept in found.lessons.items() if key not in ours}
-                together = [*others.items(), *ours.items()][-MOST:]
-                _write(self._path, LearnedFile(found.salt, dict(together)), new=False)
+                local = cast("dict[Key, dict[str, Any]]", self._learned.facts())
+                own = {key: facts for key, facts in local.items() if max(map(len, key)) <= LONGEST}
+                others = {key: kept for key, kept in current.lessons.items() if key not in own}
+                merged = [*others.items(), *own.items()][-MOST:]
+                _write(self._path, LearnedFile(current.salt, dict(merged)), new=False)
             except (OSError, ValueError) as error:
                 self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
         self._usable = False
-        why = error.strerror if isinstance(error, OSError) else error
+        reason = error.strerror if isinstance(error, OSError) else error
         if not self._path.parent.is_dir():
-            why = "there is no such folder, and none is made"
-        logger.warning("learned_file %s is not used: %s", self._path, why)
+            reason = "there is no such folder, and none is made"
+        logger.warning("learned_file %s is not used: %s", self._path, reason)
 
 
 def read(path: Path) -> LearnedFile:
@@ -102,23 +102,23 @@ def read(path: Path) -> LearnedFile:
         raise ValueError("it is too large to be a file of ours")
     try:
         document: Any = json.loads(path.read_bytes())
-        if document[_MARK] != _FORM:
+        if document[_MARK] != _VERSION:
             raise ValueError
-        salt, listed = bytes.fromhex(document["salt"]), document["lessons"][-MOST:]
+        salt, items = bytes.fromhex(document["salt"]), document["lessons"][-MOST:]
     except (ValueError, LookupError, TypeError) as error:
         raise ValueError("it is damaged, or no file of ours; delete it to begin anew") from error
     lessons: dict[Key, dict[str, Any]] = {}
-    for item in listed:
-        # What is not sound among the lessons is passed over.
+    for item in items:
+        # What is not valid among the lessons is passed over.
         with contextlib.suppress(ValueError, LookupError, TypeError):
             upstream, credential, model = (str(item[name])[:LONGEST] for name in _NAMES)
-            if facts := sound(item):
+            if facts := valid_facts(item):
                 lessons[upstream, credential, model] = facts
     return LearnedFile(salt, lessons)
 
 
-def sound(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a lesson that somebody has kept can be true."""
+def valid_facts(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of a stored lesson that are possible."""
     facts: dict[str, Any] = {
         name: item[name]
         for name in NUMBERS
@@ -129,12 +129,12 @@ def sound(item: Mapping[str, Any]) -> dict[str, Any]:
     return facts
 
 
-def _write(path: Path, kept: LearnedFile, *, new: bool) -> None:
+def _write(path: Path, content: LearnedFile, *, new: bool) -> None:
     """Write all or nothing; `new`: raises `FileExistsError` if there is a file by now."""
     lessons: list[Mapping[str, Any]] = [
-        {**dict(zip(_NAMES, key, strict=True)), **facts} for key, facts in kept.lessons.items()
+        {**dict(zip(_NAMES, key, strict=True)), **facts} for key, facts in content.lessons.items()
     ]
-    document = {_MARK: _FORM, "salt": kept.salt.hex(), "lessons": lessons}
+    document = {_MARK: _VERSION, "salt": content.salt.hex(), "lessons": lessons}
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

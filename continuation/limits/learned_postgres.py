@@ -18,7 +18,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from continuation.limits import Learned
-from continuation.limits.learned_file import LONGEST, MOST, sound
+from continuation.limits.learned_file import LONGEST, MOST, valid_facts
 
 logger = logging.getLogger("continuation")
 
@@ -40,8 +40,8 @@ _READ: Final = """
 """
 
 
-class SharedMemory:
-    """Lets a `Learned` begin with what others have learned, and tells them its news."""
+class LearnedTableSync:
+    """Lets a `Learned` begin with what others have learned, and shares its changes."""
 
     def __init__(self, url: str, learned: Learned) -> None:
         options = {"connect_timeout": "2", "application_name": "continuation"}
@@ -50,12 +50,12 @@ class SharedMemory:
         self._lock = threading.Lock()
         self._wanted = self._at_work = False
         self._reader: int | None = None
-        """The thread that takes over what others have learned, which is no news."""
-        self._told: dict[Any, dict[str, Any]] = {}
+        """The thread that takes over what others have learned, which is no change to share."""
+        self._sent: dict[Any, dict[str, Any]] = {}
 
     def attach(self) -> None:
         """Read the table, soon, and write to it from now on. Never raises, and never waits."""
-        self._learned.on_news = self._exchange_soon
+        self._learned.on_change = self._exchange_soon
         self._exchange_soon()
 
     def _exchange_soon(self) -> None:
@@ -77,41 +77,41 @@ class SharedMemory:
             try:
                 self._exchange()
             except psycopg.Error as error:
-                why = str(error).strip() if isinstance(error, psycopg.OperationalError) else ""
+                reason = str(error).strip() if isinstance(error, psycopg.OperationalError) else ""
                 name = type(error).__name__
-                logger.warning("what was learned is not shared: %s", why or name)
+                logger.warning("what was learned is not shared: %s", reason or name)
 
     def _exchange(self) -> None:
-        """Put our news into the table, and take over what is not known here."""
+        """Put our changes into the table, and take over what is not known here."""
         with psycopg.connect(self._address, prepare_threshold=None) as connection:
             connection.execute(_TABLES)
             salts = "continuation_learned_salt_1"
-            mine = os.urandom(16)
+            fresh = os.urandom(16)
             connection.execute(
                 f"INSERT INTO {salts} SELECT %s WHERE NOT EXISTS (SELECT 1 FROM {salts})".encode(),
-                (mine,),
+                (fresh,),
             )
-            [salt] = connection.execute(f"SELECT salt FROM {salts}".encode()).fetchone() or [mine]
+            [salt] = connection.execute(f"SELECT salt FROM {salts}".encode()).fetchone() or [fresh]
             connection.commit()
             if self._learned.salt != bytes(salt):  # keys that were made with another say nothing
                 self._learned.salt = bytes(salt)
-                self._told = cast("dict[Any, dict[str, Any]]", self._learned.facts())
-            known = cast("dict[Any, dict[str, Any]]", self._learned.facts())
-            for key, facts in known.items():
-                if self._told.get(key) != facts and max(map(len, key)) <= LONGEST:
+                self._sent = cast("dict[Any, dict[str, Any]]", self._learned.facts())
+            all_facts = cast("dict[Any, dict[str, Any]]", self._learned.facts())
+            for key, facts in all_facts.items():
+                if self._sent.get(key) != facts and max(map(len, key)) <= LONGEST:
                     connection.execute(_PUT, (*key, json.dumps(facts)))
             connection.commit()
-            self._told = known
-            for *key, told in connection.execute(_READ, (MOST,)).fetchall():
-                if tuple(key) not in known:
-                    self._take(tuple(key), told)
+            self._sent = all_facts
+            for *key, text in connection.execute(_READ, (MOST,)).fetchall():
+                if tuple(key) not in all_facts:
+                    self._take(tuple(key), text)
 
-    def _take(self, key: tuple[str, ...], told: str) -> None:
+    def _take(self, key: tuple[str, ...], text: str) -> None:
         with contextlib.suppress(ValueError, TypeError):
-            facts = sound(json.loads(told))
+            facts = valid_facts(json.loads(text))
             self._reader = threading.get_ident()
             try:
                 self._learned.learn(key, **facts)
             finally:
                 self._reader = None
-            self._told[key] = facts
+            self._sent[key] = facts

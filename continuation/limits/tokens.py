@@ -89,8 +89,8 @@ def estimate(text: str, model: str | None = None) -> int:
 
 def vocabulary() -> str | None:
     """Return the name of the vocabulary in use, or None when text is estimated by characters."""
-    found = _vocabulary_for("")
-    return found.name if found else None
+    encoding = _vocabulary_for("")
+    return encoding.name if encoding else None
 
 
 def _vocabulary_for(name: str) -> tiktoken.Encoding | None:

@@ -1,4 +1,4 @@
-"""What became of a turn, told to people: the lines of `str(report)`, the log, the cost."""
+"""What became of a turn, for people: the lines of `str(report)`, the log, the cost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _REMEDIES = {
     "thinking used the whole limit: no visible text": "say less_thinking = true",
 }
 """What helps, by the reason."""
-_OTHERWISE = {
+_BY_OUTCOME = {
     Outcome.PARTIAL: "ask again for what is missing",
     Outcome.TRUNCATED: "ask for less at once",
     Outcome.STALLED: "ask again in other words",
@@ -49,18 +49,18 @@ def plural(count: int, noun: str) -> str:
 
 def summary(report: Report) -> str:
     """Say in one line what became of a turn, and why if it is not whole."""
-    why = [report.reason] if report.reason else []
+    reasons = [report.reason] if report.reason else []
     # What ended the turn, not a refusal that was got over on the way.
     error = report.attempts[-1].error if report.attempts else report.error
     if error and report.reason == f"status {error.split()[0]}":
-        why = [f"status {error}"]
+        reasons = [f"status {error}"]
     elif error and error != report.reason and report.outcome not in ("complete", "healed"):
-        why.append(f"error {error}")
-    told = f"{report.outcome} ({'; '.join(why)})" if why else str(report.outcome)
-    told += f", {plural(len(report.attempts), 'attempt')}"
+        reasons.append(f"error {error}")
+    text = f"{report.outcome} ({'; '.join(reasons)})" if reasons else str(report.outcome)
+    text += f", {plural(len(report.attempts), 'attempt')}"
     if report.stop:
-        told += f", stop reason {report.stop}{' (synthetic)' if report.synthetic else ''}"
-    return told
+        text += f", stop reason {report.stop}{' (synthetic)' if report.synthetic else ''}"
+    return text
 
 
 def costs(report: Report) -> tuple[str, str]:
@@ -75,53 +75,53 @@ def _tokens(usage: Usage) -> str:
 def account(report: Report) -> str:
     """Tell the turn in lines: what became of it, each attempt, what was billed."""
     lines = [f"{report.model or report.dialect}: {summary(report)}, {report.seconds:.1f} s"]
-    for one in report.attempts:
-        limit = "no limit" if one.limit is None else f"limit {one.limit:,}"
-        ended = one.error or one.stop or "no end"
-        more = ", discarded" if one.discarded else ", saved" if one.saved else ""
-        told = f"{limit}, {_tokens(one.usage or Usage())}, {ended}, {one.seconds:.1f} s{more}"
-        lines.append(f"  {one.number} {one.mode}: {told}")
+    for attempt in report.attempts:
+        limit = "no limit" if attempt.limit is None else f"limit {attempt.limit:,}"
+        end = attempt.error or attempt.stop or "no end"
+        note = ", discarded" if attempt.discarded else ", saved" if attempt.saved else ""
+        line = f"{limit}, {_tokens(attempt.usage or Usage())}, {end}, {attempt.seconds:.1f} s{note}"
+        lines.append(f"  {attempt.number} {attempt.mode}: {line}")
     price = report.cost
     paid = "" if price is None else f", ${price:.4f}"
     lines.append(f"  billed: {_tokens(report.billed)}{paid}")
     return "\n".join(lines)
 
 
-def read(told: Mapping[str, Any]) -> Report:
-    """Make a report again of what its `as_dict` told; see `Report.from_dict`."""
-    if not isinstance(told, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - from JSON
-        raise ValueError(f"this is no report of a turn: a {type(told).__name__}, not an object")
+def read(data: Mapping[str, Any]) -> Report:
+    """Read a report from the document that `as_dict` returned; see `Report.from_dict`."""
+    if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - from JSON
+        raise ValueError(f"this is no report of a turn: a {type(data).__name__}, not an object")
     needed = (item.name for item in fields(Report) if item.default is item.default_factory)
-    if lacking := [name for name in needed if name not in told]:
-        raise ValueError(f"this is no report of a turn: it does not say its {', '.join(lacking)}")
+    if missing := [name for name in needed if name not in data]:
+        raise ValueError(f"this is no report of a turn: it does not say its {', '.join(missing)}")
     parts = (
         ("attempts", Attempt), ("seams", SeamReport), ("learned", Lesson),
         ("repairs", Change), ("calls", CallReport),
     )  # fmt: skip
     try:
         lists = {
-            name: tuple(_known(kind, each) for each in told.get(name, ())) for name, kind in parts
+            name: tuple(_make(kind, each) for each in data.get(name, ())) for name, kind in parts
         }
-        return _known(Report, {**told, **lists, "rows": tuple(told.get("rows", ()))})
+        return _make(Report, {**data, **lists, "rows": tuple(data.get("rows", ()))})
     except (TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"this is no report of a turn: {error}") from error
 
 
-def _known(kind: type[T], told: Mapping[str, Any]) -> T:
-    """Make one of `kind`, of those of its fields that are told."""
+def _make(kind: type[T], data: Mapping[str, Any]) -> T:
+    """Make one of `kind` from those of its fields that the document has."""
     names = (item.name for item in fields(kind))  # type: ignore[arg-type]  # of dataclasses alone
-    values: dict[str, Any] = {name: told[name] for name in names if name in told}
+    values: dict[str, Any] = {name: data[name] for name in names if name in data}
     for name, of in (("outcome", Outcome), ("mode", Mode)):
         if name in values:
             values[name] = of(values[name])
     if values.get("usage") is not None:
-        values["usage"] = _known(Usage, values["usage"])
+        values["usage"] = _make(Usage, values["usage"])
     return kind(**values)
 
 
 def remedy(report: Report) -> str:
     """Say what helps where a turn did not become whole."""
-    return _REMEDIES.get(report.reason or "") or _OTHERWISE.get(report.outcome, "")
+    return _REMEDIES.get(report.reason or "") or _BY_OUTCOME.get(report.outcome, "")
 
 
 def log(report: Report) -> None:
@@ -133,8 +133,8 @@ def log(report: Report) -> None:
         return
     # Who leaves an answer half-way knows that it is not whole.
     level = logging.INFO if report.reason == "closed by the caller" else logging.WARNING
-    told = (report.model, summary(report), held, remedy(report))
-    logger.log(level, "%s: %s%s: %s", *told, extra={"report": report})
+    arguments = (report.model, summary(report), held, remedy(report))
+    logger.log(level, "%s: %s%s: %s", *arguments, extra={"report": report})
 
 
 def cost(report: Report) -> float | None:
@@ -153,7 +153,7 @@ def price(model: str | None, host: str | None, usages: Iterable[Usage]) -> float
     except ImportError:
         return None
     vendor = {"provider_api_url": f"https://{host}"}
-    anybody = dict[str, str]()  # of a gateway nobody knows prices: the model's maker's stand in
+    any_host = dict[str, str]()  # of a gateway nobody knows prices: the model's maker's stand in
     total = 0.0
     for usage in usages:
         tokens = prices.Usage(
@@ -162,12 +162,12 @@ def price(model: str | None, host: str | None, usages: Iterable[Usage]) -> float
             cache_write_tokens=usage.cache_write,
             output_tokens=usage.output,
         )
-        for who in (vendor, anybody):
+        for provider in (vendor, any_host):
             try:
-                found = prices.calc_price(tokens, (model or "").removeprefix("models/"), **who)
+                quote = prices.calc_price(tokens, (model or "").removeprefix("models/"), **provider)
             except (LookupError, ValueError):
                 continue
-            total += float(found.total_price)
+            total += float(quote.total_price)
             break
         else:
             return None

@@ -242,8 +242,8 @@ class Report:
         """Return the report as plain JSON values, all usages and the cost included."""
         usages = {"turn": self.turn, "billed": self.billed, "discarded": self.discarded}
         usages["saved"] = self.saved
-        told = {name: asdict(usage) for name, usage in usages.items()}
-        return {**asdict(self), **told, "cost": self.cost}
+        fields = {name: asdict(usage) for name, usage in usages.items()}
+        return {**asdict(self), **fields, "cost": self.cost}
 
     def __str__(self) -> str:
         """Tell the turn to people: a line for what became of it, for each attempt, for the cost."""
@@ -264,14 +264,14 @@ class Report:
         return fragment(self)
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> Report:
+    def from_dict(cls, document: Mapping[str, Any]) -> Report:
         """Read what `as_dict` returned; names it does not know are passed over.
 
         Raises `ValueError` where it is no report.
         """
         from continuation.reports.account import read
 
-        return read(told)
+        return read(document)
 
 
 class TruncatedAnswerError(Exception):
@@ -359,7 +359,7 @@ def last_report() -> Report | None:
 MOST = 1024
 """So many reports are kept; the oldest goes first."""
 _reports: dict[str, Report] = {}
-_kept: deque[tuple[Set[str], Report]] = deque()
+_recent: deque[tuple[Set[str], Report]] = deque()
 _lock = threading.Lock()
 
 
@@ -372,14 +372,14 @@ def report(thing: object) -> Report | None:
 
     Raises `TypeError` for an object that carries no id.
     """
-    found = _id_of(thing)
-    if found is None:
+    name = _id_of(thing)
+    if name is None:
         raise TypeError(
             f"{type(thing).__name__} carries no id; give the message or raw response the "
             "SDK returned, its stream, its error, or the id itself, or use last_report()"
         )
     with _lock:
-        return _reports.get(found)
+        return _reports.get(name)
 
 
 def _keep(report: Report) -> None:
@@ -388,22 +388,22 @@ def _keep(report: Report) -> None:
     Those are its answers' ids, and the request's id of the response that the caller holds: the last
     one of the first mode.
     """
-    held, ids = "", set[str]()
+    request_id, ids = "", set[str]()
     for attempt in report.attempts:
         if attempt.answer_id:
             ids.add(attempt.answer_id)
         if attempt.mode is Mode.FIRST and attempt.request_id:
-            held = attempt.request_id
-    if held:
-        ids.add(held)
+            request_id = attempt.request_id
+    if request_id:
+        ids.add(request_id)
     with _lock:
-        _kept.append((ids, report))
+        _recent.append((ids, report))
         _reports.update(dict.fromkeys(ids, report))
-        while len(_kept) > MOST:
-            old, gone = _kept.popleft()
-            for known in old:
-                if _reports.get(known) is gone:
-                    del _reports[known]
+        while len(_recent) > MOST:
+            old, gone = _recent.popleft()
+            for name in old:
+                if _reports.get(name) is gone:
+                    del _reports[name]
 
 
 def _id_of(thing: object) -> str | None:
@@ -413,15 +413,15 @@ def _id_of(thing: object) -> str | None:
     for name in ("_request_id", "request_id"):
         if isinstance(known := getattr(thing, name, None), str):
             return known
-    told: list[Any] = []
+    candidates: list[Any] = []
     for name in ("", "response", "http_response", "sdk_http_response", "_response"):
         headers = getattr(getattr(thing, name, None) if name else thing, "headers", None)
         if isinstance(headers, Mapping):
-            plain = {str(key).lower(): str(value) for key, value in headers.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - any SDK's headers
-            told.append(request_id_in(plain))
+            lowered = {str(key).lower(): str(value) for key, value in headers.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - any SDK's headers
+            candidates.append(request_id_in(lowered))
     for answer in (thing, getattr(thing, "message", None), getattr(thing, "response", None)):
-        told += [getattr(answer, name, None) for name in ("response_id", "id")]
-    return next((found for found in told if found and isinstance(found, str)), None)
+        candidates += [getattr(answer, name, None) for name in ("response_id", "id")]
+    return next((found for found in candidates if found and isinstance(found, str)), None)
 
 
 _watching: contextvars.ContextVar[tuple[list[Report], ...]] = contextvars.ContextVar(

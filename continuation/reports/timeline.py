@@ -19,7 +19,7 @@ from continuation.types import Usage
 
 _WIDTH, _LEFT, _CHART, _ROW = 760, 120, 380, 24
 """Pixels: the drawing's width, where the axis begins, how long it is, the height of a row."""
-_INK, _PALE, _IN, _OUT, _BAD, _GOOD = (
+_DARK, _PALE, _IN, _OUT, _BAD, _GOOD = (
     "#24292f", "#6e7781", "#4078c0", "#8c959f", "#b3261e", "#1a7f37"
 )  # fmt: skip
 _FONT = "font-family:system-ui,-apple-system,'Segoe UI',sans-serif"
@@ -34,7 +34,7 @@ _STRIPES = (
 def svg(*turns: tuple[str, Report]) -> str:
     """Draw turns, each under its title, below each other on one axis."""
     longest = max((_end(report) for _, report in turns), default=0.0) or 1.0
-    told = "; ".join(f"{title}: {summary(report)}" for title, report in turns)
+    label = "; ".join(f"{title}: {summary(report)}" for title, report in turns)
     body, y = list[str](), 12
     for title, report in turns:
         body.append(_text(12, y + 12, title, size=14, weight=600))
@@ -42,13 +42,13 @@ def svg(*turns: tuple[str, Report]) -> str:
         for row in _rows(report, longest):
             body.append(f'<g transform="translate(0 {y})">{row}</g>')
             y += _ROW
-        for line, ink in _result(report):
-            body.append(_text(_LEFT, y + 12, line, ink=ink))
+        for line, rgb in _result(report):
+            body.append(_text(_LEFT, y + 12, line, rgb=rgb))
             y += 18
         y += 12
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {y}" width="100%"'
-        f' style="max-width:{_WIDTH}px;{_FONT}" role="img" aria-label="{escape(told)}">'
+        f' style="max-width:{_WIDTH}px;{_FONT}" role="img" aria-label="{escape(label)}">'
         f'<defs>{_STRIPES}</defs><rect width="{_WIDTH}" height="{y}" rx="6" fill="#fff"/>'
         f"{''.join(body)}</svg>"
     )
@@ -59,7 +59,7 @@ def _end(report: Report) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TimelineRow:
     """What there is to draw of an attempt, in seconds since the turn began, and in words."""
 
     name: str
@@ -76,54 +76,54 @@ class Row:
     seam: str | None
 
 
-def rows(attempts: Iterable[Attempt], seams: Iterable[SeamReport]) -> Iterator[Row]:
+def rows(attempts: Iterable[Attempt], seams: Iterable[SeamReport]) -> Iterator[TimelineRow]:
     """Yield what there is to draw of a turn, which may be under way."""
-    met, ended = {seam.attempt: seam for seam in seams}, 0.0
-    for one in attempts:
-        seam = met.get(one.number)
-        out = one.discarded or one.saved
-        end = one.begun + one.seconds
-        yield Row(
-            name=f"{one.number} {one.mode}",
-            waited=min(ended, one.begun) if one.number > 1 else one.begun,
-            begun=one.begun,
-            shown=one.begun if one.shown is None else min(one.shown, end),
+    seam_of, ended = {seam.attempt: seam for seam in seams}, 0.0
+    for attempt in attempts:
+        seam = seam_of.get(attempt.number)
+        out = attempt.discarded or attempt.saved
+        end = attempt.begun + attempt.seconds
+        yield TimelineRow(
+            name=f"{attempt.number} {attempt.mode}",
+            waited=min(ended, attempt.begun) if attempt.number > 1 else attempt.begun,
+            begun=attempt.begun,
+            shown=attempt.begun if attempt.shown is None else min(attempt.shown, end),
             ended=end,
-            kind="error" if one.error else "out" if out else "in",
-            what=_account(one),
-            fate=_fate(one),
-            seam=None if seam is None else _met(seam),
+            kind="error" if attempt.error else "out" if out else "in",
+            what=_attempt_text(attempt),
+            fate=_fate(attempt),
+            seam=None if seam is None else _seam_text(seam),
         )
         ended = max(ended, end)
 
 
-def _met(seam: SeamReport) -> str:
+def _seam_text(seam: SeamReport) -> str:
     where = f"a seam at character {seam.at:,}: {seam.kind}"
     return f"{where}, {plural(seam.dropped, 'character')} said again and left out"
 
 
 def _rows(report: Report, longest: float) -> Iterator[str]:
     """Draw each attempt, and the wait before it."""
-    for one in rows(report.attempts, report.seams):
-        begin, end, before, held = (
-            _LEFT + _CHART * at / longest for at in (one.begun, one.ended, one.waited, one.shown)
+    for row in rows(report.attempts, report.seams):
+        begin, end, waited, shown = (
+            _LEFT + _CHART * at / longest for at in (row.begun, row.ended, row.waited, row.shown)
         )
-        row = [_text(12, 15, one.name)]
-        if begin - before > 2:
-            what = f"waited {one.begun - one.waited:.2f} s"
-            line = f'<path d="M{before:.1f} 10H{begin:.1f}" stroke="{_PALE}" stroke-dasharray="3 3"'
-            row.append(f"{line}><title>{what}</title></path>")
-        bad = one.kind == "error"
+        shapes = [_text(12, 15, row.name)]
+        if begin - waited > 2:
+            tooltip = f"waited {row.begun - row.waited:.2f} s"
+            line = f'<path d="M{waited:.1f} 10H{begin:.1f}" stroke="{_PALE}" stroke-dasharray="3 3"'
+            shapes.append(f"{line}><title>{tooltip}</title></path>")
+        bad = row.kind == "error"
         hollow = f'fill="none" stroke="{_BAD if bad else _OUT}"'
-        row.append(_bar(begin, end, f'fill="{_IN}"' if one.kind == "in" else hollow, one.what))
-        if held - begin > 1:
-            what = f"held for {one.shown - one.begun:.2f} s"
-            row.append(_bar(begin, held, 'fill="url(#continuation-held)"', what))
-        if one.seam is not None:
+        shapes.append(_bar(begin, end, f'fill="{_IN}"' if row.kind == "in" else hollow, row.what))
+        if shown - begin > 1:
+            tooltip = f"held for {row.shown - row.begun:.2f} s"
+            shapes.append(_bar(begin, shown, 'fill="url(#continuation-held)"', tooltip))
+        if row.seam is not None:
             mark = f'<path d="M{begin:.1f} -4V24" stroke="{_GOOD}" stroke-width="2">'
-            row.append(f"{mark}<title>{escape(one.seam)}</title></path>")
-        row.append(_text(_LEFT + _CHART + 12, 15, one.fate, ink=_BAD if bad else _PALE))
-        yield "".join(row)
+            shapes.append(f"{mark}<title>{escape(row.seam)}</title></path>")
+        shapes.append(_text(_LEFT + _CHART + 12, 15, row.fate, rgb=_BAD if bad else _PALE))
+        yield "".join(shapes)
 
 
 def _bar(begin: float, end: float, style: str, what: str) -> str:
@@ -131,21 +131,21 @@ def _bar(begin: float, end: float, style: str, what: str) -> str:
     return f"<rect {box} {style}><title>{escape(what)}</title></rect>"
 
 
-def _text(x: int, y: int, words: str, *, ink: str = _INK, size: int = 12, weight: int = 400) -> str:
-    how = f'x="{x}" y="{y}" fill="{ink}" font-size="{size}" font-weight="{weight}"'
-    return f"<text {how}>{escape(words)}</text>"
+def _text(x: int, y: int, text: str, *, rgb: str = _DARK, size: int = 12, weight: int = 400) -> str:
+    attributes = f'x="{x}" y="{y}" fill="{rgb}" font-size="{size}" font-weight="{weight}"'
+    return f"<text {attributes}>{escape(text)}</text>"
 
 
-def _fate(one: Attempt) -> str:
+def _fate(attempt: Attempt) -> str:
     """Say what came of an attempt, in the width of a column."""
-    of = "" if one.limit is None else f" of {one.limit:,}"
-    count = "" if one.usage is None else f"{number(one.usage.output)}{of} tokens, "
-    return f"{count}{one.error or one.stop or 'no end'}"[:40]
+    of = "" if attempt.limit is None else f" of {attempt.limit:,}"
+    count = "" if attempt.usage is None else f"{number(attempt.usage.output)}{of} tokens, "
+    return f"{count}{attempt.error or attempt.stop or 'no end'}"[:40]
 
 
-def _account(one: Attempt) -> str:
-    more = " not in the answer" * one.discarded + " not paid again" * one.saved
-    return f"{one.seconds:.2f} s, {_fate(one)}{',' * bool(more)}{more}"
+def _attempt_text(attempt: Attempt) -> str:
+    note = " not in the answer" * attempt.discarded + " not paid again" * attempt.saved
+    return f"{attempt.seconds:.2f} s, {_fate(attempt)}{',' * bool(note)}{note}"
 
 
 def _result(report: Report) -> Iterator[tuple[str, str]]:
@@ -197,5 +197,5 @@ def page(reports: Sequence[Report]) -> str:
     parts = "<hr>".join(map(fragment, reports))
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>continuation</title>'
-        f'<body style="margin:2em;background:#fff;color:{_INK}">{parts}</body></html>\n'
+        f'<body style="margin:2em;background:#fff;color:{_DARK}">{parts}</body></html>\n'
     )

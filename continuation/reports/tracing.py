@@ -63,7 +63,7 @@ class Spans:
         turn = self._tracer.start_span(
             f"continuation {report.model or ''}".strip(),
             context=self._context,
-            attributes=_known(
+            attributes=_without_none(
                 {
                     "gen_ai.provider.name": _PROVIDERS.get(report.dialect, report.dialect),
                     "gen_ai.request.model": report.model,
@@ -93,24 +93,24 @@ class Spans:
         from opentelemetry.trace import SpanKind
 
         nested, usage = self._nested, attempt.usage or Usage()
-        place = "continuation.usage" if nested else "gen_ai.usage"
+        prefix = "continuation.usage" if nested else "gen_ai.usage"
         stops = None if attempt.stop is None else (attempt.stop,)
         span = self._tracer.start_span(
             f"{'attempt' if nested else 'chat'} {report.model or ''}".strip(),
             context=within,
             kind=SpanKind.INTERNAL if nested else SpanKind.CLIENT,
-            attributes=_known(
+            attributes=_without_none(
                 {
                     "gen_ai.operation.name": None if nested else "chat",
                     "gen_ai.provider.name": _PROVIDERS.get(report.dialect, report.dialect),
                     "gen_ai.request.model": report.model,
                     "gen_ai.request.max_tokens": attempt.limit,
                     "gen_ai.response.finish_reasons": stops,
-                    f"{place}.input_tokens": usage.prompt,
-                    f"{place}.cache_read.input_tokens": usage.cached,
-                    f"{place}.cache_write.input_tokens": usage.cache_write,
-                    f"{place}.output_tokens": usage.output,
-                    f"{place}.reasoning.output_tokens": usage.thinking,
+                    f"{prefix}.input_tokens": usage.prompt,
+                    f"{prefix}.cache_read.input_tokens": usage.cached,
+                    f"{prefix}.cache_write.input_tokens": usage.cache_write,
+                    f"{prefix}.output_tokens": usage.output,
+                    f"{prefix}.reasoning.output_tokens": usage.thinking,
                     "continuation.attempt": attempt.number,
                     "continuation.mode": str(attempt.mode),
                     "continuation.discarded": attempt.discarded,
@@ -138,7 +138,7 @@ def _token_usage(provider: MeterProvider) -> Histogram:
 
 
 def _count(report: Report) -> None:
-    """Tell the tokens that were billed; nobody listens where no meter provider is set."""
+    """Record the tokens that were billed; nobody listens where no meter provider is set."""
     from opentelemetry import metrics
 
     usage, billed = _token_usage(metrics.get_meter_provider()), report.billed
@@ -152,11 +152,11 @@ def _count(report: Report) -> None:
                 "server.address": report.host,
                 "error.type": report.error if report.outcome is Outcome.FAILED else None,
             }
-            usage.record(count, _known(attributes))
+            usage.record(count, _without_none(attributes))
 
 
-_told: set[str] = set()
-"""Why there are no spans, as it was said: once each."""
+_logged: set[str] = set()
+"""Reasons for missing spans that were logged: once each."""
 
 
 def begin(headers: Mapping[str, str], *, always: bool) -> Spans | None:
@@ -178,17 +178,17 @@ def begin(headers: Mapping[str, str], *, always: bool) -> Spans | None:
             return None
         return Spans(provider.get_tracer(SCOPE, __version__), headers)
     except Exception as error:  # spans are never worth an answer
-        why = f"{type(error).__name__}: {error}"
-        if why not in _told:
-            _told.add(why)
-            logger.warning("no spans: %s", why)
+        reason = f"{type(error).__name__}: {error}"
+        if reason not in _logged:
+            _logged.add(reason)
+            logger.warning("no spans: %s", reason)
         return None
 
 
 def _is_call(span: Any, headers: Mapping[str, str]) -> bool:
     """Whether the current span is that of this very call, made by an SDK that traces itself."""
-    known: Any = getattr(span, "attributes", None) or {}
-    if any(str(name).startswith("gen_ai.") for name in known):
+    attributes: Any = getattr(span, "attributes", None) or {}
+    if any(str(name).startswith("gen_ai.") for name in attributes):
         return True
     sent = headers.get("traceparent", "").split("-")
     return len(sent) == 4 and sent[2] == f"{span.get_span_context().span_id:016x}"
@@ -201,5 +201,5 @@ def _fail(span: Any, error: str) -> None:
     span.set_status(Status(StatusCode.ERROR))
 
 
-def _known(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_none(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: value for name, value in values.items() if value is not None}

@@ -109,7 +109,7 @@ def test_many_models_do_not_make_it_grow_without_end() -> None:
     config = Config((Layer("here", {"max_recoveries": 1}, "m*"),))
     for number in range(3000):
         assert config.policy_for(f"m{number}").max_recoveries == 1
-    assert len(config._found) <= 1024
+    assert len(config._policies) <= 1024
 
 
 # --- mistakes -------------------------------------------------------------------------------

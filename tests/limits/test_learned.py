@@ -22,7 +22,7 @@ from continuation import Policy
 from continuation.cli import main
 from continuation.config import ENVIRONMENT
 from continuation.limits import Learned, ModelLimits
-from continuation.limits.learned_file import MOST, Memory, read
+from continuation.limits.learned_file import MOST, LearnedFileSync, read
 from continuation.simulator import Reply, Simulator, Text
 
 CUT = Reply([Text("One, ")], stop="max_tokens")
@@ -163,7 +163,7 @@ def test_a_single_lesson_that_makes_no_sense_is_passed_over(path: Path) -> None:
 
 def attached(path: Path) -> Learned:
     learned = Learned()
-    Memory(path, learned).attach()
+    LearnedFileSync(path, learned).attach()
     return learned
 
 
@@ -192,7 +192,7 @@ def test_many_threads_write_a_whole_file(path: Path) -> None:
 
 def test_the_file_is_bounded(path: Path) -> None:
     learned = attached(path)
-    save, learned.on_news = learned.on_news, None
+    save, learned.on_change = learned.on_change, None
     for number in range(MOST + 50):
         learned.learn(("h", "c", str(number)), ceiling=5)
     assert save is not None

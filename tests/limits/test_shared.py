@@ -12,8 +12,8 @@ from support.postgres import Postgres, needs_postgres
 from support.sdks.messages import limits, run
 from support.sdks.turn import FAST, cut, end
 
-from continuation.limits import Facts, Learned
-from continuation.limits.learned_postgres import SharedMemory
+from continuation.limits import Learned, LearnedFacts
+from continuation.limits.learned_postgres import LearnedTableSync
 from continuation.policy import Policy
 from continuation.simulator import Simulator
 
@@ -32,7 +32,7 @@ def begun(url: str) -> Learned:
     """Return what a process knows once it has read the table."""
     learned = Learned()
     before = learned.salt
-    SharedMemory(url, learned).attach()
+    LearnedTableSync(url, learned).attach()
     until(lambda: learned.salt != before)
     return learned
 
@@ -53,7 +53,7 @@ def test_what_one_has_learned_another_begins_with(databases: Callable[[], str]) 
     until(lambda: "no_prefill" in rows(url)[0][3])
     second = begun(url)
     until(lambda: second.knows(KEY))
-    assert second.get(KEY) == Facts(ceiling=64_000, no_prefill=True)
+    assert second.get(KEY) == LearnedFacts(ceiling=64_000, no_prefill=True)
     assert first.salt == second.salt
     assert first.digest("sk-secret") == second.digest("sk-secret")
 
@@ -78,7 +78,7 @@ def test_what_cannot_be_true_is_passed_over(databases: Callable[[], str]) -> Non
             other.execute(statement, (model, facts))
     learned = begun(url)
     until(lambda: learned.knows(("x", "y", "c")))
-    assert learned.get(("x", "y", "b")) == Facts()
+    assert learned.get(("x", "y", "b")) == LearnedFacts()
     assert not learned.knows(("x", "y", "a"))
 
 

@@ -274,7 +274,7 @@ def test_a_provider_that_fails_costs_no_answer(
         raise RuntimeError(message)
 
     monkeypatch.setattr(trace, "get_tracer_provider", broken)
-    monkeypatch.setattr(tracing, "_told", set())
+    monkeypatch.setattr(tracing, "_logged", set())
     sim.script([REST, REST])
     with caplog.at_level(logging.WARNING, "continuation"):
         turn(sim)
