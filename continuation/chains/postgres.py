@@ -119,8 +119,8 @@ class PostgresStore:
 
     def get(self, key: Key) -> Entry | None:
         def find(connection: Connection) -> Entry | None:
-            found = connection.execute(_GET, (key.digest(self._salt),)).fetchone()
-            return decode(found[1]) if found and found[0] >= self._now() - self._age else None
+            row = connection.execute(_GET, (key.digest(self._salt),)).fetchone()
+            return decode(row[1]) if row and row[0] >= self._now() - self._age else None
 
         return self._run(find) if self._open else None
 
@@ -135,8 +135,8 @@ class PostgresStore:
                         statement = "DELETE FROM continuation_chains WHERE digest = %s"
                         connection.execute(statement, (digest,))
                         continue
-                    told = {"digest": digest, "now": now, "entry": entry}
-                    connection.execute(_PUT, {**told, "size": len(entry) + OVERHEAD})
+                    parameters = {"digest": digest, "now": now, "entry": entry}
+                    connection.execute(_PUT, {**parameters, "size": len(entry) + OVERHEAD})
                 oldest = {"oldest": now - self._age, "at_once": _AT_ONCE}
                 connection.execute(_DROP, {**oldest, "most": self._most, "room": self._room})
                 if time.monotonic() > until:  # nobody waits any more: what was told is "not kept"
@@ -194,10 +194,10 @@ class PostgresStore:
                 return None
             raise
         with self._lock:
-            kept = self._open
-            if kept:
+            reusable = self._open
+            if reusable:
                 self._idle.append(connection)
-        if not kept:
+        if not reusable:
             connection.close()
         return (done,)
 
@@ -215,11 +215,11 @@ class PostgresStore:
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
             version = 0
-            known = connection.execute("SELECT to_regclass('continuation_schema')").fetchone()
-            if known == (None,):
+            table = connection.execute("SELECT to_regclass('continuation_schema')").fetchone()
+            if table == (None,):
                 connection.execute("CREATE TABLE continuation_schema (version integer NOT NULL)")
-            elif found := connection.execute("SELECT version FROM continuation_schema").fetchone():
-                version = found[0]
+            elif row := connection.execute("SELECT version FROM continuation_schema").fetchone():
+                version = row[0]
             if version > len(MIGRATIONS):
                 raise psycopg.NotSupportedError(
                     f"its tables are of version {version}, and this program knows {len(MIGRATIONS)}"
@@ -241,9 +241,9 @@ class PostgresStore:
         """Say once what is wrong, until it has worked again. Some errors quote what is stored."""
         level = logging.DEBUG if self._warned else logging.WARNING
         self._warned = True
-        ours = isinstance(error, (psycopg.NotSupportedError, psycopg.OperationalError))
-        why = str(error).strip() if ours else type(error).__name__
-        logger.log(level, "chains: PostgreSQL is not used: %s", why)
+        safe = isinstance(error, (psycopg.NotSupportedError, psycopg.OperationalError))
+        reason = str(error).strip() if safe else type(error).__name__
+        logger.log(level, "chains: PostgreSQL is not used: %s", reason)
 
 
 # A connection must not be closed, nor collected, in a process that was forked from its own.

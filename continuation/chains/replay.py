@@ -19,14 +19,14 @@ from continuation.wire.json_values import as_list, as_map, as_text, is_list, is_
 from continuation.wire.responses_items import OUTPUTS, PAIRED_CALLS, kind_of
 
 ANCHOR: Final = "previous_response_id"
-_GO_ON: Final = f"send the whole conversation as `input` without `{ANCHOR}`, or start it again"
+_REMEDY: Final = f"send the whole conversation as `input` without `{ANCHOR}`, or start it again"
 
 
 class ChainLost(Exception):  # noqa: N818 - says what happened, like StopIteration
     """The server's part of the history is gone and cannot be rebuilt from what we hold."""
 
-    def __init__(self, why: str, calls: tuple[str, ...] = ()) -> None:
-        super().__init__(f"{why}; {_GO_ON}")
+    def __init__(self, reason: str, calls: tuple[str, ...] = ()) -> None:
+        super().__init__(f"{reason}; {_REMEDY}")
         self.calls = calls
         """Ids of the calls whose outputs have no call, "" for an output without id."""
 
@@ -38,7 +38,7 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 
 def fits(items: list[Any]) -> bool:
     """Whether these items are no more than is kept and sent again."""
-    return len(items) <= MOST_ITEMS and len(_canon(items).encode()) <= MOST_BYTES
+    return len(items) <= MOST_ITEMS and len(_canonical(items).encode()) <= MOST_BYTES
 
 
 def replayable(body: Body, history: list[Any] | None) -> list[Any]:
@@ -52,69 +52,69 @@ def replayable(body: Body, history: list[Any] | None) -> list[Any]:
     current = as_items(body.get("input"))
     if not body.get(ANCHOR) or not history:
         return current
-    if len(current) >= len(history) and _canon(current[: len(history)]) == _canon(history):
+    if len(current) >= len(history) and _canonical(current[: len(history)]) == _canonical(history):
         return current
     before, now = (
         {_call_id(item) for item in items if kind_of(item) in OUTPUTS}
         for items in (history, current)
     )
-    brought = {name for item in current if _is_call(item) for name in _names(item)}
-    answered = before | (now - brought)
-    kept = [item for item in history if not _is_call(item) or _names(item) & answered]
-    return _without_dangling(kept) + current
+    new_calls = {name for item in current if _is_call(item) for name in _names(item)}
+    answered = before | (now - new_calls)
+    history_items = [item for item in history if not _is_call(item) or _names(item) & answered]
+    return _without_dangling(history_items) + current
 
 
-def as_items(given: object) -> list[Any]:
+def as_items(value: object) -> list[Any]:
     """The items that an `input` means. Raises ValueError for what is no input at all."""
-    if given is None:
+    if value is None:
         return []
-    if isinstance(given, str):
-        return [{"type": "message", "role": "user", "content": given}] if given else []
-    if is_map(given):
-        return [given]
-    if is_list(given):
-        return list(given)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - JSON
-    raise ValueError(f"input: a {type(given).__name__}; give a string, an object or an array")
+    if isinstance(value, str):
+        return [{"type": "message", "role": "user", "content": value}] if value else []
+    if is_map(value):
+        return [value]
+    if is_list(value):
+        return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - JSON
+    raise ValueError(f"input: a {type(value).__name__}; give a string, an object or an array")
 
 
-def _canon(value: object) -> str:
+def _canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def _without_dangling(items: list[Any]) -> list[Any]:
     """The items without reasoning that has lost the item it led to."""
-    kept: list[Any] = []
-    leads = False
+    result: list[Any] = []
+    followed = False
     for item in reversed(items):
         if kind_of(item) != "reasoning":
-            leads = _is_models(item)
-        if leads or kind_of(item) != "reasoning":
-            kept.append(item)
-    return kept[::-1]
+            followed = _is_by_model(item)
+        if followed or kind_of(item) != "reasoning":
+            result.append(item)
+    return result[::-1]
 
 
-def _is_models(item: Any) -> bool:
+def _is_by_model(item: Any) -> bool:
     """Whether the model made it: its message, its call, what a tool of the server's found."""
     kind = kind_of(item)
     if kind == "message":
         return as_map(item).get("role") == "assistant"
-    return kind not in ("", "item_reference") and (kind not in OUTPUTS or _is_servers(item))
+    return kind not in ("", "item_reference") and (kind not in OUTPUTS or _runs_on_server(item))
 
 
-def _is_servers(item: Any) -> bool:
+def _runs_on_server(item: Any) -> bool:
     return as_map(item).get("execution") == "server"
 
 
 def _is_call(item: Any) -> bool:
     """Whether it is a call that the client answers."""
-    return kind_of(item) in PAIRED_CALLS and not _is_servers(item)
+    return kind_of(item) in PAIRED_CALLS and not _runs_on_server(item)
 
 
 def _call_id(item: Any) -> str:
     """The call that an output answers; that of a local shell names it by `id`."""
-    given = as_map(item)
+    fields = as_map(item)
     shell = kind_of(item) == "local_shell_call_output"
-    return as_text(given.get("call_id") or (given.get("id") if shell else ""))
+    return as_text(fields.get("call_id") or (fields.get("id") if shell else ""))
 
 
 def _names(item: Any) -> set[str]:
@@ -126,16 +126,16 @@ def _names(item: Any) -> set[str]:
 def uncovered(items: list[Any]) -> tuple[str, ...]:
     """Call ids of outputs whose call is not among the items, "" for an output that names none."""
     calls = {name for item in items if kind_of(item) in PAIRED_CALLS for name in _names(item)}
-    outputs = (item for item in items if kind_of(item) in OUTPUTS and not _is_servers(item))
+    outputs = (item for item in items if kind_of(item) in OUTPUTS and not _runs_on_server(item))
     return tuple(call for item in outputs if not (call := _call_id(item)) or call not in calls)
 
 
 def references(items: list[Any]) -> tuple[str, ...]:
     """Ids of items that are only named, for the server to look up; the type may be left out."""
-    named = (as_map(item) for item in items)
+    maps = (as_map(item) for item in items)
     return tuple(
         str(item.get("id"))
-        for item in named
+        for item in maps
         if item.get("type") == "item_reference" or set(item) == {"id"}
     )
 
@@ -150,23 +150,23 @@ def replay(body: Body, history: list[Any] | None, *, base: str | None = None) ->
     caller replays once per turn: a second loss is the server's, and is reported.
     """
     items = replayable(body, history)
-    made = {**body, ANCHOR: base, "input": items}
+    request = {**body, ANCHOR: base, "input": items}
     if base is None:
         if missing := uncovered(items):
-            named = ", ".join(call or "(none)" for call in missing)
-            why = f"the lost response alone knows the calls of these outputs: {named}"
-            raise ChainLost(why, missing)
+            names = ", ".join(call or "(none)" for call in missing)
+            reason = f"the lost response alone knows the calls of these outputs: {names}"
+            raise ChainLost(reason, missing)
         if body.get(ANCHOR) and history is None:
             raise ChainLost("nothing is known of what went before")
-        del made[ANCHOR]
+        del request[ANCHOR]
     if not fits(items):
         raise ChainLost(f"the history of {len(items)} items is too large to send again")
-    return made
+    return request
 
 
 # -- which items ---------------------------------------------------------------------------------
 
-_FREE: Final = frozenset({"message", "function_call", "custom_tool_call"})
+_ID_OPTIONAL: Final = frozenset({"message", "function_call", "custom_tool_call"})
 """Kinds whose id may be left out; a call is known by its `call_id`."""
 
 
@@ -178,30 +178,30 @@ def carried(items: list[Any], *, stored: bool) -> list[Any]:
     keep it as long as they keep the reasoning that the server knows before them; it does have both
     if this is `stored`. What was cut or says nothing is left out.
     """
-    made: list[Any] = []
-    thought: list[Any] = []
+    result: list[Any] = []
+    thoughts: list[Any] = []
     for item in items:
         if kind_of(item) == "reasoning":
-            thought.append(item)
+            thoughts.append(item)
             continue
-        if not _is_nothing(item):
-            whole = kind_of(item) not in _FREE and (stored or not thought)
-            if not (whole and _is_models(item)):
-                thought = [_bare(each) for each in thought if each.get("encrypted_content")]
-            made += [*thought, item if whole else _bare(item)]
-        thought = []
-    return _without_dangling(made)
+        if not _is_empty(item):
+            keep = kind_of(item) not in _ID_OPTIONAL and (stored or not thoughts)
+            if not (keep and _is_by_model(item)):
+                thoughts = [_without_id(each) for each in thoughts if each.get("encrypted_content")]
+            result += [*thoughts, item if keep else _without_id(item)]
+        thoughts = []
+    return _without_dangling(result)
 
 
-def _bare(item: Any) -> Any:
+def _without_id(item: Any) -> Any:
     return {key: value for key, value in as_map(item).items() if key != "id"}
 
 
-def _is_nothing(item: Any) -> bool:
+def _is_empty(item: Any) -> bool:
     """Whether it is an assistant's message without content, or a call that was cut."""
-    given = as_map(item)
-    if kind_of(item) == "message" and given.get("role") == "assistant":
-        content = given.get("content")
+    fields = as_map(item)
+    if kind_of(item) == "message" and fields.get("role") == "assistant":
+        content = fields.get("content")
         kinds = {as_map(part).get("type") for part in as_list(content)}
         return kinds <= {"output_text"} and blank(text_of(content))
-    return _is_call(item) and given.get("status") == "incomplete"
+    return _is_call(item) and fields.get("status") == "incomplete"

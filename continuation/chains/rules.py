@@ -62,15 +62,15 @@ def entries_for(
     if held is not None:
         return {given: Alias(held)} if held != given else {}
     if not content:
-        why = 'such turns are not kept (chain_store = "off")'
+        reason = 'such turns are not kept (chain_store = "off")'
     elif first.get("conversation"):
-        why = "it is part of a conversation that the server keeps"
+        reason = "it is part of a conversation that the server keeps"
     else:
         items = as_items(first.get("input")) + carried(output, stored=True)
         if fits(items):
             return {given: KeptTurn(first.get(ANCHOR), items)}
-        why = f"its {len(items)} items are too large to be kept"
-    return {given: Lost(why)}
+        reason = f"its {len(items)} items are too large to be kept"
+    return {given: Lost(reason)}
 
 
 # -- what to send --------------------------------------------------------------------------------
@@ -109,12 +109,12 @@ def after_not_found(body: Body, find: Find, *, sent: Rewritten | None = None) ->
         raise ChainLost("the server does not find a chain that was sent in full")
     base, history = _walk(anchor, find)
     # What went before a response that the server has lost and we never knew is lost with it.
-    known = carried(history or [], stored=False) if base is None else None
-    made = replay(body, known)
-    named = references(made["input"])
-    if named:
-        raise ChainLost(f"only the lost response knows the items {', '.join(named)}")
-    return Rewritten(made, "replayed")
+    history_items = carried(history or [], stored=False) if base is None else None
+    replayed = replay(body, history_items)
+    unknown_items = references(replayed["input"])
+    if unknown_items:
+        raise ChainLost(f"only the lost response knows the items {', '.join(unknown_items)}")
+    return Rewritten(replayed, "replayed")
 
 
 def _walk(anchor: str, find: Find) -> tuple[str | None, list[Any] | None]:
@@ -197,29 +197,29 @@ class Tenant:
         It is all that `rewrite` and `after_not_found` look up of a request that names it. Raises
         StoreDown.
         """
-        known: dict[str, Entry] = {}
+        entries: dict[str, Entry] = {}
         own = self.store.get(self._key(name))
-        at: str | None = name
-        while at is not None and at not in known and len(known) <= _MOST_HOPS:
-            entry = own if at == name and own is not None else self.find(at)
+        response_id: str | None = name
+        while response_id is not None and response_id not in entries and len(entries) <= _MOST_HOPS:
+            entry = own if response_id == name and own is not None else self.find(response_id)
             if entry is None:
                 break
-            known[at] = entry
+            entries[response_id] = entry
             match entry:
                 case Alias(to):
-                    at = to
+                    response_id = to
                 case KeptTurn(base):
-                    at = base
+                    response_id = base
                 case Lost():
-                    at = None
-        return known, own is not None
+                    response_id = None
+        return entries, own is not None
 
     def find(self, name: str) -> Entry | None:
         """Return what is known of a response, None if nothing is. Raises StoreDown."""
-        found = self.store.get(self._key(name))
-        if found is None and self.beside is not None:
-            found = self.store.get(Key(self.upstream, self.beside, name))
-        return found
+        entry = self.store.get(self._key(name))
+        if entry is None and self.beside is not None:
+            entry = self.store.get(Key(self.upstream, self.beside, name))
+        return entry
 
     def _key(self, name: str) -> Key:
         return Key(self.upstream, self.credential, name)

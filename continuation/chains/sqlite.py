@@ -20,11 +20,11 @@ from continuation.chains.stores import MONTH, Entry, Key, StoreDown, check_bound
 
 logger = logging.getLogger("continuation")
 T = TypeVar("T")
-Row: TypeAlias = "tuple[bytes, bytes | None]"
+EntryRow: TypeAlias = "tuple[bytes, bytes | None]"
 
-_OURS: Final = 0x636F6E74
+_APPLICATION: Final = 0x636F6E74
 """SQLite's application id: "cont"."""
-_FORM: Final = 1
+_VERSION: Final = 1
 _PAGE: Final = 4096
 _SPARE: Final = 16
 """Pages kept free for what a tree needs while it grows."""
@@ -39,8 +39,8 @@ _SCHEMA: Final = (
     "CREATE TABLE entries (n INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE,"
     " created REAL NOT NULL, entry BLOB NOT NULL)",
     "CREATE TABLE salt (salt BLOB NOT NULL)",
-    f"PRAGMA application_id = {_OURS}",
-    f"PRAGMA user_version = {_FORM}",
+    f"PRAGMA application_id = {_APPLICATION}",
+    f"PRAGMA user_version = {_VERSION}",
 )
 _GET: Final = "SELECT created, entry FROM entries WHERE digest = ?"
 # Both at once, without subqueries, would read the whole table.
@@ -100,28 +100,28 @@ class SqliteStore:
             self._open()
 
     def get(self, key: Key) -> Entry | None:
-        found: tuple[float, bytes] | None
+        row: tuple[float, bytes] | None
         try:
-            found = self._run(
+            row = self._run(
                 lambda connection: connection.execute(_GET, (key.digest(self._salt),)).fetchone()
             )
         except sqlite3.Error as error:
             raise StoreDown(str(error)) from error
-        return decode(found[1]) if found and found[0] >= self._now() - self._age else None
+        return decode(row[1]) if row and row[0] >= self._now() - self._age else None
 
     def put(self, entries: Mapping[Key, Entry | None]) -> bool:
         def keep(connection: sqlite3.Connection) -> bool:
-            made = rows(entries, self._salt, self._pages * _PAGE)
+            entry_rows = rows(entries, self._salt, self._pages * _PAGE)
             now = self._now()
             with _transaction(connection):
                 connection.executemany(
-                    "DELETE FROM entries WHERE digest = ?", ((d,) for d, _ in made)
+                    "DELETE FROM entries WHERE digest = ?", ((d,) for d, _ in entry_rows)
                 )
                 connection.execute(_EXPIRE, {"most": _AT_ONCE, "oldest": now - self._age})
-                self._make_room(connection, made)
+                self._make_room(connection, entry_rows)
                 connection.executemany(
                     "INSERT INTO entries (digest, created, entry) VALUES (?, ?, ?)",
-                    ((digest, now, kept) for digest, kept in made if kept is not None),
+                    ((digest, now, data) for digest, data in entry_rows if data is not None),
                 )
             return True
 
@@ -142,21 +142,21 @@ class SqliteStore:
 
     # -- room ------------------------------------------------------------------------------------
 
-    def _make_room(self, connection: sqlite3.Connection, made: list[Row]) -> None:
+    def _make_room(self, connection: sqlite3.Connection, entry_rows: list[EntryRow]) -> None:
         """Delete the oldest until these rows fit, in number and in pages."""
         first, last = connection.execute(_ENDS).fetchone()
         if first is None:
             return
         # Entries that were put again leave gaps, so this may count a few too many: never too few.
-        over = last - first + 1 + len(made) - self._most
-        if over > 0:
-            first += over
+        excess = last - first + 1 + len(entry_rows) - self._most
+        if excess > 0:
+            first += excess
             connection.execute("DELETE FROM entries WHERE n < ?", (first,))
-        size = sum(len(kept or b"") + _PER_ENTRY for _, kept in made)
-        wanted, batch = size * 5 // 4 // _PAGE + _SPARE, 16
+        size = sum(len(data or b"") + _PER_ENTRY for _, data in entry_rows)
+        needed, batch = size * 5 // 4 // _PAGE + _SPARE, 16
         while first <= last:
             used = _number(connection, "page_count") - _number(connection, "freelist_count")
-            if used + wanted <= self._pages:
+            if used + needed <= self._pages:
                 return
             first += batch
             batch *= 2
@@ -206,9 +206,9 @@ class SqliteStore:
                 for statement in _SCHEMA:
                     connection.execute(statement)
                 connection.execute("INSERT INTO salt VALUES (?)", (os.urandom(16),))
-            elif _number(connection, "application_id") != _OURS:
+            elif _number(connection, "application_id") != _APPLICATION:
                 raise NotOursError("it belongs to another program")
-            elif _number(connection, "user_version") != _FORM:
+            elif _number(connection, "user_version") != _VERSION:
                 message = "it belongs to another version of this program; delete it to begin anew"
                 raise NotOursError(message)
         self._path.chmod(0o600)
@@ -282,8 +282,8 @@ class SqliteStore:
 
     def _give_up(self, error: Exception) -> None:
         self._usable = False
-        why = error.strerror if isinstance(error, OSError) else error
-        logger.warning("chains: %s is not used: %s", self._path, why)
+        reason = error.strerror if isinstance(error, OSError) else error
+        logger.warning("chains: %s is not used: %s", self._path, reason)
 
     def _warn(self, error: Exception) -> None:
         level = logging.DEBUG if self._warned else logging.WARNING

@@ -89,10 +89,10 @@ def encode(entry: Entry) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def decode(kept: bytes) -> Entry:
+def decode(data: bytes) -> Entry:
     """Return the entry that these bytes say; one that cannot be read counts as lost."""
     try:
-        document = loads(kept)
+        document = loads(data)
         if "to" in document:
             return Alias(document["to"])
         if "lost" in document:
@@ -154,20 +154,20 @@ class MemoryStore:
 
     def get(self, key: Key) -> Entry | None:
         with self._lock:
-            found = self._entries.get(key.digest(self._salt))
-        return decode(found[1]) if found and found[0] >= self._now() - self._age else None
+            row = self._entries.get(key.digest(self._salt))
+        return decode(row[1]) if row and row[0] >= self._now() - self._age else None
 
     def put(self, entries: Mapping[Key, Entry | None]) -> bool:
-        made = rows(entries, self._salt, self._room)
+        entry_rows = rows(entries, self._salt, self._room)
         now = self._now()
         with self._lock:
             if not self._open:
                 return False
-            for digest, kept in made:
+            for digest, data in entry_rows:
                 self._drop(digest)
-                if kept is not None:
-                    self._entries[digest] = (now, kept)
-                    self._size += len(kept) + OVERHEAD
+                if data is not None:
+                    self._entries[digest] = (now, data)
+                    self._size += len(data) + OVERHEAD
             self._make_room(now - self._age)
         return True
 
@@ -186,9 +186,9 @@ class MemoryStore:
             self._drop(digest)
 
     def _drop(self, digest: bytes) -> None:
-        found = self._entries.pop(digest, None)
-        if found is not None:
-            self._size -= len(found[1]) + OVERHEAD
+        row = self._entries.pop(digest, None)
+        if row is not None:
+            self._size -= len(row[1]) + OVERHEAD
 
 
 def check_bounds(**bounds: float) -> None:
@@ -205,10 +205,10 @@ def rows(
 
     A turn that takes too much room is kept as lost: without, its id would mean half a turn.
     """
-    made: list[tuple[bytes, bytes | None]] = []
+    encoded: list[tuple[bytes, bytes | None]] = []
     for key, entry in entries.items():
-        kept = None if entry is None else encode(entry)
-        if kept is not None and len(kept) > max(room // 8, OVERHEAD):
-            kept = encode(Lost(f"its {len(kept)} bytes are too many for the store"))
-        made.append((key.digest(salt), kept))
-    return made
+        data = None if entry is None else encode(entry)
+        if data is not None and len(data) > max(room // 8, OVERHEAD):
+            data = encode(Lost(f"its {len(data)} bytes are too many for the store"))
+        encoded.append((key.digest(salt), data))
+    return encoded
