@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from continuation.history.types import Repaired, RepairPolicy
-from continuation.sessions.lines import written
+from continuation.sessions.lines import encoded
 from continuation.sessions.opencode import Folder, Storage
-from continuation.sessions.opencode_database import Database, Place, is_database, opened
+from continuation.sessions.opencode_database import Database, ItemKey, is_database, opened
 from continuation.sessions.store import (
     SavedSession,
     checked,
-    each_of,
-    judged,
     read_database,
     sessions_in,
+    sessions_of_file,
     storage_in,
+    with_diagnosis,
 )
 
 
@@ -46,19 +46,19 @@ def repairing(
     its place when no more sessions come. Raises what `checked` raises, FileExistsError rather than
     overwrite, and OSError where an original that is to be replaced is in use.
     """
-    made = _beside(path, "orig") if in_place else target or _beside(path, "repaired")
+    copy = _sibling(path, "orig") if in_place else target or _sibling(path, "repaired")
     if not path.is_dir():
-        return _repair_file(path, path if in_place else made, policy, made if in_place else None)
+        return _repair_file(path, path if in_place else copy, policy, copy if in_place else None)
     root = (storage_in(path) or Folder(path)).root
     if target is None:
-        made = _beside(root.resolve(), "orig" if in_place else "repaired")
-    if made.absolute().resolve().is_relative_to(root.resolve()):
-        raise OSError(f"{made}: lies in {root}, which is to be copied; name a target outside of it")
+        copy = _sibling(root.resolve(), "orig" if in_place else "repaired")
+    if copy.absolute().resolve().is_relative_to(root.resolve()):
+        raise OSError(f"{copy}: lies in {root}, which is to be copied; name a target outside of it")
     repair = _repair_storage if storage_in(path) is not None else _repair_folder
-    return repair(path, made.absolute(), policy, in_place=in_place)
+    return repair(path, copy.absolute(), policy, in_place=in_place)
 
 
-def _beside(path: Path, word: str) -> Path:
+def _sibling(path: Path, word: str) -> Path:
     path = path if path.name.strip(".") else path.resolve()  # such as "."
     if not path.name:
         raise OSError(f"{path}: nothing can lie beside it; name a folder in it")
@@ -68,7 +68,7 @@ def _beside(path: Path, word: str) -> Path:
 # -- what must hold before anything is written ---------------------------------------------------
 
 
-def _refuse_made(path: Path, remedy: str = "move it away or name another target") -> None:
+def _refuse_existing(path: Path, remedy: str = "move it away or name another target") -> None:
     if path.exists():
         raise FileExistsError(f"{path}: exists already; {remedy}")
 
@@ -80,7 +80,7 @@ def _refuse_full(folder: Path, files: Iterable[Path]) -> None:
         raise OSError(f"{folder}: a copy takes {needed:,} bytes, and {free:,} are free")
 
 
-class _Still:
+class _Unchanged:
     """That files are as they were when we began to read, and that nobody else has them open.
 
     Which files are open is known on Linux alone; elsewhere only a change is seen.
@@ -91,18 +91,18 @@ class _Still:
         self._states = self._look()
 
     def _look(self) -> list[tuple[int, int, int]]:
-        found = [file.stat() for file in self._files]
-        return [(each.st_ino, each.st_size, each.st_mtime_ns) for each in found]
+        states = [file.stat() for file in self._files]
+        return [(each.st_ino, each.st_size, each.st_mtime_ns) for each in states]
 
     def refuse_use(self) -> None:
         """Raise OSError where another program is at work on one of them."""
         names = {(each.st_dev, each.st_ino): file for file in self._files for each in [file.stat()]}
-        for held in Path("/proc").glob("[0-9]*/fd/*"):
+        for open_file in Path("/proc").glob("[0-9]*/fd/*"):
             with contextlib.suppress(OSError):
-                other = held.parts[2] != str(os.getpid())
-                place = held.stat()
-                file = names.get((place.st_dev, place.st_ino))
-                if other and file is not None:
+                foreign = open_file.parts[2] != str(os.getpid())
+                state = open_file.stat()
+                file = names.get((state.st_dev, state.st_ino))
+                if foreign and file is not None:
                     break
         else:
             file = None
@@ -117,28 +117,28 @@ class _Still:
 
 
 def _repair_file(
-    path: Path, goal: Path, policy: RepairPolicy | None, kept: Path | None
+    path: Path, destination: Path, policy: RepairPolicy | None, backup: Path | None
 ) -> Iterator[SavedSession]:
     """Repair what is in one file, to `goal`; where that is the file itself, it is `kept`."""
     if is_database(path):
-        yield from _repair_database(path, goal, policy, kept)
+        yield from _repair_database(path, destination, policy, backup)
         return
-    still = _Still([path])
+    unchanged = _Unchanged([path])
     for session in checked(path, policy=policy):
         if session.exit_code == 1:
             data = _bytes(session)
             if path.read_bytes().partition(b"\n")[0].endswith(b"\r"):
                 data = data.replace(b"\n", b"\r\n")
-            if kept is None:
-                _refuse_made(goal)
-                _write_whole(goal, data, like=path)
+            if backup is None:
+                _refuse_existing(destination)
+                _write_whole(destination, data, like=path)
             else:
-                _refuse_made(kept, "it is a kept original; move it away first")
-                still.refuse_use()
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(path, kept)
+                _refuse_existing(backup, "it is a kept original; move it away first")
+                unchanged.refuse_use()
+                backup.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(path, backup)
                 _write_whole(path.resolve(), data, like=path)  # a link stays a link
-            session.written = goal
+            session.written = destination
         yield session
 
 
@@ -146,7 +146,7 @@ def _bytes(session: SavedSession) -> bytes:
     """The repaired file."""
     repaired, source = session.repaired or Repaired(session.body), session.source
     if source is None or isinstance(source, Storage):
-        return written(repaired.body, indented=True) + b"\n"
+        return encoded(repaired.body, indented=True) + b"\n"
     (messages,) = repaired.body.values()  # what a log is read into holds nothing else
     return source.rewritten(messages, _origins(repaired, messages))
 
@@ -155,9 +155,9 @@ def _origins(repaired: Repaired, messages: list[Any]) -> tuple[int, ...]:
     return repaired.origins or tuple(range(len(messages)))
 
 
-def _changes(sessions: Iterable[SavedSession]) -> dict[Place, bytes | None]:
+def _changes(sessions: Iterable[SavedSession]) -> dict[ItemKey, bytes | None]:
     """What changes in opencode's storage."""
-    changes: dict[Place, bytes | None] = {}
+    changes: dict[ItemKey, bytes | None] = {}
     for session in sessions:
         storage, repaired = session.source, session.repaired
         if isinstance(storage, Storage) and repaired is not None and session.exit_code == 1:
@@ -169,8 +169,8 @@ def _changes(sessions: Iterable[SavedSession]) -> dict[Place, bytes | None]:
 def _write_whole(path: Path, data: bytes, *, like: Path) -> None:
     """Write a file so that it is there in full or not at all, even if the power fails."""
 
-    def write(made: Path) -> None:
-        with made.open("wb") as file:
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -208,32 +208,32 @@ def _make(path: Path, write: Callable[[Path], None], *, like: Path) -> None:
 
 
 def _repair_database(
-    path: Path, goal: Path, policy: RepairPolicy | None, kept: Path | None
+    path: Path, destination: Path, policy: RepairPolicy | None, backup: Path | None
 ) -> Iterator[SavedSession]:
     """Repair opencode's database: a copy of it, or its rows once a copy is kept."""
-    with opened(path, alone=kept is not None) as database:
-        changes: dict[Place, bytes | None] = {}
+    with opened(path, alone=backup is not None) as database:
+        changes: dict[ItemKey, bytes | None] = {}
         for session in read_database(database, path):
-            judged(session, policy)
+            with_diagnosis(session, policy)
             if own := _changes([session]):
-                session.written = goal
+                session.written = destination
                 changes |= own
             yield session
         if not changes:
             return
-        made = kept or goal
-        _refuse_made(made)
-        made.parent.mkdir(parents=True, exist_ok=True)
-        _refuse_full(made.parent, [path])
+        copy_path = backup or destination
+        _refuse_existing(copy_path)
+        copy_path.parent.mkdir(parents=True, exist_ok=True)
+        _refuse_full(copy_path.parent, [path])
 
-        def copy(place: Path) -> None:
-            with contextlib.closing(sqlite3.connect(place, isolation_level=None)) as other:
+        def copy(file: Path) -> None:
+            with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other:
                 database.connection.backup(other)
-                if kept is None:
+                if backup is None:
                     Database(other).change(changes)
 
-        _make(made, copy, like=path)
-        if kept is not None:
+        _make(copy_path, copy, like=path)
+        if backup is not None:
             database.change(changes)
 
 
@@ -247,18 +247,18 @@ def _repair_folder(
 
     A copy of it over the folder is thus the repair, and a copy of what is kept undoes it.
     """
-    beside: AbstractContextManager[str] = contextlib.nullcontext(str(made))
+    workspace: AbstractContextManager[str] = contextlib.nullcontext(str(made))
     if not in_place:
-        _refuse_made(made)
-        beside = tempfile.TemporaryDirectory(prefix=f".{made.name}.", dir=made.parent)
-    with beside as name:
+        _refuse_existing(made)
+        workspace = tempfile.TemporaryDirectory(prefix=f".{made.name}.", dir=made.parent)
+    with workspace as name:
         other = Path(name, made.name) if not in_place else made
         for file in sessions_in(path):
-            place = other / file.relative_to(path)
+            destination = other / file.relative_to(path)
             if not in_place:
-                place.parent.mkdir(parents=True, exist_ok=True)
-            ways = (file, place) if in_place else (place, None)
-            for session in each_of(file, _repair_file(file, ways[0], policy, ways[1])):
+                destination.parent.mkdir(parents=True, exist_ok=True)
+            paths = (file, destination) if in_place else (destination, None)
+            for session in sessions_of_file(file, _repair_file(file, paths[0], policy, paths[1])):
                 if session.written is not None:
                     session.written = file if in_place else made / file.relative_to(path)
                 yield session
@@ -281,16 +281,16 @@ def _repair_storage(
 
     The repaired storage is written beside, under a name of its own, and gets its place at the end.
     """
-    given = (storage_in(path) or Folder(path)).root
-    root = given.resolve()  # what a link leads to is repaired, the link stays
-    still = _Still(each for each in root.rglob("*") if each.is_file())
+    named_root = (storage_in(path) or Folder(path)).root
+    root = named_root.resolve()  # what a link leads to is repaired, the link stays
+    unchanged = _Unchanged(each for each in root.rglob("*") if each.is_file())
     sessions = list(checked(path, policy=policy))
     changes = _changes(sessions)
     if changes:
-        _refuse_made(made)
+        _refuse_existing(made)
         _refuse_full(made.parent, root.rglob("*"))
-        with tempfile.TemporaryDirectory(prefix=f".{root.name}.", dir=made.parent) as beside:
-            copy = Path(beside, root.name)
+        with tempfile.TemporaryDirectory(prefix=f".{root.name}.", dir=made.parent) as workspace:
+            copy = Path(workspace, root.name)
             shutil.copytree(root, copy, symlinks=True)
             for place, data in changes.items():
                 file = Path(place.where, f"{place.name}.json")
@@ -303,7 +303,7 @@ def _repair_storage(
             if not in_place:
                 copy.rename(made)
             else:
-                still.refuse_use()
+                unchanged.refuse_use()
                 root.rename(made)
                 try:
                     copy.rename(root)
@@ -312,5 +312,5 @@ def _repair_storage(
                     raise
     for session in sessions:
         if changes and session.exit_code == 1:
-            session.written = given if in_place else made
+            session.written = named_root if in_place else made
         yield session

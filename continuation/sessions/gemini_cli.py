@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from continuation.sessions.lines import Record, written
-from continuation.sessions.logs import steady_uuid
+from continuation.sessions.lines import Record, encoded
+from continuation.sessions.logs import stable_uuid
 from continuation.wire.json_values import as_list, as_map, as_text, is_map
 
-_ASIDE: Final = ("/", "?", "<session_context>", "<hook_context>")
+_NOTES: Final = ("/", "?", "<session_context>", "<hook_context>")
 """What a user says that begins so is for the agent, and is not sent again."""
 
 
@@ -47,10 +47,10 @@ class SavedChat:
             messages = self._rewritten(contents, origins)
             if self._is_document:
                 document = {**self._records[0].value, "messages": messages}
-                return written(document, indented=True) + b"\n"
-            lines.append(written({"$set": {"messages": messages}}))
+                return encoded(document, indented=True) + b"\n"
+            lines.append(encoded({"$set": {"messages": messages}}))
         elif self._is_document:  # it was cut off
-            return written(self._records[0].value, indented=True) + b"\n"
+            return encoded(self._records[0].value, indented=True) + b"\n"
         return b"".join(line + b"\n" for line in lines)
 
     def _rewritten(self, contents: list[Any], origins: tuple[int, ...]) -> list[dict[str, Any]]:
@@ -59,7 +59,7 @@ class SavedChat:
         changed = {
             owner
             for owner, content in zip(self._owners, self.contents, strict=True)
-            if id(content) not in kept and not _is_from(self._messages[owner], content)
+            if id(content) not in kept and not _is_content_of(self._messages[owner], content)
         }
         for number, (content, origin) in enumerate(zip(contents, origins, strict=True)):
             owner = self._owners[origin] if origin >= 0 else -1
@@ -70,8 +70,8 @@ class SavedChat:
                 # Notices and the like stay where they were.
                 made += self._aside(passed, owner)
                 passed, before = owner + 1, self._messages[owner]
-            if not _is_from(before, content):
-                if _answer(made, content):
+            if not _is_content_of(before, content):
+                if _attach_results(made, content):
                     continue
                 before = {}
             if before and content is self.contents[origin]:
@@ -98,7 +98,7 @@ class Checkpoint:
     def rewritten(self, contents: list[Any], origins: tuple[int, ...]) -> bytes:
         """The file with these contents."""
         del origins
-        return written({**self._document, "history": contents}, indented=True) + b"\n"
+        return encoded({**self._document, "history": contents}, indented=True) + b"\n"
 
 
 def _fold(records: list[Record]) -> dict[str, Mapping[str, Any]]:
@@ -111,12 +111,12 @@ def _fold(records: list[Record]) -> dict[str, Mapping[str, Any]]:
         elif isinstance(value.get("id"), str):
             messages[value["id"]] = value
         else:
-            holds = as_map(value.get("$set", value if SavedChat.fits(value) else None))
-            if "messages" in holds:
+            fields = as_map(value.get("$set", value if SavedChat.fits(value) else None))
+            if "messages" in fields:
                 if "$set" in value:
                     messages.clear()
-                told = [as_map(each) for each in as_list(holds["messages"])]
-                messages |= {each["id"]: each for each in told if isinstance(each.get("id"), str)}
+                listed = [as_map(each) for each in as_list(fields["messages"])]
+                messages |= {each["id"]: each for each in listed if isinstance(each.get("id"), str)}
     return messages
 
 
@@ -125,8 +125,8 @@ def _contents(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     parts = _parts(message.get("content"))
     if message.get("type") == "user":
         text = "".join(as_text(part.get("text")) if "text" in part else "[…]" for part in parts)
-        aside = not text.strip() or text.lstrip().startswith(_ASIDE)
-        return [] if aside else [{"role": "user", "parts": parts}]
+        is_note = not text.strip() or text.lstrip().startswith(_NOTES)
+        return [] if is_note else [{"role": "user", "parts": parts}]
     if message.get("type") != "gemini":
         return []
     calls = [as_map(call) for call in as_list(message.get("toolCalls"))]
@@ -134,8 +134,8 @@ def _contents(message: Mapping[str, Any]) -> list[dict[str, Any]]:
         thoughts = [as_map(thought) for thought in as_list(message.get("thoughts"))]
         parts = [_thought(thought) for thought in thoughts] + parts
         for call in calls:
-            made = {key: call.get(key) for key in ("id", "name", "args")}
-            parts.append({"functionCall": made})
+            function_call = {key: call.get(key) for key in ("id", "name", "args")}
+            parts.append({"functionCall": function_call})
     if not parts:
         return []
     results = [part for call in calls for part in _result(call)]
@@ -146,13 +146,13 @@ def _contents(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _parts(content: object) -> list[dict[str, Any]]:
     if isinstance(content, str):
         return [{"text": content}] if content else []
-    given = as_list(content) or ([content] if is_map(content) else [])
-    return [{"text": part} if isinstance(part, str) else dict(as_map(part)) for part in given]
+    items = as_list(content) or ([content] if is_map(content) else [])
+    return [{"text": part} if isinstance(part, str) else dict(as_map(part)) for part in items]
 
 
 def _thought(thought: Mapping[str, Any]) -> dict[str, Any]:
-    subject, said = as_text(thought.get("subject")), as_text(thought.get("description"))
-    return {"text": f"**{subject}** {said}" if subject else said, "thought": True}
+    subject, description = as_text(thought.get("subject")), as_text(thought.get("description"))
+    return {"text": f"**{subject}** {description}" if subject else description, "thought": True}
 
 
 def _result(call: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -163,34 +163,34 @@ def _result(call: Mapping[str, Any]) -> list[dict[str, Any]]:
     return _parts(result)
 
 
-def _is_from(message: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
+def _is_content_of(message: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
     """Whether a content is what this message says, and not the results that are in it."""
     return message.get("type") == ("gemini" if content.get("role") == "model" else "user")
 
 
-def _answer(made: list[dict[str, Any]], content: Mapping[str, Any]) -> bool:
+def _attach_results(messages: list[dict[str, Any]], content: Mapping[str, Any]) -> bool:
     """Put results into the message of their calls, the one made last; False: it is not theirs."""
-    calls = [as_map(call) for call in as_list(made[-1].get("toolCalls"))] if made else []
+    calls = [as_map(call) for call in as_list(messages[-1].get("toolCalls"))] if messages else []
     parts = [as_map(part) for part in as_list(content.get("parts"))]
     answers = [as_map(part.get("functionResponse")) for part in parts]
-    given = {as_text(answer.get("id")) for answer in answers}
+    answered_ids = {as_text(answer.get("id")) for answer in answers}
     names = {as_text(call.get("id")): as_text(call.get("name")) for call in calls}
     waiting = dict[str, list[str]]()
-    for each in reversed([name for name in names if name not in given]):
+    for each in reversed([name for name in names if name not in answered_ids]):
         waiting.setdefault(names[each], []).append(each)
     results, name = dict[str, list[Any]](), ""
     for part, answer in zip(parts, answers, strict=True):
         if answer:
             # One that a repair made has no id: the next call of its name is without a result.
-            alike = waiting.get(as_text(answer.get("name")))
-            name = as_text(answer.get("id")) or (alike.pop() if alike else "")
-        said = {**part, "functionResponse": {**answer, "id": name}} if answer else part
-        results.setdefault(name, []).append(said)
+            candidates = waiting.get(as_text(answer.get("name")))
+            name = as_text(answer.get("id")) or (candidates.pop() if candidates else "")
+        numbered = {**part, "functionResponse": {**answer, "id": name}} if answer else part
+        results.setdefault(name, []).append(numbered)
     if "" in results or not results.keys() <= names.keys():
         return False
-    places = {name: place for place, name in enumerate(results)}
-    calls.sort(key=lambda call: places.get(as_text(call.get("id")), -1))
-    made[-1]["toolCalls"] = [
+    order = {name: place for place, name in enumerate(results)}
+    calls.sort(key=lambda call: order.get(as_text(call.get("id")), -1))
+    messages[-1]["toolCalls"] = [
         {**call, "status": call.get("status") if call.get("result") else "error"}
         | {"result": results.get(as_text(call.get("id")), call.get("result"))}
         for call in calls
@@ -203,16 +203,16 @@ def _message(
 ) -> dict[str, Any]:
     """A message with this content: the one it was, or a new one below another."""
     parts = as_list(content.get("parts"))
-    made = dict(before)
-    if not made:
-        name = steady_uuid(above.get("id", above.get("sessionId")), number)
+    entry = dict(before)
+    if not entry:
+        name = stable_uuid(above.get("id", above.get("sessionId")), number)
         stamp = above.get("timestamp", above.get("startTime"))
         kind = "gemini" if content.get("role") == "model" else "user"
-        made = {"id": name, "timestamp": stamp, "type": kind}
-    made["content"] = parts
-    if made["type"] == "gemini":  # from now on its content says all
+        entry = {"id": name, "timestamp": stamp, "type": kind}
+    entry["content"] = parts
+    if entry["type"] == "gemini":  # from now on its content says all
         calls = {as_text(as_map(as_map(part).get("functionCall")).get("id")) for part in parts}
-        given = as_list(made.get("toolCalls"))
-        made["thoughts"] = []
-        made["toolCalls"] = [call for call in given if as_text(as_map(call).get("id")) in calls]
-    return made
+        listed = as_list(entry.get("toolCalls"))
+        entry["thoughts"] = []
+        entry["toolCalls"] = [call for call in listed if as_text(as_map(call).get("id")) in calls]
+    return entry

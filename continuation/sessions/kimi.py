@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from continuation.history.tree import text_of
 from continuation.history.types import HistoryFormat
 from continuation.sessions.lines import Problem, Record
-from continuation.sessions.logs import Log, LogEntry, steady_uuid
+from continuation.sessions.logs import Log, LogEntry, stable_uuid
 from continuation.wire.json_values import as_list, as_map, as_text, dumps
 
 _EVENT = "context.append_loop_event"
@@ -25,7 +25,7 @@ class KimiCode(Log):
     """kimi-code's event log."""
 
     name: ClassVar[str] = "kimi-code"
-    speaks: ClassVar[HistoryFormat] = HistoryFormat.OPENAI_CHAT
+    history_format: ClassVar[HistoryFormat] = HistoryFormat.OPENAI_CHAT
 
     def fits(self, value: Mapping[str, Any]) -> bool:
         return value.get("type") in (_EVENT, _MESSAGE)
@@ -37,8 +37,8 @@ class KimiCode(Log):
         fold.release()
         for entry in (entry for name, entry in fold.steps.items() if name in fold.open):
             begin = entry.opening or entry.records[0].value
-            words = "a step begins here and never ends; the program died in it."
-            fold.problems.append(Problem("step_unfinished", entry.records[0].line, words))
+            message = "a step begins here and never ends; the program died in it."
+            fold.problems.append(Problem("step_unfinished", entry.records[0].line, message))
             event = {**as_map(begin.get("event")), "type": "step.end"}
             entry.closing = {**begin, "event": event}
         return fold.entries, fold.problems
@@ -48,14 +48,14 @@ class KimiCode(Log):
         if message.get("role") == "tool":
             call = message.get("tool_call_id", "")
             result = {"output": message.get("content", ""), "isError": True}
-            named = {"type": "tool.result", "parentUuid": call, "toolCallId": call}
-            return [{"type": _EVENT, "event": {**named, "result": result}, **stamp}]
+            ids = {"type": "tool.result", "parentUuid": call, "toolCallId": call}
+            return [{"type": _EVENT, "event": {**ids, "result": result}, **stamp}]
         if message.get("role") == "assistant":
             events = _step_events(message, like, number)
             return [{"type": _EVENT, "event": event, **stamp} for event in events]
         content = [{"type": "text", "text": text_of(message.get("content"))}]
-        made = {"role": message["role"], "content": content, "toolCalls": []}
-        return [{"type": _MESSAGE, "message": made, **stamp}]
+        record = {"role": message["role"], "content": content, "toolCalls": []}
+        return [{"type": _MESSAGE, "message": record, **stamp}]
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ class _Fold:
     steps: dict[str, LogEntry] = field(default_factory=dict[str, LogEntry])
     """Steps by their id, and which of them have not ended."""
     open: set[str] = field(default_factory=set[str])
-    told: set[Any] = field(default_factory=set[Any])
+    seen_ids: set[Any] = field(default_factory=set[Any])
     """Ids of what steps hold."""
     waiting: set[str] = field(default_factory=set[str])
     """Calls without result."""
@@ -130,15 +130,15 @@ class _Fold:
             return
         name, own = str(event.get("stepUuid")), event.get("uuid")
         if (entry := self.steps.get(name)) is None:
-            words = "the beginning of this record's step is lost; the step begins here."
-            self.problems.append(Problem("step_unknown", record.line, words))
+            text = "the beginning of this record's step is lost; the step begins here."
+            self.problems.append(Problem("step_unknown", record.line, text))
             turn = {key: event[key] for key in ("turnId", "step") if key in event}
             begin = {"type": "step.begin", "uuid": name, **turn}
             entry = self._begin(name, [], {**record.value, "event": begin})
         entry.records.append(record)
-        if own in self.told:  # the line was written twice
+        if own in self.seen_ids:  # the line was written twice
             return
-        self.told |= {own} - {None}
+        self.seen_ids |= {own} - {None}
         if event.get("type") == "content.part":
             _add_content(entry.message, as_map(event.get("part")))
         elif event.get("type") == "tool.call":
@@ -153,19 +153,19 @@ class _Fold:
 
 
 def _to_chat(message: Mapping[str, Any]) -> dict[str, Any]:
-    made: dict[str, Any] = {"role": message.get("role"), "content": None}
+    chat: dict[str, Any] = {"role": message.get("role"), "content": None}
     content = message.get("content")
     if isinstance(content, str):
-        made["content"] = content
+        chat["content"] = content
     for part in as_list(content):
-        _add_content(made, as_map(part))
-    if made["content"] is None and made["role"] != "assistant":
-        made["content"] = ""
+        _add_content(chat, as_map(part))
+    if chat["content"] is None and chat["role"] != "assistant":
+        chat["content"] = ""
     if calls := [_to_chat_call(as_map(call)) for call in as_list(message.get("toolCalls"))]:
-        made["tool_calls"] = calls
+        chat["tool_calls"] = calls
     if message.get("role") == "tool":
-        made["tool_call_id"] = message.get("toolCallId", "")
-    return made
+        chat["tool_call_id"] = message.get("toolCallId", "")
+    return chat
 
 
 def _add_content(message: dict[str, Any], part: Mapping[str, Any]) -> None:
@@ -201,19 +201,19 @@ def _step_events(
     """A whole step; a bare assistant message would not be known to have made its calls."""
     event = as_map(like.get("event"))
     turn = {"turnId": event.get("turnId", ""), "step": event.get("step", 0)}
-    step = steady_uuid("step", event.get("uuid") or event.get("stepUuid"), number)
-    inner = {**turn, "stepUuid": step}
+    step = stable_uuid("step", event.get("uuid") or event.get("stepUuid"), number)
+    common = {**turn, "stepUuid": step}
     thought, content = message.get("reasoning_content"), message.get("content")
     parts: list[Any] = [{"type": "think", "think": thought}] if thought else []
     if isinstance(content, str) and content:
         parts.append({"type": "text", "text": content})
     events: list[dict[str, Any]] = [{"type": "step.begin", "uuid": step, **turn}]
     for n, part in enumerate(parts + as_list(content)):
-        name = steady_uuid(step, "part", n)
-        events.append({"type": "content.part", "uuid": name, **inner, "part": part})
+        name = stable_uuid(step, "part", n)
+        events.append({"type": "content.part", "uuid": name, **common, "part": part})
     for call in as_list(message.get("tool_calls")):
-        made = {"toolCallId": call["id"], "name": call["function"]["name"]}
+        call_fields = {"toolCallId": call["id"], "name": call["function"]["name"]}
         args = json.loads(call["function"]["arguments"])
-        name = steady_uuid(step, call["id"])
-        events.append({"type": "tool.call", "uuid": name, **inner, **made, "args": args})
+        name = stable_uuid(step, call["id"])
+        events.append({"type": "tool.call", "uuid": name, **common, **call_fields, "args": args})
     return [*events, {"type": "step.end", "uuid": step, **turn}]

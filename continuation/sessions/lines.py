@@ -36,7 +36,7 @@ class Record:
     value: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-_WORDS: Final = {
+_MESSAGES: Final = {
     "torn_tail": "the last line is cut off; a program died while it wrote it. It is left out.",
     "bad_line": "this line is not JSON. It is left out; the lines around it are kept.",
     "not_object": "this line is JSON, but no object. It is left out.",
@@ -76,22 +76,22 @@ def read_lines(data: bytes) -> tuple[list[Record], list[Problem]]:
         if not is_map(value):
             problems.append((number, "not_object"))
             continue
-        whole = mended(value, sound)
-        if sound is not raw or whole is not value:
+        clean = without_halves(value, sound)
+        if sound is not raw or clean is not value:
             problems.append((number, "half_utf8"))
-        records.append(Record(number, sound if whole is value else written(whole), whole))
+        records.append(Record(number, sound if clean is value else encoded(clean), clean))
     # Only now is it known what records look like, and so what is one inside a broken line.
     shapes = {frozenset(record.value) for record in records if len(record.value) > 1}
     for number, text in broken.items():
-        found = list(_objects(text, shapes))
-        records += [Record(number, text[at:end].encode(), value) for value, at, end in found]
-        whole = bool(found) and found[0][1] == 0 and found[-1][2] == len(text)
+        objects = list(_objects(text, shapes))
+        records += [Record(number, text[at:end].encode(), value) for value, at, end in objects]
+        complete = bool(objects) and objects[0][1] == 0 and objects[-1][2] == len(text)
         lost = "torn_tail" if number == len(lines) else "bad_line"
-        fused = "fused_lines" if whole else "torn_and_fused"
-        problems.append((number, fused if found else lost))
+        fused = "fused_lines" if complete else "torn_and_fused"
+        problems.append((number, fused if objects else lost))
     records.sort(key=lambda record: record.line)
     problems.sort(key=lambda problem: problem[0])
-    return records, [Problem(code, number, _WORDS[code]) for number, code in problems]
+    return records, [Problem(code, number, _MESSAGES[code]) for number, code in problems]
 
 
 def _decoded(raw: bytes) -> tuple[str, bytes]:
@@ -102,7 +102,7 @@ def _decoded(raw: bytes) -> tuple[str, bytes]:
         return text, text.encode()
 
 
-def mended(value: Any, data: bytes) -> Any:
+def without_halves(value: Any, data: bytes) -> Any:
     """What was read of `data`, with a replacement mark for half a character that was escaped.
 
     The same object if there is none, as nearly always. Providers refuse such JSON.
@@ -110,7 +110,7 @@ def mended(value: Any, data: bytes) -> Any:
     return unbroken(value) if b"\\ud" in data.lower() else value
 
 
-def written(value: Any, *, indented: bool = False) -> bytes:
+def encoded(value: Any, *, indented: bool = False) -> bytes:
     """A value as it is written; half a surrogate pair becomes a replacement mark."""
     text = (_DOCUMENT if indented else _LINE).encode(value)
     try:
@@ -119,7 +119,7 @@ def written(value: Any, *, indented: bool = False) -> bytes:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
-def before_the_cut(data: bytes) -> Any:
+def parse_cut(data: bytes) -> Any:
     """What can be read of a cut JSON document, up to the last whole value; None: nothing."""
     text = data.replace(b"\0", b"").decode("utf-8", "ignore").encode()
     try:
@@ -136,18 +136,18 @@ def _objects(
     Inner objects of a torn record are objects too, so a record must have the fields of another one
     in the same file, unless the line begins with it.
     """
-    decoder, at, patience = json.JSONDecoder(), text.find('{"'), 20 * len(text)
-    while at >= 0 and patience >= 0:
-        behind = at + 1
+    decoder, at, budget = json.JSONDecoder(), text.find('{"'), 20 * len(text)
+    while at >= 0 and budget >= 0:
+        next_start = at + 1
         try:
             value, stop = decoder.raw_decode(text, at)
         except json.JSONDecodeError as error:  # it is read so far once for each level it is deep
-            patience -= error.pos - at
+            budget -= error.pos - at
         except RecursionError:
-            patience -= 10_000
+            budget -= 10_000
         else:
-            given = as_map(value)
-            if at == 0 or any(shape <= given.keys() for shape in shapes):
-                yield given, at, stop
-                behind = stop
-        at = text.find('{"', behind)
+            fields = as_map(value)
+            if at == 0 or any(shape <= fields.keys() for shape in shapes):
+                yield fields, at, stop
+                next_start = stop
+        at = text.find('{"', next_start)

@@ -36,7 +36,7 @@ class Log(ABC):
     """One kind of log."""
 
     name: ClassVar[str]
-    speaks: ClassVar[HistoryFormat]
+    history_format: ClassVar[HistoryFormat]
     """The dialect of its messages."""
     threaded: ClassVar[bool] = False
     """Records name the record before them, in `parentUuid`."""
@@ -51,14 +51,14 @@ class Log(ABC):
 
     def dialect(self, messages: list[Any]) -> HistoryFormat:
         """The dialect of these messages."""
-        return self.speaks
+        return self.history_format
 
     @abstractmethod
     def write(self, message: Any, like: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
         """Records for a changed message, or for one made new, in the envelope of a neighbour."""
 
 
-def steady_uuid(*parts: object) -> str:
+def stable_uuid(*parts: object) -> str:
     """A UUID that is the same for the same parts: a repair repeated is the same repair."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, "/".join(str(part) for part in parts)))
 
@@ -66,7 +66,7 @@ def steady_uuid(*parts: object) -> str:
 # -- one message per line ------------------------------------------------------------------------
 
 
-_SAID: Final = ("content", "parts", "tool_calls")
+_CONTENT_FIELDS: Final = ("content", "parts", "tool_calls")
 """A message has one of these."""
 
 
@@ -77,7 +77,7 @@ class Plain(Log):
 
     def fits(self, value: Mapping[str, Any]) -> bool:
         role, kind = value.get("role"), as_text(value.get("type"))
-        if isinstance(role, str) and not value.keys().isdisjoint(_SAID):
+        if isinstance(role, str) and not value.keys().isdisjoint(_CONTENT_FIELDS):
             return not role.startswith("_")
         if kind == "reasoning":
             return "summary" in value or "encrypted_content" in value
@@ -101,7 +101,7 @@ class Codex(Log):
     """codex's rollout-*.jsonl: Responses items, those after the last compaction."""
 
     name: ClassVar[str] = "codex"
-    speaks: ClassVar[HistoryFormat] = HistoryFormat.OPENAI_RESPONSES
+    history_format: ClassVar[HistoryFormat] = HistoryFormat.OPENAI_RESPONSES
 
     def fits(self, value: Mapping[str, Any]) -> bool:
         return value.get("type") in ("response_item", "session_meta") and "payload" in value
@@ -116,8 +116,8 @@ class Codex(Log):
         return entries, []
 
     def write(self, message: Any, like: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
-        kept = {key: value for key, value in like.items() if key == "timestamp"}
-        return [{**kept, "type": "response_item", "payload": message}]
+        envelope = {key: value for key, value in like.items() if key == "timestamp"}
+        return [{**envelope, "type": "response_item", "payload": message}]
 
 
 # -- threads of records --------------------------------------------------------------------------
@@ -139,29 +139,29 @@ class ThreadedLog(Log):
 
     def read(self, records: list[Record]) -> tuple[list[LogEntry], list[Problem]]:
         entries, problems = list[LogEntry](), _drop_copies(records)
-        spoken = [record for record in records if self.fits(record.value)]
-        main = [record for record in spoken if not record.value.get("isSidechain")]
-        spoken = main or spoken  # a log of its own is what a subagent did
-        if any("uuid" in record.value for record in spoken):
-            kept, lost = _thread(records, spoken)
+        messages = [record for record in records if self.fits(record.value)]
+        main = [record for record in messages if not record.value.get("isSidechain")]
+        messages = main or messages  # a log of its own is what a subagent did
+        if any("uuid" in record.value for record in messages):
+            names, lost = _thread(records, messages)
             problems += lost
-            spoken = self.belonging(spoken, kept)
-        for record in spoken:
+            messages = self.belonging(messages, names)
+        for record in messages:
             message = record.value["message"]
             last = entries[-1] if entries else None
             if last is None or not self.continues(last, record):
                 entries.append(LogEntry(message, [record]))
                 continue
             if len(last.records) == 1:  # the record keeps its own
-                own = list(as_list(last.message.get(self.content)))
-                last.message = {**last.message, self.content: own}
+                parts = list(as_list(last.message.get(self.content)))
+                last.message = {**last.message, self.content: parts}
             last.records.append(record)
             last.message[self.content] += as_list(message.get(self.content))
         return entries, problems
 
-    def belonging(self, spoken: list[Record], kept: set[str]) -> list[Record]:
+    def belonging(self, spoken: list[Record], names: set[str]) -> list[Record]:
         """The records that are part of the conversation, given the thread's ids."""
-        return [record for record in spoken if as_text(record.value.get("uuid")) in kept]
+        return [record for record in spoken if as_text(record.value.get("uuid")) in names]
 
     @abstractmethod
     def continues(self, entry: LogEntry, record: Record) -> bool:
@@ -174,53 +174,53 @@ class ThreadedLog(Log):
     def write(self, message: Any, like: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
         kind = self.kind(message)
         same = like.get("type") == kind
-        kept = {k: v for k, v in like.items() if same or k in _ENVELOPE}
-        name = like.get("uuid") if number == 0 else steady_uuid(like.get("uuid"), number)
-        return [{**kept, "type": kind, "uuid": name, "message": message}]
+        envelope = {k: v for k, v in like.items() if same or k in _ENVELOPE}
+        name = like.get("uuid") if number == 0 else stable_uuid(like.get("uuid"), number)
+        return [{**envelope, "type": kind, "uuid": name, "message": message}]
 
 
 def _drop_copies(records: list[Record]) -> list[Problem]:
     """Drop lines that were written twice; of the two the one behind the record before it stays."""
-    own = dict[str, Record]()
+    seen = dict[str, Record]()
     for record in records:
         name, parent = (as_text(record.value.get(key)) for key in ("uuid", "parentUuid"))
-        kept = own.setdefault(name, record)
-        if parent and parent in own and kept.line < own[parent].line and kept.value == record.value:
-            own[name] = record
+        one = seen.setdefault(name, record)
+        if parent and parent in seen and one.line < seen[parent].line and one.value == record.value:
+            seen[name] = record
     copies = [
         record
         for record in records
-        if (kept := own[as_text(record.value.get("uuid"))]) is not record
+        if (one := seen[as_text(record.value.get("uuid"))]) is not record
         and "uuid" in record.value
-        and kept.value == record.value
+        and one.value == record.value
     ]
-    gone = set(copies)
-    records[:] = [record for record in records if record not in gone]
-    words = "the line stands in the file twice; one of the two is left out."
-    return [Problem("line_twice", record.line, words) for record in copies]
+    dropped = set(copies)
+    records[:] = [record for record in records if record not in dropped]
+    message = "the line stands in the file twice; one of the two is left out."
+    return [Problem("line_twice", record.line, message) for record in copies]
 
 
 def _thread(records: list[Record], spoken: list[Record]) -> tuple[set[str], list[Problem]]:
     """Ids of the records from the last up to the root; a lost parent is bridged and reported."""
     by_id = {str(r.value["uuid"]): r for r in records if isinstance(r.value.get("uuid"), str)}
     order = {record: place for place, record in enumerate(records)}
-    places = [order[record] for record in spoken]
-    at: Record | None = spoken[-1]
-    kept, problems = set[str](), list[Problem]()
-    while at is not None and (name := str(at.value.get("uuid"))) not in kept:
-        kept.add(name)
-        parent = at.value.get("parentUuid")
+    positions = [order[record] for record in spoken]
+    current: Record | None = spoken[-1]
+    names, problems = set[str](), list[Problem]()
+    while current is not None and (name := str(current.value.get("uuid"))) not in names:
+        names.add(name)
+        parent = current.value.get("parentUuid")
         if not isinstance(parent, str):
             break
-        below, at = at, by_id.get(parent)
-        if at is None:
-            words = "the record before this one is lost; what stands above it in the file is used."
-            problems.append(Problem("lost_parent", below.line, words))
-            above = bisect_left(places, order[below])
-            while above and as_text(spoken[above - 1].value.get("uuid")) in kept:
+        below, current = current, by_id.get(parent)
+        if current is None:
+            text = "the record before this one is lost; what stands above it in the file is used."
+            problems.append(Problem("lost_parent", below.line, text))
+            above = bisect_left(positions, order[below])
+            while above and as_text(spoken[above - 1].value.get("uuid")) in names:
                 above -= 1
-            at = spoken[above - 1] if above else None
-    return kept, problems
+            current = spoken[above - 1] if above else None
+    return names, problems
 
 
 class ClaudeCode(ThreadedLog):
@@ -231,16 +231,16 @@ class ClaudeCode(ThreadedLog):
     """
 
     name: ClassVar[str] = "claude-code"
-    speaks: ClassVar[HistoryFormat] = HistoryFormat.ANTHROPIC
+    history_format: ClassVar[HistoryFormat] = HistoryFormat.ANTHROPIC
     content: ClassVar[str] = "content"
 
     def fits(self, value: Mapping[str, Any]) -> bool:
-        spoken = value.get("type") in ("user", "assistant")
-        return spoken and "content" in as_map(value.get("message"))
+        is_message = value.get("type") in ("user", "assistant")
+        return is_message and "content" in as_map(value.get("message"))
 
-    def belonging(self, spoken: list[Record], kept: set[str]) -> list[Record]:
-        replies = {_reply(record) for record in super().belonging(spoken, kept)} - {""}
-        calls, found = set[str](), list[Record]()
+    def belonging(self, spoken: list[Record], names: set[str]) -> list[Record]:
+        replies = {_reply(record) for record in super().belonging(spoken, names)} - {""}
+        calls, belonging = set[str](), list[Record]()
         for record in spoken:
             if _reply(record) in replies:
                 calls |= {as_text(block.get("id")) for block in _blocks(record)}
@@ -250,12 +250,12 @@ class ClaudeCode(ThreadedLog):
             if record.value.get("isApiErrorMessage") or message.get("model") == "<synthetic>":
                 continue
             if (
-                as_text(record.value.get("uuid")) in kept
+                as_text(record.value.get("uuid")) in names
                 or _reply(record) in replies
                 or any(as_text(block.get("tool_use_id")) in calls for block in _results(record))
             ):
-                found.append(record)
-        return found
+                belonging.append(record)
+        return belonging
 
     def continues(self, entry: LogEntry, record: Record) -> bool:
         message = record.value["message"]
@@ -285,7 +285,7 @@ class QwenCode(ThreadedLog):
     """qwen-code's chats/<session>.jsonl: a thread of Gemini contents."""
 
     name: ClassVar[str] = "qwen-code"
-    speaks: ClassVar[HistoryFormat] = HistoryFormat.GEMINI
+    history_format: ClassVar[HistoryFormat] = HistoryFormat.GEMINI
     content: ClassVar[str] = "parts"
 
     def fits(self, value: Mapping[str, Any]) -> bool:
@@ -298,5 +298,5 @@ class QwenCode(ThreadedLog):
     def kind(self, message: Mapping[str, Any]) -> str:
         if message.get("role") == "model":
             return "assistant"
-        answers = any("functionResponse" in as_map(part) for part in as_list(message.get("parts")))
-        return "tool_result" if answers else "user"
+        results = any("functionResponse" in as_map(part) for part in as_list(message.get("parts")))
+        return "tool_result" if results else "user"

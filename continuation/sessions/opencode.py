@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from continuation.history.tree import text_of
-from continuation.sessions.lines import Problem, before_the_cut, mended, written
-from continuation.sessions.opencode_database import Database, Place
+from continuation.sessions.lines import Problem, encoded, parse_cut, without_halves
+from continuation.sessions.opencode_database import Database, ItemKey
 from continuation.wire.json_values import as_list, as_map, as_text, dumps, loads
 
 
@@ -40,31 +40,31 @@ class Folder:
         folders = (each for each in (self.root / "message").iterdir() if each.is_dir())
         return [self.only] if self.only else sorted(each.name for each in folders)
 
-    def messages(self, session: str) -> list[tuple[Place, bytes]]:
+    def messages(self, session: str) -> list[tuple[ItemKey, bytes]]:
         """The messages of a session in their order."""
         return self._files(f"message/{session}")
 
-    def parts(self, message: str) -> list[tuple[Place, bytes]]:
+    def parts(self, message: str) -> list[tuple[ItemKey, bytes]]:
         """The parts of a message in their order."""
         return self._files(f"part/{message}")
 
-    def _files(self, folder: str) -> list[tuple[Place, bytes]]:
+    def _files(self, folder: str) -> list[tuple[ItemKey, bytes]]:
         files = sorted((self.root / folder).glob("*.json"))
-        return [(Place(folder, file.stem), file.read_bytes()) for file in files]
+        return [(ItemKey(folder, file.stem), file.read_bytes()) for file in files]
 
 
-Shelf: TypeAlias = Folder | Database
+SessionStore: TypeAlias = Folder | Database
 """Where sessions are kept."""
 
 
 class _Part(NamedTuple):
-    place: Place
+    key: ItemKey
     value: Mapping[str, Any]
     kind: str
 
 
 class _Message(NamedTuple):
-    place: Place
+    key: ItemKey
     info: Mapping[str, Any]
     parts: list[_Part]
 
@@ -78,93 +78,93 @@ _SENT = {
 
 def _sent(parts: list[_Part], role: str) -> list[_Part]:
     kinds = _SENT.get(role, ())
-    said = (part for part in parts if part.kind in kinds and not part.value.get("ignored"))
-    return [part for part in said if part.kind != "text" or part.value.get("text")]
+    visible = (part for part in parts if part.kind in kinds and not part.value.get("ignored"))
+    return [part for part in visible if part.kind != "text" or part.value.get("text")]
 
 
 @dataclass(slots=True)
 class Storage:
     """One session of opencode's, read as Chat messages."""
 
-    shelf: Shelf
+    store: SessionStore
     session: str
     problems: list[Problem] = field(default_factory=list[Problem])
     body: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    owners: list[Place] = field(default_factory=list[Place])
-    """For each message of `body` the place of the message it came from."""
+    owners: list[ItemKey] = field(default_factory=list[ItemKey])
+    """For each message of `body` the key of the message it came from."""
     calls: dict[int, list[_Part]] = field(default_factory=dict[int, list[_Part]])
-    """Parts that are calls, by place in `body`: some models begin anew to count their ids."""
-    damaged: dict[Place, bytes | None] = field(default_factory=dict[Place, "bytes | None"])
+    """Parts that are calls, by index in `body`: some models begin anew to count their ids."""
+    damaged: dict[ItemKey, bytes | None] = field(default_factory=dict[ItemKey, "bytes | None"])
     """What is not JSON, and what a repaired copy has instead; None: nothing."""
 
     def read(self) -> None:
         """Read all that is whole; report the rest."""
         messages = list[_Message]()
         torn = list[tuple[int, bytes]]()
-        for place, data in self.shelf.messages(self.session):
-            info = self._load(place, data)
+        for key, data in self.store.messages(self.session):
+            info = self._load(key, data)
             parts = [
                 _Part(own, part, as_text(part.get("type")))
-                for own, text in self.shelf.parts(place.name)
+                for own, text in self.store.parts(key.name)
                 if (part := self._load(own, text)) is not None
             ]
             if info is None and parts:
                 torn.append((len(messages), data))
             if info is not None or parts:
-                messages.append(_Message(place, info or {}, parts))
+                messages.append(_Message(key, info or {}, parts))
         for at, data in torn:
             messages[at] = self._rebuilt(messages[at], data, messages)
         for message in _since_summary(messages):
             self._read_message(message)
 
-    def _load(self, place: Place, data: bytes) -> Mapping[str, Any] | None:
+    def _load(self, key: ItemKey, data: bytes) -> Mapping[str, Any] | None:
         try:
             value = loads(data.replace(b"\0", b""))
         except ValueError:
-            name = "/".join(place)
-            words = f"{name} is not JSON (cut off, or lost by the file system). It is left out."
-            self.problems.append(Problem("bad_file", 0, words))
-            self.damaged[place] = None
+            name = "/".join(key)
+            message = f"{name} is not JSON (cut off, or lost by the file system). It is left out."
+            self.problems.append(Problem("bad_file", 0, message))
+            self.damaged[key] = None
             return None
-        whole = mended(value, data)
-        if whole is not value:
-            words = f"a character is cut in half in {'/'.join(place)}; it shows as a mark."
-            self.problems.append(Problem("half_utf8", 0, words))
-            self.damaged[place] = written(whole, indented=self.shelf.named)
-        return as_map(whole)
+        clean = without_halves(value, data)
+        if clean is not value:
+            message = f"a character is cut in half in {'/'.join(key)}; it shows as a mark."
+            self.problems.append(Problem("half_utf8", 0, message))
+            self.damaged[key] = encoded(clean, indented=self.store.named)
+        return as_map(clean)
 
     def _rebuilt(self, lost: _Message, data: bytes, messages: list[_Message]) -> _Message:
         """A message itself is lost, its parts are not: they say whose they are.
 
         What they do not say (model, folder, …) is as in another message, if there is one.
         """
-        read = as_map(before_the_cut(data))
+        found = as_map(parse_cut(data))
         kinds = {part.kind for part in lost.parts}
-        role = str(read.get("role") or ("user" if kinds <= {"text", "file"} else "assistant"))
+        role = str(found.get("role") or ("user" if kinds <= {"text", "file"} else "assistant"))
         infos = [message.info for message in messages if message.info]
-        alike = [info for info in infos if info.get("role") == role]
-        above = [message.place.name for message in messages[: messages.index(lost)]]
-        info = dict(alike[-1]) if alike else _made(role, infos[-1] if infos else {})
-        for other in ("error", "summary", "finish", "structured"):
-            info.pop(other, None)
+        peers = [info for info in infos if info.get("role") == role]
+        above = [message.key.name for message in messages[: messages.index(lost)]]
+        info = dict(peers[-1]) if peers else _minimal_message(role, infos[-1] if infos else {})
+        for name in ("error", "summary", "finish", "structured"):
+            info.pop(name, None)
         if role == "assistant" and above:
             info["parentID"] = above[-1]
-        info |= read
-        if self.shelf.named:
-            info |= {"id": lost.place.name, "sessionID": self.session}
-        self.damaged[lost.place] = written(info, indented=self.shelf.named)
+        info |= found
+        if self.store.named:
+            info |= {"id": lost.key.name, "sessionID": self.session}
+        self.damaged[lost.key] = encoded(info, indented=self.store.named)
         return lost._replace(info=info)
 
     def _read_message(self, message: _Message) -> None:
-        place, info, parts = message
+        key, info, parts = message
         role, error = str(info.get("role")), as_map(info.get("error"))
         sent = _sent(parts, role)
         if error and (error.get("name") != "MessageAbortedError" or not sent):
             return  # it is shown, and never sent
         if role == "user" and sent:
             texts = [str(part.value["text"]) for part in sent if part.kind == "text"]
-            self.body.append({"role": "user", "content": "\n".join(texts) or _beside_text(sent)})
-            self.owners.append(place)
+            self.body.append({"role": "user", "content": "\n".join(texts) or _other_parts(sent)})
+            self.owners.append(key)
         elif role == "assistant":
             steps: list[list[_Part]] = [[]]
             for part in parts:
@@ -172,19 +172,19 @@ class Storage:
                     steps.append([])
                 steps[-1].append(part)
             for step in steps:
-                self._read_step(place, step)
+                self._read_step(key, step)
 
-    def _read_step(self, place: Place, step: list[_Part]) -> None:
+    def _read_step(self, key: ItemKey, step: list[_Part]) -> None:
         kinds = {part.kind for part in step}
         if not _sent(step, "assistant"):
             return
         states = [as_map(part.value.get("state")) for part in step if part.kind == "tool"]
-        waits = any(state.get("status") in ("pending", "running") for state in states)
-        if waits and "step-start" in kinds and "step-finish" not in kinds:
-            words = f"a step of {place.name} begins and never ends; the program died in it."
-            self.problems.append(Problem("step_unfinished", 0, words))
+        is_waiting = any(state.get("status") in ("pending", "running") for state in states)
+        if is_waiting and "step-start" in kinds and "step-finish" not in kinds:
+            problem = f"a step of {key.name} begins and never ends; the program died in it."
+            self.problems.append(Problem("step_unfinished", 0, problem))
         text = text_of([dict(part.value) for part in step if part.kind == "text"])
-        message: dict[str, Any] = {"role": "assistant", "content": text or _beside_text(step)}
+        message: dict[str, Any] = {"role": "assistant", "content": text or _other_parts(step)}
         results: list[dict[str, Any]] = []
         for part in step:
             if part.kind != "tool":
@@ -193,30 +193,30 @@ class Storage:
             self.calls.setdefault(len(self.body), []).append(part)
             arguments = dumps(as_map(state.get("input"))).decode()
             function = {"name": str(part.value.get("tool", "")), "arguments": arguments}
-            made = {"id": call, "type": "function", "function": function}
-            message.setdefault("tool_calls", []).append(made)
+            call_fields = {"id": call, "type": "function", "function": function}
+            message.setdefault("tool_calls", []).append(call_fields)
             if state.get("status") in ("completed", "error"):
                 output = str(state.get("output") or state.get("error") or "")
                 results.append({"role": "tool", "tool_call_id": call, "content": output})
         self.body += [message, *results]
-        self.owners += [place] * (1 + len(results))
+        self.owners += [key] * (1 + len(results))
 
-    def rewrite(self, messages: list[Any], origins: tuple[int, ...]) -> dict[Place, bytes | None]:
-        """New contents of the places that a repair changes; None for what goes."""
-        files, values = dict(self.damaged), dict[Place, dict[str, Any]]()
+    def rewrite(self, messages: list[Any], origins: tuple[int, ...]) -> dict[ItemKey, bytes | None]:
+        """New contents by key, of what a repair changes; None for what goes."""
+        files, values = dict(self.damaged), dict[ItemKey, dict[str, Any]]()
         waiting: dict[str, _Part] = {}
         for message, origin in zip(messages, origins, strict=True):
             if message.get("role") == "assistant":
                 parts, calls = self.calls.get(origin, []), as_list(message.get("tool_calls"))
                 if len(calls) < len(parts):  # some were dropped
                     names = {call["id"] for call in calls}
-                    gone = [part for part in parts if part.value.get("callID") not in names]
-                    files |= {part.place: None for part in gone}
-                    parts = [part for part in parts if part not in gone]
+                    dropped = [part for part in parts if part.value.get("callID") not in names]
+                    files |= {part.key: None for part in dropped}
+                    parts = [part for part in parts if part not in dropped]
                 waiting = {call["id"]: part for call, part in zip(calls, parts, strict=False)}
                 for name, own in waiting.items():
                     if own.value.get("callID") != name:
-                        values[own.place] = {**own.value, "callID": name}
+                        values[own.key] = {**own.value, "callID": name}
             elif origin < 0 and (part := waiting.get(message.get("tool_call_id"))):
                 state = as_map(part.value.get("state"))  # its call ended in an error
                 start = as_map(state.get("time")).get("start", 0)
@@ -226,45 +226,43 @@ class Storage:
                     "error": message["content"],
                     "time": {"start": start, "end": start},
                 }
-                values[part.place] = {**values.get(part.place, part.value), "state": closed}
-        files |= {
-            place: written(value, indented=self.shelf.named) for place, value in values.items()
-        }
-        kept = {self.owners[origin] for origin in origins if origin >= 0}
-        return files | {place: None for place in self.owners if place not in kept}
+                values[part.key] = {**values.get(part.key, part.value), "state": closed}
+        files |= {key: encoded(value, indented=self.store.named) for key, value in values.items()}
+        remaining = {self.owners[origin] for origin in origins if origin >= 0}
+        return files | {key: None for key in self.owners if key not in remaining}
 
 
-def _made(role: str, other: Mapping[str, Any]) -> dict[str, Any]:
+def _minimal_message(role: str, other: Mapping[str, Any]) -> dict[str, Any]:
     """The least of a message that the agent reads, beside one of the other role."""
     agent, model = other.get("agent", "build"), as_map(other.get("model", other))
-    named = {key: model.get(key, "") for key in ("providerID", "modelID")}
+    model_fields = {key: model.get(key, "") for key in ("providerID", "modelID")}
     created = as_map(other.get("time")).get("created", 0)
-    made = {"role": role, "time": {"created": created}, "agent": agent}
+    message = {"role": role, "time": {"created": created}, "agent": agent}
     if role == "user":
-        return {**made, "model": named}
-    spent = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}
-    beside = {"parentID": "", "mode": agent, "path": {"cwd": "", "root": ""}, "cost": 0}
-    return {**made, **named, **beside, "tokens": spent}
+        return {**message, "model": model_fields}
+    tokens = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}
+    answer_fields = {"parentID": "", "mode": agent, "path": {"cwd": "", "root": ""}, "cost": 0}
+    return {**message, **model_fields, **answer_fields, "tokens": tokens}
 
 
 def _since_summary(messages: list[_Message]) -> list[_Message]:
     """What is sent: nothing from before a summary, but for the tail that was kept of it."""
-    summed = {
+    summarized = {
         as_text(info.get("parentID"))
         for _, info, _ in messages
         if info.get("summary") is True and info.get("finish") and "error" not in info
     }
-    names = [message.place.name for message in messages]
-    for at in reversed(range(len(messages))):
-        marks = [part.value for part in messages[at].parts if part.kind == "compaction"]
-        if names[at] in summed and marks:
+    names = [message.key.name for message in messages]
+    for index in reversed(range(len(messages))):
+        marks = [part.value for part in messages[index].parts if part.kind == "compaction"]
+        if names[index] in summarized and marks:
             tail = marks[0].get("tail_start_id")
-            return messages[names.index(tail) if tail in names[:at] else at :]
+            return messages[names.index(tail) if tail in names[:index] else index :]
     return messages
 
 
-def _beside_text(parts: list[_Part]) -> list[dict[str, Any]] | None:
+def _other_parts(parts: list[_Part]) -> list[dict[str, Any]] | None:
     """What a message says that has no text: an image, a thought. None: nothing."""
     kinds = ("file", "reasoning", "compaction", "subtask")
-    said = [dict(part.value) for part in parts if part.kind in kinds]
-    return said or None
+    others = [dict(part.value) for part in parts if part.kind in kinds]
+    return others or None

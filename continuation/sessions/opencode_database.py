@@ -16,7 +16,7 @@ from urllib.parse import quote
 _MAGIC: Final = b"SQLite format 3\0"
 
 
-class Place(NamedTuple):
+class ItemKey(NamedTuple):
     """Where a value is."""
 
     where: str
@@ -32,13 +32,13 @@ def is_database(path: Path) -> bool:
 
 
 class Database:
-    """An open database, as a shelf of sessions."""
+    """An open database, as a store of sessions."""
 
     named = False
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
-        self._parts: dict[str, list[tuple[Place, bytes]]] = {}
+        self._parts: dict[str, list[tuple[ItemKey, bytes]]] = {}
         """Those of one session, by message: each by itself would cost as much without an index."""
 
     @property
@@ -52,38 +52,38 @@ class Database:
         rows = self.connection.execute("SELECT id FROM session ORDER BY time_created, id")
         return [str(name) for (name,) in rows]
 
-    def messages(self, session: str) -> list[tuple[Place, bytes]]:
+    def messages(self, session: str) -> list[tuple[ItemKey, bytes]]:
         """The messages of a session, in the order in which the agent reads them."""
         self._parts.clear()
-        for owner, place, data in self._rows("part", "message_id", session, "id"):
-            self._parts.setdefault(owner, []).append((place, data))
+        for owner, key, data in self._rows("part", "message_id", session, "id"):
+            self._parts.setdefault(owner, []).append((key, data))
         rows = self._rows("message", "id", session, "time_created, id")
-        return [(place, data) for _, place, data in rows]
+        return [(key, data) for _, key, data in rows]
 
-    def parts(self, message: str) -> list[tuple[Place, bytes]]:
+    def parts(self, message: str) -> list[tuple[ItemKey, bytes]]:
         """The parts of a message, of the session whose messages were asked for last."""
         return self._parts.get(message, [])
 
     def _rows(
         self, table: str, owner: str, session: str, order: str
-    ) -> Iterator[tuple[str, Place, bytes]]:
-        found = self.connection.execute(
+    ) -> Iterator[tuple[str, ItemKey, bytes]]:
+        rows = self.connection.execute(
             f"SELECT {owner}, id, CAST(data AS BLOB) FROM {table} WHERE session_id = ?"
             f" ORDER BY {order}",
             (session,),
         )
-        return ((str(own), Place(table, str(row)), data or b"") for own, row, data in found)
+        return ((str(own), ItemKey(table, str(row)), data or b"") for own, row, data in rows)
 
-    def change(self, places: Mapping[Place, bytes | None]) -> None:
+    def change(self, keys: Mapping[ItemKey, bytes | None]) -> None:
         """Give rows new contents, all or none; those without go, a message with its parts."""
         self.connection.execute("PRAGMA foreign_keys = ON")
         self.connection.execute("BEGIN IMMEDIATE")
-        for (table, row), data in places.items():
+        for (table, row), data in keys.items():
             if data is None:
                 self.connection.execute(f"DELETE FROM {table} WHERE id = ?", (row,))
             else:
-                said = (data.decode(), row)
-                self.connection.execute(f"UPDATE {table} SET data = ? WHERE id = ?", said)
+                values = (data.decode(), row)
+                self.connection.execute(f"UPDATE {table} SET data = ? WHERE id = ?", values)
         self.connection.execute("COMMIT")
 
 

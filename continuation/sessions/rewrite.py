@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from continuation.sessions.lines import Record, written
+from continuation.sessions.lines import Record, encoded
 from continuation.sessions.logs import Log, LogEntry
 from continuation.wire.json_values import as_map, as_text
 
@@ -28,11 +28,11 @@ class LogSource:
         writer = _LogWriter(self.log, self.entries, _unmoved(self.entries, origins))
         for number, (message, origin) in enumerate(zip(messages, origins, strict=True)):
             writer.put(number, message, origin)
-        own = {record for entry in self.entries for record in entry.records}
+        message_records = {record for entry in self.entries for record in entry.records}
         lines = list(writer.behind.get(None, []))
         for record in self.records:
-            as_it_was = [_Line(record.value, record.raw)]
-            lines += writer.stay.get(record, []) if record in own else as_it_was
+            unchanged = [_Line(record.value, record.raw)]
+            lines += writer.stay.get(record, []) if record in message_records else unchanged
             lines += writer.behind.get(record, [])
         if self.log.threaded:
             self._bridge(lines)
@@ -66,23 +66,23 @@ def _unmoved(entries: list[LogEntry], origins: tuple[int, ...]) -> set[int]:
     """Origins of the longest run of messages that stand in the file in this order already."""
     tails: list[int] = []  # smallest last line of a run of each length
     chain: list[int] = []  # position of the message that ends it
-    before: list[int] = []  # position of the message before each in its run
+    previous: list[int] = []  # position of the message before each in its run
     seen = set[int]()
-    for at, origin in enumerate(origins):
-        before.append(-1)
+    for position, origin in enumerate(origins):
+        previous.append(-1)
         if origin < 0 or origin in seen:
             continue
         seen.add(origin)
         line = entries[origin].records[0].line if entries[origin].records else 0
         length = bisect_left(tails, line)
-        before[at] = chain[length - 1] if length else -1
+        previous[position] = chain[length - 1] if length else -1
         tails[length : length + 1] = [line]
-        chain[length : length + 1] = [at]
-    kept, at = set[int](), chain[-1] if chain else -1
-    while at >= 0:
-        kept.add(origins[at])
-        at = before[at]
-    return kept
+        chain[length : length + 1] = [position]
+    unmoved, position = set[int](), chain[-1] if chain else -1
+    while position >= 0:
+        unmoved.add(origins[position])
+        position = previous[position]
+    return unmoved
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class _Line:
     def encoded(self) -> bytes:
         if self.raw is not None:
             return self.raw
-        return written(self.value)
+        return encoded(self.value)
 
 
 _NONE = -2
@@ -154,16 +154,16 @@ class _LogWriter:
 
     def _lines_of(self, number: int, message: Any, entry: LogEntry | None) -> list[_Line]:
         if entry is not None and message is entry.message:
-            made = ([_Line(one, None)] if one else [] for one in (entry.opening, entry.closing))
-            opening, closing = made
+            edges = ([_Line(one, None)] if one else [] for one in (entry.opening, entry.closing))
+            opening, closing = edges
             return opening + [_Line(each.value, each.raw) for each in entry.records] + closing
         like: Mapping[str, Any] = {}
         if entry is not None:
             like = entry.records[0].value
         elif self.entries:  # made here: in the envelope of a neighbour
             like = self.entries[max(self.previous, 0)].records[-1].value
-        fresh = 0 if entry is not None else number + 1
-        return [_Line(value, None) for value in self.log.write(message, like, fresh)]
+        new_number = 0 if entry is not None else number + 1
+        return [_Line(value, None) for value in self.log.write(message, like, new_number)]
 
     def _thread(self, lines: list[_Line], origin: int) -> None:
         """Name the record before, where that is another one than it was."""

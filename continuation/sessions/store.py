@@ -13,9 +13,9 @@ from continuation.history.detect import detect
 from continuation.history.types import HistoryFormat, Repaired, RepairPolicy, Violation
 from continuation.sessions.gemini_cli import Checkpoint, SavedChat
 from continuation.sessions.kimi import KimiCode
-from continuation.sessions.lines import Problem, Record, before_the_cut, mended, read_lines
+from continuation.sessions.lines import Problem, Record, parse_cut, read_lines, without_halves
 from continuation.sessions.logs import ClaudeCode, Codex, Log, Plain, QwenCode
-from continuation.sessions.opencode import Folder, Shelf, Storage
+from continuation.sessions.opencode import Folder, SessionStore, Storage
 from continuation.sessions.opencode_database import Database, is_database, opened
 from continuation.sessions.rewrite import LogSource
 from continuation.wire.json_values import as_map, as_text, is_list, is_map
@@ -63,18 +63,18 @@ def checked(path: Path, *, policy: RepairPolicy | None = None) -> Iterator[Saved
     A saved session is taken for dead: a trailing open call is a fault, unless the policy says that
     it may be live. Raises OSError if there is nothing to read.
     """
-    return (judged(session, policy) for session in read(path))
+    return (with_diagnosis(session, policy) for session in read(path))
 
 
-def judged(session: SavedSession, policy: RepairPolicy | None) -> SavedSession:
+def with_diagnosis(session: SavedSession, policy: RepairPolicy | None) -> SavedSession:
     """Say what is wrong with a session that was read, and what a repair would give."""
     # It is at rest: nobody is about to ask, so it may end with the assistant.
     policy = policy if policy is not None else RepairPolicy(live=False, prefill=True)
     if session.dialect is not None:
         body, dialect = session.body, session.dialect
         live = policy.live or not any(body.values())  # an empty one has only just begun
-        found = diagnosed(body, dialect, replace(policy, live=live), session.model)
-        session.violations, session.repaired = found
+        diagnosis = diagnosed(body, dialect, replace(policy, live=live), session.model)
+        session.violations, session.repaired = diagnosis
     return session
 
 
@@ -89,19 +89,19 @@ def read(path: Path) -> Iterator[SavedSession]:
     if not path.is_dir():
         yield from read_file(path)
         return
-    none = True
+    is_empty = True
     if (folder := storage_in(path)) is not None:
-        for session in read_shelf(folder, path):
-            none = False
+        for session in read_store(folder, path):
+            is_empty = False
             yield session
     else:
         for file in sessions_in(path):
-            for session in each_of(file, read_file(file)):
-                none = False
+            for session in sessions_of_file(file, read_file(file)):
+                is_empty = False
                 yield session
-    if none:
-        lost = Problem("no_session", 0, "no session in this folder")
-        yield SavedSession(path, "unknown", None, {}, [lost])
+    if is_empty:
+        problem = Problem("no_session", 0, "no session in this folder")
+        yield SavedSession(path, "unknown", None, {}, [problem])
 
 
 def storage_in(path: Path) -> Folder | None:
@@ -116,7 +116,7 @@ def sessions_in(path: Path) -> list[Path]:
     return [file for file in files if ".orig" not in file.suffixes and file.is_file()]
 
 
-def each_of(file: Path, sessions: Iterator[SavedSession]) -> Iterator[SavedSession]:
+def sessions_of_file(file: Path, sessions: Iterator[SavedSession]) -> Iterator[SavedSession]:
     """The sessions of one file of a folder, which may have other files of an agent's, too.
 
     A log in which not even the lines can be read is a session that was lost. A file that cannot be
@@ -145,16 +145,16 @@ def read_file(path: Path) -> Iterator[SavedSession]:
 def read_database(database: Database, path: Path) -> Iterator[SavedSession]:
     """All sessions of a database."""
     if database.is_opencode:
-        yield from read_shelf(database, path)
+        yield from read_store(database, path)
         return
-    lost = Problem("no_session", 0, "no agent's sessions were found in this database")
-    yield SavedSession(path, "unknown", None, {}, [lost])
+    problem = Problem("no_session", 0, "no agent's sessions were found in this database")
+    yield SavedSession(path, "unknown", None, {}, [problem])
 
 
-def read_shelf(shelf: Shelf, path: Path) -> Iterator[SavedSession]:
+def read_store(store: SessionStore, path: Path) -> Iterator[SavedSession]:
     """The sessions of opencode's, from a folder or a database."""
-    for name in shelf.sessions():
-        storage = Storage(shelf, name)
+    for name in store.sessions():
+        storage = Storage(store, name)
         storage.read()
         body, dialect = {"messages": storage.body}, HistoryFormat.OPENAI_CHAT
         yield SavedSession(
@@ -169,17 +169,17 @@ def _load_json(path: Path, data: bytes) -> SavedSession | None:
     """
     problems: list[Problem] = []
     try:
-        read: Any = json.loads(data)
-        value = mended(read, data)
-        if value is not read:
-            words = "a character is cut in half in this file; it shows as a replacement mark."
-            problems.append(Problem("half_utf8", 0, words))
+        document: Any = json.loads(data)
+        value = without_halves(document, data)
+        if value is not document:
+            text = "a character is cut in half in this file; it shows as a replacement mark."
+            problems.append(Problem("half_utf8", 0, text))
     except ValueError:
         # More than one line that begins an object: a log.
         is_log = data.replace(b"\0", b"").count(b"\n{") > 1
-        value = None if is_log else before_the_cut(data)
-        words = "the file is cut off; what stands before the cut is used."
-        problems.append(Problem("torn_body", 0, words))
+        value = None if is_log else parse_cut(data)
+        text = "the file is cut off; what stands before the cut is used."
+        problems.append(Problem("torn_body", 0, text))
     body = dict(as_map(value))
     if SavedChat.fits(body):
         whole = is_list(body.get("messages"))
@@ -192,8 +192,8 @@ def _load_json(path: Path, data: bytes) -> SavedSession | None:
     if is_list(value):
         dialect = Plain().dialect([message for message in value if is_map(message)])
         body = {_FIELD.get(dialect, "messages"): value}
-    lists = any(is_list(body.get(key)) for key in ("messages", "contents", "input"))
-    if not lists or "type" in body:
+    has_list = any(is_list(body.get(key)) for key in ("messages", "contents", "input"))
+    if not has_list or "type" in body:
         return None
     return SavedSession(path, "json", detect(body), body, problems)
 
@@ -206,15 +206,15 @@ def _load_log(path: Path, data: bytes) -> SavedSession:
     if log is None:
         problems.append(Problem("no_session", 0, "no conversation was found in this file"))
         return SavedSession(path, "unknown", None, {}, problems)
-    entries, more = log.read(records)
+    entries, extra = log.read(records)
     messages = [entry.message for entry in entries]
     dialect = log.dialect(messages)
     body = {_FIELD.get(dialect, "messages"): messages}
     source = LogSource(log, records, entries)
     # Of the agent's own models only the request says how they are asked to think.
-    told = [as_text(as_map(message).get("model")) for message in messages]
-    model = next((name for name in reversed(told) if name and "claude" not in name.lower()), "")
-    return SavedSession(path, log.name, dialect, body, problems + more, source=source, model=model)
+    models = [as_text(as_map(message).get("model")) for message in messages]
+    model = next((name for name in reversed(models) if name and "claude" not in name.lower()), "")
+    return SavedSession(path, log.name, dialect, body, problems + extra, source=source, model=model)
 
 
 def _load_chat(

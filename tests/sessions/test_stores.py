@@ -15,7 +15,7 @@ from support.notation import Json, read, write
 from support.sessions import check, write_repaired
 
 from continuation.cli import main
-from continuation.sessions.copies import _Still
+from continuation.sessions.copies import _Unchanged
 
 BROKEN = "U:go A[t:x,c:a] U:on"
 
@@ -183,7 +183,7 @@ def test_an_original_that_another_program_has_open_is_not_replaced(
 def test_an_original_that_changes_while_it_is_read_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_bytes(b"1\n")
-    still = _Still([path])
+    still = _Unchanged([path])
     still.refuse_use()
     with path.open("ab") as file:
         file.write(b"2\n")
