@@ -12,7 +12,7 @@ from continuation.history.anthropic.grammar import AnthropicGrammar
 from continuation.history.classify import HistoryError, classify
 from continuation.history.detect import detect
 from continuation.history.gemini.grammar import GeminiGrammar
-from continuation.history.grammar import Grammar, History, HistoryContext, Work
+from continuation.history.grammar import Grammar, History, HistoryContext, HistoryRepair
 from continuation.history.openai.chat import ChatGrammar
 from continuation.history.openai.responses import ResponsesGrammar
 from continuation.history.tree import Message, Part
@@ -165,8 +165,8 @@ def diagnosed(
     body: Body, dialect: HistoryFormat, policy: RepairPolicy, model: str
 ) -> tuple[list[Violation], Repaired]:
     """`validate` and `repair` in one: the history is taken apart once."""
-    found: list[Violation] = []
-    return found, _planned(_GRAMMARS[dialect], body, policy, model, None, found)
+    violations: list[Violation] = []
+    return violations, _planned(_GRAMMARS[dialect], body, policy, model, None, violations)
 
 
 def unanswered_tool_calls(body: Body, dialect: str | None = None) -> tuple[OpenCall, ...]:
@@ -175,8 +175,8 @@ def unanswered_tool_calls(body: Body, dialect: str | None = None) -> tuple[OpenC
     Raises what `validate` raises.
     """
     history = History(_grammar(body, dialect), body, HistoryContext())
-    found = history.pairing().unanswered()
-    return tuple(pairing.open_call(history, exchange, pair) for exchange, pair in found)
+    unanswered = history.pairing().unanswered()
+    return tuple(pairing.open_call(history, exchange, pair) for exchange, pair in unanswered)
 
 
 @collector.resting()
@@ -191,15 +191,15 @@ def _planned(
     policy: RepairPolicy,
     model: str | None,
     facts: Facts | None,
-    found: list[Violation] | None = None,
+    violations: list[Violation] | None = None,
 ) -> Repaired:
-    """Work out a repair; `found` is given all that was wrong, where somebody wants to know."""
+    """Work out a repair; `violations`, if it is a list, gets all that was wrong."""
     context = _context(body, grammar, policy, model, facts)
     # What the quick look takes for a recovery prompt is what we know to be one, not a caller's own.
-    usual = policy.is_recovery is looks_like_recovery or not policy.coalesce
-    if policy.thinking == "keep" and usual and grammar.fast_validate(body, context):
+    default_policy = policy.is_recovery is looks_like_recovery or not policy.coalesce
+    if policy.thinking == "keep" and default_policy and grammar.fast_validate(body, context):
         return Repaired(body)
-    return _repair(grammar, body, context, policy, found, quick=usual)
+    return _repair(grammar, body, context, policy, violations, quick=default_policy)
 
 
 @collector.resting()
@@ -208,44 +208,44 @@ def _repair(
     body: Body,
     context: HistoryContext,
     policy: RepairPolicy,
-    found: list[Violation] | None,
+    violations: list[Violation] | None,
     *,
     quick: bool,
 ) -> Repaired:
     """Run the passes until there is nothing left to do, or nothing that the policy allows."""
-    done = Repaired(body)
+    repaired = Repaired(body)
     for number in range(_ROUNDS):
-        if number and quick and grammar.fast_validate(done.body, context):
-            return done
-        work = Work(grammar, done.body, context, policy=policy)
-        if found is not None and number == 0:
-            found += _check(work)
+        if number and quick and grammar.fast_validate(repaired.body, context):
+            return repaired
+        draft = HistoryRepair(grammar, repaired.body, context, policy=policy)
+        if violations is not None and number == 0:
+            violations += _check(draft)
         # Whether anything is wrong; what it is the passes see for themselves.
-        broken = bool(found and number == 0) or next(_check(work), None) is not None
+        broken = bool(violations and number == 0) or next(_check(draft), None) is not None
         # What no provider objects to, and is wanted all the same.
-        wanted = policy.coalesce and passes.has_recovery(work)
+        wanted = policy.coalesce and passes.has_recovery(draft)
         wanted = wanted or (policy.thinking != "keep" and number == 0)
         if not broken and not wanted:
-            return done
-        passes.run(work)
-        if not work.changes:
+            return repaired
+        passes.run(draft)
+        if not draft.changes:
             break
-        for change in work.changes if _log.isEnabledFor(logging.DEBUG) else ():
+        for change in draft.changes if _log.isEnabledFor(logging.DEBUG) else ():
             _log.debug("%s at %s: %s", change.what, change.where, change.why)
         # Messages nobody touched are written as the very objects they were read from.
-        natives, earlier = work.body.get(grammar.field, []), done.origins
-        made = [each for message in work.messages for each in grammar.written(message, natives)]
-        body = {**work.body, grammar.field: [element for element, _ in made], **work.settings}
-        for key in [key for key, value in work.settings.items() if value is None]:
+        natives, earlier = draft.body.get(grammar.field, []), repaired.origins
+        elements = [pair for each in draft.messages for pair in grammar.written(each, natives)]
+        body = {**draft.body, grammar.field: [element for element, _ in elements], **draft.settings}
+        for key in [key for key, value in draft.settings.items() if value is None]:
             del body[key]
-        done = Repaired(
+        repaired = Repaired(
             body,
-            done.changes + tuple(work.changes),
-            origins=tuple(n if earlier is None or n < 0 else earlier[n] for _, n in made),
-            headers={**done.headers, **work.headers},
+            repaired.changes + tuple(draft.changes),
+            origins=tuple(n if earlier is None or n < 0 else earlier[n] for _, n in elements),
+            headers={**repaired.headers, **draft.headers},
         )
         policy = replace(policy, thinking="keep")
-    return replace(done, left=tuple(_faults(grammar, done.body, context)))
+    return replace(repaired, left=tuple(_faults(grammar, repaired.body, context)))
 
 
 def _check(history: History) -> Iterator[Violation]:
@@ -256,8 +256,8 @@ def _check(history: History) -> Iterator[Violation]:
     torn = history.torn() if history.context.strict else ()
     yield from (history.violation("text_surrogate", part) for part in torn)
     for message in messages:
-        places: tuple[Message | Part, ...] = (message, *message.parts)
-        yield from (history.violation(fault, at) for at in places for fault in at.faults)
+        nodes: tuple[Message | Part, ...] = (message, *message.parts)
+        yield from (history.violation(fault, node) for node in nodes for fault in node.faults)
     yield from pairing.check(history)
     for n, message in enumerate(messages):
         code = grammar.empty_fault(message, last=n == len(messages) - 1)
@@ -286,7 +286,7 @@ def _grammar(body: Body, dialect: str | None) -> Grammar:
 def _context(
     body: Body, grammar: Grammar, policy: RepairPolicy, model: str | None, facts: Facts | None
 ) -> HistoryContext:
-    """What is known beside a body: of its model, and what the policy says of its server."""
+    """What is known besides the body: its model's limits, and the policy's word on its server."""
     name = as_text(model if model is not None else body.get("model"))
     # Our table is asked where its rows speak of this dialect's own models.
     own = {HistoryFormat.ANTHROPIC: "claude", HistoryFormat.GEMINI: "gemini"}.get(grammar.dialect)

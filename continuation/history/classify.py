@@ -62,7 +62,7 @@ class HistoryError:
 
 
 #: Another matter, with remedies of its own: too long, too many, too large, too fast.
-_NOT_OURS: Final = (
+_OTHER_CAUSES: Final = (
     *("prompt is too long", "context length", "context_length", "context window"),
     *("maximum context", "input is too long", "too many requests", "rate limit", "rate_limit"),
     *("request too large", "request_too_large", "could not process image", "image exceeds"),
@@ -115,10 +115,10 @@ def classify(status: int, message: str | bytes | Mapping[str, Any]) -> HistoryEr
         if row[2] in plain and row[3] in plain
     )
     row = next(fitting, None)
-    if row is None or any(sign in plain for sign in _NOT_OURS):
+    if row is None or any(sign in plain for sign in _OTHER_CAUSES):
         return None
-    where = _WHERE.search(text)
-    index, part = (int(n) if n else None for n in where.groups()) if where else (None, None)
+    match = _WHERE.search(text)
+    index, part = (int(n) if n else None for n in match.groups()) if match else (None, None)
     return HistoryError(row[0], row[1], index, part, tuple(dict.fromkeys(_IDS.findall(text))))
 
 
@@ -131,10 +131,10 @@ def message_of(body: str | bytes | Mapping[str, Any]) -> str:
     if isinstance(body, str):
         return body
     for path in (("error",), ("data", "error"), ("data",), ()):
-        found = body
+        node = body
         for key in path:
-            found = as_map(found.get(key))
-        if isinstance(text := found.get("message"), str):
-            code = found.get("code")
+            node = as_map(node.get(key))
+        if isinstance(text := node.get("message"), str):
+            code = node.get("code")
             return f"{code}: {text}" if isinstance(code, str) else text
     return json.dumps(body, default=str)

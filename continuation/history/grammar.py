@@ -20,12 +20,12 @@ from continuation.types import Change
 from continuation.wire.json_values import as_list, as_map
 
 JoinTexts: TypeAlias = Callable[[str, str], str]
-"""Makes one text of two that an old recovery prompt had parted."""
+"""Makes one text of two that an old recovery prompt had split."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryContext:
-    """What is known beside the history itself; None where nothing is."""
+    """What is known of model, server and policy besides the history; None: nothing."""
 
     model: str = ""
     prefill: bool | None = None
@@ -103,11 +103,11 @@ class History:
             return at
         if at.index == MADE_HERE:
             return self.grammar.field
-        return f"{self.grammar.field}[{at.index}]{at.place if isinstance(at, Part) else ''}"
+        return f"{self.grammar.field}[{at.index}]{at.path if isinstance(at, Part) else ''}"
 
 
 @dataclass(slots=True)
-class Work(History):
+class HistoryRepair(History):
     """A history under repair: what the passes change."""
 
     policy: RepairPolicy = field(kw_only=True)
@@ -126,11 +126,11 @@ class Work(History):
             self._paired = None
         return allowed
 
-    def may_mend(self, at: Message | Part) -> Fault | None:
+    def may_repair(self, at: Message | Part) -> Fault | None:
         """The first fault of a message or part if the policy allows its repair."""
         fault = at.faults[0] if at.faults else None
-        mend = fault and self.may(self.grammar.repairs[fault.code], at, fault.code)
-        return fault if mend else None
+        allowed = fault and self.may(self.grammar.repairs[fault.code], at, fault.code)
+        return fault if allowed else None
 
     def drop(self, what: str, codes: Mapping[Part, str]) -> list[Message]:
         """Drop these parts, each for its rule, as far as the policy allows.
@@ -139,13 +139,13 @@ class Work(History):
         """
         changed: list[Message] = []
         for message in self.messages if codes else ():
-            kept = [
+            remaining = [
                 part
                 for part in message.parts
                 if part not in codes or not self.may(what, part, codes[part])
             ]
-            if len(kept) < len(message.parts):
-                message.keep(kept)
+            if len(remaining) < len(message.parts):
+                message.keep(remaining)
                 changed.append(message)
         return changed
 
@@ -198,7 +198,7 @@ class Grammar(ABC):
     # -- the quick look --------------------------------------------------------------------------
 
     def fast_validate(self, body: Body, context: HistoryContext) -> bool:
-        """Whether the body is plainly valid; False only means: look closer.
+        """Whether the body is valid at a glance; False only means: look closer.
 
         Nearly every history is valid, and a repair that runs before each request must not cost
         more than reading the body did. So common shapes are recognised in one tight loop, without
@@ -209,12 +209,12 @@ class Grammar(ABC):
         if context.strict or not messages:
             return False
         try:
-            return self.plainly_valid(messages, body, context)
+            return self.common_shapes_valid(messages, body, context)
         except (LookupError, TypeError, AttributeError, ValueError):  # another shape than expected
             return False
 
     @abstractmethod
-    def plainly_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:
+    def common_shapes_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:
         """Whether common shapes, all valid, are all there is; may raise where they are not."""
 
     # -- reading and writing ---------------------------------------------------------------------
@@ -304,10 +304,10 @@ class Grammar(ABC):
 
     def convert(self, message: Message, fault: Fault) -> Iterable[Message]:
         """What a message with this fault becomes, after the policy agreed; nothing drops it."""
-        made = [self.read_message(message.index, n) for n in self.converted(message.native)]
-        for each in made:
+        messages = [self.read_message(message.index, n) for n in self.converted(message.native)]
+        for each in messages:
             each.touched = True
-        return made
+        return messages
 
     @abstractmethod
     def converted(self, native: Any) -> list[Any]:
@@ -318,11 +318,11 @@ class Grammar(ABC):
         return ()
 
     @abstractmethod
-    def prepare(self, work: Work) -> None:
+    def prepare(self, repair: HistoryRepair) -> None:
         """Passes of this dialect before calls and results are paired."""
 
     @abstractmethod
-    def finish(self, work: Work) -> None:
+    def finish(self, repair: HistoryRepair) -> None:
         """Passes of this dialect once calls and results are paired."""
 
     def can_answer(self, call: Part) -> bool:

@@ -1,4 +1,4 @@
-"""Calls and their results: who answers whom, and what is wrong with it.
+"""Calls and their results: which belong together, and what is wrong with them.
 
 The rules are the same everywhere: every call has exactly one result, of its own id, behind it. What
 differs (must it follow at once? in one message? in order?) the grammar says in flags.
@@ -34,7 +34,7 @@ class Pair:
     @property
     def best(self) -> tuple[int, Part]:
         """The result that counts, of those there are: the first real one, else the first."""
-        return next((found for found in self.results if not found[1].synthetic), self.results[0])
+        return next((entry for entry in self.results if not entry[1].synthetic), self.results[0])
 
 
 @dataclass(slots=True, eq=False)
@@ -80,13 +80,13 @@ class Pairing:
         pair, exchange = Pair(part), self.exchanges[-1]
         exchange.pairs.append(pair)
         if part.id:
-            known = self._by_id.get(part.id)
-            if known is None or known[0] != at:
-                for old in known[1] if known else ():
+            latest = self._by_id.get(part.id)
+            if latest is None or latest[0] != at:
+                for old in latest[1] if latest else ():
                     old.call.superseded = not old.results
                 self._by_id[part.id] = (at, [pair], [0])
             else:
-                known[1].append(pair)
+                latest[1].append(pair)
         if self._nameless and part.id not in self._answered:
             for name in {part.name, ""}:
                 stack = self._by_name.setdefault((bool(part.id), name), [])
@@ -97,8 +97,8 @@ class Pairing:
     def _result(self, at: int, part: Part) -> None:
         if not part.id:
             pair = self._nearest(part.name)
-        elif (known := self._by_id.get(part.id)) is not None:
-            _, same, answered = known
+        elif (latest := self._by_id.get(part.id)) is not None:
+            _, same, answered = latest
             pair = same[answered[0]] if answered[0] < len(same) else same[0]
             answered[0] += 1
         else:
@@ -132,8 +132,8 @@ def check(history: History) -> Iterator[Violation]:
     """Report what is wrong with calls and results."""
     grammar, pairing = history.grammar, history.pairing()
     if not grammar.calls_on_server(history):
-        for place, part in pairing.orphans:
-            yield history.violation(grammar.orphan_code(history.messages, place), part)
+        for position, part in pairing.orphans:
+            yield history.violation(grammar.orphan_code(history.messages, position), part)
     if grammar.id_keys is not None:
         yield from _check_ids(history, pairing)
     for exchange in pairing.exchanges:
@@ -214,9 +214,9 @@ def misplaced(history: History, exchange: Exchange) -> Iterator[tuple[str, Part,
         elif grammar.one_message and part not in ahead:
             yield ("tool_result_not_first", part, pair.call.id)
     if grammar.ordered and all(first <= at < end for _, at, _ in best):
-        places = [(part.index, part.slot) for _, _, part in best]
-        if places != sorted(places):
-            wrong = next(n for n, place in enumerate(sorted(places)) if place != places[n])
+        slots = [(part.index, part.slot) for _, _, part in best]
+        if slots != sorted(slots):
+            wrong = next(n for n, slot in enumerate(sorted(slots)) if slot != slots[n])
             yield ("tool_results_out_of_order", best[wrong][2], "")
 
 

@@ -72,115 +72,115 @@ from continuation.history.types import Decision, NewSessionWanted
 from continuation.history.wordings import LATE, WORDINGS, Reason, quoted_anchor
 
 if TYPE_CHECKING:
-    from continuation.history.grammar import Work
+    from continuation.history.grammar import HistoryRepair
 
 
-def run(work: Work) -> None:
+def run(repair: HistoryRepair) -> None:
     """Run all passes once; what one of them breaks for another shows in the next check."""
-    grammar = work.grammar
-    asked = bool(work.messages) and work.messages[-1].role != "assistant"
+    grammar = repair.grammar
+    asked = bool(repair.messages) and repair.messages[-1].role != "assistant"
     converted: list[Message] = []
-    for message in work.messages:
-        fault = work.may_mend(message)
+    for message in repair.messages:
+        fault = repair.may_repair(message)
         converted += grammar.convert(message, fault) if fault else [message]
-    work.messages = converted
-    if work.context.strict:
-        work.replace("replace_halves", "text_surrogate", work.torn())
-    _join_recoveries(work)
-    for message in [m for m in work.messages if any(part.faults for part in m.parts)]:
+    repair.messages = converted
+    if repair.context.strict:
+        repair.replace("replace_halves", "text_surrogate", repair.torn())
+    _join_recoveries(repair)
+    for message in [m for m in repair.messages if any(part.faults for part in m.parts)]:
         parts: list[Part] = []
         for part in message.parts:
-            fault = work.may_mend(part)
+            fault = repair.may_repair(part)
             parts += grammar.repaired_part(message, part, fault) if fault else [part]
         if parts != message.parts:
             message.keep(parts)
-    grammar.prepare(work)
+    grammar.prepare(repair)
     if grammar.id_keys is not None:
-        _identify(work, grammar.id_keys)
-    _arrange(work)
-    _drop_silent(work, asked=asked)
-    grammar.finish(work)
+        _identify(repair, grammar.id_keys)
+    _arrange(repair)
+    _drop_silent(repair, asked=asked)
+    grammar.finish(repair)
 
 
-def _drop_silent(work: Work, *, asked: bool) -> None:
+def _drop_silent(repair: HistoryRepair, *, asked: bool) -> None:
     """Drop messages that say nothing, and see to it that what is left can be sent.
 
     `asked`: it did not end with the assistant. What asked for an answer may be gone now; then,
     without a word of the user's, the last answer would be taken for the beginning of the next one.
     """
     saying: list[Message] = []
-    for n, message in enumerate(work.messages):
-        code = work.grammar.empty_fault(message, last=n == len(work.messages) - 1)
-        if code is None or not work.may("drop_message", message, code):
+    for n, message in enumerate(repair.messages):
+        code = repair.grammar.empty_fault(message, last=n == len(repair.messages) - 1)
+        if code is None or not repair.may("drop_message", message, code):
             saying.append(message)
-    work.messages = saying
-    merge_neighbours(work)
-    if not work.messages:
-        work.begin_with_user("history_empty")
-    elif asked and work.policy.prefill is not True and work.messages[-1].role == "assistant":
-        gone = [c.why for c in work.changes if c.what in ("drop_result", "drop_message")]
-        if gone and not work.messages[-1].has(Kind.CALL):
-            work.end_with_user(gone[-1])
+    repair.messages = saying
+    merge_neighbours(repair)
+    if not repair.messages:
+        repair.begin_with_user("history_empty")
+    elif asked and repair.policy.prefill is not True and repair.messages[-1].role == "assistant":
+        reasons = [c.why for c in repair.changes if c.what in ("drop_result", "drop_message")]
+        if reasons and not repair.messages[-1].has(Kind.CALL):
+            repair.end_with_user(reasons[-1])
 
 
-def merge_neighbours(work: Work) -> None:
+def merge_neighbours(repair: HistoryRepair) -> None:
     """Make one message of neighbours that must not stand side by side."""
     runs: list[list[Message]] = []
-    for message in work.messages:
+    for message in repair.messages:
         if (
             runs
-            and work.grammar.must_merge(runs[-1][-1], message, work.context)
-            and work.may("merge_messages", message, "roles_not_alternating")
+            and repair.grammar.must_merge(runs[-1][-1], message, repair.context)
+            and repair.may("merge_messages", message, "roles_not_alternating")
         ):
             message.touched = True
             runs[-1].append(message)
         else:
             runs.append([message])
-    work.messages = [run[0] if len(run) == 1 else work.grammar.merged(run) for run in runs]
+    repair.messages = [run[0] if len(run) == 1 else repair.grammar.merged(run) for run in runs]
 
 
 # -- recovery pairs ------------------------------------------------------------------------------
 
 
-def has_recovery(work: Work) -> bool:
+def has_recovery(repair: HistoryRepair) -> bool:
     """Whether a recovery prompt stands between two assistant turns that may be joined.
 
     Where thinking is bound to what precedes it, joining would void all thinking behind: not there.
     """
-    messages = work.messages
-    return not work.context.binding and any(
-        _is_split(work, *messages[n - 1 : n + 2]) for n in range(1, len(messages) - 1)
+    messages = repair.messages
+    return not repair.context.binding and any(
+        _is_split(repair, *messages[n - 1 : n + 2]) for n in range(1, len(messages) - 1)
     )
 
 
-def _is_split(work: Work, before: Message, prompt: Message, after: Message) -> bool:
+def _is_split(repair: HistoryRepair, before: Message, prompt: Message, after: Message) -> bool:
     """Whether a recovery prompt has split one answer into these."""
     if prompt.role != "user" or before.role != "assistant" or after.role != "assistant":
         return False
     if before.has(Kind.CALL, Kind.SERVER_CALL) or not prompt.parts:
         return False
     texts = all(part.kind is Kind.TEXT for part in prompt.parts)
-    return texts and work.policy.is_recovery(prompt.parts[0].text)
+    return texts and repair.policy.is_recovery(prompt.parts[0].text)
 
 
-def _join_recoveries(work: Work) -> None:
+def _join_recoveries(repair: HistoryRepair) -> None:
     """Make one turn again of an answer that an old recovery prompt had split."""
-    if not work.policy.coalesce or work.context.binding:
+    if not repair.policy.coalesce or repair.context.binding:
         return
     after: list[Message] = []
-    for message in work.messages:
+    for message in repair.messages:
         if (
             len(after) > 1
-            and _is_split(work, after[-2], after[-1], message)
-            and work.may("join_recovery", after[-1], "recovery_pair")
+            and _is_split(repair, after[-2], after[-1], message)
+            and repair.may("join_recovery", after[-1], "recovery_pair")
         ):
-            after[-2:] = [_joined(work, after[-2], after[-1], message)]
+            after[-2:] = [_joined(repair, after[-2], after[-1], message)]
         else:
             after.append(message)
-    work.messages = after
+    repair.messages = after
 
 
-def _joined(work: Work, first: Message, prompt: Message, second: Message) -> Message:
+def _joined(repair: HistoryRepair, first: Message, prompt: Message, second: Message) -> Message:
     """The two halves as one; what the second half thought was bound to the prompt, so it goes."""
     anchor = quoted_anchor(prompt.parts[0].text)
 
@@ -197,9 +197,9 @@ def _joined(work: Work, first: Message, prompt: Message, second: Message) -> Mes
     head = list(first.parts)
     while head and head[-1].kind is Kind.THINKING:
         head.pop()
-    tail = [work.grammar.after_join(p) for p in second.parts if p.kind is not Kind.THINKING]
+    tail = [repair.grammar.after_join(p) for p in second.parts if p.kind is not Kind.THINKING]
     if head and tail and head[-1].kind is tail[0].kind is Kind.TEXT:
-        one = work.grammar.joined_text(head[-1], tail[0], join_texts)
+        one = repair.grammar.joined_text(head[-1], tail[0], join_texts)
         if one is not None:
             head[-1:], tail[:1] = [one], []
     return Message(
@@ -219,10 +219,10 @@ def side_fault(role: Role, part: Part) -> tuple[Fault, ...]:
     return ()
 
 
-def split_by_side(work: Work) -> None:
+def split_by_side(repair: HistoryRepair) -> None:
     """Give calls to the assistant and results to the user where a message mixes them."""
     after: list[Message] = []
-    for message in work.messages:
+    for message in repair.messages:
         wrong = Kind.CALL if message.role == "user" else Kind.RESULT
         strays = {part for part in message.parts if part.kind is wrong and not part.faults}
         if message.role == "system" or not strays:
@@ -237,25 +237,25 @@ def split_by_side(work: Work) -> None:
                 pieces.append(Message(role, [], native, message.index, touched=True))
             pieces[-1].parts.append(part)
         after += pieces
-    work.messages = after
+    repair.messages = after
 
 
 # -- ids -----------------------------------------------------------------------------------------
 
 
-def _identify(work: Work, keys: tuple[str, str]) -> None:
+def _identify(repair: HistoryRepair, keys: tuple[str, str]) -> None:
     """Give every call an id of its own that the provider accepts, and its results the same."""
-    unique = work.grammar.unique_ids or work.context.strict
-    if work.policy.duplicate_ids == "drop":
-        reused, known = dict[Part, str](), set[str]()
-        for message in work.messages:
-            known = known if unique else set[str]()
+    unique = repair.grammar.unique_ids or repair.context.strict
+    if repair.policy.duplicate_ids == "drop":
+        reused, seen_ids = dict[Part, str](), set[str]()
+        for message in repair.messages:
+            seen_ids = seen_ids if unique else set[str]()
             for part in message.of(Kind.CALL):
-                if part.id in known:
+                if part.id in seen_ids:
                     reused[part] = "tool_use_duplicate_id"
-                known.add(part.id)
-        work.drop("drop_call", reused)
-    pairing = work.pairing()
+                seen_ids.add(part.id)
+        repair.drop("drop_call", reused)
+    pairing = repair.pairing()
     used = {pair.call.id for exchange in pairing.exchanges for pair in exchange.pairs}
     seen, twice = dict[str, Part](), dict[Part, str]()
     numbers: dict[str, Iterator[int]] = defaultdict(partial(itertools.count, 2))
@@ -264,16 +264,16 @@ def _identify(work: Work, keys: tuple[str, str]) -> None:
         for pair in exchange.pairs:
             call = pair.call
             first = seen.setdefault(call.id, call)
-            if first is not call and not pair.results and work.grammar.same_call(first, call):
+            if first is not call and not pair.results and repair.grammar.same_call(first, call):
                 twice[call] = "tool_use_duplicate_id"
             else:
-                _name(work, exchange.at, pair, keys, used, numbers, again=first is not call)
+                _name(repair, exchange.at, pair, keys, used, numbers, again=first is not call)
                 seen.setdefault(call.id, call)
-    work.drop("drop_call", twice)
+    repair.drop("drop_call", twice)
 
 
 def _name(
-    work: Work,
+    repair: HistoryRepair,
     at: int,
     pair: Pair,
     keys: tuple[str, str],
@@ -283,21 +283,21 @@ def _name(
     again: bool,
 ) -> None:
     """Give a call a new id if its own will not do, and its results the same."""
-    grammar, call = work.grammar, pair.call
-    code = grammar.id_fault(call.id, work.context)
+    grammar, call = repair.grammar, pair.call
+    code = grammar.id_fault(call.id, repair.context)
     if code is None and again:
         code = "tool_use_duplicate_id"
-    if code is not None and work.may("rename_call", call, code):
-        new = base = grammar.new_id(call.id, work.context)
+    if code is not None and repair.may("rename_call", call, code):
+        new = base = grammar.new_id(call.id, repair.context)
         while (code == "tool_use_duplicate_id" and new == call.id) or new in used:
-            new = grammar.new_id(f"{base}_{next(numbers[base])}", work.context)
+            new = grammar.new_id(f"{base}_{next(numbers[base])}", repair.context)
         used.add(new)
         call.native, call.id = {**call.native, keys[0]: new}, new
-        work.messages[at].touched = True
+        repair.messages[at].touched = True
     for where, result in pair.results:
-        if result.id != call.id and work.may("rename_result", result, "tool_result_id_missing"):
+        if result.id != call.id and repair.may("rename_result", result, "tool_result_id_missing"):
             result.native, result.id = {**result.native, keys[1]: call.id}, call.id
-            work.messages[where].touched = True
+            repair.messages[where].touched = True
 
 
 # -- putting in place ----------------------------------------------------------------------------
@@ -316,124 +316,124 @@ class _Moves:
     """Texts that go where a late result stood."""
 
 
-def _arrange(work: Work) -> None:
+def _arrange(repair: HistoryRepair) -> None:
     """Bring every call its one result: move, choose, make or drop, as the policy says.
 
     Raises NewSessionWanted if the policy's `ask` decides so.
     """
-    pairing, orphans = work.pairing(), set[Part]()
-    if not work.grammar.calls_on_server(work):
+    pairing, orphans = repair.pairing(), set[Part]()
+    if not repair.grammar.calls_on_server(repair):
         for at, part in pairing.orphans:
-            if work.may("drop_result", part, work.grammar.orphan_code(work.messages, at)):
+            if repair.may("drop_result", part, repair.grammar.orphan_code(repair.messages, at)):
                 orphans.add(part)
-    moves = _Moves(_decisions(work, pairing), orphans)
+    moves = _Moves(_decisions(repair, pairing), orphans)
     for exchange in pairing.exchanges:
-        if any(findings(work, exchange)):
-            _arrange_exchange(work, exchange, moves)
+        if any(findings(repair, exchange)):
+            _arrange_exchange(repair, exchange, moves)
     if moves.removed or moves.placed:
-        _carry_out(work, moves)
+        _carry_out(repair, moves)
 
 
-def _carry_out(work: Work, moves: _Moves) -> None:
-    homes = {part: message for message in work.messages for part in message.parts}
-    for message in work.messages:
+def _carry_out(repair: HistoryRepair, moves: _Moves) -> None:
+    homes = {part: message for message in repair.messages for part in message.parts}
+    for message in repair.messages:
         if any(part in moves.removed for part in message.parts):
             left = (moves.late.get(p) if p in moves.removed else p for p in message.parts)
             message.keep([part for part in left if part is not None])
     after: list[Message] = []
-    for at, message in enumerate(work.messages):
+    for at, message in enumerate(repair.messages):
         if message.parts or not message.touched:
             after.append(message)
         placed = moves.placed.get(at)
-        for made in work.grammar.result_messages(placed) if placed else ():
+        for message_made in repair.grammar.result_messages(placed) if placed else ():
             # It takes over the message that its first result came from, if that is empty now.
-            home = homes.get(made.parts[0])
+            home = homes.get(message_made.parts[0])
             if home is not None and not home.parts and home.native is not None:
-                made.native, made.index, home.native = home.native, home.index, None
-            after.append(made)
-    work.messages = after
+                message_made.native, message_made.index, home.native = home.native, home.index, None
+            after.append(message_made)
+    repair.messages = after
 
 
-def _decisions(work: Work, pairing: Pairing) -> Mapping[str, Decision]:
-    if work.policy.unanswered_tool_calls != "ask" or work.policy.ask is None:
+def _decisions(repair: HistoryRepair, pairing: Pairing) -> Mapping[str, Decision]:
+    if repair.policy.unanswered_tool_calls != "ask" or repair.policy.ask is None:
         return {}
-    found = [
-        open_call(work, exchange, pair)
+    open_calls = [
+        open_call(repair, exchange, pair)
         for exchange, pair in pairing.unanswered()
-        if pair.call.cut or not may_be_live(work, exchange)
+        if pair.call.cut or not may_be_live(repair, exchange)
     ]
-    if not found:
+    if not open_calls:
         return {}
-    answer = work.policy.ask(tuple(found))
+    answer = repair.policy.ask(tuple(open_calls))
     chosen: dict[str, Decision] = {
         call.path: answer if isinstance(answer, str) else answer.get(call.id, "synthesize")
-        for call in found
+        for call in open_calls
     }
     for decision in chosen.values():
         if decision not in get_args(Decision):
             words = ", ".join(map(repr, get_args(Decision)))
             raise ValueError(f"ask= decided {decision!r}: use one of {words}")
     if "new_session" in chosen.values():
-        raise NewSessionWanted(tuple(found))
+        raise NewSessionWanted(tuple(open_calls))
     return chosen
 
 
-def _arrange_exchange(work: Work, exchange: Exchange, moves: _Moves) -> None:
+def _arrange_exchange(repair: HistoryRepair, exchange: Exchange, moves: _Moves) -> None:
     """Note what becomes of one message's calls and of their results."""
-    grammar, results, before = work.grammar, list[Part](), len(work.changes)
+    grammar, results, before = repair.grammar, list[Part](), len(repair.changes)
     for pair in exchange.pairs:
         if pair.results:
-            results.append(_choose(work, pair, moves))
-        elif pair.call.cut or not may_be_live(work, exchange):
-            results += _close(work, exchange, pair, moves)
+            results.append(_choose(repair, pair, moves))
+        elif pair.call.cut or not may_be_live(repair, exchange):
+            results += _close(repair, exchange, pair, moves)
     stay = {
         part
-        for code, part, _ in misplaced(work, exchange)
-        if not work.may("move_result", part, code)
+        for code, part, _ in misplaced(repair, exchange)
+        if not repair.may("move_result", part, code)
     }
-    if len(work.changes) == before:
+    if len(repair.changes) == before:
         return
     behind = exchange.at
     if not grammar.adjacent:  # results may stand anywhere behind their calls: only new ones move
         stay = {part for pair in exchange.pairs for _, part in pair.results}
-        while behind + 1 < len(work.messages) and work.messages[behind + 1].role == "tool":
+        while behind + 1 < len(repair.messages) and repair.messages[behind + 1].role == "tool":
             behind += 1
     moves.placed[behind] = [part for part in results if part not in stay]
     moves.removed.update(moves.placed[behind])
 
 
-def _choose(work: Work, pair: Pair, moves: _Moves) -> Part:
+def _choose(repair: HistoryRepair, pair: Pair, moves: _Moves) -> Part:
     """Keep one result of several; what happens to a late real one is the policy's choice."""
-    _, keep = pair.best if work.policy.late_results == "replace" else pair.results[0]
+    _, keep = pair.best if repair.policy.late_results == "replace" else pair.results[0]
     for _, part in pair.results:
         if part is keep:
             continue
-        late = not part.synthetic and keep.synthetic and work.policy.late_results == "append"
+        late = not part.synthetic and keep.synthetic and repair.policy.late_results == "append"
         what = "keep_late_result_as_text" if late else "drop_result"
-        if work.may(what, part, "tool_result_duplicate"):
+        if repair.may(what, part, "tool_result_duplicate"):
             moves.removed.add(part)
             if late:
-                text = f"{LATE.format(id=pair.call.id)}\n{work.grammar.result_text(part)}"
-                moves.late[part] = work.grammar.text_message("user", text).parts[0]
+                text = f"{LATE.format(id=pair.call.id)}\n{repair.grammar.result_text(part)}"
+                moves.late[part] = repair.grammar.text_message("user", text).parts[0]
     return keep
 
 
-def _close(work: Work, exchange: Exchange, pair: Pair, moves: _Moves) -> list[Part]:
+def _close(repair: HistoryRepair, exchange: Exchange, pair: Pair, moves: _Moves) -> list[Part]:
     """Answer an open call, or drop it; what hung on it goes by the dialect's own rules."""
-    call, reason = pair.call, work.policy.reason
-    wanted = moves.decisions.get(work.path(call), work.policy.unanswered_tool_calls)
-    if wanted == "purge" or not work.grammar.can_answer(call):
-        if work.may("drop_call", call, "tool_result_missing"):
+    call, reason = pair.call, repair.policy.reason
+    wanted = moves.decisions.get(repair.path(call), repair.policy.unanswered_tool_calls)
+    if wanted == "purge" or not repair.grammar.can_answer(call):
+        if repair.may("drop_call", call, "tool_result_missing"):
             moves.removed.add(call)
         return []
-    if not work.may("synthesize_result", call, "tool_result_missing"):
+    if not repair.may("synthesize_result", call, "tool_result_missing"):
         return []
     if call.cut:
         reason = Reason.ARGS_TRUNCATED
     elif call.superseded:
         reason = Reason.SUPERSEDED
     elif not isinstance(reason, Reason):
-        reason = reason(open_call(work, exchange, pair))
-    text = (work.policy.wordings.get(reason) or WORDINGS[reason]).replace("{name}", call.name)
-    native = work.grammar.synthetic_result(call, text)
+        reason = reason(open_call(repair, exchange, pair))
+    text = (repair.policy.wordings.get(reason) or WORDINGS[reason]).replace("{name}", call.name)
+    native = repair.grammar.synthetic_result(call, text)
     return [Part(Kind.RESULT, native, id=call.id, name=call.name, synthetic=True)]

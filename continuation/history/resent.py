@@ -12,9 +12,9 @@ from continuation.wire.json_values import as_list, is_list, is_map
 
 def mended_until(body: Body, done: Repaired) -> int:
     """How many of its first messages show what a repair was the first to mend."""
-    messages, made = _messages(body), _messages(done.body)
+    messages, repaired = _messages(body), _messages(done.body)
     origins = done.origins or range(len(messages))
-    mended = (n for n, at in enumerate(origins) if at != n or made[n] is not messages[n])
+    mended = (n for n, at in enumerate(origins) if at != n or repaired[n] is not messages[n])
     return min(next(mended, len(messages)) + 1, len(messages))
 
 
@@ -29,8 +29,8 @@ def beginnings(body: Body, lengths: Collection[int]) -> Iterator[tuple[int, byte
 
 
 def _messages(body: Body) -> list[Any]:
-    found = next(filter(body.get, ("messages", "contents", "input")), "")
-    return as_list(body.get(found))
+    key = next(filter(body.get, ("messages", "contents", "input")), "")
+    return as_list(body.get(key))
 
 
 def _tokens(value: Any) -> Iterator[str]:

@@ -20,5 +20,5 @@ REPAIRS: Final[Mapping[str, str]] = {
 @cache
 def texts(dialect: str) -> Mapping[str, str]:
     """Return a provider's error text for each rule of its dialect."""
-    told = {**TABLE[dialect], **TABLE["every"]}
-    return {rule: text for rules, text in told.items() for rule in rules.split()}
+    by_rules = {**TABLE[dialect], **TABLE["every"]}
+    return {rule: text for rules, text in by_rules.items() for rule in rules.split()}

@@ -51,7 +51,7 @@ class Part:
     """The JSON it was read from; a repair replaces it, never changes it."""
     index: int = MADE_HERE
     """Index of its message in the body."""
-    place: str = ""
+    path: str = ""
     """Path inside the message, such as ".content[1]"."""
     id: str = ""
     """Of a call, or of the call that a result answers; "" where the dialect gave none."""
@@ -74,8 +74,8 @@ class Part:
     @property
     def slot(self) -> int:
         """Its number within the message, 0 if it is all of it."""
-        found = re.search(r"\d+", self.place)
-        return int(found[0]) if found else 0
+        match = re.search(r"\d+", self.path)
+        return int(match[0]) if match else 0
 
 
 @dataclass(slots=True, eq=False)
@@ -120,8 +120,8 @@ def unbroken(value: Any) -> Any:
         whole = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         return value if whole == value else whole
     if is_list(value):
-        made = [unbroken(each) for each in value]
-        return made if any(a is not b for a, b in zip(made, value, strict=True)) else value
+        items = [unbroken(each) for each in value]
+        return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
     if is_map(value):
         new = {key: unbroken(each) for key, each in value.items()}
         return new if any(new[key] is not each for key, each in value.items()) else value

@@ -77,8 +77,8 @@ def looks_like_recovery(text: str) -> bool:
 
 def quoted_anchor(text: str) -> str | None:
     """The words that a recovery prompt of ours asks the model to repeat first, if it asks."""
-    found = _ANCHOR.match(text)
-    return found[2] if found else None
+    match = _ANCHOR.match(text)
+    return match[2] if match else None
 
 
 _ANCHOR: Final = re.compile(r".*<(anchor[-\d]*)>(.+)</\1>\Z", re.DOTALL)

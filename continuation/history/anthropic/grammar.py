@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from continuation.history.anthropic import thinking
-from continuation.history.grammar import Grammar, History, HistoryContext, JoinTexts, Work
+from continuation.history.grammar import Grammar, History, HistoryContext, HistoryRepair, JoinTexts
 from continuation.history.passes import side_fault, split_by_side
 from continuation.history.rules import texts
 from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, text_of
@@ -49,7 +49,7 @@ class AnthropicGrammar(Grammar):
     calls_last: ClassVar[bool] = True
     id_keys: ClassVar[tuple[str, str] | None] = ("id", "tool_use_id")
 
-    def plainly_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:
+    def common_shapes_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:
         mode = as_map(body.get("thinking")).get("type")
         if context.thinking == "none" or mode in thinking.REFUSED_MODES.get(
             context.thinking or "", ()
@@ -74,23 +74,23 @@ class AnthropicGrammar(Grammar):
         return not seen or bool(body.get("tools")) or "max_tokens" not in body
 
     def read(self, body: Body, context: HistoryContext) -> list[Message]:
-        found = super().read(body, context)
-        last = found[-1] if found else None
+        messages = super().read(body, context)
+        last = messages[-1] if messages else None
         if last and last.role == "assistant" and as_map(last.native).get("content") == "":
             last.parts = []  # a message without content, which the last one may be
         if context.model and "claude" not in context.model.lower():
             # Other models behind this API do not sign, and some demand their thinking back.
-            for part in (part for message in found for part in message.of(Kind.THINKING)):
+            for part in (part for message in messages for part in message.of(Kind.THINKING)):
                 part.faults = tuple(f for f in part.faults if f.code not in _UNSIGNED)
-        return found
+        return messages
 
     def read_message(self, index: int, native: Any) -> Message:
-        given = as_map(native)
-        role, content = as_text(given.get("role")), given.get("content")
+        fields = as_map(native)
+        role, content = as_text(fields.get("role")), fields.get("content")
         message = Message(_ROLES.get(role, "user"), [], native, index)
         if not is_map(native):
             message.faults = (Fault("message_invalid"),)
-        elif role not in _ROLES or "tool_calls" in given:
+        elif role not in _ROLES or "tool_calls" in fields:
             message.faults = (Fault("role_invalid"),)
         elif is_map(content):
             message.faults = (Fault("content_invalid"),)
@@ -154,15 +154,15 @@ class AnthropicGrammar(Grammar):
         if message.parts or message.faults or message.role == "system":
             return None
         prefill = last and message.role == "assistant" and not message.touched
-        given = as_map(message.native).get("content")
-        return None if prefill and isinstance(given, (str, list)) else "message_empty"
+        content = as_map(message.native).get("content")
+        return None if prefill and isinstance(content, (str, list)) else "message_empty"
 
     def must_merge(self, first: Message, second: Message, context: HistoryContext) -> bool:
         """The API joins neighbours itself; others do not, and those a repair made are ours."""
         if first.role != second.role or first.role == "system":
             return False
-        ours = first.touched or second.touched or second.index - first.index != 1
-        return context.strict or (ours and not second.has(Kind.THINKING))
+        changed = first.touched or second.touched or second.index - first.index != 1
+        return context.strict or (changed and not second.has(Kind.THINKING))
 
     def merged(self, run: list[Message]) -> Message:
         one = super().merged(run)
@@ -185,12 +185,12 @@ class AnthropicGrammar(Grammar):
         """Understood are plain strings, Chat's `tool` messages and `tool_calls`, strange roles."""
         if isinstance(native, str):
             return [{"role": "user", "content": native}]
-        given = as_map(native)
-        if not given:
+        fields = as_map(native)
+        if not fields:
             return []
-        content = given.get("content")
-        if given.get("role") in ("tool", "function"):
-            call = given.get("tool_call_id", "")
+        content = fields.get("content")
+        if fields.get("role") in ("tool", "function"):
+            call = fields.get("tool_call_id", "")
             result = {"type": "tool_result", "tool_use_id": call, "content": content or ""}
             return [{"role": "user", "content": [result]}]
         blocks: list[Any] = [*as_list(content)]
@@ -198,7 +198,7 @@ class AnthropicGrammar(Grammar):
             blocks = [{"type": "text", "text": content}]
         elif is_map(content):
             blocks = [content]
-        for call in map(as_map, as_list(given.get("tool_calls"))):
+        for call in map(as_map, as_list(fields.get("tool_calls"))):
             function = as_map(call.get("function"))
             arguments = function.get("arguments")
             if isinstance(arguments, str):
@@ -206,8 +206,8 @@ class AnthropicGrammar(Grammar):
                     arguments = json.loads(arguments)
             named = {"id": call.get("id", ""), "name": function.get("name", "")}
             blocks.append({"type": "tool_use", **named, "input": arguments})
-        role = "assistant" if given.get("role") in ("assistant", "model") else "user"
-        rest = {key: value for key, value in given.items() if key not in _CHAT_ONLY}
+        role = "assistant" if fields.get("role") in ("assistant", "model") else "user"
+        rest = {key: value for key, value in fields.items() if key not in _CHAT_ONLY}
         return [{**rest, "role": role, "content": blocks}]
 
     def repaired_part(self, message: Message, part: Part, fault: Fault) -> Iterable[Part]:
@@ -217,9 +217,9 @@ class AnthropicGrammar(Grammar):
                 value = as_map(parsed(as_text(native.get("input"))))
                 return [replace(part, native={**native, "input": value}, faults=())]
             case "result_text_empty":
-                kept = [block for block in native["content"] if not _blank_block(block)]
-                native = {**native, "content": kept}
-                if not kept:
+                blocks = [block for block in native["content"] if not _blank_block(block)]
+                native = {**native, "content": blocks}
+                if not blocks:
                     del native["content"]
                 return [replace(part, native=native, faults=())]
             case "block_invalid":
@@ -227,56 +227,56 @@ class AnthropicGrammar(Grammar):
                 if not isinstance(text, str):
                     text = as_text(as_map(native).get("refusal"))
                 block = {"type": "text", "text": text}
-                made = Part(Kind.TEXT, block, part.index, part.place, text=text)
-                return [] if blank(text) else [made]
+                text_part = Part(Kind.TEXT, block, part.index, part.path, text=text)
+                return [] if blank(text) else [text_part]
             case "tool_use_in_user" | "tool_result_in_assistant":
                 # It is sound in itself; `split_by_side` sees the whole message.
                 return [replace(part, faults=())]
             case _:
                 return []
 
-    def prepare(self, work: Work) -> None:
-        split_by_side(work)
-        thinking.prepare(work)
-        work.messages = [each for message in work.messages for each in _calls_last(work, message)]
+    def prepare(self, repair: HistoryRepair) -> None:
+        split_by_side(repair)
+        thinking.prepare(repair)
+        repair.messages = [new for each in repair.messages for new in _calls_last(repair, each)]
 
-    def finish(self, work: Work) -> None:
-        work.drop("drop_call", _unpaired_on_server(work))
-        thinking.finish(work)
-        if work.messages and work.messages[0].role == "assistant":
-            work.begin_with_user()
-        last = _prefill(work)
-        if last is not None and _refuses_prefill(work):
-            work.end_with_user("prefill_unsupported")
+    def finish(self, repair: HistoryRepair) -> None:
+        repair.drop("drop_call", _unpaired_on_server(repair))
+        thinking.finish(repair)
+        if repair.messages and repair.messages[0].role == "assistant":
+            repair.begin_with_user()
+        last = _prefill(repair)
+        if last is not None and _refuses_prefill(repair):
+            repair.end_with_user("prefill_unsupported")
         elif last is not None and last.text != last.text.rstrip():
             text = last.text.rstrip()
             native = text if isinstance(last.native, str) else {**last.native, "text": text}
             trimmed = replace(last, native=native, text=text)
-            work.replace("trim_text", "trailing_whitespace", {last: trimmed})
-        if _undeclared_tools(work) and work.may("declare_tools", "tools", "tools_undeclared"):
-            names = dict.fromkeys(part.name for part in work.parts(Kind.CALL) if part.name)
+            repair.replace("trim_text", "trailing_whitespace", {last: trimmed})
+        if _undeclared_tools(repair) and repair.may("declare_tools", "tools", "tools_undeclared"):
+            names = dict.fromkeys(part.name for part in repair.parts(Kind.CALL) if part.name)
             schema = {"type": "object", "additionalProperties": True}
-            work.settings["tools"] = [{"name": name, "input_schema": schema} for name in names]
-            work.settings["tool_choice"] = {"type": "none"}
-        if _blank_system(work.body) and work.may("drop_text", "system", "system_text_empty"):
-            blocks = [block for block in as_list(work.body["system"]) if not _blank_block(block)]
-            work.settings["system"] = blocks or None
+            repair.settings["tools"] = [{"name": name, "input_schema": schema} for name in names]
+            repair.settings["tool_choice"] = {"type": "none"}
+        if _blank_system(repair.body) and repair.may("drop_text", "system", "system_text_empty"):
+            blocks = [block for block in as_list(repair.body["system"]) if not _blank_block(block)]
+            repair.settings["system"] = blocks or None
 
     def joined_text(self, first: Part, second: Part, join: JoinTexts) -> Part | None:
         blocks = (first.native, second.native)
         if any(not isinstance(block, str) and block.keys() > {"type", "text"} for block in blocks):
             return None
         text = join(first.text, second.text)
-        return Part(Kind.TEXT, {"type": "text", "text": text}, first.index, first.place, text=text)
+        return Part(Kind.TEXT, {"type": "text", "text": text}, first.index, first.path, text=text)
 
 
 # -- blocks --------------------------------------------------------------------------------------
 
 
-def _read_block(block: Any, index: int, place: str) -> Part:
-    given = as_map(block)
-    kind, text = given.get("type"), given.get("text")
-    part = Part(Kind.OTHER, block, index, place, id=as_text(given.get("id")))
+def _read_block(block: Any, index: int, path: str) -> Part:
+    fields = as_map(block)
+    kind, text = fields.get("type"), fields.get("text")
+    part = Part(Kind.OTHER, block, index, path, id=as_text(fields.get("id")))
     fault = ""
     match kind:
         case "text" if isinstance(text, str):
@@ -284,16 +284,16 @@ def _read_block(block: Any, index: int, place: str) -> Part:
             empty = "text_blank" if text else "text_empty"
             fault = empty if part.blank else ""
         case "thinking" | "redacted_thinking":
-            fault = _thinking_fault(given)
+            fault = _thinking_fault(fields)
             part.kind, part.name, part.signed = Kind.THINKING, str(kind), not fault
         case "tool_use" | "server_tool_use" | "mcp_tool_use":
             part.kind = Kind.CALL if kind == "tool_use" else Kind.SERVER_CALL
-            part.name, value = as_text(given.get("name")), given.get("input")
+            part.name, value = as_text(fields.get("name")), fields.get("input")
             if part.kind is Kind.CALL and not is_map(value):
                 part.cut = isinstance(value, str) and not is_map(parsed(value))
                 fault = "tool_input_invalid"
         case "tool_result":
-            content = given.get("content")
+            content = fields.get("content")
             part.kind, part.synthetic = Kind.RESULT, looks_synthetic(text_of(content))
             if any(_blank_block(inner) for inner in as_list(content)):
                 fault = "result_text_empty"
@@ -303,7 +303,7 @@ def _read_block(block: Any, index: int, place: str) -> Part:
             known = isinstance(kind, str) and kind not in _FOREIGN_BLOCKS
             fault = "" if known else "block_invalid"
     if part.kind in (Kind.RESULT, Kind.SERVER_RESULT):
-        part.id = as_text(given.get("tool_use_id"))
+        part.id = as_text(fields.get("tool_use_id"))
     part.faults = (Fault(fault),) if fault else ()
     return part
 
@@ -321,9 +321,9 @@ def _thinking_fault(block: Mapping[str, Any]) -> str:
 
 def _blank_block(block: object) -> bool:
     """Whether a block is a text that says nothing."""
-    given = as_map(block)
-    text = given.get("text")
-    return given.get("type") == "text" and isinstance(text, str) and blank(text)
+    fields = as_map(block)
+    text = fields.get("text")
+    return fields.get("type") == "text" and isinstance(text, str) and blank(text)
 
 
 # -- calls ---------------------------------------------------------------------------------------
@@ -339,20 +339,20 @@ def _first_after_calls(message: Message) -> int | None:
     return None
 
 
-def _calls_last(work: Work, message: Message) -> list[Message]:
+def _calls_last(repair: HistoryRepair, message: Message) -> list[Message]:
     """Move what follows calls before them; with signed thinking, behind their results instead."""
-    made = [message]
-    while (at := _first_after_calls(made[-1])) is not None:
-        last = made[-1]
-        if not work.may("move_text", last.parts[at], "tool_use_not_last"):
+    messages = [message]
+    while (at := _first_after_calls(messages[-1])) is not None:
+        last = messages[-1]
+        if not repair.may("move_text", last.parts[at], "tool_use_not_last"):
             break
         if not any(part.signed for part in last.parts):
             plain = [part for part in last.parts if part.kind is not Kind.CALL]
             last.keep(plain + last.of(Kind.CALL))
             break
-        made.append(Message("assistant", last.parts[at:], None, last.index, touched=True))
+        messages.append(Message("assistant", last.parts[at:], None, last.index, touched=True))
         last.keep(last.parts[:at])
-    return made
+    return messages
 
 
 def _unpaired_on_server(history: History) -> dict[Part, str]:
@@ -374,9 +374,9 @@ def _unpaired_on_server(history: History) -> dict[Part, str]:
         if message.role == "user" and any(part.kind is not Kind.RESULT for part in message.parts):
             unpaired.update(dict.fromkeys(waiting.values(), "server_result_missing"))
             waiting = {}
-    asked = {part.id for part in history.parts(Kind.SERVER_CALL)}
+    call_ids = {part.id for part in history.parts(Kind.SERVER_CALL)}
     results = history.parts(Kind.SERVER_RESULT)
-    orphans = [part for part in results if part.id not in asked]
+    orphans = [part for part in results if part.id not in call_ids]
     return unpaired | dict.fromkeys(orphans, "server_result_orphan")
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from continuation.history.grammar import History, Work
+from continuation.history.grammar import History, HistoryRepair
 from continuation.history.tree import Fault, Kind, Message, Part
 from continuation.history.types import Violation
 from continuation.wire.json_values import as_list, as_map
@@ -38,41 +38,41 @@ def check(history: History) -> Iterator[Violation]:
     if _refused_mode(history):
         yield history.violation(Fault("thinking_mode_unsupported", _mode(history)), "thinking")
     if (message := _loop_without_thinking(history)) is not None:
-        found = str(as_map(message.parts[0].native).get("type", "text"))
-        yield history.violation(Fault("thinking_missing", found), message)
+        kind = str(as_map(message.parts[0].native).get("type", "text"))
+        yield history.violation(Fault("thinking_missing", kind), message)
 
 
-def prepare(work: Work) -> None:
+def prepare(repair: HistoryRepair) -> None:
     """Drop the thinking that may not stay, before anything is paired."""
-    codes = dict(_misplaced(work))
-    if work.policy.thinking != "keep":
-        codes = dict.fromkeys(work.parts(Kind.THINKING), "thinking_foreign")
-    work.drop("drop_thinking", codes)
-    strange = work.context.model and "claude" not in work.context.model.lower()  # thinks unasked
-    if work.policy.thinking == "off" and (strange or _mode(work) in ("enabled", "adaptive")):
-        _turn_off(work, "thinking_foreign")
+    codes = dict(_misplaced(repair))
+    if repair.policy.thinking != "keep":
+        codes = dict.fromkeys(repair.parts(Kind.THINKING), "thinking_foreign")
+    repair.drop("drop_thinking", codes)
+    strange = repair.context.model and "claude" not in repair.context.model.lower()  # may think
+    if repair.policy.thinking == "off" and (strange or _mode(repair) in ("enabled", "adaptive")):
+        _turn_off(repair, "thinking_foreign")
 
 
-def finish(work: Work) -> None:
+def finish(repair: HistoryRepair) -> None:
     """Give the request what it asks of thinking, or ask less, once the messages stand."""
-    _unbind(work)
-    always = work.context.thinking == "always"
-    if work.policy.thinking == "off" and always:
-        debt = bool(_open_loop(work))  # it must do without its thinking, but the model will think
+    _unbind(repair)
+    always = repair.context.thinking == "always"
+    if repair.policy.thinking == "off" and always:
+        debt = bool(_open_loop(repair))  # its own is lost, but the model will think
     else:
-        debt = _loop_without_thinking(work) is not None and not work.settings.get("thinking")
+        debt = _loop_without_thinking(repair) is not None and not repair.settings.get("thinking")
     if debt and not always:
-        _turn_off(work, "thinking_missing")
-    elif debt and work.may("close_loop", work.messages[-1], "thinking_missing"):
-        work.messages.append(work.grammar.text_message("assistant", work.policy.loop_text))
-        work.messages.append(work.grammar.text_message("user", work.policy.continue_text))
+        _turn_off(repair, "thinking_missing")
+    elif debt and repair.may("close_loop", repair.messages[-1], "thinking_missing"):
+        repair.messages.append(repair.grammar.text_message("assistant", repair.policy.loop_text))
+        repair.messages.append(repair.grammar.text_message("user", repair.policy.continue_text))
     if (
-        _refused_mode(work)
-        and "thinking" not in work.settings
-        and work.may("thinking_off", "thinking", "thinking_mode_unsupported")
+        _refused_mode(repair)
+        and "thinking" not in repair.settings
+        and repair.may("thinking_off", "thinking", "thinking_mode_unsupported")
     ):
-        adaptive = _mode(work) == "enabled" and always
-        work.settings["thinking"] = {"type": "adaptive"} if adaptive else None
+        adaptive = _mode(repair) == "enabled" and always
+        repair.settings["thinking"] = {"type": "adaptive"} if adaptive else None
 
 
 def _mode(history: History) -> str:
@@ -83,9 +83,9 @@ def _refused_mode(history: History) -> bool:
     return _mode(history) in REFUSED_MODES.get(history.context.thinking or "", ())
 
 
-def _turn_off(work: Work, why: str) -> None:
-    if work.context.thinking != "always" and work.may("thinking_off", "thinking", why):
-        work.settings["thinking"] = {"type": "disabled"}
+def _turn_off(repair: HistoryRepair, why: str) -> None:
+    if repair.context.thinking != "always" and repair.may("thinking_off", "thinking", why):
+        repair.settings["thinking"] = {"type": "disabled"}
 
 
 def _misplaced(history: History) -> Iterator[tuple[Part, str]]:
@@ -149,20 +149,20 @@ def _loop_without_thinking(history: History) -> Message | None:
     return loop[0]
 
 
-def _unbind(work: Work) -> None:
+def _unbind(repair: HistoryRepair) -> None:
     """Where thinking is bound to what precedes it, deal with the blocks behind the first change."""
-    if not work.context.binding or work.policy.binding == "keep":
+    if not repair.context.binding or repair.policy.binding == "keep":
         return
     bound: list[Part] = []
-    for n, message in enumerate(work.messages):
+    for n, message in enumerate(repair.messages):
         if message.touched or message.index != n:  # changed, made, or without its predecessor
             start = n if message.index > n and not message.touched else n + 1
-            bound = [part for each in work.messages[start:] for part in each.of(Kind.THINKING)]
+            bound = [part for each in repair.messages[start:] for part in each.of(Kind.THINKING)]
             break
-    if work.policy.binding == "strip":
-        work.drop("drop_thinking", dict.fromkeys(bound, "thinking_bound"))
-    elif bound and work.may("let_server_drop_thinking", "thinking", "thinking_bound"):
+    if repair.policy.binding == "strip":
+        repair.drop("drop_thinking", dict.fromkeys(bound, "thinking_bound"))
+    elif bound and repair.may("let_server_drop_thinking", "thinking", "thinking_bound"):
         setting = {"prefix_mismatch_behavior": "drop_block"}
-        given = as_map(work.body.get("thinking")) or {"type": "adaptive"}
-        work.settings["thinking"] = {**given, "block_binding": setting}
-        work.headers["anthropic-beta"] = _BINDING_BETA
+        thinking = as_map(repair.body.get("thinking")) or {"type": "adaptive"}
+        repair.settings["thinking"] = {**thinking, "block_binding": setting}
+        repair.headers["anthropic-beta"] = _BINDING_BETA

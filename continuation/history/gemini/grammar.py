@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from continuation.history.grammar import Grammar, History, HistoryContext, JoinTexts, Work
+from continuation.history.grammar import Grammar, History, HistoryContext, HistoryRepair, JoinTexts
 from continuation.history.passes import merge_neighbours, side_fault, split_by_side
 from continuation.history.rules import texts
 from continuation.history.tree import Fault, Kind, Message, Part, Role, blank
@@ -38,7 +38,7 @@ class GeminiGrammar(Grammar):
     rules: ClassVar[Mapping[str, str]] = texts(dialect)
     ordered: ClassVar[bool] = True
 
-    def plainly_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:
+    def common_shapes_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:
         waiting: list[str] = []
         role = messages[0]["role"]
         if role != "user":
@@ -53,14 +53,14 @@ class GeminiGrammar(Grammar):
         return role == "user" and _loop_signed(messages, context)
 
     def read_message(self, index: int, native: Any) -> Message:
-        given = as_map(native)
-        role = as_text(given.get("role") or "user")
+        fields = as_map(native)
+        role = as_text(fields.get("role") or "user")
         message = Message(_ROLES.get(role, "user"), [], native, index)
         if not is_map(native):
             message.faults = (Fault("message_invalid"),)
         elif role not in _ROLES:
             message.faults = (Fault("role_invalid"),)
-        for n, each in enumerate(as_list(given.get("parts"))):
+        for n, each in enumerate(as_list(fields.get("parts"))):
             part = _read_part(index, n, each)
             part.faults += side_fault(message.role, part)
             message.parts.append(part)
@@ -107,25 +107,25 @@ class GeminiGrammar(Grammar):
         """
         if first.role != second.role:
             return False
-        ours = first.touched or second.touched or second.index - first.index != 1
+        changed = first.touched or second.touched or second.index - first.index != 1
         calls = first.role == "assistant" and first.has(Kind.CALL)
-        return context.strict or ours or calls
+        return context.strict or changed or calls
 
     def orphan_code(self, messages: list[Message], at: int) -> str:
         """Beside the responses of a call turn it is one too many, elsewhere out of turn."""
-        beside = at > 0 and messages[at - 1].role == "assistant" and messages[at - 1].has(Kind.CALL)
-        return "tool_result_surplus" if beside else "tool_result_orphan"
+        called = at > 0 and messages[at - 1].role == "assistant" and messages[at - 1].has(Kind.CALL)
+        return "tool_result_surplus" if called else "tool_result_orphan"
 
     def converted(self, native: Any) -> list[Any]:
-        given = as_map({"parts": [{"text": native}]} if isinstance(native, str) else native)
-        role = "model" if given.get("role") in ("assistant", "ai") else "user"
-        return [{**given, "role": role}] if given else []
+        fields = as_map({"parts": [{"text": native}]} if isinstance(native, str) else native)
+        role = "model" if fields.get("role") in ("assistant", "ai") else "user"
+        return [{**fields, "role": role}] if fields else []
 
     def repaired_part(self, message: Message, part: Part, fault: Fault) -> Iterable[Part]:
         native = part.native
         match fault.code:
             case "block_invalid" if isinstance(native, str) and native:
-                return [Part(Kind.TEXT, {"text": native}, part.index, part.place, text=native)]
+                return [Part(Kind.TEXT, {"text": native}, part.index, part.path, text=native)]
             case "thought_signature_invalid":
                 bare = _without_signature(as_map(native))
                 return [_read_part(part.index, part.slot, bare)] if bare else []
@@ -134,30 +134,30 @@ class GeminiGrammar(Grammar):
             case _:
                 return []
 
-    def prepare(self, work: Work) -> None:
-        if work.policy.thinking != "keep":
+    def prepare(self, repair: HistoryRepair) -> None:
+        if repair.policy.thinking != "keep":
             bare = {
                 part: replace(part, native=_without_signature(part.native), signed=False)
-                for message in work.messages
+                for message in repair.messages
                 for part in message.parts
                 if part.signed
             }
-            work.replace("strip_signature", "thought_signature_invalid", bare)
-        split_by_side(work)
-        merge_neighbours(work)
+            repair.replace("strip_signature", "thought_signature_invalid", bare)
+        split_by_side(repair)
+        merge_neighbours(repair)
 
-    def finish(self, work: Work) -> None:
-        if _begins_wrong(work):
-            work.begin_with_user()
+    def finish(self, repair: HistoryRepair) -> None:
+        if _begins_wrong(repair):
+            repair.begin_with_user()
         signed = {
             part: replace(
                 part, native={**part.native, "thoughtSignature": _LOST_SIGNATURE}, signed=True
             )
-            for part in _unsigned_calls(work)
+            for part in _unsigned_calls(repair)
         }
-        work.replace("sign_call", "thought_signature_missing", signed)
-        if _ends_wrong(work):
-            work.end_with_user("prefill_unsupported")
+        repair.replace("sign_call", "thought_signature_missing", signed)
+        if _ends_wrong(repair):
+            repair.end_with_user("prefill_unsupported")
 
     def joined_text(self, first: Part, second: Part, join: JoinTexts) -> Part | None:
         """Signed texts stay as they are, each in a part of its own."""
@@ -167,18 +167,18 @@ class GeminiGrammar(Grammar):
         return replace(first, native={"text": text}, text=text)
 
 
-def _get(given: Mapping[str, Any], *keys: str) -> Any:
+def _get(fields: Mapping[str, Any], *keys: str) -> Any:
     for key in keys:
-        if (value := given.get(key)) is not None:
+        if (value := fields.get(key)) is not None:
             return value
     return None
 
 
 def _read_part(index: int, n: int, native: Any) -> Part:
-    given = as_map(native)
+    fields = as_map(native)
     part = Part(Kind.OTHER, native, index, f".parts[{n}]")
-    call, response = as_map(_get(given, *_CALL_KEYS)), as_map(_get(given, *_RESPONSE_KEYS))
-    signature, text = _get(given, *_SIGNATURE_KEYS), given.get("text")
+    call, response = as_map(_get(fields, *_CALL_KEYS)), as_map(_get(fields, *_RESPONSE_KEYS))
+    signature, text = _get(fields, *_SIGNATURE_KEYS), fields.get("text")
     part.signed = isinstance(signature, str) and bool(signature)
     if part.signed and not _SIGNATURE.match(str(signature)):
         part.faults = (Fault("thought_signature_invalid"),)
@@ -187,18 +187,18 @@ def _read_part(index: int, n: int, native: Any) -> Part:
         part.id, part.name = (as_text((call or response).get(key)) for key in ("id", "name"))
         part.synthetic = looks_synthetic(_response_text(response.get("response")))
     elif isinstance(text, str):
-        part.kind = Kind.THINKING if given.get("thought") else Kind.TEXT
+        part.kind = Kind.THINKING if fields.get("thought") else Kind.TEXT
         part.text, part.blank = text, blank(text) and not part.signed
         if not text and not part.signed:
             part.faults += (Fault("text_empty"),)
-    elif not given.keys() - {*_SIGNATURE_KEYS, "thought"}:
+    elif not fields.keys() - {*_SIGNATURE_KEYS, "thought"}:
         part.faults += (Fault("block_invalid"),)
     return part
 
 
 def _response_text(response: object) -> str:
-    given = as_map(response)
-    values = (given.get(key) for key in ("error", "output", "result", "content"))
+    fields = as_map(response)
+    values = (fields.get(key) for key in ("error", "output", "result", "content"))
     return next((value for value in values if isinstance(value, str)), "")
 
 
@@ -244,7 +244,7 @@ def _unsigned_calls(history: History) -> list[Part]:
 
 
 def _model(parts: Iterable[Any], waiting: list[str]) -> bool:
-    says = ""
+    content = ""
     for part in parts:
         if len(part) > 1:
             if part.get("thought") is True and len(part) == 2 and part["text"]:
@@ -252,32 +252,32 @@ def _model(parts: Iterable[Any], waiting: list[str]) -> bool:
             if len(part) > 2 or not _SIGNATURE.match(part["thoughtSignature"]):
                 return False
         if "text" in part:
-            says = part["text"]
-            if not says or says.isspace():
+            content = part["text"]
+            if not content or content.isspace():
                 return False
         else:
             call = part["functionCall"]
-            says = call.get("id") or call["name"]
-            waiting.append(says)
-    return says != ""
+            content = call.get("id") or call["name"]
+            waiting.append(content)
+    return content != ""
 
 
 def _user(parts: Iterable[Any], waiting: list[str]) -> bool:
-    kind, at = "", 0
+    kind, answered = "", 0
     for part in parts:
         (kind,) = part
         if kind == "functionResponse":
             answer = part[kind]
-            if waiting[at] != (answer.get("id") or answer["name"]):
+            if waiting[answered] != (answer.get("id") or answer["name"]):
                 return False
-            at += 1
+            answered += 1
         elif kind == "text":
             text = part[kind]
-            if at != len(waiting) or not text or text[:LEAD] in LEADS:
+            if answered != len(waiting) or not text or text[:LEAD] in LEADS:
                 return False
         elif kind not in _MEDIA:
             return False
-    if at != len(waiting):
+    if answered != len(waiting):
         return False
     waiting.clear()
     return kind != ""

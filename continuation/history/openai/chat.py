@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 
 from jiter import from_json
 
-from continuation.history.grammar import Grammar, History, HistoryContext, JoinTexts, Work
+from continuation.history.grammar import Grammar, History, HistoryContext, HistoryRepair, JoinTexts
 from continuation.history.rules import texts
 from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, text_of
 from continuation.history.types import Body, HistoryFormat, Violation
@@ -51,7 +51,7 @@ class ChatGrammar(Grammar):
     unique_ids: ClassVar[bool] = False
     id_keys: ClassVar[tuple[str, str] | None] = ("id", "tool_call_id")
 
-    def plainly_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:
+    def common_shapes_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:
         if context.reasoning != "auto" or context.prefill is False:
             return False
         waiting: set[str] = set()
@@ -74,62 +74,62 @@ class ChatGrammar(Grammar):
         return not waiting and (not context.vendor or _vendor(messages, body, context))
 
     def read(self, body: Body, context: HistoryContext) -> list[Message]:
-        found = super().read(body, context)
-        _note_reasoning(body, context, found)
-        return found
+        messages = super().read(body, context)
+        _note_reasoning(body, context, messages)
+        return messages
 
     def read_message(self, index: int, native: Any) -> Message:
-        given = as_map(native)
-        role = as_text(given.get("role"))
+        fields = as_map(native)
+        role = as_text(fields.get("role"))
         message = Message(_ROLES.get(role, "user"), [], native, index)
         if not is_map(native):
             message.faults = (Fault("message_invalid"),)
         elif role not in _ROLES:
             message.faults = (Fault("role_invalid"),)
         elif role == "tool":
-            part = Part(Kind.RESULT, given, index, id=as_text(given.get("tool_call_id")))
-            part.name = as_text(given.get("name"))
-            part.synthetic = looks_synthetic(text_of(given.get("content")))
-            part.faults = () if given.get("content") is not None else (Fault("content_invalid"),)
+            part = Part(Kind.RESULT, fields, index, id=as_text(fields.get("tool_call_id")))
+            part.name = as_text(fields.get("name"))
+            part.synthetic = looks_synthetic(text_of(fields.get("content")))
+            part.faults = () if fields.get("content") is not None else (Fault("content_invalid"),)
             message.parts = [part]
         elif role == "function":
             message.parts = [Part(Kind.OTHER, native, index)]
         else:
-            message.parts = list(_read_parts(given, index))
-            if role == "assistant" and given.get("tool_calls") == []:
+            message.parts = list(_read_parts(fields, index))
+            if role == "assistant" and fields.get("tool_calls") == []:
                 message.faults = (Fault("tool_calls_empty"),)
-            elif any(map(_is_foreign, as_list(given.get("content")))):
+            elif any(map(_is_foreign, as_list(fields.get("content")))):
                 message.faults = (Fault("message_foreign"),)
         return message
 
     def write(self, message: Message) -> Any:
         if message.role == "tool":
             return message.parts[0].native
-        given = dict(as_map(message.native)) or {"role": message.role}
-        content = [part.native for part in message.parts if part.place.startswith(".content")]
+        fields = dict(as_map(message.native)) or {"role": message.role}
+        content = [part.native for part in message.parts if part.path.startswith(".content")]
         if not content:
-            given["content"] = None
+            fields["content"] = None
         elif all(isinstance(native, str) for native in content):
-            given["content"] = "".join(content)
+            fields["content"] = "".join(content)
         else:
-            given["content"] = [
+            fields["content"] = [
                 {"type": "text", "text": native} if isinstance(native, str) else native
                 for native in content
             ]
         if message.role == "assistant":
             thoughts = [part.native for part in message.of(Kind.THINKING)]
-            fields = {
+            optional = {
                 "tool_calls": [part.native for part in message.of(Kind.CALL)],
                 "reasoning_content": thoughts[0] if thoughts else None,
             }
-            given.update(fields)
-            for key in [key for key, value in fields.items() if not value]:
-                del given[key]
-        return given
+            fields.update(optional)
+            for key in [key for key, value in optional.items() if not value]:
+                del fields[key]
+        return fields
 
     def text_message(self, role: str, text: str) -> Message:
         native = {"role": role, "content": text}
-        part = Part(Kind.TEXT, text, place=".content", text=text)
+        part = Part(Kind.TEXT, text, path=".content", text=text)
         return Message(_ROLES[role], [part], native, touched=True)
 
     def synthetic_result(self, call: Part, text: str) -> Any:
@@ -188,29 +188,29 @@ class ChatGrammar(Grammar):
         Results come first, then what the message says, with its calls. Thinking is dropped: no
         other provider can take it back.
         """
-        given = {"role": "user", "content": native} if isinstance(native, str) else as_map(native)
-        if not given:
+        fields = {"role": "user", "content": native} if isinstance(native, str) else as_map(native)
+        if not fields:
             return []
-        role, content = as_text(given.get("role")), given.get("content")
+        role, content = as_text(fields.get("role")), fields.get("content")
         role = "assistant" if role == "model" else role
-        rest: dict[str, Any] = {**given, "role": role if role in _ROLES else "user"}
+        rest: dict[str, Any] = {**fields, "role": role if role in _ROLES else "user"}
         if not is_list(content):
             return [rest]
-        made: list[dict[str, Any]] = []
+        messages: list[dict[str, Any]] = []
         calls: list[dict[str, Any]] = []
         for block in map(as_map, content):
             if block.get("type") == "tool_result":
                 call, text = block.get("tool_use_id", ""), text_of(block.get("content"))
-                made.append({"role": "tool", "tool_call_id": call, "content": text})
+                messages.append({"role": "tool", "tool_call_id": call, "content": text})
             elif block.get("type") == "tool_use":
                 arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
                 function = {"name": block.get("name", ""), "arguments": arguments}
                 calls.append({"id": block.get("id", ""), "type": "function", "function": function})
         blocks = [block for block in content if not _is_foreign(block)]
-        if blocks or calls or not made:
+        if blocks or calls or not messages:
             rest = {**rest, "content": blocks or None}
-            made.append({**rest, "tool_calls": calls} if calls else rest)
-        return made
+            messages.append({**rest, "tool_calls": calls} if calls else rest)
+        return messages
 
     def repaired_part(self, message: Message, part: Part, fault: Fault) -> Iterable[Part]:
         if fault.code == "reasoning_missing":
@@ -223,26 +223,26 @@ class ChatGrammar(Grammar):
         function = {**as_map(part.native.get("function")), "arguments": "{}"}
         return [replace(part, native={**part.native, "function": function}, faults=part.faults[1:])]
 
-    def prepare(self, work: Work) -> None:
-        if work.policy.thinking != "keep":
-            codes = dict.fromkeys(work.parts(Kind.THINKING), "reasoning_refused")
-            work.drop("drop_thinking", codes)
+    def prepare(self, repair: HistoryRepair) -> None:
+        if repair.policy.thinking != "keep":
+            codes = dict.fromkeys(repair.parts(Kind.THINKING), "reasoning_refused")
+            repair.drop("drop_thinking", codes)
 
-    def finish(self, work: Work) -> None:
-        for message in work.messages:
+    def finish(self, repair: HistoryRepair) -> None:
+        for message in repair.messages:
             if message.lacks_reasoning:
-                kept = [p for p in message.parts if p.kind is not Kind.THINKING or p.signed]
-                text, place = work.policy.reasoning_text, ".reasoning_content"
-                message.keep([Part(Kind.THINKING, text, place=place, signed=True), *kept])
-        late = set(_users_after_tools(work))
+                parts = [p for p in message.parts if p.kind is not Kind.THINKING or p.signed]
+                text, path = repair.policy.reasoning_text, ".reasoning_content"
+                message.keep([Part(Kind.THINKING, text, path=path, signed=True), *parts])
+        late = set(_users_after_tools(repair))
         after: list[Message] = []
-        for message in work.messages:
-            if message in late and work.may("add_assistant", message, "user_after_tool"):
-                after.append(self.text_message("assistant", work.policy.loop_text))
+        for message in repair.messages:
+            if message in late and repair.may("add_assistant", message, "user_after_tool"):
+                after.append(self.text_message("assistant", repair.policy.loop_text))
             after.append(message)
-        work.messages = after
-        if _must_end_with_user(work):
-            work.end_with_user("last_not_user")
+        repair.messages = after
+        if _must_end_with_user(repair):
+            repair.end_with_user("last_not_user")
 
     def joined_text(self, first: Part, second: Part, join: JoinTexts) -> Part | None:
         text = join(first.text, second.text)
@@ -251,10 +251,10 @@ class ChatGrammar(Grammar):
         return replace(first, native={"type": "text", "text": text}, text=text)
 
 
-def _read_parts(given: Mapping[str, Any], index: int) -> Iterator[Part]:
-    assistant, content = given["role"] == "assistant", given.get("content")
-    if assistant and given.get("reasoning_content") is not None:
-        text = given["reasoning_content"]
+def _read_parts(fields: Mapping[str, Any], index: int) -> Iterator[Part]:
+    assistant, content = fields["role"] == "assistant", fields.get("content")
+    if assistant and fields.get("reasoning_content") is not None:
+        text = fields["reasoning_content"]
         says = isinstance(text, str) and not blank(text)
         yield Part(Kind.THINKING, text, index, ".reasoning_content", signed=says)
     if isinstance(content, str):
@@ -266,9 +266,9 @@ def _read_parts(given: Mapping[str, Any], index: int) -> Iterator[Part]:
             part.kind, part.text, part.blank = Kind.TEXT, text, blank(text)
         yield part
     for key in ("refusal", "audio", "function_call") if assistant else ():
-        if given.get(key):
-            yield Part(Kind.OTHER, given[key], index, f".{key}")
-    for n, call in enumerate(map(as_map, as_list(given.get("tool_calls")) if assistant else ())):
+        if fields.get(key):
+            yield Part(Kind.OTHER, fields[key], index, f".{key}")
+    for n, call in enumerate(map(as_map, as_list(fields.get("tool_calls")) if assistant else ())):
         function = as_map(call.get("function"))
         part = Part(Kind.CALL, call, index, f".tool_calls[{n}]", id=as_text(call.get("id")))
         part.name = as_text(function.get("name") or as_map(call.get("custom")).get("name"))

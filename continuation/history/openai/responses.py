@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 
 from jiter import from_json
 
-from continuation.history.grammar import Grammar, History, HistoryContext, JoinTexts, Work
+from continuation.history.grammar import Grammar, History, HistoryContext, HistoryRepair, JoinTexts
 from continuation.history.rules import REPAIRS, texts
 from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, text_of
 from continuation.history.types import Body, HistoryFormat, Violation
@@ -65,7 +65,7 @@ class ResponsesGrammar(Grammar):
     def fast_validate(self, body: Body, context: HistoryContext) -> bool:
         return type(body.get("input")) is str or super().fast_validate(body, context)
 
-    def plainly_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:
+    def common_shapes_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:
         stored = body.get("store") is not False
         waiting: set[str] = set()
         seen: set[str] = set()
@@ -125,18 +125,18 @@ class ResponsesGrammar(Grammar):
     def synthetic_result(self, call: Part, text: str) -> Any:
         """An output item, of the kind the call asks for."""
         kind = kind_of(call.native)
-        made: dict[str, Any] = {"type": PAIRED_CALLS[kind], "call_id": call.id}
+        output_item: dict[str, Any] = {"type": PAIRED_CALLS[kind], "call_id": call.id}
         if kind == "tool_search_call":
-            return {**made, "execution": "client", "status": "incomplete", "tools": []}
+            return {**output_item, "execution": "client", "status": "incomplete", "tools": []}
         if kind == "shell_call":
             failed = {"type": "exit", "exit_code": 1}
             output = [{"stdout": "", "stderr": text, "outcome": failed}]
-            return {**made, "status": "incomplete", "output": output}
+            return {**output_item, "status": "incomplete", "output": output}
         if kind == "apply_patch_call":
-            return {**made, "status": "failed", "output": text}
+            return {**output_item, "status": "failed", "output": text}
         if kind == "local_shell_call":  # its own output has no call_id; codex answers it this way
-            return {**made, "type": "function_call_output", "output": text}
-        return {**made, "output": text}
+            return {**output_item, "type": "function_call_output", "output": text}
+        return {**output_item, "output": text}
 
     def arguments(self, call: Part) -> Any:
         return call.native.get("arguments", call.native.get("input", call.native.get("action")))
@@ -175,21 +175,21 @@ class ResponsesGrammar(Grammar):
     def converted(self, native: Any) -> list[Any]:
         if isinstance(native, str):
             return [{"role": "user", "content": native}]
-        given = as_map(native)
-        if not given or kind_of(given) != "message":
+        fields = as_map(native)
+        if not fields or kind_of(fields) != "message":
             return []
-        content = given.get("content")
-        if given.get("role") == "tool":
-            call = given.get("tool_call_id", "")
+        content = fields.get("content")
+        if fields.get("role") == "tool":
+            call = fields.get("tool_call_id", "")
             return [{"type": "function_call_output", "call_id": call, "output": text_of(content)}]
-        role = "assistant" if given.get("role") in ("assistant", "model") else "user"
-        made: list[dict[str, Any]] = [{"role": role, "content": content}] if content else []
-        for each in map(as_map, as_list(given.get("tool_calls"))):
+        role = "assistant" if fields.get("role") in ("assistant", "model") else "user"
+        items: list[dict[str, Any]] = [{"role": role, "content": content}] if content else []
+        for each in map(as_map, as_list(fields.get("tool_calls"))):
             function = as_map(each.get("function"))
             named = {"call_id": each.get("id", ""), "name": function.get("name", "")}
             arguments = function.get("arguments", "{}")
-            made.append({"type": "function_call", **named, "arguments": arguments})
-        return made
+            items.append({"type": "function_call", **named, "arguments": arguments})
+        return items
 
     def repaired_part(self, message: Message, part: Part, fault: Fault) -> Iterable[Part]:
         rest = part.faults[1:]
@@ -208,19 +208,19 @@ class ResponsesGrammar(Grammar):
         message.lacks_reasoning = message.lacks_reasoning or part.kind is Kind.THINKING
         return []
 
-    def prepare(self, work: Work) -> None:
-        if work.policy.thinking != "keep":
-            codes = dict.fromkeys(work.parts(Kind.THINKING), "encrypted_content_invalid")
-            for message in work.drop("drop_thinking", codes):
+    def prepare(self, repair: HistoryRepair) -> None:
+        if repair.policy.thinking != "keep":
+            codes = dict.fromkeys(repair.parts(Kind.THINKING), "encrypted_content_invalid")
+            for message in repair.drop("drop_thinking", codes):
                 message.lacks_reasoning = True
-        for message in work.messages:
+        for message in repair.messages:
             if message.lacks_reasoning:  # then its items must not be known as the response's own
-                _strip_ids(work, filter(_has_known_id, message.parts))
+                _strip_ids(repair, filter(_has_known_id, message.parts))
 
-    def finish(self, work: Work) -> None:
-        work.drop("drop_thinking", dict.fromkeys(_dangling(work), "reasoning_dangling"))
-        work.messages = [message for message in work.messages if message.parts or message.faults]
-        _strip_ids(work, _without_reasoning(work))
+    def finish(self, repair: HistoryRepair) -> None:
+        repair.drop("drop_thinking", dict.fromkeys(_dangling(repair), "reasoning_dangling"))
+        repair.messages = [each for each in repair.messages if each.parts or each.faults]
+        _strip_ids(repair, _without_reasoning(repair))
 
     def joined_text(self, first: Part, second: Part, join: JoinTexts) -> Part | None:
         """Two message items as one, with the texts at the seam made one text."""
@@ -250,38 +250,38 @@ def _read_item(native: Any, index: int, aliases: dict[str, str]) -> Message:
 
     `aliases` learns the ids of shell calls, whose outputs name the item, not the call.
     """
-    given, kind = as_map(native), kind_of(native)
-    role = as_text(given.get("role"))
+    fields, kind = as_map(native), kind_of(native)
+    role = as_text(fields.get("role"))
     if not kind:
         return Message("user", [], native, index, faults=(Fault("message_invalid"),))
     if kind == "message":
-        if role not in _ROLES or "tool_calls" in given:
+        if role not in _ROLES or "tool_calls" in fields:
             return Message("user", [], native, index, faults=(Fault("role_invalid"),))
-        return Message(_ROLES[role], [_read_text(given, role, index)], native, index)
-    on_server = given.get("execution") == "server"
-    part = Part(Kind.OTHER, native, index, id=as_text(given.get("id")))
+        return Message(_ROLES[role], [_read_text(fields, role, index)], native, index)
+    on_server = fields.get("execution") == "server"
+    part = Part(Kind.OTHER, native, index, id=as_text(fields.get("id")))
     if kind in OUTPUTS and not (on_server and kind == "tool_search_output"):
-        part.kind, part.synthetic = Kind.RESULT, looks_synthetic(text_of(given.get("output")))
-        part.id = as_text(given.get("call_id") or aliases.get(str(given.get("id")), ""))
+        part.kind, part.synthetic = Kind.RESULT, looks_synthetic(text_of(fields.get("output")))
+        part.id = as_text(fields.get("call_id") or aliases.get(str(fields.get("id")), ""))
         return Message("tool", [part], native, index)
     if kind == "reasoning":
         part.kind, part.signed = Kind.THINKING, True
     elif kind in PAIRED_CALLS and not on_server:
-        part.kind, part.name = Kind.CALL, as_text(given.get("name")) or kind
-        part.id = as_text(given.get("call_id") or given.get("id"))
-        if isinstance(given.get("id"), str):
-            aliases[given["id"]] = part.id
-        if kind == "function_call" and not is_map(parsed(as_text(given.get("arguments")))):
-            part.cut = bool(given.get("arguments"))
-            stopped = given.get("status") == "incomplete"
+        part.kind, part.name = Kind.CALL, as_text(fields.get("name")) or kind
+        part.id = as_text(fields.get("call_id") or fields.get("id"))
+        if isinstance(fields.get("id"), str):
+            aliases[fields["id"]] = part.id
+        if kind == "function_call" and not is_map(parsed(as_text(fields.get("arguments")))):
+            part.cut = bool(fields.get("arguments"))
+            stopped = fields.get("status") == "incomplete"
             part.faults = (Fault("call_incomplete" if stopped else "tool_input_invalid"),)
     return Message("assistant", [part], native, index)
 
 
-def _read_text(given: Mapping[str, Any], role: str, index: int) -> Part:
-    content, text = given.get("content"), text_of(given.get("content"))
+def _read_text(fields: Mapping[str, Any], role: str, index: int) -> Part:
+    content, text = fields.get("content"), text_of(fields.get("content"))
     kinds = [as_text(as_map(block).get("type")) for block in as_list(content)]
-    part = Part(Kind.TEXT, given, index, id=as_text(given.get("id")), text=text)
+    part = Part(Kind.TEXT, fields, index, id=as_text(fields.get("id")), text=text)
     part.blank = blank(text) and {"text", "input_text", "output_text"}.issuperset(kinds)
     refused = ("input_text", "text") if role == "assistant" else ("output_text", "text", "refusal")
     wrong = next((kind for kind in kinds if kind in refused), "")
@@ -345,15 +345,15 @@ def _note_outputs(messages: list[Message]) -> None:
 
 def _has_known_id(part: Part) -> bool:
     """Whether it has an id by which a server knows it, and need not have one."""
-    given = as_map(part.native)
-    known = isinstance(given.get("id"), str) and kind_of(given) in _PREFIXES
-    return known and part.kind is not Kind.THINKING
+    fields = as_map(part.native)
+    has_id = isinstance(fields.get("id"), str) and kind_of(fields) in _PREFIXES
+    return has_id and part.kind is not Kind.THINKING
 
 
-def _strip_ids(work: Work, parts: Iterable[Part]) -> None:
+def _strip_ids(repair: HistoryRepair, parts: Iterable[Part]) -> None:
     for part in parts:
-        if work.may("strip_id", part, "reasoning_missing"):
-            part.native = work.grammar.after_join(part).native
+        if repair.may("strip_id", part, "reasoning_missing"):
+            part.native = repair.grammar.after_join(part).native
 
 
 def _dangling(history: History) -> list[Part]:
