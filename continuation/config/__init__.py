@@ -246,8 +246,8 @@ def examine(path: Path) -> tuple[Config, list[Exception]]:
         return Config(), [ConfigError(f"{path}: not valid TOML: {error}")]
     mistakes = Mistakes()
 
-    def noting(place: str = "") -> AbstractContextManager[None]:
-        return mistakes.collecting(f"{path}: {place}")
+    def noting(prefix: str = "") -> AbstractContextManager[None]:
+        return mistakes.collecting(f"{path}: {prefix}")
 
     layers: list[Layer] = []
     vendors: list[VendorTable] = []

@@ -76,22 +76,22 @@ class GatewayTable:
     upstreams: Mapping[str, Upstream] = field(default_factory=lambda: dict(BUILT_IN))
 
 
-def _prefixed(place: str, errors: Iterable[Exception]) -> list[Exception]:
-    return [type(error)(f"{place}{error}") for error in errors]
+def _prefixed(prefix: str, errors: Iterable[Exception]) -> list[Exception]:
+    return [type(error)(f"{prefix}{error}") for error in errors]
 
 
 class Mistakes(list[Exception]):
     """What is wrong with a table, each mistake for itself, so that all are reported at once."""
 
     @contextlib.contextmanager
-    def collecting(self, place: str = "") -> Generator[None]:
+    def collecting(self, prefix: str = "") -> Generator[None]:
         """Note a mistake, or a group of them, with a prefix; go on behind it."""
         try:
             yield
         except ExceptionGroup as group:
-            self += _prefixed(place, group.exceptions)
+            self += _prefixed(prefix, group.exceptions)
         except (ValueError, TypeError) as error:
-            self += _prefixed(place, [error])
+            self += _prefixed(prefix, [error])
 
     def raise_all(self) -> None:
         """Raise all of them as an `ExceptionGroup`, if there are any."""
@@ -183,9 +183,9 @@ def _dialect_error(text: str) -> str:
     return "" if text in DIALECTS else f"dialect {problem}: choose one of {choices}"
 
 
-def _as_table(place: str, values: object) -> Mapping[str, object]:
+def _as_table(title: str, values: object) -> Mapping[str, object]:
     if not isinstance(values, dict):
-        raise TypeError(f"= {shown('', values)}: must be a table, {place}")
+        raise TypeError(f"= {shown('', values)}: must be a table, {title}")
     return cast("Mapping[str, object]", values)
 
 

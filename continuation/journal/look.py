@@ -96,12 +96,12 @@ def sessions(connection: Connection, name: str | None = None) -> list[Listed]:
         f"SELECT id, name, owner, beat, {CLOCK} FROM sessions"
         " WHERE name != '' AND name = coalesce(?, name)"
     )
-    found = connection.execute(query, (name,)).fetchall()
-    if name is not None and not found:
+    rows = connection.execute(query, (name,)).fetchall()
+    if name is not None and not rows:
         raise JournalError(
             f"session {name!r}: there is none; `continuation sessions list` tells which there are"
         )
-    return sorted((_listed(connection, *row) for row in found), key=lambda each: -each.seen)
+    return sorted((_listed(connection, *row) for row in rows), key=lambda each: -each.seen)
 
 
 def _listed(
@@ -140,7 +140,7 @@ def _listed(
 
 def _waiting(connection: Connection, number: int, state: SessionState) -> int:
     """Count the calls of the last answer that never began."""
-    answers = list(takewhile(lambda said: said.kind == "answer", reversed(state.turns)))
+    answers = list(takewhile(lambda each: each.kind == "answer", reversed(state.turns)))
     if not answers or state.turn is not None:
         return 0
     from continuation.history import unanswered_tool_calls

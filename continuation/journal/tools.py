@@ -172,7 +172,7 @@ class Runner:
         """Run it, in this thread."""
         with self._run_of_tool as tool:
             if self._unsure:
-                self._settle(self._asked())
+                self._settle(self._verified())
             if tool.fresh:
                 tool.result = self._ask(self._run)
         return tool.result
@@ -182,8 +182,8 @@ class Runner:
         async with self._run_of_tool as tool:
             if self._unsure:
                 try:
-                    answer = self._ask(self._verify)
-                    done = await answer if inspect.isawaitable(answer) else answer
+                    awaited = self._ask(self._verify)
+                    done = await awaited if inspect.isawaitable(awaited) else awaited
                 except OutcomeUnknown:
                     done = _UNKNOWN
                 await anyio.to_thread.run_sync(self._settle, done)
@@ -196,7 +196,7 @@ class Runner:
         tool = self._run_of_tool
         return self._verify is not None and not tool.fresh and tool.result == _UNKNOWN
 
-    def _asked(self) -> Any:
+    def _verified(self) -> Any:
         try:
             return self._ask(self._verify)
         except OutcomeUnknown:

@@ -82,7 +82,7 @@ class LearnedFileSync:
                     return
                 local = cast("dict[Key, dict[str, Any]]", self._learned.facts())
                 own = {key: facts for key, facts in local.items() if max(map(len, key)) <= LONGEST}
-                others = {key: kept for key, kept in current.lessons.items() if key not in own}
+                others = {key: facts for key, facts in current.lessons.items() if key not in own}
                 merged = [*others.items(), *own.items()][-MOST:]
                 _write(self._path, LearnedFile(current.salt, dict(merged)), new=False)
             except (OSError, ValueError) as error:

@@ -411,8 +411,8 @@ def _id_of(thing: object) -> str | None:
     if isinstance(thing, str):
         return thing
     for name in ("_request_id", "request_id"):
-        if isinstance(known := getattr(thing, name, None), str):
-            return known
+        if isinstance(attribute := getattr(thing, name, None), str):
+            return attribute
     candidates: list[Any] = []
     for name in ("", "response", "http_response", "sdk_http_response", "_response"):
         headers = getattr(getattr(thing, name, None) if name else thing, "headers", None)
@@ -421,7 +421,7 @@ def _id_of(thing: object) -> str | None:
             candidates.append(request_id_in(lowered))
     for answer in (thing, getattr(thing, "message", None), getattr(thing, "response", None)):
         candidates += [getattr(answer, name, None) for name in ("response_id", "id")]
-    return next((found for found in candidates if found and isinstance(found, str)), None)
+    return next((each for each in candidates if each and isinstance(each, str)), None)
 
 
 _watching: contextvars.ContextVar[tuple[list[Report], ...]] = contextvars.ContextVar(

@@ -241,18 +241,18 @@ def _repair_database(
 
 
 def _repair_folder(
-    path: Path, made: Path, policy: RepairPolicy | None, *, in_place: bool
+    path: Path, copy: Path, policy: RepairPolicy | None, *, in_place: bool
 ) -> Iterator[SavedSession]:
     """Repair the logs in a folder; those that need it are in the copy, or are kept, by themselves.
 
     A copy of it over the folder is thus the repair, and a copy of what is kept undoes it.
     """
-    workspace: AbstractContextManager[str] = contextlib.nullcontext(str(made))
+    workspace: AbstractContextManager[str] = contextlib.nullcontext(str(copy))
     if not in_place:
-        _refuse_existing(made)
-        workspace = tempfile.TemporaryDirectory(prefix=f".{made.name}.", dir=made.parent)
+        _refuse_existing(copy)
+        workspace = tempfile.TemporaryDirectory(prefix=f".{copy.name}.", dir=copy.parent)
     with workspace as name:
-        other = Path(name, made.name) if not in_place else made
+        other = Path(name, copy.name) if not in_place else copy
         for file in sessions_in(path):
             destination = other / file.relative_to(path)
             if not in_place:
@@ -260,12 +260,12 @@ def _repair_folder(
             paths = (file, destination) if in_place else (destination, None)
             for session in sessions_of_file(file, _repair_file(file, paths[0], policy, paths[1])):
                 if session.written is not None:
-                    session.written = file if in_place else made / file.relative_to(path)
+                    session.written = file if in_place else copy / file.relative_to(path)
                 yield session
         if not in_place:
             _drop_empty(other)
             if other.exists():
-                other.rename(made)
+                other.rename(copy)
 
 
 def _drop_empty(folder: Path) -> None:
@@ -275,7 +275,7 @@ def _drop_empty(folder: Path) -> None:
 
 
 def _repair_storage(
-    path: Path, made: Path, policy: RepairPolicy | None, *, in_place: bool
+    path: Path, result: Path, policy: RepairPolicy | None, *, in_place: bool
 ) -> Iterator[SavedSession]:
     """Repair opencode's folder: a copy of all of it, or, in place, with the original kept.
 
@@ -287,13 +287,13 @@ def _repair_storage(
     sessions = list(checked(path, policy=policy))
     changes = _changes(sessions)
     if changes:
-        _refuse_existing(made)
-        _refuse_full(made.parent, root.rglob("*"))
-        with tempfile.TemporaryDirectory(prefix=f".{root.name}.", dir=made.parent) as workspace:
+        _refuse_existing(result)
+        _refuse_full(result.parent, root.rglob("*"))
+        with tempfile.TemporaryDirectory(prefix=f".{root.name}.", dir=result.parent) as workspace:
             copy = Path(workspace, root.name)
             shutil.copytree(root, copy, symlinks=True)
-            for place, data in changes.items():
-                file = Path(place.where, f"{place.name}.json")
+            for key, data in changes.items():
+                file = Path(key.where, f"{key.name}.json")
                 (copy / file).unlink(missing_ok=True)  # it may be a link to somewhere else
                 if data is not None:
                     (copy / file).write_bytes(data)
@@ -301,16 +301,16 @@ def _repair_storage(
             if os.name == "posix":  # all at once, before it gets its name
                 os.sync()
             if not in_place:
-                copy.rename(made)
+                copy.rename(result)
             else:
                 unchanged.refuse_use()
-                root.rename(made)
+                root.rename(result)
                 try:
                     copy.rename(root)
                 except BaseException:
-                    made.rename(root)
+                    result.rename(root)
                     raise
     for session in sessions:
         if changes and session.exit_code == 1:
-            session.written = named_root if in_place else made
+            session.written = named_root if in_place else result
         yield session

@@ -30,9 +30,9 @@ class SavedChat:
         self._owners: list[int] = []
         """For each content the place of its message."""
         for at, message in enumerate(self._messages):
-            made = _contents(message)
-            self.contents += made
-            self._owners += [at] * len(made)
+            contents = _contents(message)
+            self.contents += contents
+            self._owners += [at] * len(contents)
         self._sent = set(self._owners)
 
     @staticmethod
@@ -54,12 +54,12 @@ class SavedChat:
         return b"".join(line + b"\n" for line in lines)
 
     def _rewritten(self, contents: list[Any], origins: tuple[int, ...]) -> list[dict[str, Any]]:
-        made, passed = list[dict[str, Any]](), 0
-        kept = {id(content) for content in contents}
+        messages, passed = list[dict[str, Any]](), 0
+        unchanged = {id(content) for content in contents}
         changed = {
             owner
             for owner, content in zip(self._owners, self.contents, strict=True)
-            if id(content) not in kept and not _is_content_of(self._messages[owner], content)
+            if id(content) not in unchanged and not _is_content_of(self._messages[owner], content)
         }
         for number, (content, origin) in enumerate(zip(contents, origins, strict=True)):
             owner = self._owners[origin] if origin >= 0 else -1
@@ -68,21 +68,21 @@ class SavedChat:
             before: Mapping[str, Any] = {}
             if owner >= passed:
                 # Notices and the like stay where they were.
-                made += self._aside(passed, owner)
+                messages += self._aside(passed, owner)
                 passed, before = owner + 1, self._messages[owner]
             if not _is_content_of(before, content):
-                if _attach_results(made, content):
+                if _attach_results(messages, content):
                     continue
                 before = {}
             if before and content is self.contents[origin]:
-                made.append(dict(before))
+                messages.append(dict(before))
             else:
-                above = made[-1] if made else self._records[0].value
-                made.append(_message(content, before, above, number))
-            if owner in changed and "toolCalls" in made[-1]:
-                calls = as_list(made[-1]["toolCalls"])
-                made[-1]["toolCalls"] = [{**as_map(call), "result": None} for call in calls]
-        return made + self._aside(passed, len(self._messages))
+                above = messages[-1] if messages else self._records[0].value
+                messages.append(_message(content, before, above, number))
+            if owner in changed and "toolCalls" in messages[-1]:
+                calls = as_list(messages[-1]["toolCalls"])
+                messages[-1]["toolCalls"] = [{**as_map(call), "result": None} for call in calls]
+        return messages + self._aside(passed, len(self._messages))
 
     def _aside(self, start: int, stop: int) -> list[dict[str, Any]]:
         """What of these messages is not sent."""
@@ -188,7 +188,7 @@ def _attach_results(messages: list[dict[str, Any]], content: Mapping[str, Any]) 
         results.setdefault(name, []).append(numbered)
     if "" in results or not results.keys() <= names.keys():
         return False
-    order = {name: place for place, name in enumerate(results)}
+    order = {name: index for index, name in enumerate(results)}
     calls.sort(key=lambda call: order.get(as_text(call.get("id")), -1))
     messages[-1]["toolCalls"] = [
         {**call, "status": call.get("status") if call.get("result") else "error"}

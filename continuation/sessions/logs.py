@@ -203,7 +203,7 @@ def _drop_copies(records: list[Record]) -> list[Problem]:
 def _thread(records: list[Record], spoken: list[Record]) -> tuple[set[str], list[Problem]]:
     """Ids of the records from the last up to the root; a lost parent is bridged and reported."""
     by_id = {str(r.value["uuid"]): r for r in records if isinstance(r.value.get("uuid"), str)}
-    order = {record: place for place, record in enumerate(records)}
+    order = {record: index for index, record in enumerate(records)}
     positions = [order[record] for record in spoken]
     current: Record | None = spoken[-1]
     names, problems = set[str](), list[Problem]()
