@@ -49,7 +49,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     );
     CREATE INDEX continuation_chains_n ON continuation_chains (n);
     """,
-    # What stands before each entry, so that nobody has to add up how large all of them are.
+    # The bytes before each entry, so that the size of all is known without adding them up.
     """
     ALTER TABLE continuation_chains ADD COLUMN upto bigint NOT NULL DEFAULT 0;
     UPDATE continuation_chains SET upto = sums.upto FROM (
@@ -139,7 +139,7 @@ class PostgresStore:
                     connection.execute(_PUT, {**parameters, "size": len(entry) + OVERHEAD})
                 oldest = {"oldest": now - self._age, "at_once": _AT_ONCE}
                 connection.execute(_DROP, {**oldest, "most": self._most, "room": self._room})
-                if time.monotonic() > until:  # nobody waits any more: what was told is "not kept"
+                if time.monotonic() > until:  # the caller has gone on, and counts it as not kept
                     raise psycopg.OperationalError("it took too long")
             return True
 

@@ -63,7 +63,7 @@ class ConfigError(ValueError):
 
 
 class ConfigTypeError(ConfigError, TypeError):
-    """The same, where the first mistake is a value of the wrong type, as `Policy` tells it."""
+    """The same, where the first mistake is a value of the wrong type, as for `Policy`."""
 
 
 class Value(NamedTuple):
@@ -374,7 +374,7 @@ def _globs(settings: dict[str, Any]) -> tuple[str, ...]:
     return tuple(globs)
 
 
-# --- what is said of a single call --------------------------------------------------------------
+# --- settings for a single call -----------------------------------------------------------------
 
 _current: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
     "continuation_override",

@@ -295,7 +295,7 @@ class Gateway:
 
 
 def _attempt(work: Callable[[], object]) -> None:
-    with contextlib.suppress(Exception):  # who fails there has told it
+    with contextlib.suppress(Exception):  # it has logged its failure
         work()
 
 

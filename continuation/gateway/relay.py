@@ -58,7 +58,7 @@ async def hand_over(caller: Caller, response: httpx2.Response, extra: Headers) -
     """Send a response back as it comes. One that breaks off breaks off for the caller."""
     try:
         headers = end_to_end(response.headers.raw)
-        if response.status_code == 304:  # it tells a length, and the server would wait for it
+        if response.status_code == 304:  # it may have a length, and the server would wait for it
             headers = [item for item in headers if item[0] != b"content-length"]
         if response.is_closed:  # it was read: what it says is there, decoded
             body_headers = (b"content-encoding", b"content-length")

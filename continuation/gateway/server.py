@@ -29,7 +29,7 @@ _CANCEL_SECONDS = 5.0
 _HEAD_SECONDS = 10.0
 """What a request's head may take to come."""
 _MOST_HEAD = 1 << 17
-"""Bytes of it; what is too much for one header more is told by the application."""
+"""Bytes of it; of fewer, still too many, the application says so."""
 _SLOW = "408 Request Timeout", "the headers took too long to come: send them at once"
 _LARGE = "431 Request Header Fields Too Large", "the headers are too large: send fewer"
 _BAD = (
@@ -40,7 +40,7 @@ _BAD = (
 
 
 class _ClosedAtItsEnd(RequestResponseCycle):
-    """The answer to HTTP/1.0, which has no chunks: where no length is told, its end is the end."""
+    """The answer to HTTP/1.0, which has no chunks: without a length it ends with its connection."""
 
     async def send(self, message: Any) -> None:
         if message["type"] == "http.response.start":
@@ -104,7 +104,7 @@ class _Protocol(HttpToolsProtocol):
         self._refuse(*_BAD)
 
     def _refuse(self, status: str, message: str) -> None:
-        """Answer what is no request, and hang up; whoever said nothing gets no answer."""
+        """Answer what is no request, and hang up; who sent no byte gets no answer."""
         assert isinstance(self.config.app, Gateway)
         silent = self._timer is not None and not self._head
         self._end_head()
@@ -124,7 +124,7 @@ class _Protocol(HttpToolsProtocol):
 
 
 def _not_cancelled(record: logging.LogRecord) -> bool:
-    """Whether a record tells of anything but a request that was cancelled, as it was meant to."""
+    """Whether a log record is about anything but a request that was cancelled on purpose."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 

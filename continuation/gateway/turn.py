@@ -144,7 +144,7 @@ class GatewayTurn:
         return override
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
-        """Send an attempt; one of ours keeps the caller's bytes where it says the same."""
+        """Send an attempt; a later one keeps the caller's bytes as far as the JSON is the same."""
         if request is not self._request and request.method == "POST":
             content = verbatim.keep_bytes(self._request.content, request.content)
             headers = [item for item in request.headers.raw if item[0].lower() != b"content-length"]

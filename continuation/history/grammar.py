@@ -240,11 +240,11 @@ class Grammar(ABC):
 
     @abstractmethod
     def text_message(self, role: str, text: str) -> Message:
-        """A message of ours."""
+        """A message with this text, made by a repair."""
 
     @abstractmethod
     def synthetic_result(self, call: Part, text: str) -> Any:
-        """The JSON of a result of ours, for a call that has none."""
+        """The JSON of a result made by a repair, for a call that has none."""
 
     def result_messages(self, parts: list[Part]) -> list[Message]:
         """Messages that hold these results, in this order."""

@@ -46,9 +46,9 @@ class HalfTurn(Journal):
         return []
 
     def ended(
-        self, turns: Sequence[Json], end: Json
+        self, turns: Sequence[Json], fields: Json
     ) -> tuple[Ownership, Sequence[Statement], bool]:
-        return super().ended((), {"outcome": end.get("outcome")})
+        return super().ended((), {"outcome": fields.get("outcome")})
 
 
 def expire(target: str, seconds: float, most: int) -> None:

@@ -180,7 +180,7 @@ class Journal:
             if not readonly:
                 self._store.leave(self.owner, lease / 3)
             raise
-        self._opened_at = self._state.number
+        self._inherited_until = self._state.number
         """The last record of the processes before this one."""
         if not readonly:
             self._store.start_beats(self.owner, lease / 3)
@@ -340,8 +340,8 @@ class Journal:
         digests = [forms.digest(turn) for turn in turns]
         digest = forms.request_digest(form, request.model, body, digests, exactly=once)
         codec = getattr(request, "codec")()  # noqa: B009 - not all requests have it
-        inherited = bool(state.turns) and state.turns[-1].number <= self._opened_at
-        # A step that was killed before its engine heard of the answer asks the same again.
+        inherited = bool(state.turns) and state.turns[-1].number <= self._inherited_until
+        # A step that was killed before its engine had recorded the answer asks the same again.
         once = (once or (self.take_over and inherited)) and state.request_digest == digest
         if repeated := self._repeat_answer(form, request, codec, digests, framed=framed, once=once):
             return repeated
@@ -423,7 +423,7 @@ class Journal:
         if not self._answer_numbers:  # it came to nothing
             return None
         ends_with_it = [turn.digest for turn in state.turns] == digests
-        if not once and not (ends_with_it and state.turns[-1].number <= self._opened_at):
+        if not once and not (ends_with_it and state.turns[-1].number <= self._inherited_until):
             return None
         body = self._last_answer(form)
         events = [*codec.to_events(body)]
@@ -432,7 +432,7 @@ class Journal:
             given.segment.add(event)
         if not once and given.segment.reason != codec.ended:
             return None
-        self._opened_at = 0
+        self._inherited_until = 0
         live = LiveTurn(self, form, Given(codec, framed=framed), [], 1)
         live.ended = live.repeated = True
         live.is_complete, live.is_body = True, not request.streamed
@@ -467,7 +467,7 @@ class Journal:
         return blocks, [] if state.outcome in _BROKE_OFF else ends
 
     def _saved_events(self) -> tuple[list[Json], int, int]:
-        """Return what is saved of the open turn: events, pieces, upstream calls."""
+        """Return what is saved of the open turn: events, number of saves, upstream calls."""
         events, saves, attempts = list[Json](), 0, 0
         query = "SELECT number, attempts, content FROM running WHERE session = ? ORDER BY number"
         for row in self._store.find(query, (self.owner.session,)):
@@ -505,11 +505,7 @@ class Journal:
         with self._lock:
             answer = [("answer", forms.digest(turn), turn) for turn in turns]
             end = ("end", "", fields)
-            return (
-                self.owner,
-                self.queued(self._statements(*answer, end, forget=True)),
-                True,
-            )
+            return self.owner, self.queued(self._statements(*answer, end, forget=True)), True
 
     def dropped(self) -> None:
         """The open turn has no answer."""

@@ -133,7 +133,7 @@ class LiveTurn:
     # --- on the caller's, which may be any: garbage is collected in all of them -------------------
 
     def end(self, outcome: str) -> Future[None] | None:
-        """The answer is over. The future tells when that is recorded, if one may wait for it."""
+        """The answer is over. The future ends when that is recorded; `None`: do not wait."""
         self._outcome = outcome
         self.caller_left = True
         return self._journal.finish(self)
@@ -148,7 +148,7 @@ class LiveTurn:
         return self.end(Outcome.UNTOUCHED)
 
     def drop(self) -> None:
-        """The provider refused the request, or none of it was ours: there is no answer."""
+        """The provider refused the request, or the engine left it alone: there is no answer."""
         self.ended = True
         self._journal.dropped()
 

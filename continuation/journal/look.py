@@ -63,7 +63,7 @@ class Listed:
     """Calls of the last answer that never began; 0 where a codec has encoded them."""
 
     def silent(self, seconds: float) -> bool:
-        """Whether nobody owns it, and nothing was heard of it for so long."""
+        """Whether it has no owner, and was not written to for so long."""
         since = time.time() - self.seen
         free = self.owner in {None, "gone"} or (self.owner == "unknown" and since > _SILENT)
         return free and since > seconds
@@ -79,7 +79,7 @@ class Moment:
     seconds: float | None = None
     """How long it took, of what has ended."""
     content: Any = None
-    """What was said, where that is asked for."""
+    """The text or JSON of it, where that is asked for."""
 
 
 def reading(target: str | os.PathLike[str]) -> AbstractContextManager[Connection]:
@@ -88,7 +88,7 @@ def reading(target: str | os.PathLike[str]) -> AbstractContextManager[Connection
 
 
 def sessions(connection: Connection, name: str | None = None) -> list[Listed]:
-    """Return the sessions of a file, the one that was heard of last first; or the one named so.
+    """Return the sessions of a file, the last one written to first; or the one named so.
 
     Raises `JournalError` where there is none of that name.
     """
@@ -157,7 +157,7 @@ def _waiting(connection: Connection, number: int, state: SessionState) -> int:
 
 
 def timeline(connection: Connection, name: str, *, content: bool) -> list[Moment]:
-    """Return what happened in a session, in its order; `content`: with what was said.
+    """Return what happened in a session, in its order; `content`: with its texts.
 
     Raises `JournalError` for content that only a codec can read.
     """

@@ -37,7 +37,7 @@ def _began(pid: int) -> str:
     """Return when a process began; raises `OSError` when there is none."""
     status = Path(f"/proc/{pid}/stat").read_text()
     fields = status.rpartition(")")[2].split()
-    if fields[0] in "ZX":  # it is dead, and nobody has asked what of
+    if fields[0] in "ZX":  # dead, and its parent has not read its status yet
         raise ProcessLookupError
     return fields[19]
 

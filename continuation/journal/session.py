@@ -67,7 +67,7 @@ class SessionState:
     request_digest: str = ""
     """What the last turn's request asked, as a digest."""
     limit: object = None
-    """How long the answer to that could be, in tokens, if it said so."""
+    """That request's limit of output tokens; `None`: it had none."""
     turn_start: int = 0
     """The number of the record with which the last turn began."""
     outcome: str = ""
@@ -127,7 +127,7 @@ class SessionState:
 CONTENT_KINDS = frozenset({"message", "answer", "interrupted", "result"})
 """Kinds of records whose content is the conversation's."""
 STATE_KINDS = frozenset({"turn", "end", "intent"})
-"""Kinds of records whose content tells of the session and is no content of the conversation."""
+"""Kinds of records whose content is about the session, not of the conversation."""
 
 
 def characters(events: list[Json]) -> int:

@@ -1,4 +1,4 @@
-"""What every store of a journal does: one thread a process appends, in the order it is told.
+"""What every store of a journal does: one thread a process appends, in the order of the calls.
 
 All journals of a process that share a store share its writer, so that what comes together is
 committed together, and no event loop ever waits for a disk or a server. A commit is synced if
@@ -30,7 +30,7 @@ from continuation.policy import is_url, store_error, without_password
 
 T = TypeVar("T")
 PATIENCE: Final = 60.0
-"""Seconds that a lock is waited for; nothing of ours holds one for more than milliseconds."""
+"""Seconds that a lock is waited for; a journal holds one for milliseconds at most."""
 
 SCHEMAS: Final = (
     """
@@ -167,7 +167,7 @@ class JournalStore(ABC):
         self._leaving: dict[Ownership, Sequence[Statement]] = {}
         """Owners that are leaving, and what is still to be written for them."""
         self.closed_openings: set[str] = set()
-        """Openings of this process that are over, though the store may not have been told."""
+        """Openings of this process that are over, though the store may not have it yet."""
         self._last_beat = time.monotonic()
         self._thread: threading.Thread | None = None
 

@@ -137,7 +137,7 @@ def wait(done: Future[None] | None) -> None:
 
 
 def wait_for_result(done: Future[None] | None) -> None:
-    """Wait until a result is durable. If it cannot be, the journal says so, and owes it.
+    """Wait until a result is durable. If it cannot be, the journal logs that, and tries again.
 
     Raises `Fenced`.
     """
@@ -203,7 +203,7 @@ class Runner:
             return _UNKNOWN
 
     def _settle(self, done: Any) -> None:
-        """Take what `verify` said: `None`, it was not done and is run; else it is the result."""
+        """Take what `verify` returned: `None`, it was not done and is run; else the result."""
         tool = self._run_of_tool
         if done is None:
             wait(tool.begin())

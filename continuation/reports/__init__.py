@@ -1,1 +1,1 @@
-"""What a turn came to: told, found again, as spans."""
+"""What became of a turn: events, the report and its look-up, spans, the timeline."""

@@ -141,7 +141,7 @@ def cost(report: Report) -> float | None:
     """Return the list price of all that was billed, in US dollars; `None`: it is not known."""
     paid = [each for each in report.attempts if not each.saved]
     usages = [each.usage for each in paid if each.usage is not None]
-    if paid and not usages:  # nobody looked (an untouched answer), or nobody said
+    if paid and not usages:  # the answer was not read, or had no usage
         return None
     return price(report.model, report.host, usages)
 

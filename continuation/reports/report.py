@@ -97,7 +97,7 @@ class Repairing:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The turn has ended; told before its last bytes reach the caller."""
+    """The turn has ended; sent before its last bytes reach the caller."""
 
     report: Report
     """What became of it."""
@@ -113,7 +113,7 @@ class NotDurable:
 
 @dataclass(frozen=True, slots=True)
 class ChainStore:
-    """A chain store outside of this process was asked, or told."""
+    """A chain store outside of this process was read or written."""
 
     operation: str
     """`read` or `write`."""
@@ -140,7 +140,7 @@ class SeamReport:
     kind: str
     """How the texts met, in the words of `continuation.seams`."""
     dropped: int
-    """Characters of the later attempt's head that said again what was there, and were left out."""
+    """Characters at the later attempt's start that repeated the text, and were left out."""
     taken_back: int
     """Characters of held text before the seam that were left out."""
     inserted: int
@@ -312,9 +312,9 @@ _last: contextvars.ContextVar[_Ended | None] = contextvars.ContextVar(
 
 
 def _here() -> int | weakref.ref[asyncio.Task[Any]]:
-    """Return what tells this task, or where there is none this thread, from all others."""
+    """Return what identifies this task, or where there is none this thread."""
     if "asyncio" in sys.modules:
-        import asyncio  # nobody else's import should cost what it costs
+        import asyncio  # slow to import: only where the program has done so
 
         with contextlib.suppress(RuntimeError):  # no loop runs here
             if task := asyncio.current_task():
@@ -449,7 +449,7 @@ _LOGGED = frozenset({Outcome.HEALED, Outcome.PARTIAL, Outcome.TRUNCATED, Outcome
 
 
 class Recorder:
-    """Collects what a turn does, tells those who listen, and writes the report at its end."""
+    """Collects what a turn does, calls the listener, and writes the report at its end."""
 
     def __init__(self, dialect: str, on_event: OnEvent | None, ledger: Ledger) -> None:
         """Begin, with the turn."""

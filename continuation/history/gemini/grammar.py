@@ -248,7 +248,7 @@ def _model(parts: Iterable[Any], waiting: list[str]) -> bool:
     for part in parts:
         if len(part) > 1:
             if part.get("thought") is True and len(part) == 2 and part["text"]:
-                continue  # thinking nobody signed says nothing by itself, and is no fault
+                continue  # unsigned thinking counts as nothing, and is no fault
             if len(part) > 2 or not _SIGNATURE.match(part["thoughtSignature"]):
                 return False
         if "text" in part:
