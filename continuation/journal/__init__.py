@@ -5,7 +5,8 @@
 
 from continuation.journal.errors import Fenced, JournalError, LeaseHeld, OutcomeUnknown
 from continuation.journal.forms import ParsedCall
-from continuation.journal.journal import Codec, Journal, Resume
+from continuation.journal.journal import Journal
+from continuation.journal.reader import Codec, Resume
 from continuation.journal.tools import ToolRun
 
 __all__ = [

@@ -14,23 +14,21 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from continuation.answer.given import Given, played
 from continuation.journal import forms
 from continuation.journal.errors import Fenced, JournalError
 from continuation.journal.live_turn import LiveTurn
 from continuation.journal.owner import acquire
-from continuation.journal.session import CONTENT_KINDS, STATE_KINDS, SessionState, characters
+from continuation.journal.reader import BROKE_OFF, NOT_WHOLE, Codec, Content, SessionReader
+from continuation.journal.session import STATE_KINDS, characters
 from continuation.journal.store import (
     APPEND,
     FORGET,
@@ -43,62 +41,20 @@ from continuation.journal.store import (
 )
 from continuation.policy import is_url
 from continuation.types import Json, Outcome
-from continuation.wire.json_values import as_json, dumps, loads, objects
+from continuation.wire.json_values import dumps
 
 if TYPE_CHECKING:
     from continuation.dialect import ProviderRequest
-    from continuation.history.types import OpenCall
     from continuation.journal.tools import ToolRun
 
 logger = logging.getLogger("continuation")
 
 Durability = Literal["kill", "power"]
-Content = Literal["full", "none"]
 Interrupted = Literal["keep", "drop"]
-
-
 _REPEATABLE = frozenset({APPEND, SAVE, FORGET})
-_BROKE_OFF = frozenset({Outcome.PARTIAL, Outcome.STALLED})
-"""Outcomes of answers whose end is made up..."""
-_NOT_WHOLE = _BROKE_OFF | {Outcome.TRUNCATED}
-"""...or says that they are cut."""
-_BLOCK_EVENTS = frozenset(
-    {"message_start", "content_block_start", "content_block_delta", "content_block_stop"}
-)
-"""Events of an answer that are not its end."""
 
 
-class Codec(Protocol):
-    """Encodes what is kept of the conversation, such as by encryption."""
-
-    def encode(self, data: bytes) -> bytes: ...
-    def decode(self, data: bytes) -> bytes: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """What a session was doing when its process was stopped."""
-
-    kind: Literal["nothing", "turn", "calls"]
-    """`turn`: an answer is half written, and the same request goes on with it. `calls`: calls of
-    the last answer lack a result, or have one that was not sent."""
-    characters: int = 0
-    """Of the half-written answer, as many as are saved."""
-    resumable: bool = True
-    """`False`: a turn is open, and nothing of its answer is there to go on from."""
-    attempts: int = 0
-    """Upstream calls that were made for it."""
-    not_started: tuple[forms.ParsedCall, ...] = ()
-    """Calls that never began: safe to run."""
-    unknown: tuple[forms.ParsedCall, ...] = ()
-    """Calls that began, and nobody knows what became of them."""
-    abandoned: tuple[forms.ParsedCall, ...] = ()
-    """Those of them whose owner was silent for longer than `abandoned_after` when it was lost."""
-    unsent: tuple[str, ...] = ()
-    """Ids of calls that have a result which no request has carried yet."""
-
-
-class Journal:
+class Journal(SessionReader):
     """A session in a store: its conversation, its half-written turn, its tools.
 
     `target`: the path of an SQLite file, or a `postgresql://` URL (extra `postgres`), with all that
@@ -153,53 +109,36 @@ class Journal:
         self._target, self.session = target, session
         self.save_every = save_every
         self.durability: Durability = durability
-        self.content: Content = content
         self.interrupted: Interrupted = interrupted
-        self.lease, self.abandoned_after, self.readonly = lease, abandoned_after, readonly
-        self.take_over = take_over
-        self._codec = codec
+        self.lease, self.readonly, self.take_over = lease, readonly, take_over
         self._process = os.getpid()
-        self._lock = threading.RLock()
         self._fault: BaseException | None = None
-        self._pending: list[Statement] = []
-        """What could not be written: it goes before what is written next."""
         self._closed = False
-        self._live: LiveTurn | None = None
-        self._store = JournalStore.of(target, make=not readonly)
-        self.target = self._store.name if is_url(str(target)) else Path(target)
+        store = JournalStore.of(target, make=not readonly)
+        self.target = store.name if is_url(str(target)) else Path(target)
         """The file, or the server and its database, without who asks there."""
-        self.owner = (
-            self._find() if readonly else acquire(self._store, session, lease, by_force=take_over)
+        owner = (
+            self._find(store) if readonly else acquire(store, session, lease, by_force=take_over)
         )
-        self._state = SessionState()
-        self._anonymous_calls = Counter[str]()
-        """How often calls without an id were asked about."""
         try:
-            self._read()
+            super().__init__(
+                store, session, owner, content=content, codec=codec, abandoned_after=abandoned_after
+            )
         except BaseException:
             if not readonly:
-                self._store.leave(self.owner, lease / 3)
+                store.leave(owner, lease / 3)
             raise
         self._inherited_until = self._state.number
         """The last record of the processes before this one."""
         if not readonly:
             self._store.start_beats(self.owner, lease / 3)
 
-    def _find(self) -> Ownership:
+    def _find(self, store: JournalStore) -> Ownership:
         query = "SELECT id, epoch FROM sessions WHERE name = ?"
-        for row in self._store.find(query, (self.session,)):
+        for row in store.find(query, (self.session,)):
             return Ownership(*row)
         message = f"session {self.session!r}: there is none in {self.target}"
         raise JournalError(message)
-
-    def _read(self) -> None:
-        """Read what is recorded, without the content of the conversation."""
-        query = (
-            "SELECT number, kind, key, at, CASE WHEN kind IN ('turn', 'end', 'intent')"
-            " THEN content END FROM records WHERE session = ? ORDER BY number"
-        )
-        for row in self._store.find(query, (self.owner.session,)):
-            self._state.apply(*row)
 
     # --- who may write ---------------------------------------------------------------------------
 
@@ -247,11 +186,6 @@ class Journal:
     def encode(self, data: bytes) -> bytes:
         """Encode content for the file."""
         return data if self._codec is None else self._codec.encode(data)
-
-    def _decode(self, data: bytes | None) -> Any:
-        if data is None:
-            return None
-        return loads(data if self._codec is None else self._codec.decode(data))
 
     def _append(
         self, *records: tuple[str, str, object], durable: bool, forget: bool = False
@@ -413,7 +347,7 @@ class Journal:
         state = self._state
         if self.content == "none" or not state.envelope or request.model != state.model:
             return None
-        if once and state.outcome in (_NOT_WHOLE if request.streamed else _BROKE_OFF):
+        if once and state.outcome in (NOT_WHOLE if request.streamed else BROKE_OFF):
             return None  # it is gone on with
         if state.outcome == Outcome.UNTOUCHED and (request.streamed, request.limit) != (
             False,
@@ -439,41 +373,12 @@ class Journal:
         live.replay = dumps(body) if live.is_body else played(codec, events, framed=framed)
         return live
 
-    @property
-    def _answer_numbers(self) -> list[int]:
-        """The records of the last answer."""
-        return [turn.number for turn in self._state.turns if turn.number > self._state.turn_start]
-
-    def _last_answer(self, form: str) -> Json:
-        """Return the body of the last answer."""
-        contents = self._contents(flush=False)  # it was synced before its end was given
-        turns = [as_json(contents[number]) for number in self._answer_numbers]
-        return forms.join_answer(form, turns, self._state.envelope or {})
-
-    def _cut_answer(self, form: str, codec: Any) -> tuple[list[Json], list[Json]]:
-        """Return the last answer to what is asked once more, if it was not made whole.
-
-        That is its blocks, and its end if that says that it was cut: one that broke off was given
-        an end that is not its own.
-        """
-        state = self._state
-        if state.outcome not in _NOT_WHOLE or not state.envelope or not self._answer_numbers:
-            return [], []
-        events = [*codec.to_events(self._last_answer(form))]
-        blocks = [event for event in events if event["type"] in _BLOCK_EVENTS]
-        ends = [event for event in events if event["type"] not in _BLOCK_EVENTS]
-        if not characters(blocks):
-            return [], []
-        return blocks, [] if state.outcome in _BROKE_OFF else ends
-
-    def _saved_events(self) -> tuple[list[Json], int, int]:
-        """Return what is saved of the open turn: events, number of saves, upstream calls."""
-        events, saves, attempts = list[Json](), 0, 0
-        query = "SELECT number, attempts, content FROM running WHERE session = ? ORDER BY number"
-        for row in self._store.find(query, (self.owner.session,)):
-            saves, attempts = row[0], max(attempts, row[1])
-            events += objects(self._decode(row[2]))
-        return events, saves, attempts
+    def _note_repair(self, changes: int) -> None:
+        key = str(self._state.turns[-1].number) if self._state.turns else ""
+        if key not in self._state.repaired:
+            logger.warning("journal %s: the history was closed, %d changes", self.session, changes)
+            if not self.readonly and not self._closed:
+                self._append(("repair", key, None), durable=False)
 
     def _close_turn(self, codec: Any) -> None:
         """End the open turn: another request has taken its place."""
@@ -512,127 +417,6 @@ class Journal:
         with self._lock:
             self._append(("drop", "", None), durable=False, forget=True)
 
-    # --- what there is ---------------------------------------------------------------------------
-
-    def history(self, dialect: str | None = None) -> list[dict[str, Any]]:
-        """Return the conversation as the next request may carry it; `[]`: there is none yet.
-
-        It is what requests and answers said, results that were not sent yet behind it, and for
-        calls without one a result that says what is known. Of a turn that is half written, it is
-        its request's: sent again, the turn goes on.
-
-        `dialect`: fails with `ValueError` if the session speaks another one. Raises `JournalError`
-        where no content is kept.
-        """
-        from continuation import history
-
-        contents = self._contents()
-        with self._lock:
-            state = self._state
-            if dialect is not None and state.form and dialect != state.form:
-                message = f"dialect = {dialect!r}: this session speaks {state.form!r}"
-                raise ValueError(message)
-            if not state.turns:
-                return []
-            form, body, _ = self._body(contents)
-            started = {call_id for call_id, call in state.calls.items() if call.result is None}
-
-            identify = self._identify(contents)
-
-            def reason(call: OpenCall) -> history.Reason:
-                begun = identify(call).id in started
-                return history.Reason.STARTED_UNKNOWN if begun else history.Reason.NOT_STARTED
-
-            policy = history.RepairPolicy(
-                live=False,
-                prefill=True,
-                reason=reason,
-                # An answer that is last here will not be last in the request.
-                allow=lambda change: change.why != "trailing_whitespace",
-            )
-            repaired = history.repair(body, form, policy=policy, model=state.model)
-            if repaired.changes:
-                self._log_repair(len(repaired.changes))
-            return objects(repaired.body[forms.TURN_FIELDS[form]])
-
-    def _log_repair(self, changes: int) -> None:
-        key = str(self._state.turns[-1].number) if self._state.turns else ""
-        if key not in self._state.repaired:
-            logger.warning("journal %s: the history was closed, %d changes", self.session, changes)
-            if not self.readonly and not self._closed:
-                self._append(("repair", key, None), durable=False)
-
-    def _body(self, contents: dict[int | None, Any]) -> tuple[str, Json, dict[str, Json]]:
-        """Return the conversation with unsent results, as a request's body."""
-        state, form = self._state, self._state.form
-        if self.content == "none":
-            message = f"session {self.session!r}: with content = 'none' no conversation is kept"
-            raise JournalError(message)
-        turns = [as_json(contents.get(recorded.number)) for recorded in state.turns]
-        sent, anonymous = set[str](), 0
-        for recorded, turn in zip(state.turns, turns, strict=True):
-            ids = forms.call_ids(form, turn)
-            anonymous = recorded.number if "#" in ids else anonymous
-            sent |= ids
-        unsent = {
-            call_id: as_json(as_json(contents.get(call.result)).get("turn"))
-            for call_id, call in state.calls.items()
-            if call.result is not None
-            and call_id not in sent
-            and not (call_id.startswith("#") and int(call_id[1:].partition("/")[0]) < anonymous)
-        }
-        all_turns = [*turns, *forms.group_results(form, list(unsent.values()))]
-        return form, {"model": state.model, forms.TURN_FIELDS[form]: all_turns}, unsent
-
-    def _contents(self, number: int | None = None, *, flush: bool = True) -> dict[int | None, Any]:
-        """Read the content of the conversation, by record; `number`: of that one alone.
-
-        `flush`: what is not written yet is, first; not under the lock, which the writer needs too.
-        """
-        query = "SELECT number, kind, content FROM records WHERE session = ?"
-        values = [self.owner.session]
-        if number is not None:
-            query, values = f"{query} AND number = ?", [*values, number]
-        if flush:
-            self._store.flush()
-        rows = self._store.find(query, values)
-        with self._lock:
-            rows += [(row[1], row[3], row[6]) for sql, row in self._pending if sql == APPEND]
-        return {each: self._decode(data) for each, kind, data in rows if kind in CONTENT_KINDS}
-
-    def resume(self) -> Resume:
-        """Say what the session was doing when its process was stopped; changes nothing."""
-        from continuation import history
-
-        contents = self._contents()
-        with self._lock:
-            state = self._state
-            if state.turn is not None and (self._live is None or self._live.caller_left):
-                events, _, attempts = self._saved_events()
-                count = characters(events)
-                return Resume("turn", count, bool(count), attempts)
-            if not state.turns or self.content == "none":
-                return Resume("nothing", resumable=False)
-            form, body, unsent = self._body(contents)
-            open_calls = history.unanswered_tool_calls(body, form)
-            not_started, unknown = list[forms.ParsedCall](), list[forms.ParsedCall]()
-            abandoned = list[forms.ParsedCall]()
-            for tool in map(self._identify(contents), open_calls):
-                started = state.calls.get(tool.id)
-                if started is None:
-                    not_started.append(tool)
-                    continue
-                unknown.append(tool)
-                if self._store.time() - started.active > self.abandoned_after:
-                    abandoned.append(tool)
-            return Resume(
-                "calls" if open_calls or unsent else "nothing",
-                not_started=tuple(not_started),
-                unknown=tuple(unknown),
-                abandoned=tuple(abandoned),
-                unsent=tuple(unsent),
-            )
-
     # --- tools -----------------------------------------------------------------------------------
 
     def tool(self, call: object, *, idempotent: bool = False) -> ToolRun:
@@ -640,47 +424,6 @@ class Journal:
         from continuation.journal.tools import ToolRun
 
         return ToolRun(self, self.identified(call), idempotent=idempotent)
-
-    def identified(self, call: object) -> forms.ParsedCall:
-        """Read a call; one without an id gets that of its answer, its name and its arguments.
-
-        Those that are alike in one answer are told apart by the order in which they are run.
-        """
-        tool = forms.tool_call(call)
-        if tool.id:
-            return tool
-        ids = self._ids(tool, self._contents(self._answer_number))
-        with self._lock:
-            self._anonymous_calls[ids[0]] += 1
-            return replace(tool, id=ids[(self._anonymous_calls[ids[0]] - 1) % len(ids)])
-
-    @property
-    def _answer_number(self) -> int:
-        """The number of the last answer."""
-        answers = [turn.number for turn in self._state.turns if turn.kind == "answer"]
-        return answers[-1] if answers else 0
-
-    def _ids(self, tool: forms.ParsedCall, contents: dict[int | None, Any]) -> list[str]:
-        """Return the ids of the last answer's calls that are like one without an id."""
-        number = self._answer_number
-        key = f"#{number}/{tool.name}/{forms.digest([tool.arguments])[:12]}"
-        alike = forms.count_alike(as_json(contents.get(number)), tool)
-        return [key, *(f"{key}/{nth}" for nth in range(2, alike + 1))]
-
-    def _identify(self, contents: dict[int | None, Any]) -> Callable[[OpenCall], forms.ParsedCall]:
-        """Return what identifies open calls: they are those that have no result."""
-        identified = dict[str, forms.ParsedCall]()
-
-        def identify(call: OpenCall) -> forms.ParsedCall:
-            tool = identified.get(call.path) or forms.tool_call(call)
-            if not tool.id:
-                ids, taken = self._ids(tool, contents), {each.id for each in identified.values()}
-                free = [each for each in ids if each not in taken and not self.state_of(each)[1]]
-                tool = replace(tool, id=(free or ids)[0])
-            identified[call.path] = tool
-            return tool
-
-        return identify
 
     def call(
         self,
@@ -708,15 +451,6 @@ class Journal:
 
         runner = tools.Runner(self, call, run, idempotent=idempotent, verify=verify)
         return runner.asynchronously() if runner.asynchronous else runner.now()
-
-    def state_of(self, call_id: str) -> tuple[bool, int | None]:
-        """Say of a call whether it began, and which record its result is."""
-        call = self._state.calls.get(call_id)
-        return call is not None, call.result if call is not None else None
-
-    def recorded(self, number: int) -> Json:
-        """Return a recorded result."""
-        return as_json(self._contents(number).get(number))
 
     def result(self, call: object, value: Any, *, failed: bool = False) -> None:
         """Record a call's result that became known otherwise: late, or run elsewhere.
