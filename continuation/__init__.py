@@ -6,8 +6,8 @@ client = continuation.wrap(anthropic.Anthropic())
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-# The link `continuation/providers` is a mere file in a checkout on a system without links; then
-# `providers` is looked for beside this folder, where it is. See design/decisions/0018.
+# Where a checkout cannot hold symbolic links, `continuation/providers` is a plain file. Then
+# `providers` is imported from beside this folder. See design/decisions/0018.
 if not Path(__path__[0], "providers").is_dir():
     __path__.append(str(Path(__path__[0]).parent))
 
@@ -91,7 +91,7 @@ _JOURNAL = frozenset({"Fenced", "Journal", "JournalError", "LeaseHeld", "Outcome
 if not TYPE_CHECKING:  # to a type checker, a `__getattr__` here would make any name right
 
     def __getattr__(name: str) -> object:
-        """Import histories and journals only once they are asked for; few programs need them."""
+        """Import histories and journals when they are first used; few programs need them."""
         if name in _HISTORY:
             from continuation import history as room
         elif name in _JOURNAL:

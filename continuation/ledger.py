@@ -1,7 +1,7 @@
 """What a turn has spent: its upstream calls, their tokens, its time, and what it learned.
 
-The engine writes the ledger, call by call. The budget reads it to say what is left, and the report
-is made of it when the turn has ended. It never holds message text, keys, or headers other than a
+The engine writes the ledger, call by call. The budget reads from it what is left, and the report
+is made from it when the turn has ended. It never holds message text, keys, or headers other than a
 request id.
 """
 
@@ -18,7 +18,7 @@ _REQUEST_IDS = ("request-id", "x-request-id", "apim-request-id")
 
 
 def request_id_in(headers: Mapping[str, str]) -> str | None:
-    """Return the request id that a provider's response headers tell; names are lower-case."""
+    """Return the request id in a response's headers (names in lower case); `None`: it has none."""
     for name in _REQUEST_IDS:
         if headers.get(name):
             return headers[name]
@@ -32,84 +32,84 @@ class Attempt:
     number: int
     """Its place among the calls of the turn, from 1."""
     mode: Mode
-    """How it joined the turn: `first`, `replace`, `append_tail`, `recovery` or
-    `native_continuation`."""
+    """How it joined the turn: `first`, `replace`, `append_tail`, `recovery`,
+    `native_continuation` or `argument`."""
     limit: int | None
     """The output limit it was sent with, in tokens; `None`: none was set."""
     stop: str | None
-    """The provider's own stop reason; `None` when it never said one."""
+    """The provider's stop reason; `None`: none arrived."""
     usage: Usage | None
-    """Its tokens, as the provider counted them or as we estimate; `None`: it was not answered."""
+    """Its tokens, as the provider counted them or as we estimate; `None`: none are known."""
     request_id: str | None
     """The id in the response's headers (`request-id`, `x-request-id`, `apim-request-id`)."""
     seconds: float
-    """How long it took, from sending the request to the end of the answer."""
+    """Seconds from sending the request to the end of the answer."""
     error: str | None = None
-    """Why it failed, if it did: a status or an exception's name."""
+    """Why it failed: a status or an exception's name; `None`: it did not."""
     discarded: bool = False
-    """Its answer is not in the turn (it was billed all the same)."""
+    """Its answer is not part of the turn's answer; it was billed all the same."""
     estimated: bool = False
     """`usage` is our estimate: the provider gave no count."""
     answered: bool = False
-    """The provider began to answer it with 2xx, so that it was billed."""
+    """The provider answered with a 2xx status, so the call was billed."""
     begun: float = 0.0
-    """Seconds since the turn began."""
+    """Seconds from the turn's beginning to the sending of this call."""
     answer_id: str | None = None
-    """The id in the answer itself (`msg_...`, `chatcmpl-...`, `resp_...`), where it was read."""
+    """The id in the answer itself (`msg_...`, `chatcmpl-...`, `resp_...`); `None`: not read."""
     saved: bool = False
-    """It was made before this turn, by a process that was stopped or elsewhere: what it had given
-    was not paid again."""
+    """The call was made before this turn, elsewhere or by a process that was stopped; its output
+    was reused and not paid for again."""
     shown: float | None = None
-    """Seconds from the turn's beginning until the first of it reached the caller's stream: what
-    came before was held. Of later attempts; `None`: it is not known, or all of it was held."""
+    """Of a later attempt: seconds from the turn's beginning until its first bytes reached the
+    caller's stream; they were held until then. `None`: unknown, or all of it was held."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What was learned of a model's limits in this turn; later turns of the client know it."""
+    """What was learned about a model's limits in this turn; later turns of the client use it."""
 
     kind: str
-    """`ceiling`: the model's largest output limit; `needed`: the tokens of an answer that it
-    made whole; `prefill`: a trailing assistant message is refused."""
+    """`ceiling`: the model's largest output limit; `needed`: the tokens of an answer that an
+    escalation made; `prefill`: a trailing assistant message is refused."""
     value: int
     """A limit in tokens; 0 for `prefill`."""
     source: str
-    """`refusal`, `models endpoint` or `escalation`."""
+    """What it was learned from: `refusal`, `models endpoint` or `escalation`."""
 
 
 class Ledger:
     """The accounts of one turn."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        """Open it. `now` is a clock in seconds that never goes back."""
+        """Open the accounts. `now` is a clock in seconds that never goes back."""
         self.attempts: list[Attempt] = []
-        """The calls that are over, in the order they were sent."""
+        """The calls that have ended, in the order they were sent."""
         self.live: Attempt | None = None
-        """The call that is under way, as far as it is known."""
+        """The call under way, as far as it is known; `None`: no call is under way."""
         self.sent = 0
-        """How many calls were begun."""
+        """How many calls this process has begun for the turn."""
         self.before = 0
-        """How many were, by processes before this one."""
+        """How many calls earlier processes have begun for the turn."""
         self.played = False
-        """The first call is one of theirs, or was made elsewhere."""
+        """The first call was made by an earlier process or elsewhere, and is not repeated."""
         self.paused = 0
-        """How many of them the provider paused, within their limit and not at its end."""
+        """How many of the calls the provider ended before their output limit, to be continued."""
         self.limit: int | None = None
         """The output limit of the last call that was answered; before that, the caller's own."""
         self.lessons: list[Lesson] = []
         self.error: str | None = None
-        """What the last call that failed did fail with."""
+        """The error of the last call that failed; `None`: none has."""
         self._now = now
         self._started = now()
 
     @property
     def seconds(self) -> float:
-        """How long the turn has taken so far."""
+        """Seconds that the turn has taken so far."""
         return self._now() - self._started
 
     @property
     def so_far(self) -> list[Attempt]:
-        """The calls, the one under way as if it ended now; what has not been shown is held."""
+        """All calls, the one under way as if it ended now; until it is shown, it counts as held."""
         if (live := self.live) is None:
             return self.attempts
         held = self.seconds if live.shown is None and live.number > 1 else live.shown
@@ -118,7 +118,7 @@ class Ledger:
     # --- one call after another ------------------------------------------------------------------
 
     def begin(self, mode: Mode, limit: int | None) -> None:
-        """A call is sent."""
+        """Note that a call is sent; `limit`: its output limit in tokens."""
         self.sent += 1
         saved = self.played and self.sent == 1
         self.live = Attempt(
@@ -126,14 +126,14 @@ class Ledger:
         )
 
     def answered(self, head: Head) -> None:
-        """The head of its answer is there."""
+        """Note that the head of the answer to the call under way has arrived."""
         if self.live is not None:
             request_id = request_id_in(head.headers)
             self.live = replace(self.live, request_id=request_id, answered=head.ok)
             self.limit = self.live.limit if head.ok else self.limit
 
     def watching(self, feed: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-        """Return `feed`, noting when the call under way first has something for the caller."""
+        """Return `feed`, noting when the call under way first returns bytes for the caller."""
 
         def noting(data: bytes) -> bytes:
             out = feed(data)
@@ -144,7 +144,7 @@ class Ledger:
         return noting
 
     def record(self, result: AttemptResult | None = None, error: str | None = None) -> None:
-        """The call under way is over: it came to `result`, or it failed with `error`."""
+        """Note that the call under way has ended, with `result` or with `error`."""
         if self.live is None:
             return
         fields: dict[str, Any] = {"seconds": self.seconds - self.live.begun}
@@ -164,14 +164,14 @@ class Ledger:
         self.error = error or self.error
 
     def discard(self, start: int, end: int | None = None) -> None:
-        """Mark calls whose answers are not in the turn."""
+        """Mark the calls in `attempts[start:end]` as not part of the turn's answer."""
         self.attempts[start:end] = [replace(a, discarded=True) for a in self.attempts[start:end]]
 
     def most_billed(self, ceiling: int, hop_ceiling: int | None) -> int:
-        """Return how many output tokens the turn has been billed at the most.
+        """Return the most output tokens that the turn can have been billed so far.
 
-        Where the provider gave no final count, all that the limit allowed counts, but not more
-        than one request can bring (`hop_ceiling`, where the limit is no bound for one request).
+        A call without a final count from the provider counts with its whole limit, but with no more
+        than `hop_ceiling`: what one request can bring, where its limit does not bound that.
         """
         billed = 0
         for attempt in self.attempts:
@@ -187,7 +187,7 @@ class Ledger:
 
 
 def delivered(attempts: Sequence[Attempt]) -> Usage:
-    """Return what a turn would have cost uncut: the first prompt, and all output delivered."""
+    """Return the tokens of the turn as if uncut: the first prompt, and all output delivered."""
     first, kept = None, list[Attempt]()
     for attempt in attempts:
         first = attempt.usage if first is None else first
@@ -199,7 +199,7 @@ def delivered(attempts: Sequence[Attempt]) -> Usage:
 
 
 def total(attempts: Sequence[Attempt]) -> Usage:
-    """Return the sum of all usages; a count that no attempt has stays `None`."""
+    """Return the sum of all usages; a count that is unknown for every attempt stays `None`."""
     sums: dict[str, int] = {}
     tools: dict[str, int] = {}
     for attempt in attempts:

@@ -45,7 +45,7 @@ UnansweredToolCalls: TypeAlias = Literal["synthesize", "purge"] | Ask
 
 
 class Between(NamedTuple):
-    """The range of a number; both ends belong to it."""
+    """A range of numbers; both ends are allowed."""
 
     low: float
     high: float
@@ -56,90 +56,90 @@ class Between(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How far to go for a whole answer.
+    """How truncated answers are healed, and how much that may cost.
 
     Raises `ValueError` naming field, value and range when a value is out of range, and
     `TypeError` when it is of the wrong type or there is no such field.
     """
 
     enabled: bool = True
-    """Heal at all; false: every answer passes untouched."""
+    """Heal truncated answers; false: every answer passes untouched."""
     escalate: bool = True
     """Ask again at the model's ceiling when nothing was shown yet."""
     max_recoveries: Annotated[int, Between(0, 10)] = 3
-    """Recovery turns in one model turn."""
+    """Maximum number of recovery turns in one model turn."""
     max_drop_recoveries: Annotated[int, Between(0, 10)] = 3
-    """Dropped streams resumed in one model turn."""
+    """Maximum number of dropped streams resumed in one model turn."""
     max_attempts: Annotated[int, Between(1, 50)] = 12
-    """Upstream calls in one model turn, whatever they are; a provider's own hops: 32 on top."""
+    """Maximum number of upstream calls in one turn, retries included; 32 more for provider hops."""
     max_retries: Annotated[int, Between(0, 10)] = 2
-    """Retries of a later attempt after 429, 5xx or no connect."""
+    """Maximum number of retries of one later attempt after 429, 5xx or a failed connection."""
     max_turn_seconds: Annotated[float, Between(1, 86_400)] = 3600.0
-    """An attempt of ours neither begins nor goes on after this long."""
+    """Seconds after which a turn begins no later attempt, and breaks off one that is under way."""
     max_turn_output_tokens: Annotated[int, Between(1, 100_000_000)] = 2_000_000
-    """Output tokens billed in one turn; later limits shrink to fit."""
+    """Maximum of output tokens billed in one turn; the limits of later attempts shrink to fit."""
     leave_limits_below: Annotated[int, Between(0, 1_000_000)] = 256
-    """Requests with a smaller limit are budgets: theirs."""
+    """Requests with a smaller output limit are not healed: it is the caller's budget."""
     model_max_output_tokens: Annotated[int, Between(0, 10_000_000)] = 0
-    """The model's largest output limit; 0: look it up."""
+    """The model's largest output limit, in tokens; 0: it is looked up."""
     initial_limit: InitialLimit = "caller"
     """Limit of the first attempt: the caller's own, or the ceiling at once."""
     clamp: bool = False
     """Lower a limit that is above the model's known ceiling, rather than have it refused."""
     remember_limit: bool = True
-    """After an escalation, later turns with that model begin at the ceiling, if they may."""
+    """After an escalation, later turns with that model begin at the ceiling where they may."""
     stream_tool_calls: HoldOrLive = "hold"
     """Hold a function call's events until it is whole, or pass them live."""
     stream_thinking: HoldOrLive = "hold"
-    """Hold thinking until text follows it, so that a cut one can be taken back."""
+    """Hold thinking until text follows it, so that cut thinking can be dropped, or pass it live."""
     truncated_tool_call: TruncatedToolCall = "explain"
-    """What stands in place of a call that stays cut, or what is done to make it whole."""
+    """A call that stays cut: replaced by a note, dropped, kept, asked for smaller, or completed."""
     complete_tools: Sequence[str] = ()
-    """Tools whose cut calls may be completed (`"!name"`: all but that one); empty: all."""
+    """Tools whose cut calls may be completed (`"!name"`: all except that one); empty: all."""
     complete_seams: CompleteSeams = "sure"
     """Seams trusted inside an argument: those that repeat known words, or any that was found."""
     truncated_document: TruncatedDocument = "return"
-    """Structured output that is cut behind what was shown: returned as it is, or gone on with."""
+    """Structured output cut after part of it was shown: returned as it is, or completed."""
     less_thinking: bool = False
-    """Ask once more with less thinking when it used up the ceiling without a word."""
+    """Ask once more with less thinking when thinking used the whole ceiling and no text came."""
     forced_tool_choice: ForcedToolChoice = "pass"
-    """Anthropic requests that force a call: never touched, or asked again when cut."""
+    """Anthropic requests that force a call: passed untouched, or sent again when cut."""
     on_failure: OnFailure = "stop"
-    """How a turn ends whose recovery failed: a synthetic STOP, the provider's word, or an error."""
+    """End of a failed recovery: a synthetic STOP, the "output limit" reason, or an exception."""
     usage: UsagePolicy = "turn"
-    """Usage as one uncut turn, or all that was billed."""
+    """Usage in the answer: that of one uncut turn, or all that was billed."""
     prefill: bool = True
-    """Go on by prefill where the model takes it."""
+    """Recover by prefill where the model accepts it."""
     verify_stop_reason: bool = True
-    """Look for a cut behind a stop reason that denies it (tokens, arguments, ending)."""
+    """Check token count, arguments and ending for a cut although the stop reason is normal."""
     models_endpoint: bool = True
     """Ask the provider for a model's ceiling after a cut."""
     recovery_prompt: str = ""
-    """Wording of the recovery prompt ({anchor}: what to repeat); empty: ours."""
+    """Wording of the recovery prompt ({anchor}: the text to repeat); empty: the built-in one."""
     seam_buffer_chars: Annotated[int, Between(1, 100_000)] = 600
-    """Characters of a recovery's head held for the seam."""
+    """Characters at the beginning of a recovery that are held to find the seam."""
     backoff_seconds: Annotated[float, Between(0, 60)] = 0.5
-    """First wait before a retry; doubles each time."""
+    """Seconds before the first retry; doubled each time."""
     max_wait_seconds: Annotated[float, Between(0, 3_600)] = 60.0
-    """Longest wait a `retry-after` is granted."""
+    """Longest `retry-after`, in seconds, that is waited for; after a longer one no retry."""
     learned_file: str = ""
-    """File that keeps what was learned of limits, or a URL; empty: none."""
+    """File or URL that keeps what was learned about limits; empty: none."""
     tracing: Tracing = "auto"
-    """OpenTelemetry spans and tokens: when a provider is set, always, or never."""
+    """OpenTelemetry spans and token counts: when a provider is set, always, or never."""
     repair: Repair = "on_error"
     """Repair a history the provider rejects: after its error, before sending, never."""
     unanswered_tool_calls: UnansweredToolCalls = "synthesize"
-    """A call without result: answered by an honest error, or dropped; or ask."""
+    """A call without a result: answered by an error result, or removed; or a callable decides."""
     auto_resume: bool = False
-    """After a repair that closed the last call, say `resume_text` for the user, once."""
+    """After a repair that answered the last call, add `resume_text` as a user message, once."""
     resume_text: str = "Please go on."
-    """What `auto_resume` says."""
+    """The user message that `auto_resume` adds."""
     chain_store: str = "memory"
-    """Where healed turns that a server chains are kept: memory, off, an SQLite file, a URL."""
+    """Where healed turns of chained responses are kept: memory, off, an SQLite file, a URL."""
     store_seconds: Annotated[float, Between(0.01, 60)] = 0.25
-    """How long a turn waits for the chain store, each time."""
+    """Seconds that a turn waits for each access to the chain store."""
     log_repairs: bool = True
-    """Log a warning when a history was repaired; events tell it in any case."""
+    """Log a warning when a history was repaired; events report it in any case."""
 
     def __repr__(self) -> str:
         named = ((each.name, repr(getattr(self, each.name))) for each in fields(self))
@@ -147,7 +147,7 @@ class Policy:
 
 
 def _checking(init: Callable[..., None]) -> Callable[..., None]:
-    """Let `Policy(...)` check what it is given, and name unknown keys as files do."""
+    """Return an `__init__` that checks its keys and values, with the messages of `check`."""
 
     @wraps(init)
     def checked(self: Policy, **values: Any) -> None:
@@ -170,7 +170,7 @@ Policy.__init__ = _checking(Policy.__init__)  # type: ignore[method-assign]
 
 
 class CallKeys(TypedDict, total=False):
-    """The keys of `Policy` that may be said of a single call, as keyword arguments."""
+    """The keys of `Policy` that may be set for a single call, as keyword arguments."""
 
     enabled: bool
     escalate: bool
@@ -224,10 +224,10 @@ KEYS: Final = tuple(item.name for item in fields(Policy))
 """Every key, in the order of the documentation."""
 
 CLIENT_KEYS: Final = frozenset({"learned_file", "chain_store", "store_seconds"})
-"""Keys that hold for a whole client, and so for neither one model nor one call."""
+"""Keys that are set for a whole client, never for one model or one call."""
 
 NO_FILES: Final = frozenset({"", "memory", "off"})
-"""What a key that names a file may say instead."""
+"""Values of a key for a file that name no file."""
 
 ALIASES: Final[Mapping[str, tuple[str, Any, Any]]] = {
     "session_recovery": ("repair", "off", "on_error"),
@@ -248,7 +248,7 @@ RENAMED: Final[Mapping[str, str]] = {
     "tool_stream": "stream_tool_calls",
     "thinking_stream": "stream_thinking",
 }
-"""What a key was called once; nobody is left to find out alone."""
+"""A key's former name -> its name today; the error for the former one states it."""
 
 _OF_REQUESTS = frozenset({"max_tokens", "max_output_tokens", "max_completion_tokens"})
 _BOUND = "max_turn_output_tokens"
@@ -263,11 +263,10 @@ _RENAMED_WORDS: Final[Mapping[tuple[str, object], str]] = {
 
 
 def check(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Check keys and values, whatever the rest of a policy says; return them under our own keys.
+    """Check each key and its value; return them, with the keys of `ALIASES` under our own names.
 
-    Other tools say `session_recovery` and `quiet_mode`; both are flags. Raises `ValueError` naming
-    key, value and the nearest key, the choices or the range, and `TypeError` naming key, value and
-    type.
+    The aliases must be true or false. Raises `ValueError` naming key, value and the nearest key,
+    the choices or the range, and `TypeError` naming key, value and type.
     """
     plain: dict[str, Any] = {}
     for key, value in values.items():
@@ -287,7 +286,7 @@ def check(values: Mapping[str, Any]) -> dict[str, Any]:
 def known_key(key: str, value: object, known: Iterable[str]) -> None:
     """Raise `ValueError` for a key that is not among the known ones.
 
-    It names the key's name of today, or else the nearest one.
+    The message states the key's new name if it was renamed, else the nearest known key.
     """
     if key in (known := tuple(known)):
         return
@@ -307,7 +306,7 @@ def known_key(key: str, value: object, known: Iterable[str]) -> None:
 
 
 def possible(key: str) -> str:
-    """Say what a key may be: its choices, or its type and range."""
+    """Return the values that a key allows, as text: its choices, or its type and range."""
     shape = _shapes()[key]
     if shape.choices:
         return ", ".join(map(repr, shape.choices)) + (", or a callable" if shape.callable else "")
@@ -317,7 +316,7 @@ def possible(key: str) -> str:
 
 
 def read_value(key: str, text: str) -> Any:
-    """Read a value for `key` from text, as a header has it; raises `ValueError` naming both."""
+    """Return the value of `key` that a header's text means; raises `ValueError` naming both."""
     known_key(key, text, (*KEYS, *ALIASES))
     kind: Any = bool if key in ALIASES else _shapes()[key].kind
     try:
@@ -332,16 +331,16 @@ def read_value(key: str, text: str) -> Any:
 
 
 class _Shape(NamedTuple):
-    """What a key may be, read off the annotation of its field."""
+    """The values that a key allows, from the annotation of its field."""
 
     kind: type[Any] = str
     choices: tuple[str, ...] = ()
     callable: bool = False
-    """A callable that decides may stand in place of one of the choices."""
+    """Whether a callable is allowed as well as one of the choices."""
     between: Between | None = None
 
     def takes(self, value: Any) -> bool:
-        """Whether a value is of the type."""
+        """Whether a value is of the key's type; choices and range are not checked."""
         if self.kind is tuple:
             listed = isinstance(value, (tuple, list))
             return listed and all(isinstance(one, str) for one in cast("Sequence[object]", value))
@@ -369,7 +368,7 @@ def _shapes() -> dict[str, _Shape]:
 
 
 def _check(key: str, value: Any) -> None:
-    """Check one value; `chain_store` and `recovery_prompt` have rules beside their types."""
+    """Check the value of a known key; raises as `check` does."""
     shape = _shapes()[key]
     wrong, cause = "", None
     if shape.choices:
@@ -404,13 +403,13 @@ def is_url(name: str) -> bool:
 
 
 def without_password(text: str) -> str:
-    """Return a text without the user and the password that a URL in it names."""
+    """Return a text with `...` in place of the user and password of a URL in it."""
     # A password that is not escaped may hold anything; the quotes of a `repr` stay.
     return re.sub(r"(?s)(?<=://).*(?=@)|(?<=password=)[^&]*(?<![\"'])", "...", text)
 
 
 def store_error(named: str) -> str:
-    """Return what is wrong with a file or a URL that keeps something; `""`: nothing."""
+    """Return what is wrong with the path or URL of a store; `""`: nothing."""
     if not named:
         return "must be 'memory', 'off', the path of an SQLite file or a postgresql:// URL"
     if not is_url(named):
@@ -426,7 +425,7 @@ def store_error(named: str) -> str:
         settings = conninfo_to_dict(named)
     except ProgrammingError:
         settings = {"port": "none"}
-    # An @, : or / that is not escaped makes a part of a password the host, port or database.
+    # An unescaped @, : or / in a password makes a part of it the host, port or database.
     path = named.partition("://")[2].partition("?")[0].partition("/")[2]
     moved = "@" in str(settings.get("host")) or "@" in path
     if moved or set(str(settings.get("port", ""))) - set("0123456789,"):
@@ -437,12 +436,12 @@ def store_error(named: str) -> str:
 
 
 def file_of(name: str) -> Path:
-    """Return the path that a setting names; `~` is left as it stands where nobody has a home."""
+    """Return the path that a setting names; `~` stays where there is no home directory."""
     return Path(os.path.expanduser(name))  # noqa: PTH111 - `Path.expanduser` raises there
 
 
 def shown(key: str, value: object) -> str:
-    """Return a value for an error message: never a secret, never a page of text."""
+    """Return a value for an error message: secrets as `...`, the rest cut after 60 characters."""
     if re.search(r"key|token$|secret|passw|credential|auth", key, re.IGNORECASE):
         return "..."
     text = without_password(repr(value))

@@ -60,13 +60,13 @@ _INSIDE: Final = {
 def recovery_prompt(
     before: str, anchor: str | None, cause: Cause, template: str | None = None
 ) -> str:
-    """The user turn that asks the model to go on where `before` stopped.
+    """Return the user message that asks the model to continue where `before` stopped.
 
-    `anchor` is the end of `before` that the model is asked to repeat first, or None to ask for
-    nothing. `template` replaces the wording: a format string in which `{anchor}` stands for the
-    quoted anchor and `{state}` for a sentence (or nothing) about what is open at the cut.
+    `anchor` is the end of `before` that the model is asked to repeat first; `None`: it is asked to
+    repeat nothing. `template` replaces the wording: a format string in which `{anchor}` stands for
+    the quoted anchor and `{state}` for a sentence (or nothing) about what is open at the cut.
 
-    Raises ValueError when `template` is no format string or names anything else.
+    Raises `ValueError` when `template` is no format string or has another placeholder.
     """
     name = _tag("anchor", anchor or "")
     quoted = f"<{name}>{anchor}</{name}>" if anchor else ""
@@ -85,7 +85,7 @@ def looks_like_recovery_prompt(text: str) -> bool:
 
 
 def cut_call_note(name: str, received: int) -> str:
-    """The text that stands in the answer for a call that was cut and not run.
+    """Return the text that replaces a call that was cut and not run in the answer.
 
     `received` counts the characters of its arguments that arrived.
     """
@@ -96,7 +96,7 @@ def cut_call_note(name: str, received: int) -> str:
 
 
 def cut_call_guidance(name: str, received: int) -> str:
-    """The user turn that asks for a cut call again, in smaller pieces."""
+    """Return the user message that asks for a cut call again, in smaller pieces."""
     return (
         f"Your call to `{name}` was cut off by the output limit after {_characters(received)} of "
         "its arguments, so it was not run. Do not send the same call again: do the work in several "
@@ -105,12 +105,12 @@ def cut_call_guidance(name: str, received: int) -> str:
 
 
 def argument_prompt(name: str, argument: str, before: str, anchor: str, sign: str) -> str:
-    """The user turn that asks for the rest of a call's argument as plain text.
+    """Return the user message that asks for the rest of a call's argument as plain text.
 
-    `sign` is to stand behind its last character: where the line break before it belongs to the
-    text, and what follows it does not, nothing else tells.
-    `before` is what the argument says so far. It is quoted: a call that was not finished cannot be
-    sent back in every format, and no made-up result has to claim anything of it.
+    The model is asked to write `sign` after the last character: nothing else tells whether a last
+    line break belongs to the text, and where the text ends. `before` is the argument's text so far.
+    It is quoted in the message, because not every format can send an unfinished call back, and so
+    that no result has to be made up for the call.
     """
     tag = _tag("arrived", before)
     mark = _tag("anchor", anchor + before)
@@ -134,10 +134,10 @@ def members_prompt(
     argument: str,
     arrived: str,
 ) -> str:
-    """The user turn that asks for the arguments that a call lacks, and for others it may have.
+    """Return the user message that asks for the arguments a call lacks, and for optional ones.
 
-    `argument` is the long one that is whole now; `lists` are those of `lacking` that go on behind
-    elements that are there. `arrived` is quoted: what is whole of all.
+    `lacking` and `allowed` are their names, `lists` those of `lacking` whose first elements are
+    there. `argument`: the long argument that is whole now. `arrived`: the arguments so far, quoted.
     """
     tag = _tag("arrived", arrived)
     quoted = f" What stands between <{tag}> and </{tag}> is kept." if arrived else ""
@@ -160,7 +160,7 @@ def members_prompt(
 
 
 def _tag(name: str, text: str) -> str:
-    """A tag that a text does not hold: it is quoted to the character, and cannot end early."""
+    """Return a tag name that does not occur in `text`, so that the quoted text cannot close it."""
     tag, number = name, 1
     while f"{tag}>" in text:
         number += 1
@@ -192,7 +192,7 @@ def _fill(template: str, values: dict[str, str]) -> str:
 
 
 def _state(before: str) -> str:
-    """A sentence about what is open where `before` stopped, or an empty string."""
+    """Return a sentence about what is open where `before` stopped; `""`: nothing is."""
     cut = Cut(before)
     place = ", in the middle of a line" if cut.inside_line else ", after a whole line"
     if cut.fence is not None:

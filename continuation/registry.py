@@ -1,4 +1,4 @@
-"""Which wire formats there are: ours by name, other people's by entry point."""
+"""The wire formats there are: built-in ones by name, those of other packages by entry point."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BUILT_IN = {
     "gemini": "continuation.providers.gemini.request",
     "openai-responses": "continuation.providers.openai_responses.request",
 }
-"""Name of a dialect -> module whose `DIALECT` it is. A built-in name wins over an entry point."""
+"""Name of a dialect -> module with its `DIALECT`. A built-in name wins over an entry point."""
 
 GROUP = "continuation.providers"
 
@@ -38,9 +38,9 @@ def dialects() -> tuple[Dialect, ...]:
 
 
 def server_mistakes(settings: Mapping[str, object]) -> Iterator[ValueError]:
-    """Yield what is wrong with the settings of a `[vendors.NAME]` table, key by key.
+    """Yield an error for each wrong setting of a `[vendors.NAME]` table.
 
-    Those who read them say so; they are imported by name, once there is such a table.
+    The code that reads the settings checks them; it is imported only if there is such a table.
     """
     readers = importlib.import_module("continuation.providers.openai_common.vendors")
     return cast("Iterator[ValueError]", readers.mistakes(settings))

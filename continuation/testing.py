@@ -1,11 +1,11 @@
-"""Rehearse truncation in your own test suite: a provider that cuts, and waits that do not wait.
+"""Rehearse truncation in your own tests: a simulated provider that cuts, and no waiting.
 
     def test_my_agent_survives_a_cut_call(simulator):
         simulator.play("cut-call")
         run_my_agent(base_url=simulator.url)            # any key will do
         assert len(simulator.posts) == 2                # it was asked again, at the model's ceiling
 
-`simulator` is a pytest fixture, there wherever `continuation` is installed.
+`simulator` is a pytest fixture, available wherever `continuation` is installed.
 
 Without pytest: `with simulate("drop") as simulator: ...`. Importing this module imports no pytest.
 """
@@ -29,15 +29,15 @@ ANSWER = "".join(
     f"{n}. The {word} line of an answer that is long enough to be cut somewhere in its middle.\n"
     for n, word in enumerate(["first", "next", "following", "longer"] * 12, 1)
 )
-"""What the model recites when nothing else is given: about 1,000 of the simulator's tokens."""
+"""The answer the model recites by default: about 1,000 of the simulator's tokens."""
 
 _CUT_AFTER = 200
-"""Tokens after which an answer is cut, however much the caller allowed."""
+"""Tokens after which an answer is cut, whatever limit the caller set."""
 
 
 @dataclass(frozen=True)
 class _Variant:
-    """How a scenario is played: for how many attempts of a conversation, and what differs."""
+    """How a scenario is played: in how many attempts of a conversation, and what happens there."""
 
     about: str
     attempts: float = 1
@@ -78,13 +78,14 @@ class Rehearsal(Simulator):
     """The simulated provider, playing a scenario by name.
 
     `answer`: what the model recites, a text or the path of a UTF-8 file. `tool` and `arguments`:
-    the call of the scenarios with a call. The scenarios hold for each conversation anew, and cut
-    after 200 tokens (`continuation.simulator.tokens` counts them) whatever limit was asked for.
-    A conversation is known by its instructions and its first message: who begins the very same
-    again goes on counting its attempts; `play` and `reset` begin anew. `port`: 0 takes a free one.
+    the call in the scenarios that have one. `port`: 0 takes a free one. A cut comes after 200
+    tokens (as `continuation.simulator.tokens` counts them) whatever limit was asked for.
 
-    Raises `ValueError` naming the scenarios there are, `OSError` where the port is taken or the
-    file cannot be read.
+    Each conversation plays the scenario from its beginning. Requests with the same instructions and
+    first message are one conversation; `play` and `reset` forget all conversations.
+
+    Raises `ValueError` naming the scenarios for an unknown one, `OSError` where the port is taken
+    or the file cannot be read.
     """
 
     def __init__(
@@ -103,13 +104,13 @@ class Rehearsal(Simulator):
         super().__init__(self.answer, replace(Scenario(), **self._variant.scenario), port=port)
 
     def play(self, scenario: str) -> None:
-        """Go over to another scenario, and forget everything that was asked."""
+        """Play another scenario from now on, and forget all requests; errors as in `Rehearsal`."""
         self._variant = _named(scenario)
         self.scenario = replace(Scenario(), **self._variant.scenario)
         self.reset()
 
     def _reply(self, ask: Ask, scenario: Scenario, attempt: int) -> Reply:
-        """Answer as the scenario says: the limit is made smaller before, the label wrong after."""
+        """Answer as the scenario wants: lower the limit first, falsify the stop reason after."""
         variant, affected = self._variant, attempt <= self._variant.attempts
         at_limit = {ask.spent: ask.limit}
         if variant.call and not ask.turns[-1].results:
@@ -131,7 +132,7 @@ class Rehearsal(Simulator):
         reply = super()._reply(replace(ask, limit=limit), scenario, attempt)
         if variant.label is None:
             return reply
-        # It says that it ended; that it used up the limit is what gives it away.
+        # The stop reason is normal; only the used-up limit betrays the cut.
         return replace(reply, stop=variant.label, usage=at_limit)
 
 
@@ -149,11 +150,11 @@ def simulate(
     tool: str = "Write",
     arguments: Mapping[str, Any] | None = None,
 ) -> Generator[Rehearsal]:
-    """Serve a scenario on this machine, without waiting.
+    """Serve a scenario on this machine, without waits before retries.
 
-    `url` is the base URL for a client of anthropic or google-genai; openai's has `/v1` behind it.
+    Its `url` is the base URL for clients of anthropic and google-genai; for openai append `/v1`.
 
-    Parameters and errors are those of `Rehearsal`; `SCENARIOS` says what there is.
+    Parameters and errors are those of `Rehearsal`; `SCENARIOS` lists the scenarios.
     """
     with (
         set_testing(),
@@ -170,10 +171,10 @@ def set_testing(
     *,
     longest_wait: float = 0.0,
 ) -> contextlib.AbstractContextManager[None]:
-    """Let no wait before a retry be longer than `longest_wait` seconds, in the whole process.
+    """Cap each wait before a retry at `longest_wait` seconds, in the whole process.
 
-    How often is tried, and when trying is given up, stays as it is. `set_testing(False)` ends it,
-    and so does the end of a `with set_testing(): ...` block. The SDKs' own waits are not ours.
+    The number of retries does not change, nor when they are given up, nor do the SDKs' own waits.
+    `set_testing(False)` removes the cap. As `with set_testing(): ...` it holds for the block.
 
     Raises `ValueError` for a wait below 0.
     """
@@ -184,7 +185,7 @@ def set_testing(
 
 @contextlib.contextmanager
 def _restoring(before: float | None) -> Generator[None]:
-    """At the end of a `with` block all is as it was before."""
+    """Restore the cap that was set before, at the end of a `with` block."""
     try:
         yield
     finally:
@@ -202,7 +203,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Fetch the fixture when it is asked for: importing this module needs no pytest."""
+        """Import the fixture when it is first used: importing this module needs no pytest."""
         if name != "simulator":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from continuation.pytest_plugin import simulator

@@ -1,4 +1,4 @@
-"""The words the engine and the dialects share: plain values, no behaviour worth the name."""
+"""The values that the engine and the dialects share: data, with hardly any behaviour."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from functools import lru_cache
 from typing import TypeAlias
 
 Json: TypeAlias = "dict[str, object]"
-"""A decoded JSON object, as it stood on the wire."""
+"""A decoded JSON object, as it was received."""
 
 
 PIECE = 65_536
-"""Bytes to go out at once; the parsers above us copy what they are given, some several times."""
+"""Maximum of bytes given out at once: the SDKs' parsers copy each piece, some several times."""
 
 
 class Stop(StrEnum):
-    """Why an attempt ended, in the engine's words; the provider's own word travels beside it."""
+    """Why an attempt ended, in the engine's words; `AttemptResult.raw` has the provider's."""
 
     END = "end"
-    """It ended as it should: finished, stopped at a stop sequence, paused, or asks for a tool."""
+    """It ended normally: finished, stopped at a stop sequence, paused, or with a tool call."""
     REFUSED = "refused"
     """The provider refused or filtered it."""
     LENGTH = "length"
-    """It ran into the output limit."""
+    """It reached the output limit."""
     WINDOW = "window"
     """It filled the context window: a larger limit cannot help."""
     PAUSED = "paused"
-    """One hop of a longer answer is over, within its limit; a token goes on from here."""
+    """A hop of a longer answer ended within its limit; a token continues the answer from here."""
     DROPPED = "dropped"
-    """The bytes ended, or failed, before the provider said why."""
+    """The bytes ended, or failed, before a stop reason arrived."""
 
 
 class Outcome(StrEnum):
-    """What became of a turn, as its report says it."""
+    """What became of a turn, as its report states it."""
 
     COMPLETE = "complete"
     """The provider's answer was not cut."""
@@ -46,11 +46,11 @@ class Outcome(StrEnum):
     TRUNCATED = "truncated"
     """It is still cut, and ends with the provider's own truncation reason."""
     STALLED = "stalled"
-    """The model only repeated itself."""
+    """It is still cut: a recovery only repeated what was there."""
     UNTOUCHED = "untouched"
-    """Not ours to heal: `reason` says why."""
+    """It was passed through without healing: `reason` says why."""
     FAILED = "failed"
-    """Nothing was in hand: the caller got the error."""
+    """There was no answer to give: the caller got the error."""
 
 
 class ToolCallState(StrEnum):
@@ -66,7 +66,7 @@ _WHO = re.compile(
     r"auth|(?<!idempotency-)key|token|secret|credential"
     r"|organi[sz]ation|project|tenant|account|customer|workspace|user(?!-agent)"
 )
-"""Names of headers that may say who asks: gateways have their own. Cookies change on the way."""
+"""Header names that may identify the caller; gateways add their own. Cookies change on the way."""
 _tells_who = lru_cache(maxsize=512)(_WHO.search)
 _PER_REQUEST = {"x-amz-date", "x-amz-security-token", "x-amz-content-sha256"}
 _SIGNATURE = re.compile(r"(?<=\bAWS4-HMAC-SHA256 Credential=)([^/\n]*)/[^\n]*")
@@ -82,17 +82,17 @@ class Request:
     headers: Mapping[str, str]
     body: bytes
     server: Mapping[str, object] = field(default_factory=dict[str, object])
-    """What the configuration says of this server, in the dialect's own keys."""
+    """The configuration's settings for this server, in the dialect's own keys."""
     identity: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Headers that the client's own `auth`, or its SDK's hook, puts in or changes as it leaves."""
+    """Headers that the client's `auth` or its SDK's hook sets or changes just before sending."""
     client: str = ""
-    """The name of a client that may put in a credential which nobody sees before it leaves."""
+    """A name for the client, if it may add a credential that cannot be read before sending."""
 
     @property
     def credential(self) -> str | None:
-        """The header values that say who asks, as they leave: a key may be a placeholder only.
+        """The header values that identify the caller, as sent (before, a key may be a placeholder).
 
-        Of a signature (SigV4) it is the id of the key: all else differs from request to request.
+        Of a SigV4 signature only the key's id: the rest differs in each request. `None`: no values.
         """
         sent = {**self.headers, **self.identity}
         names = sorted({*filter(_tells_who, sent), *self.identity} - _PER_REQUEST)
@@ -107,31 +107,31 @@ class Mode(StrEnum):
     REPLACE = "replace"
     """The same request again; nothing was shown, so this answer replaces the earlier one."""
     APPEND_TAIL = "append_tail"
-    """The same request again after text was shown: only what follows it, or only the calls."""
+    """The same request again after text was shown: only what follows it, or the calls, is used."""
     RECOVERY = "recovery"
-    """A recovery: the answer goes on where the text before it stopped."""
+    """A recovery: the answer continues where the text before it stopped."""
     NATIVE_CONTINUATION = "native_continuation"
-    """A provider's own continuation: the answer goes on without a seam."""
+    """A provider's own continuation: the answer continues without a seam."""
     ARGUMENT = "argument"
     """The rest of a call's argument, written as text (the policy `truncated_tool_call`)."""
 
 
 class Way(StrEnum):
-    """How a recovery asks the model to go on."""
+    """How a recovery asks the model to continue."""
 
     PREFILL = "prefill"
     PROMPT = "prompt"
     RETRY_SMALLER = "retry_smaller"
-    """Not on: redo the function call that was cut, in smaller pieces."""
+    """Do not continue: make the call that was cut again, in smaller pieces."""
     ARGUMENT = "argument"
-    """Go on with the argument that a call was cut in, as text and without a call."""
+    """Continue the argument that a call was cut in, as text and without a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens of one attempt. `None` where the provider gave no count.
 
-    `input` is what was neither read from nor written to a cache; `output` includes `thinking`.
+    `input` is neither read from a cache nor written to one; `output` includes `thinking`.
     """
 
     input: int | None = None
@@ -140,16 +140,16 @@ class Usage:
     output: int | None = None
     thinking: int | None = None
     tools: Mapping[str, int] | None = None
-    """Calls of tools that the provider ran, by its own names for their counts."""
+    """How often the provider ran its own tools, by the provider's names for these counts."""
 
     @property
     def shown(self) -> int | None:
-        """What was generated without thinking."""
+        """Output tokens without thinking; `None`: the provider gave no count."""
         return None if self.output is None else self.output - (self.thinking or 0)
 
     @property
     def prompt(self) -> int | None:
-        """All input tokens, however they were priced."""
+        """All input tokens, cached or not; `None`: the provider gave no count."""
         if self.input is None:
             return None
         return self.input + (self.cached or 0) + (self.cache_write or 0)
@@ -161,9 +161,9 @@ class AttemptResult:
 
     stop: Stop
     raw: str | None = None
-    """The provider's own word for it."""
+    """The provider's stop reason; `None`: none arrived."""
     id: str = ""
-    """The answer's own id, where it was looked at."""
+    """The answer's own id; `""`: it has none, or it was not read."""
     text: bool = False
     """The turn has visible text."""
     call: ToolCallState = ToolCallState.NONE
@@ -172,82 +172,83 @@ class AttemptResult:
     opened: bool = True
     """At least one event of the attempt arrived."""
     closed: bool = True
-    """Its terminal event arrived: its bytes are a whole answer."""
+    """The attempt's terminal event arrived: its bytes are a whole answer."""
     made_progress: bool = True
     """The attempt added something to the turn."""
     stalled: bool = False
-    """A recovery that was cut only repeated what was there."""
+    """The attempt is a recovery that was cut and only repeated what was there."""
     token: bool = False
-    """The provider gave a continuation token, and a new one."""
+    """The provider gave a new continuation token."""
     args_verified: bool = True
-    """The arguments of the last call came raw, or the answer went on behind it."""
+    """The arguments of the last call came as raw text, or more of the answer followed the call."""
     only_call: bool = True
     """The cut call is the only call of the attempt."""
     not_resumable: str | None = None
-    """Why the turn cannot be gone on from by a recovery, if it cannot."""
+    """Why no recovery can continue the turn; `None`: nothing prevents one."""
     length: int = 0
     """Characters of visible text the turn holds."""
     usage: Usage | None = None
     unmetered_text: str | None = None
-    """What an attempt said for which the provider gave no final count."""
+    """The text an attempt generated, if the provider gave no final token count for it."""
     estimated: bool = False
-    """`usage` is our estimate."""
+    """`usage` is our estimate, not the provider's count."""
     error: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What speaks for a cut call that is being completed, and what against it."""
+    """What is known for and against a cut call that is being completed."""
 
     in_text: bool = True
-    """It broke off inside a string, or all of its input is text; or what it broke off in is so
-    little of the answer that it can be asked for anew."""
+    """The call broke off inside a string, or its input is free text; or the member it broke off in
+    is so small a part of the answer that it can be generated again."""
     quotable: bool = True
-    """Words from the end of that text can be quoted, for the model to repeat; or the latter."""
+    """Words at the end of that text can be quoted for the model to repeat; or the member it broke
+    off in is so small that it can be generated again."""
     error: str | None = None
-    """Why the rest was not answered, if it was not."""
+    """The error of the request for the rest of the text; `None`: it was answered."""
     refused: bool = False
     decoded: bool = True
     """It is known whether the rest came as plain text or as JSON."""
     added: bool = True
-    """Something came behind the words that were quoted."""
+    """New text came after the words that were quoted."""
     exact: bool = True
-    """Nothing had to be taken back or put in where the parts meet."""
+    """Nothing had to be taken back or inserted at the seam."""
     seam: str = ""
     """The kind of the last seam."""
     trusted: bool = True
-    """The policy `complete_seams` trusts that kind."""
+    """The policy `complete_seams` trusts the last seam."""
     remarks: bool = False
-    """The text says something to the reader, or that something was left out."""
+    """The text addresses the reader, or states that something was left out."""
     lacking: str | None = None
-    """The arguments that were asked for, and did not come."""
+    """The names of arguments that were asked for and did not come; `None`: all came."""
     parses: bool = True
     mistake: str | None = None
-    """Where the arguments are not what the tool's schema takes."""
+    """Where the arguments break the tool's schema; `None`: nowhere."""
     seen: bool = False
-    """The caller has been shown what the whole call does not begin with."""
+    """The caller has been shown arguments with which the completed ones do not begin."""
 
 
 @dataclass(slots=True)
 class ReplayBuffer:
-    """The first attempt's bytes, kept by the shell: what is safe to send if our own code fails."""
+    """The first attempt's bytes, kept by the shell to end the answer with if our code fails."""
 
     raw: bytearray = field(default_factory=bytearray)
     sent: int = 0
-    """How many of them the caller has, or gets with what is being returned just now."""
+    """How many bytes of `raw` the caller has, those that are being returned just now included."""
     closing: bytes | None = None
-    """Bytes that end the caller's answer validly where it stands now; `None`: the unsent rest."""
+    """Bytes that end the caller's answer validly at this point; `None`: the unsent bytes do."""
     flows: Callable[[bytes], bool] | None = None
-    """While it is there: a chunk it accepts is text that may go out as it came, unseen."""
+    """Whether a chunk is text that may be sent on without being read; `None`: read every chunk."""
     due: bool = False
-    """All that is unsent may go out, and is too long for one piece: see `pieces`."""
+    """All unsent bytes may go out, and are too many for one piece: `pieces` yields them."""
     last: bytes = b""
-    """What the format writes behind the last event of a stream, if anything."""
+    """Bytes that the format writes after the last event of a stream; `b""`: none."""
     seconds: Callable[[], float] = float
-    """How long the turn has taken so far."""
+    """Returns the seconds that the turn has taken so far."""
 
     def rest(self, shown: bytes) -> bytes:
-        """Give `shown` and all that is unsent. Too long for one piece, it stays, `due`."""
+        """Return `shown` and all unsent bytes; `b""`: they are too many, and `due` is set."""
         if not shown and len(self.raw) - self.sent > PIECE:
             self.due = True
             return b""
@@ -255,12 +256,12 @@ class ReplayBuffer:
         return shown + bytes(memoryview(self.raw)[start:])
 
     def complete(self) -> None:
-        """The connection broke off behind a whole answer: add what it may not have brought."""
+        """Add `last` if it is missing: the connection broke off after a whole answer."""
         if not self.raw.rstrip().endswith(self.last.rstrip()):
             self.raw += self.last
 
     def pieces(self) -> Iterator[bytes]:
-        """Give what is unsent in pieces; each leaves the buffer, or it would be there twice."""
+        """Yield the unsent bytes in pieces; a yielded one is deleted here, to hold it only once."""
         self.due = False
         while self.sent < len(self.raw):
             del self.raw[: self.sent]
@@ -281,22 +282,22 @@ class Resume:
     prompt: str | None = None
     """The recovery prompt that was sent."""
     glue: bool = True
-    """Its text goes on in the open block; `False`: it begins a block of its own."""
+    """The attempt's text continues the open block; `False`: it begins a block of its own."""
     hold: int = 600
-    """Characters of the head that may be held for the seam."""
+    """Characters at the attempt's beginning that may be held to find the seam."""
 
 
 class StopWord(StrEnum):
     """Which stop reason the caller gets at the end of an answer; each format has its words."""
 
     OWN = "own"
-    """The provider's own, of the last attempt."""
+    """The provider's own stop reason, from the last attempt."""
     ENDED = "ended"
-    """The format's word for a normal end, or for calls where the answer holds one: synthetic."""
+    """The format's word for a normal end, or for tool calls if the answer has one: synthetic."""
     TRUNCATED = "truncated"
-    """The format's word for "output limit", whatever the last attempt said."""
+    """The format's word for "output limit", whatever the stop reason of the last attempt was."""
     RAISED = "raised"
-    """No end: an exception that carries the answer as it stands (the policy `on_failure`)."""
+    """No stop reason: an exception with the answer so far is raised (the policy `on_failure`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,9 +305,9 @@ class Change:
     """One change to a history, made or planned; it never holds message text."""
 
     what: str
-    """What is done, such as "result_synthesized"."""
+    """The kind of change, such as "result_synthesized"."""
     where: str
-    """Path in the request's body as it was then, such as "messages[3]"."""
+    """Path in the request's body as it was before the change, such as "messages[3]"."""
     why: str
     """The rule it broke, as `continuation.history.validate` names it."""
 
@@ -324,7 +325,7 @@ class Outgoing:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     """Headers to set on top of the caller's; an empty value removes one."""
     refusal: bytes | None = None
-    """Not to be sent: it would mean something else. This is the body of the 400 that says why."""
+    """The body of a 400 that states why the request is not sent: it would mean something else."""
 
 
 class Head:
@@ -350,19 +351,19 @@ class ErrorKind(StrEnum):
     PREFILL = "prefill"
     """A trailing assistant message is not accepted."""
     UNSUPPORTED_PARAMETER = "unsupported_parameter"
-    """Not in this form; the call has learned a form that the server says it takes."""
+    """A parameter's form is not accepted; the request now uses a form that the server names."""
     LIMIT_CONSUMED = "limit_consumed"
-    """The whole limit went into thinking, and the provider calls that an error."""
+    """The whole limit went into thinking, which this provider reports as an error."""
     RETRYABLE = "retryable"
-    """Rate limit, overload, server trouble: worth another try."""
+    """Rate limit, overload or server error: it may pass, so the request is retried."""
     FINAL = "final"
 
 
 @dataclass(frozen=True, slots=True)
 class ClassifiedError:
-    """A classified error answer; `maximum` is the limit it names, if it names one.
+    """A classified error answer; `maximum` is the limit in tokens that it names, if any.
 
-    `wait`: the seconds after which to try again, where the body names them and no header does.
+    `wait`: the seconds to wait before a retry, if the body states them and no header does.
     """
 
     kind: ErrorKind
@@ -372,13 +373,13 @@ class ClassifiedError:
 
 
 class Untouched(Exception):  # noqa: N818  (a reason, not a failure)
-    """This request is not ours to heal; the text says why."""
+    """Raised for a request that is not healed; the text states why."""
 
 
 class StreamError(Exception):
     """The provider reported an error inside a stream; the text is its type, never its message.
 
-    `lasting`: it would be reported again, however often one asks.
+    `lasting`: sending the same request again would only report it again.
     """
 
     def __init__(self, kind: str, *, lasting: bool = False) -> None:
@@ -387,14 +388,14 @@ class StreamError(Exception):
 
 
 class TimeUp(Exception):  # noqa: N818  (a reason, not a failure)
-    """We broke an attempt off, since the turn's time was up; the text says whose time."""
+    """We broke an attempt off because time was up; the text states whether ours or the caller's."""
 
 
 class Enough(Exception):  # noqa: N818  (a signal, not a failure)
-    """Raised by a reader's `feed`: the attempt is over. `show` may still be shown.
+    """Raised by a reader's `feed` when the attempt is over; `show` may still be shown.
 
-    `result` is there when the caller's own attempt said by itself how it ended: then the engine is
-    asked, before anything else is read, whether the rest of the body goes out as it comes.
+    `result`: how the caller's own attempt ended, if its bytes stated that. Then the engine decides,
+    before more is read, whether the rest of the body goes out as it comes.
     """
 
     def __init__(self, show: bytes = b"", result: AttemptResult | None = None) -> None:

@@ -1,1 +1,1 @@
-"""One turn as the caller gets it: attempts in, one answer out. Knows no wire format."""
+"""Builds the caller's answer: reads attempts, writes one answer. Knows no wire format."""

@@ -1,11 +1,11 @@
-"""One answer as block events: the vocabulary that every wire format is told in.
+"""One answer as block events: the vocabulary into which every wire format is translated.
 
 The words are those of the Messages format, the richest of them: `message_start`, then for each
 block `content_block_start`, `content_block_delta`..., `content_block_stop`, then `message_delta`
 with the stop reason and the usage, and `message_stop`; `ping`, `error`, and anything else, which is
-passed on as it is. What a block or a delta holds beside its type, text and arguments is the
-format's own and is not looked at here. An answer that came as one JSON body is told as the events
-it would have been streamed as, so that all further logic exists once.
+passed on as it is. What a block or a delta holds besides its type, text and arguments is the
+format's own and is not read here. An answer that came as one JSON body is translated to the events
+of the same answer streamed, so that all further logic exists once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from continuation.wire.json_values import as_json, as_text, breaks_off, dumps, p
 
 TEXT = "text"
 TOOL_CALL = "tool_use"
-"""A call for the caller to run; what the provider runs itself has other types."""
+"""A call for the caller to run; calls that the provider runs itself have other types."""
 SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 """Calls that the provider runs itself; no request may carry one without its result."""
 THINKING = frozenset({"thinking", "redacted_thinking"})
@@ -28,34 +28,34 @@ NATIVE = frozenset(
         *("message_delta", "message_stop", "error"),
     }
 )
-"""The events that are looked at; a `ping`, or one nobody knows, is passed on."""
+"""The events that are read; others, such as a `ping` or an unknown one, are passed on."""
 
 
 # --- telling ------------------------------------------------------------------------------------
 
 
 def opening(message: Json) -> Json:
-    """Begin an answer; `message` is what the format says of it as a whole."""
+    """Return the event that begins an answer; `message`: the format's fields for all of it."""
     return {"type": "message_start", "message": message}
 
 
 def start(index: object, block: Json, **traits: bool) -> Json:
-    """Begin a block. Traits: see `Block`; a `mute` one does not tell that the one before ended."""
+    """Return a block's first event. Traits: see `Block`; `mute`: earlier ones may be unfinished."""
     return {"type": "content_block_start", "index": index, "content_block": block, **traits}
 
 
 def delta(index: object, kind: str, **values: object) -> Json:
-    """Go on in a block."""
+    """Return the event with one more delta of a block."""
     return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **values}}
 
 
 def stop(index: object) -> Json:
-    """End a block."""
+    """Return the event that ends a block."""
     return {"type": "content_block_stop", "index": index}
 
 
 def closing(reason: str | None, usage: Json | None = None, **more: object) -> Json:
-    """Say why the answer ends, what it cost, and what else its end carries."""
+    """Return the event with the stop reason, the usage, and other fields of the answer's end."""
     return {"type": "message_delta", "delta": {"stop_reason": reason, **more}, "usage": usage or {}}
 
 
@@ -73,32 +73,32 @@ class Block:
     deltas: list[Json] = field(default_factory=list[Json])
     done: bool = False
     args_verified: bool = True
-    """A call's argument text came raw; `False` where the server has parsed it."""
+    """A call's argument text came raw, or the call is finished; `False`: the server parsed it."""
     cut: bool = False
-    """Its end says that it broke off; of what the provider runs itself."""
+    """Its end states that it broke off; for calls that the provider runs itself."""
     finished: bool = False
-    """The server had finished it: another block began behind it, or it comes whole or not."""
+    """The server finished it: another block began after it, or such blocks always come whole."""
     loose: bool = False
     """Thinking that needs no signature."""
     free: bool = False
     """A call whose input is any text, not a JSON object."""
     sealed: bool = False
-    """Under a signature: it goes out as it is, and nothing is joined to it. Text goes on behind."""
+    """The block is signed: it is shown as it is; text after it begins a block of its own."""
     begun: bool = False
-    """The caller has seen its beginning..."""
+    """The caller has been shown its beginning."""
     shown: int = 0
-    """...and this many of its deltas..."""
+    """How many of its deltas the caller has been shown."""
     closed: bool = False
-    """...and its end."""
+    """The caller has been shown its end, or nothing more of it will be shown."""
     _joined: dict[str, tuple[int, str]] = field(default_factory=dict[str, tuple[int, str]])
-    """By type of delta: how many deltas were looked at, and what they carry. It is asked often."""
+    """Type of delta -> how many deltas were read, and their joined text: a cache."""
 
     @property
     def kind(self) -> str:
         return as_text(self.start.get("type"))
 
     def pieces(self, kind: str, key: str) -> str:
-        """Join what the deltas of one type carry."""
+        """Return the values under `key` of all deltas of one type, joined."""
         count, joined = self._joined.get(kind, (0, ""))
         if count < len(self.deltas):
             new = [as_text(d.get(key)) for d in self.deltas[count:] if d.get("type") == kind]
@@ -107,19 +107,19 @@ class Block:
         return joined
 
     def merge_text(self, text: str) -> None:
-        """Make `text` the text of this block, in one piece."""
+        """Replace the block's text with `text`, as one delta."""
         self.start["text"] = ""
         others = [delta for delta in self.deltas if delta.get("type") != "text_delta"]
         self.deltas = [{"type": "text_delta", "text": text}, *others]
         self._joined.clear()
 
     def forget(self) -> None:
-        """Its deltas are others now."""
+        """Forget the cached texts, because deltas were removed."""
         self._joined.clear()
 
     @property
     def phase(self) -> str:
-        """What part of the answer a text is; texts of two phases are not joined."""
+        """The part of the answer that a text belongs to; texts of two phases are not joined."""
         return as_text(self.start.get("phase"))
 
     @property
@@ -128,27 +128,27 @@ class Block:
 
     @property
     def arguments(self) -> str:
-        """A call's argument text as far as it arrived."""
+        """A call's argument text so far."""
         raw = self.pieces("input_json_delta", "partial_json")
         if raw or not self.start.get("input"):
             return raw
         return dumps(self.start["input"]).decode()
 
     def goes_on(self, event: Json) -> bool:
-        """Whether a block that begins in the next hop of the answer is the rest of this one."""
+        """Whether a block that begins in the next hop of the answer continues this one."""
         plain = self.kind == TEXT or (self.kind in THINKING and self.loose)
         sealed = self.sealed or event.get("sealed") is True
         return plain and not sealed and not self.closed and self.start == event.get("content_block")
 
     def begins(self, call: Json) -> bool:
-        """Whether this call is what had arrived of another one."""
+        """Whether `call` is this call again, with all that had arrived of its arguments."""
         if call.get("type") != TOOL_CALL or call.get("name") != self.start.get("name"):
             return False
         ours, theirs = as_json(parsed(self.arguments or "{}")), as_json(call.get("input"))
         return all(key in theirs and _starts(theirs[key], value) for key, value in ours.items())
 
     def rest_of(self, call: Block) -> str | None:
-        """Return what is behind our arguments in those of a call that begins as this one does."""
+        """Return what `call` has after our arguments; `None`: it does not begin with them."""
         ours, theirs = self.arguments, call.arguments
         if self.start.get("name") != call.start.get("name"):
             return None
@@ -157,7 +157,7 @@ class Block:
 
     @property
     def signed(self) -> bool:
-        """A thinking block that the next request may carry."""
+        """Whether the next request may carry this thinking block."""
         if self.loose:
             return True
         if self.kind == "redacted_thinking":
@@ -167,17 +167,17 @@ class Block:
 
     @property
     def broken(self) -> bool:
-        """Whether a call's arguments break off, where they have to be JSON."""
+        """Whether a call's arguments must be JSON and break off."""
         return not self.free and breaks_off(self.arguments)
 
     @property
     def shows_cut(self) -> bool:
-        """Whether a call's arguments would show that it was cut: only raw JSON does."""
+        """Whether a cut would show in the call's arguments: only in raw JSON it does."""
         return self.args_verified and not self.free and bool(self.arguments.strip())
 
     @property
     def fit(self) -> bool:
-        """Whether it may be seen, or sent again, though the attempt broke off."""
+        """Whether it may be shown, or sent again, although the attempt broke off."""
         if self.kind == TEXT:
             return bool(self.text.strip())
         if self.kind in THINKING:
@@ -185,9 +185,9 @@ class Block:
         return self.done or self.kind == TOOL_CALL
 
     def whole(self, *, ended: bool) -> bool:
-        """Whether a call's arguments are proven whole; `ended`: the message ended as it should.
+        """Whether a call's arguments are proven whole; `ended`: the message ended normally.
 
-        Raw argument text proves itself: it breaks off, or it is what the model meant to say.
+        Raw argument text proves itself: if it does not break off, it is what the model meant.
         """
         raw = self.arguments.strip()
         if not raw or self.free:
@@ -198,8 +198,8 @@ class Block:
 
 
 def answered(block: Block, blocks: Sequence[Block]) -> bool:
-    """Whether a call that the provider runs itself has its result; of other blocks, `True`."""
-    if awaited := block.start.get("awaits"):  # no id, but a kind tells what came of it
+    """Whether a call that the provider runs itself has its result; `True` for other blocks."""
+    if awaited := block.start.get("awaits"):  # its result is known by type, not by id
         behind = blocks[blocks.index(block) :]
         return any(other.done and other.kind == awaited for other in behind)
     if block.kind not in SERVER_CALLS:
@@ -209,13 +209,13 @@ def answered(block: Block, blocks: Sequence[Block]) -> bool:
 
 
 def calls_in(blocks: Sequence[Block]) -> list[Block]:
-    """Return the calls that are for the caller to run."""
+    """Return the calls that the caller is to run."""
     return [block for block in blocks if block.kind == TOOL_CALL]
 
 
 @dataclass(slots=True)
 class Segment:
-    """What one attempt said: its blocks, and the message fields around them."""
+    """What one attempt generated: its blocks, and the message fields around them."""
 
     unary: bool = False
     message: Json = field(default_factory=dict[str, object])
@@ -226,18 +226,18 @@ class Segment:
     stopped: bool = False
     error: Json | None = None
     reason: str | None = None
-    """The provider's stop reason, if it said one."""
+    """The provider's stop reason; `None`: none has arrived."""
     at: dict[object, Block] = field(default_factory=dict[object, Block])
-    """The block that the events of an index belong to now."""
+    """Index in events -> the block that it means now."""
     _ahead: Block | None = None
-    """What the first block may go on in, of an answer that was opened again."""
+    """The last block before `reopen`, which the next block may continue."""
     _half: Block | None = None
-    """The call that was last when it was opened again, and not proven whole."""
+    """The last call before `reopen`, if it was not proven whole."""
     _counted: tuple[int, ...] = (0, 0, 0)
-    """How long text, thinking and arguments were then."""
+    """Lengths of text, thinking and arguments at the time of `reopen`."""
 
     def add(self, event: Json) -> None:
-        """Take in the next event. Unknown ones change nothing."""
+        """Take the next event. Unknown ones only count."""
         self.events += 1
         kind = event.get("type")
         if kind == "content_block_delta":
@@ -263,16 +263,16 @@ class Segment:
             self.error = as_json(event.get("error"))
 
     def _begin(self, event: Json) -> None:
-        """Begin a block, or go on in the last one of an answer that was opened again."""
+        """Begin a block, or continue the last one after `reopen`."""
         half = self._half
         if half is not None and half.begins(as_json(event.get("content_block"))):
-            self.blocks.remove(half)  # here it comes again
+            self.blocks.remove(half)  # this event begins the same call again
             self._half = None
         if event.get("mute") is not True:
             for last in reversed(self.blocks):
                 if last.finished:
                     break
-                last.args_verified = last.finished = True  # the server had finished it
+                last.args_verified = last.finished = True  # a next block proves them finished
         before, self._ahead = self._ahead, None
         if before is not None and before.goes_on(event):
             before.done = False
@@ -290,7 +290,7 @@ class Segment:
         self.at[event.get("index")] = block
 
     def reopen(self) -> None:
-        """The same answer goes on in another attempt: forget how it ended."""
+        """Forget how the answer ended: another attempt continues it."""
         self._ahead = self.blocks[-1] if self.blocks else None
         self._half = None
         for block in reversed(self.blocks):
@@ -299,7 +299,7 @@ class Segment:
             if block.kind == TOOL_CALL and not (block.args_verified or block.begun):
                 self._half = block
                 break
-        # If it breaks off at once, the token that leads on from here is still good.
+        # If the next attempt breaks off at once, this token can be used again.
         self.delta = {"token": self.token} if self.token else {}
         self.usage, self.message = {}, {}
         self.events, self.stopped, self.error, self.reason = 0, False, None, None
@@ -307,7 +307,7 @@ class Segment:
 
     @property
     def token(self) -> str | None:
-        """The provider's continuation token, if its last word was one."""
+        """The provider's continuation token; `None`: there is none, or content followed it."""
         return as_text(self.delta.get("token")) or None
 
     @property
@@ -317,7 +317,7 @@ class Segment:
 
     @property
     def generated(self) -> str:
-        """All that was generated since it was opened last, as far as it was shown."""
+        """The text, thinking and arguments that arrived since `reopen`, or from the beginning."""
         parts = zip(self._parts, self._counted, strict=True)
         return "".join(part[counted:] for part, counted in parts)
 
@@ -331,7 +331,7 @@ class Segment:
         return calls_in(self.blocks)
 
     def call_state(self, *, ended: bool) -> ToolCallState:
-        """Return how the attempt's calls stand; one that was cut makes all of them cut."""
+        """Return the state of the attempt's calls: `CUT` if any of them is."""
         calls = self.calls
         if not calls:
             return ToolCallState.NONE
@@ -343,7 +343,7 @@ class Segment:
 
 
 def _update(kept: Json, given: object) -> None:
-    """Take new values; counts are cumulative, and a missing or null one leaves the earlier one."""
+    """Update `kept`: counts are cumulative, and a missing or null value leaves the earlier one."""
     for key, value in as_json(given).items():
         if value is not None:
             kept[key] = value

@@ -1,16 +1,16 @@
-"""A call that was cut, on its way to be whole.
+"""Completion of a call that was cut.
 
-The call stays held. What the string that it was cut in says so far is read as a text of its own, by
-a message builder beside the answer's: the model is asked for the rest of it as plain text, and that
-text passes the same seam as any other. The last words that arrived are not quoted to the model: if
-it goes on with them all the same, there is no doubt where it goes on. A sign that it is asked to
-write behind the last character tells where the text ends. What the objects that are open around the
-string still need, and what follows in arrays, is asked for by a call.
+The call stays held. The text of the string that it was cut in is read as a text of its own, by a
+message builder beside the answer's: the model is asked for the rest of it as plain text, which is
+joined by a seam like any other. The last words that arrived are not quoted to the model: if its
+text contains them all the same, it surely continues there. The model is asked to write a sign after
+the last character, which tells where the text ends. Members that the objects around the string
+still need, and further elements of arrays around it, are asked for by a second call.
 
-Cut anywhere else, the members that are whole are kept, and the others are asked for by a call.
+If a call was cut anywhere else, its whole members are kept and a call asks for the others.
 
-Whether what came of it is a call is proven, never guessed: each seam repeats what was quoted, or
-what was not, the arguments are whole JSON, and the tool's schema takes them.
+That the result is the call is proven, never guessed: the model repeats at each seam what was
+quoted, or writes what was not, the arguments are whole JSON, and the tool's schema accepts them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _SURE = frozenset({SeamKind.ANCHOR, SeamKind.PREFILL})
 _LEAST, _LONGEST = 80, 400
-"""Characters that the model is asked to repeat."""
+"""Least and most characters that the model is asked to repeat."""
 _REMARK = re.compile(
     r"\W{0,3}(?:I(?:\W(?:m|ve|ll|d)| am| have| can(?:not|\Wt)?| could| will| hope| stopped)\b"
     r"|sorry\b|unfortunately\b|let me know\b|would you like\b|please note\b"
@@ -54,17 +54,17 @@ _REMARK = re.compile(
     r"|the (?:\w+ )?(?:file|argument|rest|content) is (?:now )?(?:complete|whole|finished)\b)",
     re.IGNORECASE,
 )
-"""A line to the reader."""
+"""A line that addresses the reader."""
 _ELISION = re.compile(
     r"^[^\w\n]*(?:\.\.\.|\u2026|\[)[^\n]*\b(?:(?:rest|remainder) of (?:the|this|your)\b|unchanged\b"
     r"|(?:omitted|truncated|shortened)\b)",
     re.IGNORECASE | re.MULTILINE,
 )
-"""A line in place of what a text leaves out."""
+"""A line that stands for something left out."""
 
 
 class CallCompletion:
-    """One cut call: what its string says, and what proves that it is whole."""
+    """The completion of one cut call, and what is known for and against its result."""
 
     def __init__(self, answer: MessageBuilder, call: Block) -> None:
         self.call = call
@@ -72,57 +72,58 @@ class CallCompletion:
         self._answer = answer
         arrived = answer.arrived(call)
         self.unread = arrived is None
-        """The server has parsed what arrived of the arguments."""
+        """The server parsed the arguments, so the text that arrived is unknown."""
         raw = arrived or ""
         self._place = open_string(raw) if not call.free else None
         self._members = whole_members(raw) if not call.free else None
         self.dropped: str | None = None
-        """What is asked for anew if the members that are whole are kept; `None`: it cannot be."""
+        """The JSON text to generate again if only whole members are kept; `None`: it cannot be."""
         if self._members is not None:
             kept, shown = self._members.head + self._members.joint, answer.shown_of(call)
             self.dropped = raw[len(self._members.head) :] if kept.startswith(shown) else None
         self.proof = Proof()
-        """What is known of it so far; `engine.table` says what that makes of the call."""
+        """What is known so far; `engine.table.PROOFS` decides what becomes of the call."""
         self.in_text = False
-        """The text that it broke off in is gone on with; else members are asked for."""
+        """The text that the call broke off in is continued; `False`: members are asked for."""
         self.argument = self._place.name if self._place is not None else "input"
-        """The argument that it was cut in."""
+        """The argument that the call was cut in."""
         self.anchor: str | None = None
-        """The words that the model is asked to repeat."""
+        """The words that the model is asked to repeat; `None`: no words are fit for that."""
         self._arrived = self._place.text if self._place is not None else raw
-        """What the string says so far, the words that are not quoted with it..."""
+        """The string's text so far, with the words that are not quoted."""
         self._unquoted = ""
-        """...and these words, its last ones."""
+        """The last words of that text, which are not quoted to the model."""
         self.text = answer.aside(self._arrived)
         """Reads the text of the string."""
         self.asked = answer.aside("")
-        """Reads the call that is asked for the members that are missing."""
+        """Reads the call in which the missing members arrive."""
         self.lacking: list[str] = []
-        """Their names."""
+        """The names of the missing members."""
         self.allowed: list[str] = []
-        """The names of others that it may have."""
+        """The names of optional members that are not there."""
         self._begun: set[str] | None = None
-        """The names that a member which broke off may have; `None`: none did."""
+        """The names that the member which broke off may have; `None`: no member broke off."""
         self._more: dict[Path, Any] = {}
-        """Those members, and what follows in arrays, by where they stand."""
+        """Members and array elements that arrived, by the path of their object or array."""
         self._places: dict[str, tuple[Path, str | None]] = {}
-        """Where what is asked for stands, by the name it is asked for under; `None`: it follows."""
+        """Name under which a value is asked for -> path of its object, and its name there; `None`
+        for further elements of the array at that path."""
         self.sign = ""
-        """What the model is asked to write behind the text's last character."""
+        """The sign that the model is asked to write after the text's last character."""
 
     def know(self, **facts: Any) -> None:
-        """Take in what became known."""
+        """Set facts of `proof`."""
         self.proof = replace(self.proof, **facts)
 
     def quote(self, *, again: bool) -> None:
-        """Choose the words that the model is asked to repeat next, and those it is not told.
+        """Choose the words that the model is asked to repeat, and those that are not quoted.
 
-        `again`: where there is no text to go on with, what was dropped may be asked for anew.
+        `again`: if there is no text to continue, `dropped` may be generated again.
         """
         text = self._arrived
         unquoted = _quotable(text) or ""
         if len(text) - len(unquoted) < self._shown[1]:
-            unquoted = ""  # what was shown of a live call is not taken back
+            unquoted = ""  # what was shown of a live call cannot be taken back
         self.anchor = _quotable(text.removesuffix(unquoted))
         if self.anchor is None:
             unquoted, self.anchor = "", _quotable(text)
@@ -131,12 +132,12 @@ class CallCompletion:
         self.sign = f"<end-{zlib.crc32(before.encode(errors='surrogatepass')):08x}>"
         inside, quotable = self.call.free or self._place is not None, self.anchor is not None
         listed = any(isinstance(key, int) for key in self._place.keys) if self._place else False
-        self.in_text = inside and quotable and not (listed and again)  # a small list comes anew
+        self.in_text = inside and quotable and not (listed and again)  # a small list: ask again
         self.know(in_text=inside or again, quotable=quotable or again)
 
     @property
     def _shown(self) -> tuple[OpenString | None, int]:
-        """The string as far as the caller has been shown it, and how many characters that is."""
+        """The string as the caller has been shown it, if it was, and how many characters of it."""
         shown = self._answer.shown_of(self.call)
         if self.call.free or not shown:
             return None, len(shown)
@@ -150,7 +151,7 @@ class CallCompletion:
         return self._members.head + "}" if self._members is not None else ""
 
     def begin(self, resume: Resume, head: Head) -> Feed:
-        """Begin to read what the model goes on with, and to show it as it comes, in a live call."""
+        """Return the feed for the model's continuation; in a live call it shows what comes."""
         feed, (place, known) = self.text.begin(resume, head), self._shown
         if not self.call.begun or (not self.call.free and (place is None or place.half)):
             return feed
@@ -162,7 +163,7 @@ class CallCompletion:
                 return b""
             text = self._ended(self.text.text, cut=True)[0]
             new = text[known : max(known, len(text) - BEHIND)]
-            known += len(new)  # behind, as the sign may be coming, or a word to the reader
+            known += len(new)  # the rest stays held: it may be the sign, or address the reader
             return self._answer.go_on(self.call, new) if new else b""
 
         def show(chunk: bytes) -> bytes:
@@ -176,12 +177,12 @@ class CallCompletion:
 
     @staticmethod
     def _exact(verdict: Verdict) -> bool:
-        """Whether the words that were quoted came again, to the letter."""
+        """Whether the model repeated the quoted words exactly."""
         moved = verdict.taken_back or verdict.inserted
         return verdict.kind in _SURE and verdict.confidence == 1 and not moved
 
     def take(self, result: AttemptResult, *, sure: bool) -> None:
-        """Take what an attempt came to; `sure`: only what repeats known words is trusted."""
+        """Add an attempt's text to the string; `sure`: trust only seams that repeat known words."""
         verdicts, before, words = self.text.seams(), self.text.before, self.anchor or ""
         verdict, cut = verdicts[-1][1] if verdicts else None, result.stop is not Stop.END
         reply, ended = self._ended(self.text.attempt_text, cut=cut)
@@ -195,7 +196,7 @@ class CallCompletion:
         self.know(refused=result.stop is Stop.REFUSED, decoded=decoded or self._plain(reply, words))
         if plain is not None:
             self.text = self._answer.aside(before + plain)
-            # Whether the line break before a fence's end is the text's, only the sign tells.
+            # Only the sign tells whether the line break before a closing fence is the text's.
             if fence == "closed" or (fence and not (ended or cut)):
                 kind, trusted = SeamKind.FENCE, not sure
             elif lead and not _to_reader(lead, words, before):
@@ -216,11 +217,11 @@ class CallCompletion:
         self._arrived = self.text.text
         new = self._arrived[len(before) :]
         self.know(trusted=trusted, remarks=not cut and _adds_remark(new, before))
-        if len(new) < len(self._unquoted) + cut:  # more than that had arrived
+        if len(new) < len(self._unquoted) + cut:  # fewer characters than had arrived before
             self.know(added=False)
 
     def _ended(self, text: str, *, cut: bool) -> tuple[str, bool]:
-        """Return a text up to the sign of its end, and whether that is there; `cut`: half is."""
+        """Return a text up to its end sign, and whether that is there; `cut`: half of it counts."""
         if (at := text.rfind(self.sign)) >= 0:
             return text[:at], True
         sizes = range(len(self.sign) - 1, 0, -1) if cut else ()
@@ -228,18 +229,18 @@ class CallCompletion:
         return text[: len(text) - half], False
 
     def _goes_on(self, reply: str, before: str) -> int | None:
-        """Return where the words that were not quoted come, at once or behind an echo."""
+        """Return where in `reply` the unquoted words begin, at once or after an echo, or `None`."""
         at = reply.find(self._unquoted) if self._unquoted else -1
         return at if at >= 0 and before.endswith(reply[:at]) else None
 
     def _plain(self, reply: str, words: str) -> bool:
-        """Whether what an attempt said is known to be plain text: JSON has no bare line breaks."""
+        """Whether an attempt's text is known to be plain text: JSON has no bare line breaks."""
         tells = self._place is None or (words in reply and escaped(words) != words)
         return tells or "\\" not in reply or "\n" in reply.strip()
 
     @property
     def arguments(self) -> str:
-        """The whole argument text: the string as it stands, and all closed that is open."""
+        """The whole argument text: the string with its text so far, and all that is open closed."""
         if not self.in_text:
             more = dumps(self._more.get((), {})).decode()
             return self._members.with_more(more) if self._members is not None else ""
@@ -247,7 +248,7 @@ class CallCompletion:
         return self._arrived if place is None else place.with_text(self._arrived, self._more)
 
     def missing(self, schema: Json | None) -> Json | None:
-        """Return the schema of the members that the call needs and lacks; `None`: it has all."""
+        """Return a JSON schema for the members that the call lacks; `None`: ask for none."""
         if self.call.free:
             return None
         shape = schema or {}
@@ -273,7 +274,7 @@ class CallCompletion:
         return {"type": "object", **shape, "properties": members, "required": lacking}
 
     def _behind(self, keys: Path, shape: Json, value: Any) -> dict[str, Any]:
-        """Return what is asked for behind a string at each level that is open around it."""
+        """Return what each object and array open around a string lacks: name -> JSON schema."""
         members = dict[str, Any]()
         for depth, key in enumerate(keys):
             path, here = keys[:depth], within(shape, keys[:depth])
@@ -289,11 +290,11 @@ class CallCompletion:
 
     @property
     def lists(self) -> list[str]:
-        """Names of those of `lacking` that are lists of which a part is there."""
+        """The names in `lacking` of arrays whose first elements are there."""
         return [name for name in self.lacking if self._places[name][1] is None]
 
     def add(self, members: AttemptResult) -> None:
-        """Take the members that were asked for, of a call that has just those."""
+        """Take the missing members from the call that was asked for; `members`: how that ended."""
         given = as_json(parsed(self.asked.last_arguments))
         needed = {*self.lacking}
         begun = self._begun or needed
@@ -306,22 +307,22 @@ class CallCompletion:
             elif name is None:
                 there = reduce(lambda value, key: value[key], path, have)
                 more[path] = follow = as_list(given.get(asked))
-                # One that is there comes again: nobody knows whether it is meant twice.
+                # If an element comes again, it is unknown whether it is meant twice.
                 good = good and follow == given[asked] and not any(one in there for one in follow)
         self._more = more
         if not good:
             self.know(lacking=", ".join(self.lacking) or "what was to follow")
 
     def close(self, schema: Json | None) -> None:
-        """Put the call together; `schema`: what the tool takes, where the request says it."""
+        """Check the completed arguments against JSON and `schema`, if the tool has one."""
         whole: object = {} if self.call.free else parsed(self.arguments)
-        if not isinstance(whole, dict):  # what stands before the string is no strict JSON
+        if not isinstance(whole, dict):  # the text before the string is not strict JSON
             self.know(parses=False)
         elif schema is not None and not self.call.free:
             self.know(mistake=mistake(whole, schema))
 
     def deliver(self) -> AttemptResult | None:
-        """Make the call whole; `None`: the caller has seen what it does not begin with."""
+        """Make the call whole, return the result; `None`: it does not begin with what was shown."""
         if self._answer.complete_call(self.call, self.arguments):
             return self._answer.ended()
         self.know(seen=True)
@@ -329,26 +330,26 @@ class CallCompletion:
 
 
 def _quotable(before: str) -> str | None:
-    """Return the end of a text that the model is asked to repeat; `None`: there is none fit."""
+    """Return the end of a text that the model is asked to repeat; `None`: no end is fit."""
     anchor = choose_anchor(before)
     if anchor is None:
         return None
     least = start = max(0, len(before) - max(len(anchor), _LEAST))
-    # By whole lines: what follows a gap hardly begins with two of them. And with a sign in
-    # it that JSON escapes, it tells whether plain text came or JSON.
+    # Whole lines: a model that skips text will hardly begin with two of them. And with a character
+    # that JSON escapes, the repetition tells whether plain text or JSON came.
     while start > 0 and (before[start - 1] != "\n" or escaped(before[start:]) == before[start:]):
         start = before.rfind("\n", 0, start - 1) + 1
     return before[start if len(before) - start <= _LONGEST else least :]
 
 
 def _to_reader(lead: str, words: str, before: str) -> bool:
-    """Whether a line before the words that were asked for speaks of them to the reader."""
+    """Whether a line before the words that were asked for is a preamble to the reader."""
     found = Judge(before, words).look(f"{lead}\n\n{words}", final=True)
     return found is not None and found.kind is SeamKind.PREAMBLE
 
 
 def _adds_remark(new: str, before: str) -> bool:
-    """Whether a new text says at its end, or leaves out, what no text before it did."""
+    """Whether a new text addresses the reader or leaves something out, as the old one did not."""
     last, known = new.strip().rsplit("\n", 3)[-3:], before.split("\n")
     if any(map(_REMARK.match, last)) and not any(map(_REMARK.match, known)):
         return True
@@ -356,8 +357,8 @@ def _adds_remark(new: str, before: str) -> bool:
 
 
 def mistake(arguments: Any, schema: Json) -> str | None:
-    """Say where the arguments are not what the schema asks for; never what they hold."""
-    # Only whoever asks for completed calls pays for what this imports.
+    """Return where arguments break a schema, without their content; `None`: nowhere."""
+    # Imported here: only completed calls need it.
     from jsonschema import Draft202012Validator, exceptions
     from referencing import Registry
     from referencing.exceptions import Unresolvable

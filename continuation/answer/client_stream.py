@@ -1,63 +1,63 @@
-"""What the caller has been shown, what is held, and what may still be taken back: the one owner.
+"""The one owner of what the caller has been shown, what is held, and what may be taken back.
 
 Theory of operation
 -------------------
-The caller asked once and reads one answer. We may need several attempts for it, each a `Segment`
-of blocks that grows as its bytes are read. Between the two stands one `ClientStream`:
+The caller sent one request and reads one answer. It may take several attempts, each a `Segment`
+of blocks that grows as its bytes are read. One `ClientStream` joins them to the caller's answer:
 
      attempt 1   [text .........][call .. cut              } segments: what was read, event by
      attempt 2        [text ........][call ...........]    } event, by the `MessageBuilder`
                             |
-                            |  show: the gate says that all read so far may go out
-                            |  release: the turn is over, what is held and fit goes out
+                            |  show: the gate lets all that was read so far be shown
+                            |  release: the turn is over, what is held and fit is shown
                             v
      caller      [text .........|........][call ....... ] end
                   shown          ^ seam     held until here
 
 A character, or a piece of a call, is in one of three states.
 
-* *Shown*: it is in `blocks`. If the caller reads a stream it was written at that moment, for good.
-* *Held*: it is in the attempt's segment, and not in `blocks`. How far each block of an attempt was
-  shown stands on the block (`begun`, `shown`, `closed`), and nobody but this module writes it.
-  Three things hold: the gate, which has not let it pass (thinking that may lack its signature, a
+* *Shown*: it is in `blocks`. If the caller reads a stream, it was written then, irrevocably.
+* *Held*: it is in the attempt's segment and not in `blocks`. How far each block of an attempt was
+  shown is noted in the block (`begun`, `shown`, `closed`), and only this module writes that. Three
+  things hold content: the gate, which has not let it pass (thinking that may lack its signature, a
   call that may lack its brace); the seam, which has not decided how two texts meet; and policy,
-  which lets calls wait for the end of the message.
+  which keeps calls for the end of the message.
 * *Retractable*: it is in `blocks`, but the caller reads no stream. So a seam may take back the end
   of the open text, until it has decided. What was streamed is never taken back.
 
-Who calls what, and when. The `MessageBuilder` reads; it never writes a byte for the caller.
+What is called when. The `MessageBuilder` reads; it never writes a byte for the caller.
 
-    begin        an attempt's opening was read: the first one is the caller's
-    join         another response is about to be read; `resume` says how it goes on from here
-    revert       ... and came to nothing
-    show         the gate: all that was read of the attempt so far may be shown
-    run, more    the same for the common case, one more piece of the text that flows
-    flush_held,  the attempt has ended: what was held only because of what stood behind it, and
+    begin        an attempt's opening was read: the caller gets the first one
+    join         another response is about to be read; `resume` tells how it joins the answer
+    revert       that response was of no use
+    show         by the gate: all that was read of the attempt so far may be shown
+    run, more    the same for the common case, one more piece of a text that is being shown
+    flush_held,  the attempt has ended: show what was held only because of what followed it, and
     finish_text  what its seam still holds
-    leave        the turn goes on in a later attempt: settle what this one left
-    release,     the turn has ended: what is held and fit to be seen, then the terminal event, or
-    end          the whole body
+    leave        a later attempt continues the turn: settle what this one left
+    release,     the turn has ended: show what is held and fit to be shown, then the terminal event,
+    end          or the whole body
 
-How an attempt's text finds its place depends on the attempt. The first one, one that replaces it,
-and one that the provider itself continues are shown as they are (`_emit_plain`). A recovery
-(`Mode.RECOVERY`) was asked to go on from the last text and often repeats some of it: its text goes
-through a `Seam`, which holds the head until it knows what to drop. An answer that was generated
-again behind one that was shown (`Mode.APPEND_TAIL`) says first what the caller has: `Replay` lets
-pass only what comes after. An attempt (`Joined`) has one of the two, or neither. What a delta says
-of *places* in a text (citations, annotations) is kept aside until the seam tells where they are.
+How an attempt's text is placed depends on the attempt. The first one, one that replaces it, and one
+that is the provider's own continuation are shown as they are (`_emit_plain`). A recovery
+(`Mode.RECOVERY`) was asked to continue the last text and often repeats some of it: its text passes
+a `Seam`, which holds the beginning until it knows what to drop. An answer generated again after one
+that was shown (`Mode.APPEND_TAIL`) begins with what the caller has: `Replay` passes only what comes
+after that. An attempt (`Joined`) has one of the two, or neither. Deltas about *places* in a text
+(citations, annotations) are kept aside until the seam has decided where these are.
 
 Calls are held until the end of the turn, unless policy shows them live. Arguments that were shown
-can be gone on with but never changed; so a later call is the repetition of a shown one if it begins
-with exactly what was shown, and then only its rest goes out (`_release`).
+can be continued but never changed. So a later call repeats a shown one if it begins with exactly
+what was shown, and then only its rest is shown (`_release`).
 
 The invariants, each held in one place:
 
-1. What was streamed, joined, is the final text: `delta` is the only way into a block, and writes
-   what it keeps; `_write`, which takes text back, refuses to where there is a stream.
+1. The pieces streamed, joined, are the final text: `delta` is the only way into a block, and writes
+   what it keeps; `_write`, which takes text back, asserts that there is no stream.
 2. At most one block is open, the last: `_start` ends the one before, `delta` refuses a closed one.
-3. Half a call never goes out unless it was asked for: calls leave by `_release`, for which
-   `release` has sorted the cut ones out, or by a gate whose policy is to show them live.
-4. There is exactly one terminal event, and nothing behind it: after `end` no block is open, and
+3. Half a call is shown only if it was asked for: calls are shown by `_release`, for which `release`
+   has sorted out the cut ones, or by a gate whose policy is to show them live.
+4. There is exactly one terminal event, and nothing after it: after `end` no block is open, and
    `_start` and `end` refuse.
 """
 
@@ -76,43 +76,43 @@ from continuation.wire.json_values import as_text, dumps
 
 @dataclass(slots=True, eq=False)
 class Joined:
-    """One attempt on its way to the caller: how far it has come, and by which rules."""
+    """One attempt and how it joins the caller's answer: how far it is shown, by which rules."""
 
     segment: Segment
     adds: bool = False
     """It adds to text of an earlier attempt."""
     ran: list[str] = field(default_factory=list[str])
-    """Types of what the provider ran already, as it was shown, and may run again."""
+    """Types of items that the provider ran and the caller was shown, which may be run again."""
     live_calls: list[Block] = field(default_factory=list[Block])
-    """Calls that the caller has had, live, of earlier attempts, and that this may repeat."""
+    """Calls of earlier attempts that were shown live, and that this attempt may repeat."""
     seam: Seam | None = None
-    """Joins a recovery's text onto the text before it; it may hold the head of it."""
+    """Joins a recovery's text to the text before it, and may hold its beginning."""
     follow: Replay | None = None
-    """Lets pass only what comes behind the text that was shown."""
+    """Passes only what comes after the text that was shown."""
     anchor: str | None = None
-    """The words of the text before that the attempt was asked to repeat first."""
+    """The words that the attempt was asked to repeat first, if it was."""
     before: str = ""
-    """The text that the seam joins its text to."""
+    """The text to which the seam joins the attempt's text."""
     retractable: Block | None = None
-    """The caller's block whose end the seam may take back, until it has decided."""
+    """The caller's block whose end the seam may take back; `None` once it has decided."""
     next: int = 0
-    """The first block that may not have been shown to its end."""
+    """Index of the first block that may not have been shown to its end."""
     source: Block | None = None
-    """The block that was begun last as it is..."""
+    """The attempt's block that was begun last without a seam."""
     target: Block | None = None
-    """...and what it is in the caller's answer."""
+    """The caller's block that `source` became."""
     text: Block | None = None
-    """The attempt's text that is being joined..."""
+    """The attempt's text block that is being joined."""
     fed: int = 0
-    """...how many characters of the attempt went through the seam..."""
+    """Characters of the attempt that have passed the seam, `text` included."""
     start: int = 0
-    """...before it, and with it..."""
+    """Characters of the attempt that had passed the seam when `text` began."""
     annotations: list[tuple[int, Json]] = field(default_factory=list[tuple[int, Json]])
-    """...and deltas on places in it (citations), with its `start`, until the seam has decided."""
+    """Deltas on places in a text (citations), kept until the seam has decided; with its `start`."""
 
     @property
     def waits(self) -> bool:
-        """Whether how the texts meet is still to be decided."""
+        """Whether the seam has not decided yet how the texts meet."""
         return self.seam is not None and self.seam.verdict is None
 
     @property
@@ -129,7 +129,7 @@ class Joined:
 
 
 class ClientStream:
-    """The caller's answer: blocks with dense indices, written as the format has them."""
+    """The caller's answer: blocks with dense indices, written in the format."""
 
     def __init__(
         self,
@@ -141,19 +141,19 @@ class ClientStream:
         framed: bool = False,
         served: frozenset[str] = frozenset(),
     ) -> None:
-        """Begin; `muted`: the caller has had what is told now, as the provider's own bytes.
+        """Begin. `streamed`: the caller reads a stream; `framed`: an AWS event stream.
 
-        `framed`: it is an AWS event stream, and what is written becomes one on its way out.
-        `served`: types of items that the provider runs itself, and are told once.
+        `muted`: write nothing, because the caller has had these events as the provider's bytes.
+        `served`: types of items that the provider runs itself; each is shown once.
         """
         self.streamed = streamed
         self._served = served
         self._ran: list[str] = []
-        """The types of those that were shown whole."""
+        """Types of the `served` items that were shown whole."""
         self.message: Json = {}
         self.blocks: list[Block] = []
         self.joined = self._earlier = Joined(Segment())
-        """The attempt under way, and the one before."""
+        """`joined`: the attempt under way; `_earlier`: the one before."""
         self._replay = replay
         self._writes = streamed and not muted
         self._framed = framed
@@ -172,25 +172,25 @@ class ClientStream:
     def begin(self, message: Json) -> None:
         """Open the message; only the first opening is the caller's."""
         if not self.message:
-            self.message.update(message)  # in place: it is open for streams begun anew as well
+            self.message.update(message)  # in place, for forks share it
             if self._writes:
                 self._out.append(self._writer.open(message))
 
     def begin_text(self, text: str) -> None:
-        """Begin with a text that is there already."""
+        """Begin a text block with this text."""
         self._start(Block({"type": TEXT, "text": ""}))
         self.delta({"type": "text_delta", "text": text})
 
     def pass_on(self, event: Json | None) -> None:
         """Pass an event on as it is; `None`: a comment, which keeps the connection alive.
 
-        A comment goes out as a blank line, which every reader skips: to google-genai it is JSON.
+        A comment is sent as a blank line, which every reader skips: google-genai parses comments.
         """
         if self._writes:
             self._out.append(b"\n" if event is None else self._writer.other(event))
 
     def _start(self, like: Block) -> None:
-        """Begin a block like another one, without its deltas."""
+        """Begin a block like another one, without its deltas, and end the one before."""
         assert not self._ended
         self._stop()
         block = Block(dict(like.start), loose=like.loose, free=like.free, sealed=like.sealed)
@@ -200,7 +200,7 @@ class ClientStream:
             self._note_closing()
 
     def delta(self, delta: Json) -> None:
-        """Go on in the open block: the only way in which content reaches the caller."""
+        """Add a delta to the open block: the only way in which content reaches the caller."""
         block = self.blocks[-1]
         assert not block.done
         block.deltas.append(delta)
@@ -218,7 +218,7 @@ class ClientStream:
         self._note_closing()
 
     def end(self, delta: Json, usage: Json) -> bytes:
-        """Close the message: the terminal event, or the whole body."""
+        """Close the message; return the last bytes with the terminal event, or the whole body."""
         assert not self._ended
         self._stop()
         self._ended = True
@@ -228,25 +228,25 @@ class ClientStream:
         return self.take()
 
     def _note_closing(self) -> None:
-        """Tell the shell how the answer would be closed here, should our own code fail."""
+        """Note for the shell which bytes would close the answer here, if our own code fails."""
         if self._writes:
             closing = self._writer.closing(self.blocks, self._closing_delta)
             self._replay.closing = reframed(closing) if self._framed else closing
 
     def unmute(self, delta: Json, events: int) -> None:
-        """From here on events are written, behind the `events` of the provider's that went out.
+        """Write events from here on; the caller has had so many `events` of the provider's.
 
-        `delta` is how the message would end now.
+        `delta`: the fields with which the message would end now.
         """
         self._writes, self._closing_delta = self.streamed, delta
         self._writer.resume(self.message, self.blocks, events)
         self._note_closing()
 
     def fork(self) -> ClientStream:
-        """Return one that stands where this one stood before its first block.
+        """Return a client stream without blocks, whose message is opened if this one's is.
 
-        The two share the writer, which counts what the caller has had: only one goes on to write
-        blocks.
+        The two share the writer, which counts what the caller has had: only one of them may write
+        blocks from now on.
         """
         other = ClientStream(
             self._writer,
@@ -262,12 +262,12 @@ class ClientStream:
 
     @property
     def open(self) -> Block | None:
-        """The block that has begun and not ended."""
+        """The block that has begun and not ended; `None`: there is none."""
         return self.blocks[-1] if self.blocks and not self.blocks[-1].done else None
 
     @property
     def open_text(self) -> Block | None:
-        """The text that more text can go on in."""
+        """The open text block to which more text can be added; `None`: there is none."""
         block = self.open
         return block if block is not None and block.kind == TEXT and not block.sealed else None
 
@@ -278,11 +278,11 @@ class ClientStream:
 
     @property
     def tail(self) -> str:
-        """The text that a later attempt goes on from: the last, and text right before it."""
+        """The text that a later attempt continues: the last block, and texts right before it."""
         tail, phase = "", None
         for block in reversed(self.blocks):
             if block.kind in THINKING:
-                continue  # not visible text: what stands before it is the last text
+                continue  # not visible text: the text before it is the last one
             if block.kind == TEXT:
                 phase = block.phase if phase is None else phase
                 if block.phase != phase:
@@ -295,10 +295,10 @@ class ClientStream:
     # --- an attempt begins -----------------------------------------------------------------------
 
     def join(self, segment: Segment, resume: Resume) -> None:
-        """Begin to take another response of the provider's; `resume`: how it goes on from here."""
+        """Begin another response of the provider; `resume`: how it joins the answer so far."""
         mode, self._earlier = resume.mode, self.joined
         if mode is Mode.NATIVE_CONTINUATION:
-            # The same answer goes on, and so does a seam that it has not decided.
+            # The same answer continues, with its seam if that has not decided.
             if not self.joined.waits:
                 self.joined.seam = self.joined.retractable = None
             return
@@ -316,7 +316,7 @@ class ClientStream:
             joined.before, joined.anchor, joined.retractable = before, resume.anchor, self.open_text
             unshown = 0
             if joined.retractable is not None:
-                joined.retractable.merge_text(joined.retractable.text)  # it is read again and again
+                joined.retractable.merge_text(joined.retractable.text)  # it will be read often
                 unshown = 0 if self.streamed else len(joined.retractable.text)
             joined.seam = Seam(
                 before,
@@ -327,7 +327,7 @@ class ClientStream:
             )
 
     def revert(self) -> None:
-        """Forget the attempt that was joined last; the one before may still show what it holds."""
+        """Forget the attempt joined last; what the one before holds may still be shown."""
         self.joined = joined = self._earlier
         joined.seam = joined.follow = joined.retractable = None
 
@@ -347,20 +347,20 @@ class ClientStream:
         self._emit(block)
         joined = self.joined
         if block.done and joined.behind and block.kind not in {TEXT, TOOL_CALL}:
-            block.closed = True  # it stands before text that was shown, and so was shown with it
+            block.closed = True  # a repetition: it was shown with the text that follows it
         if block.done and block.begun:
             block.closed = True
             if block.kind in self._served and not block.cut:
                 self._ran.append(block.kind)
             if joined.adds and block.kind == TEXT:
                 if joined.waits:
-                    return  # what it is asked to repeat may go on in another text, behind a thought
+                    return  # the anchor may continue in another text, after thinking
                 self._end_text()
             if self.open is not None and self.open.kind == block.kind:
-                self._stop()  # not a call that was shown live, and may go on
+                self._stop()  # but not a call that was shown live, which may be continued
 
     def _emit(self, block: Block) -> None:
-        """Show of a block what has come of it, by the rules of its attempt."""
+        """Show what has come of a block, by the rules of its attempt."""
         joined, kind = self.joined, block.kind
         if joined.adds and kind in THINKING:
             return
@@ -369,11 +369,11 @@ class ClientStream:
             block.closed = True
             return
         if joined.adds and block.sealed:
-            # What is signed goes out as it is; where its head has to go, so does its signature.
+            # A signed block is shown as it is; if its beginning is dropped, so is its signature.
             if block.begun or (kind != TEXT and (joined.waits or joined.behind)):
                 return
             text = joined.feed(block.text) if kind == TEXT else ""
-            # One that is in the text before may be half of what is to be repeated first.
+            # A text that occurs in the text before may be a part of the repeated anchor.
             half = joined.waits and block.text.strip() in joined.before
             if kind == TEXT and joined.seam is not None and not half:
                 text += joined.seam.finish()
@@ -386,7 +386,7 @@ class ClientStream:
         elif joined.adds and kind == TEXT:
             self._emit_text(block)
         elif kind == TOOL_CALL or not (joined.behind or joined.live_calls):
-            # What stands before a call that was shown live was shown as well.
+            # If a call was shown live, the blocks before it were shown as well.
             if joined.adds:
                 self._end_text()
             self._emit_plain(block)
@@ -398,21 +398,21 @@ class ClientStream:
             self._start(block)
             block.begun = True
             joined.source, joined.target = block, self.blocks[-1]
-        # What was begun live may have been overtaken: the rest of it belongs to no other block.
+        # Another block may have begun since; then this block's rest must not be added to that one.
         if joined.source is block and joined.target is self.open:
             for delta in block.deltas[block.shown :]:
                 self.delta(delta)
         block.shown = len(block.deltas)
 
-    # --- text that goes on from other text -------------------------------------------------------
+    # --- text that is joined to other text -------------------------------------------------------
 
     def _emit_text(self, block: Block) -> None:
-        """Show of a text what has come of it, in the text before it."""
+        """Show what has come of a text, joined to the text before it."""
         joined, deltas = self.joined, block.deltas[block.shown :]
         if not block.begun:
             block.begun = True
             if joined.text is not None and joined.text.phase != block.phase:
-                self._end_text()  # a text of another phase is no rest of it
+                self._end_text()  # a text of another phase does not continue it
             joined.text, joined.start = block, joined.fed
             phase = self.open_text.phase if self.open_text is not None else ""
             if phase and block.phase not in {"", phase}:
@@ -423,19 +423,19 @@ class ClientStream:
                 if piece := as_text(delta.get("text")):
                     joined.fed += len(piece)
                     self._write(joined.feed(piece))
-            elif not joined.behind:  # else it is of text that was shown
+            elif not joined.behind:  # otherwise it belongs to text that was shown
                 joined.annotations.append((joined.start, delta))
                 if not joined.waits:
                     self.place_annotations()
         block.shown = len(block.deltas)
 
     def _end_text(self) -> None:
-        """A text has ended: show what its seam still holds."""
+        """End a text: show what its seam still holds."""
         self._write(self.joined.seam.finish() if self.joined.seam is not None else "")
         self.place_annotations()
 
     def _write(self, piece: str) -> None:
-        """Show text that has passed: in the open text, or in one like the attempt's."""
+        """Show text that has passed the seam, in the open text block or else in a new one."""
         joined, text = self.joined, self.open_text
         if joined.retractable is not None and joined.seam is not None and joined.seam.verdict:
             joined.retractable = None
@@ -451,9 +451,9 @@ class ClientStream:
         self.delta({"type": "text_delta", "text": piece})
 
     def place_annotations(self, ahead: int = 0) -> None:
-        """Write the deltas on places in a text, moved `by` as far as the turn's text is longer.
+        """Write the kept deltas on places in a text, if a text block is open for them.
 
-        They wait for a text to stand in. `ahead`: characters that are about to follow there.
+        `by` moves their places by the text before. `ahead`: characters about to be written there.
         """
         joined, target = self.joined, self.open_text
         if target is None or not joined.annotations:
@@ -462,12 +462,12 @@ class ClientStream:
         for start, delta in annotations:
             by = len(target.text) + ahead - (joined.fed - start)
             placed = {**delta, "by": by} if by else delta
-            if joined.follow is None or placed not in target.deltas:  # else it is a repetition
+            if joined.follow is None or placed not in target.deltas:  # if not a repetition
                 self.delta(placed)
 
     @property
     def run(self) -> Block | None:
-        """The attempt's text that flows: `more` of it may be shown as it comes, if there is any."""
+        """The attempt's text block to which `more` may add; `None`: there is none."""
         joined = self.joined
         blocks, target = joined.segment.blocks, self.open_text
         block = blocks[-1] if blocks else None
@@ -481,7 +481,7 @@ class ClientStream:
         return block if joined.source is block and joined.target is target else None
 
     def more(self, block: Block, delta: Json) -> None:
-        """Show one more piece of the text that flows, as `show` would."""
+        """Show one more text delta of the block `run`, as `show` would."""
         joined, text = self.joined, as_text(delta["text"])
         block.deltas.append(delta)
         block.shown += 1
@@ -499,9 +499,9 @@ class ClientStream:
 
     @property
     def held(self) -> Block | None:
-        """The visible text at the attempt's end, with no call beside it, if the caller lacks of it.
+        """The visible text block at the end of an attempt without calls, if it is not all shown.
 
-        Thinking, and what is under a signature alone, may stand behind it.
+        `None`: there is none. Thinking, and signed blocks that are not text, may follow it.
         """
         joined, blocks = self.joined, self.joined.segment.blocks
         last, at = None, len(blocks)
@@ -517,7 +517,7 @@ class ClientStream:
         return last if last.text and "".join([*texts, last.text]).strip() else None
 
     def flush_held(self) -> None:
-        """Show text that was held only because of what came behind it in one event."""
+        """Show text that was held only because of what followed it in the same event."""
         if (last := self.held) is not None:
             joined, blocks = self.joined, self.joined.segment.blocks
             at = blocks.index(last)
@@ -527,22 +527,22 @@ class ClientStream:
             self._emit(last)
 
     def finish_text(self, *, ended: bool) -> None:
-        """The attempt's text has ended, or broke off: show what its seam still holds."""
+        """Show what the seam still holds at the attempt's end; `ended`: it ended normally."""
         joined, segment = self.joined, self.joined.segment
         for block in segment.blocks if joined.waits else ():
             if block.kind == TEXT:
                 if not block.begun:
-                    self._emit(block)  # only white space, or the gate had let it pass
+                    self._emit(block)  # only white space, else the gate had shown it
                 break
         if joined.seam is not None and joined.next < len(segment.blocks):
-            # Where it broke off while it repeated what it was asked to, there may be more of that,
-            # but not behind a call: text that ended there is the caller's before the call is.
+            # If it broke off inside the repeated anchor, the rest may still come, so it stays held.
+            # Not if a call followed: then the text has ended, and must be shown before the call.
             asked = joined.waits and joined.anchor is not None and not segment.calls
             if ended or not (asked and segment.text.strip() in joined.before):
                 self._write(joined.seam.finish(as_text(segment.delta.get("stop_sequence"))))
 
     def leave(self) -> None:
-        """Settle what was left unshown, now that the turn goes on from it."""
+        """Show held text, and items that the provider ran, now that another attempt continues."""
         joined, blocks = self.joined, self.joined.segment.blocks
         joined.seam = joined.follow = joined.retractable = None
         self.flush_held()
@@ -561,9 +561,9 @@ class ClientStream:
     # --- when the turn has ended -----------------------------------------------------------------
 
     def release(self, cut_call: str | None, *, ended: bool) -> None:
-        """Show what is held and fit to be seen; `ended`: the last attempt ended as it should.
+        """Show what is held and fit to be shown; `ended`: the last attempt ended normally.
 
-        `cut_call`: the policy `truncated_tool_call`, where a call may be said to be cut.
+        `cut_call`: the policy `truncated_tool_call` for a cut call; `None`: it is left out.
         """
         rest = [block for block in self.joined.segment.blocks if not block.closed]
         cut, fit = list[Block](), list[Block]()
@@ -571,18 +571,18 @@ class ClientStream:
             if block.kind == TOOL_CALL and not block.whole(ended=ended):
                 cut.append(block)
                 if cut_call != "keep":
-                    continue  # whatever ends the turn: half a call goes out only if asked for
+                    continue  # however the turn ends: half a call is shown only if asked for
             if ended or (block.fit and answered(block, rest)):
                 fit.append(block)
         calls = calls_in(fit)
         explained = bool(cut) and cut_call in {"explain", "retry_smaller", "complete"}
         while not (ended or calls or explained) and fit and fit[-1].kind in THINKING:
-            fit.pop()  # it leads nowhere, and some providers would not take it back
-        if cut:  # a note stands between what was said and the calls that are whole
+            fit.pop()  # nothing follows it, and some providers do not accept it back
+        if cut:  # the note comes after the text and before the calls that are whole
             for block in [block for block in fit if block.kind != TOOL_CALL]:
                 self._show(block)
             if explained or (cut_call == "drop" and not (self.blocks or calls)):
-                # Most readers join all text of an answer; the note is a paragraph of its own in it.
+                # Most programs join all text of an answer: make the note a paragraph of its own.
                 gap = "\n\n" if self.text.strip() else ""
                 note = cut_call_note(as_text(cut[-1].start.get("name")), len(cut[-1].arguments))
                 self.begin_text(gap + note)
@@ -592,9 +592,9 @@ class ClientStream:
             self._release(block)
 
     def _release(self, block: Block) -> None:
-        """Show a block to its end; of a call that repeats one that was shown live, what that lacks.
+        """Show a block to its end; of a call that repeats one shown live, only what that lacks.
 
-        Of a call that was shown whole the JSON has to be the same, not its text.
+        If the call was shown whole, the arguments must be the same JSON, not the same text.
         """
         if block.kind != TOOL_CALL:
             self._show(block)
@@ -611,5 +611,5 @@ class ClientStream:
             if live is self.open:
                 self._stop()
             return
-        self._emit_plain(block)  # by policy its beginning may have gone out as it came
+        self._emit_plain(block)  # by policy its beginning may have been shown already
         self._stop()

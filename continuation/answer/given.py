@@ -1,10 +1,10 @@
-"""What the caller was given of an answer, in blocks and characters: enough to go on from elsewhere.
+"""What the caller was given of an answer, as block events, so that another process can continue it.
 
-Bytes would not do: what is delivered twice is the same text, but not the same bytes, for pings and
-the cuts between events differ. So a `Given` reads what leaves for the caller as it reads a
-provider's answer, tells what is new in it as few block events, and skips what was told before.
+Bytes would not do: an answer that is delivered twice has the same text but not the same bytes, for
+pings and the cuts between events differ. So a `Given` reads what is sent to the caller as it reads
+a provider's answer, returns what is new in it as few block events, and skips events known before.
 `played` turns such events into the beginning of a stream: a first attempt for the engine, which
-then goes on from it as from any that broke off.
+continues it like any that broke off.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from continuation.wire.json_values import as_json, as_text, loads
 from continuation.wire.text_template import KEYS
 
 _LOOK = 1024
-"""Bytes in which events are looked at one by one, before all behind them are read at once."""
+"""Bytes in which events are read one by one, before those after them are read as one."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """How far a block is known: characters by type of delta, and whether its end is."""
+    """How much of a block is known: `sizes` has the characters by type of delta."""
 
     sizes: dict[str, int] = field(default_factory=dict[str, int])
     others: int = 0
-    """Deltas that are more than a text."""
+    """Number of deltas that hold more than a text."""
     done: bool = False
 
 
@@ -38,15 +38,15 @@ class Given:
     """Reads what one caller is given."""
 
     def __init__(self, codec: WireCodec, known: Iterable[Json] = (), *, framed: bool) -> None:
-        """Begin. `known`: events that an earlier one told; `framed`: in AWS's framing."""
+        """Begin. `known`: events of an earlier `Given`; `framed`: the bytes have AWS's framing."""
         self._codec = codec
         self._reader = codec.reader()
         self._unframed = eventstream.Unframed() if framed else None
         self._rest = b""
-        """The beginning of an event."""
+        """The beginning of an event whose end has not come."""
         self._pending: list[Json] = []
         self._number: dict[object, int] = {}
-        """By the index of a block, how many began before it."""
+        """Index of a block -> how many blocks began before it."""
         self._count = 0
         self._index: object = None
         self._known: list[_Known] = []
@@ -84,7 +84,7 @@ class Given:
                 delta, read = found
                 self._take({"type": "content_block_delta", "index": self._index, "delta": delta})
                 raw, look = raw[read:], _LOOK
-            # What the reader learns of an event makes those behind it cheap: few at a time.
+            # One parsed event lets the reader join those after it cheaply: so first only a few.
             part, read, chunks = raw[:look], 0, ()
             for frame in sse.frames(part):
                 read = frame.end
@@ -101,7 +101,7 @@ class Given:
             self._take(event)
 
     def eof(self) -> None:
-        """The bytes have ended."""
+        """Take the end of the bytes."""
         for event in self._reader.eof():
             self._take(event)
 
@@ -129,7 +129,7 @@ class Given:
                 self._pending.append(event)
 
     def _new(self, event: Json) -> Json | None:
-        """Return what of a delta is not known."""
+        """Return the unknown part of a delta event; `None`: all of it is known."""
         number = self._number[event["index"]]
         if number >= len(self._known):
             return event
@@ -143,7 +143,7 @@ class Given:
         return {**event, "delta": {"type": name, KEYS[name]: rest}} if rest else None
 
     def new_events(self) -> list[Json]:
-        """Return the events since the last call, texts that follow each other as one."""
+        """Return the new events since the last call; adjacent texts of a block become one."""
         merged, joined = list[Json](), list[str]()
         last: tuple[object, str] | None = None
         pending, self._pending = self._pending, []
@@ -164,14 +164,14 @@ class Given:
         return merged
 
     def body(self) -> Json:
-        """Return all that was given as one JSON body, as the provider would write it."""
+        """Return all that was given as one JSON body in the provider's format."""
         segment = self.segment
         writer = self._codec.writer()
         return writer.body(segment.message, segment.blocks, segment.delta, segment.usage)
 
 
 def _text_of(event: Json) -> tuple[str, str | None]:
-    """Return the type and the text of a delta that is nothing else; otherwise `None` for it."""
+    """Return the type of a delta and its text; `None` for the text if it holds more than that."""
     delta = as_json(event.get("delta"))
     name = as_text(delta.get("type"))
     text = delta.get(KEYS.get(name, ""))
@@ -179,7 +179,7 @@ def _text_of(event: Json) -> tuple[str, str | None]:
 
 
 def played(codec: WireCodec, events: Sequence[Json], *, framed: bool = False) -> bytes:
-    """Return a stream that says what `events` say; it ends where they tell of an end."""
+    """Return the bytes of a stream with these block events; it ends if they have a stop reason."""
     segment = Segment()
     client = ClientStream(codec.writer(), ReplayBuffer(), streamed=True, framed=framed)
     client.join(segment, Resume(Mode.FIRST))

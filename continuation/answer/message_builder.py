@@ -1,11 +1,11 @@
-"""One turn as the caller gets it: attempts go in event by event, one answer comes out.
+"""Building of the caller's answer: attempts go in event by event, one answer comes out.
 
-A `MessageBuilder` knows which attempt is under way, has its bytes read, and says how it stands.
-While the caller's own attempt runs there is only a `FirstStream`: bytes pass as they came, only
-structure is looked at, and an answer that is not cut is never parsed beyond its few structural
+A `MessageBuilder` knows which attempt is under way, has its bytes read, and returns its result.
+During the caller's own attempt there is only a `FirstStream`: bytes are sent on as they came, only
+their structure is read, and an answer that is not cut is never parsed beyond its few structural
 events. A `ClientStream`, which owns what the caller has been shown, and an `AttemptReader` are
-built when that answer turns out to need more than its own bytes. What may be shown is decided by
-one small `Gate` in both. How bytes become events and events bytes is the codec's work.
+built when that answer turns out to need more than its own bytes. In both cases a small `Gate`
+decides what may be shown. The codec translates bytes to events and events to bytes.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 
 class Gate:
-    """Says of each event whether all that was read so far may be shown.
+    """Decides at each event whether all that was read so far may be shown.
 
-    Text flows, and so does what the provider runs itself (`live` of a codec). Anything else waits
-    until one of them follows it, so that it can be taken back: a thinking block may be cut before
-    its signature, a function call before its last brace. Once a call has begun, all waits for the
+    Text is shown as it comes, and so are the items in a codec's `live`. Anything else is held until
+    one of these follows it, so that it can still be dropped: a thinking block may be cut before its
+    signature, a function call before its last brace. Once a call has begun, all is held until the
     end of the message.
     """
 
@@ -60,27 +60,27 @@ class Gate:
         hold_calls: bool = False,
         streamed: bool = True,
     ) -> None:
-        """Begin. `hold_calls`: even if by policy calls may be shown as they come.
+        """Begin. `live`: types of blocks shown as they come, if the answer is `streamed`.
 
-        `streamed`: the caller reads a stream; in a JSON body nothing is live.
+        `hold_calls`: hold calls even if policy shows them live.
         """
         self._live = live if streamed else frozenset[str]()
         self._runs = False
-        """The open block is one of them; its end flows as well."""
+        """The open block has one of these types; its end is shown as well."""
         self._live_calls = streamed and policy.stream_tool_calls == "live" and not hold_calls
         self._completes = policy.truncated_tool_call == "complete"
         self._live_thinking = streamed and policy.stream_thinking == "live"
         self._calls = self._begun = False
         self.flowing = False
-        """Deltas may be shown unseen."""
+        """Deltas may be shown without being read."""
         self.blind = False
-        """Deltas need not be looked at: they flow, or they wait whatever they are."""
+        """Deltas need not be read: all of them are shown, or all are held."""
         self.behind = False
-        """What flows is a call's, and is to be shown some way behind: if it is cut there, what was
-        not shown of it can be said anew."""
+        """The deltas shown are of a call, whose last `BEHIND` characters are held: if it is cut,
+        the model can write these again."""
 
     def step(self, event: Json) -> bool:
-        """Take the next event; `True`: it and all before it may be shown."""
+        """Take the next event; return whether it and all before it may be shown."""
         kind = event.get("type")
         if kind == "content_block_delta":
             if not self.blind and as_text(as_json(event.get("delta")).get("text")).strip():
@@ -101,25 +101,25 @@ class Gate:
             self.flowing, self.blind = False, True
             return ran
         if kind == "message_delta" and as_json(event.get("delta")).get("stop_reason"):
-            # Perhaps the end: what follows it, and is no text, waits to be seen with it.
+            # This may be the end: what follows and is not text is held, to be read with it.
             self.flowing, self.blind = False, self._calls
         if kind in {"message_delta", "message_stop", "error"}:
             return False
-        # An opening in the middle, of spliced streams, frees nothing that is held.
+        # A second `message_start`, in spliced streams, releases nothing that is held.
         return self.flowing or (kind == "message_start" and not self._begun)
 
 
 BEHIND = 600
-"""Characters that a live call which may be completed is shown behind."""
+"""Characters held at the end of a live call that may be completed."""
 _ALIVE = 5.0
-"""Seconds; where nothing else may be shown for so long, a ping is no longer held in its place."""
+"""Seconds; if nothing else may be shown for so long, a ping is sent ahead of what is held."""
 
 
 class FirstStream:
     """The caller's own attempt as server-sent events."""
 
     frames: Callable[..., list[sse.Frame]] = staticmethod(sse.frames)
-    """Finds the whole events in bytes."""
+    """Returns the whole events in bytes."""
 
     def __init__(self, codec: WireCodec, replay: ReplayBuffer, gate: Gate) -> None:
         self._codec = codec
@@ -129,15 +129,15 @@ class FirstStream:
         self._gate = gate
         self._seen = 0
         self._quiet = -1, 0.0
-        """How many bytes were out when the first ping was held behind them, and when."""
+        """How many bytes were shown when a ping was first held after them, and when that was."""
         self._sketch = Segment()
         self._behind: list[tuple[int, int]] = []
-        """Where events of a call end that is shown some way behind, and how long it is there."""
+        """Of a call that is shown with a delay: ends of events, and its characters up to there."""
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return what of the replay buffer may be shown now; `chunk` is already on it."""
-        # The common case, events of flowing text, costs these looks and nothing else; a shell that
-        # is in haste takes them itself.
+        """Return what of the replay buffer may be shown now; it ends with `chunk` already."""
+        # The common case, events of text that is shown as it comes, costs these checks and nothing
+        # else; the shells make them themselves first.
         replay = self._replay
         if replay.flows is not None:
             if replay.flows(chunk):
@@ -157,7 +157,7 @@ class FirstStream:
         raw, gate, blank = self._replay.raw, self._gate, self._fast_path.blank
         end = len(raw)
         if not raw.endswith(blank):
-            # Only in what is new: the event that ends an answer can be as long as the answer.
+            # Search only in what is new: the event that ends an answer can be as long as it.
             new = max(self._seen, end - len(chunk) - len(blank) + 1)
             end = raw.rfind(blank, new) + len(blank)
         if not (
@@ -171,7 +171,7 @@ class FirstStream:
         self._seen = end
         if not gate.flowing:
             return b""
-        if end == len(raw):  # all that came so far was whole events, and is shown
+        if end == len(raw):  # all bytes so far are whole events, and shown
             self._replay.flows = self._fast_path.flows
         if end == len(raw) == self._replay.sent + len(chunk):
             self._replay.sent = end
@@ -183,7 +183,7 @@ class FirstStream:
         return bytes(memoryview(self._replay.raw)[start:end])
 
     def _read(self, frames: Sequence[sse.Frame]) -> bytes:
-        """Read events one by one."""
+        """Read events one by one; return the bytes that may be shown now."""
         shown = b""
         for frame in frames:
             start, self._seen = self._seen, frame.end
@@ -203,7 +203,7 @@ class FirstStream:
                 shown += self._show(frame.end)
             elif idle and self._is_quiet():
                 alive = bytes(self._replay.raw[start : frame.end])
-                del self._replay.raw[start : frame.end]  # it goes out once
+                del self._replay.raw[start : frame.end]  # so that it is not sent twice
                 self._seen = start
                 return shown + alive + self._read(self.frames(self._replay.raw, start))
             if "message_stop" in kinds:
@@ -213,7 +213,7 @@ class FirstStream:
         return shown
 
     def _lagging(self, end: int, events: Sequence[Json]) -> int:
-        """Return up to where a call may be shown that has come up to `end`."""
+        """Return the end of the bytes that may be shown of a call that has come up to `end`."""
         if any(event["type"] == "content_block_start" for event in events):
             self._behind.clear()
         pieces = [as_text(as_json(event.get("delta")).get("partial_json")) for event in events]
@@ -224,7 +224,7 @@ class FirstStream:
         return self._behind[0][0]
 
     def _is_quiet(self) -> bool:
-        """Whether nothing but pings came for so long that the connection is to be kept alive."""
+        """Whether only pings came for so long that one is to be sent on, to keep the connection."""
         (sent, since), now = self._quiet, self._replay.seconds()
         if sent == self._replay.sent and now - since < _ALIVE:
             return False
@@ -232,7 +232,7 @@ class FirstStream:
         return sent == self._replay.sent
 
     def result_by_labels(self) -> AttemptResult | None:
-        """The bytes have ended: say how an answer ended that gave a reason, and now is known to."""
+        """Return the result when the bytes have ended; `None`: the labels alone do not tell it."""
         sketch = self._sketch
         if sketch.error or sketch.reason is None:
             return None
@@ -242,7 +242,7 @@ class FirstStream:
         return self._result() if ended else None
 
     def _result(self) -> AttemptResult:
-        """Say how the answer ended, of what was looked at."""
+        """Return the result that follows from the events read so far."""
         codec, sketch = self._codec, self._sketch
         stop = codec.stop_of(sketch.reason, closed=True)
         return AttemptResult(
@@ -283,42 +283,42 @@ class FirstFramed(FirstStream):
     def _quick_calls(self) -> ToolCallState:
         last = self._deltas.last(self._replay.raw) if self._sketch.calls else b""
         if self._sketch.calls and b'"partial_json"' not in last:
-            return ToolCallState.CUT  # to be looked at in full
+            return ToolCallState.CUT  # the answer has to be read in full
         return self._codec.quick_calls(bytearray(sse.encode("", last)), self._sketch)
 
 
 class AttemptReader:
-    """Reads one response into a segment, and has the caller shown what the gate lets pass.
+    """Reads one response into a segment, which an earlier hop may have begun.
 
-    The segment may have been begun in an earlier hop.
+    It makes the client stream show what the gate allows.
     """
 
     def __init__(self, reader: Reader, segment: Segment, gate: Gate, client: ClientStream) -> None:
         self.buffer = bytearray()
-        """What has come and is not read yet: of a JSON body, all."""
+        """Bytes that came and are not read yet; of a JSON body, all of them."""
         self._reader = reader
         self._segment = segment
         self._gate = gate
         self._client = client
         self._over = False
-        """What may still come is not the answer's, or not worth reading."""
+        """The answer has ended; bytes that may still come are ignored."""
         self.steady: tuple[object, Block, bool] | None = None
-        """The index of a block, the block, whether it is shown: more of it needs no look."""
+        """The index of a block, the block, and whether it is shown: its deltas need no check."""
 
     def collect(self, chunk: bytes) -> bytes:
-        """Hold a JSON body until it is whole."""
+        """Collect a JSON body, of which nothing is shown until it is whole; return `b""`."""
         self.buffer += chunk
         return b""
 
     def feed(self, chunk: bytes) -> bytes:
-        """Read the events of a stream as they come; `Enough`: the answer has ended."""
+        """Read a stream's next bytes; return what is shown. Raises `Enough` at the answer's end."""
         raw, read, reader, client = chunk, 0, self._reader, self._client
         if self.buffer:
             self.buffer += chunk
             if not sse.may_end(self.buffer, 0, len(chunk)):
                 return b""
             raw = bytes(self.buffer)
-        if self.steady is not None:  # the common case: events that say nothing but more of it
+        if self.steady is not None:  # the common case: events with only a delta of this block
             index, block, shown = self.steady
             for delta, end in reader.deltas(raw, index, text=shown):
                 read, self._segment.events = end, self._segment.events + 1
@@ -337,7 +337,7 @@ class AttemptReader:
         return client.take()
 
     def finish(self, *, ended: bool) -> None:
-        """Read the last event of a stream; `ended`: its bytes ended where they should."""
+        """Read the last event of a stream; `ended`: its bytes ended without an error."""
         if not self._over:
             for frame in sse.frames(self.buffer, final=True):
                 self.see(() if frame.empty else self._reader.events(frame))
@@ -347,16 +347,16 @@ class AttemptReader:
     def read_again(
         self, frames: Sequence[sse.Frame], sent: int, *, ended: bool
     ) -> tuple[int, list[Json]]:
-        """Read a stream of which the caller has had `sent` bytes, as they came.
+        """Read a stream again of which the caller has been sent the first `sent` bytes.
 
-        Return how many events those were, and what was held that is only passed on: pings, and
-        events that nobody knows.
+        Return how many events these were, and the events after them that are only passed on: pings
+        and unknown ones.
         """
         shown, held = 0, list[Json]()
         for frame in frames:
             events = () if frame.empty else self._reader.events(frame)
             over = self.see(events, gated=False)
-            if frame.end <= sent:  # not what the gate says now: what the caller has had
+            if frame.end <= sent:  # shown whatever the gate says now: the caller has it
                 self._client.show()
                 shown += not frame.empty
             else:
@@ -368,10 +368,10 @@ class AttemptReader:
         return shown, held
 
     def see(self, events: Iterable[Json], *, gated: bool = True) -> bool:
-        """Take the next events; show what the gate lets pass. Return whether no more are of use.
+        """Take the next events; show what the gate allows. Return whether the answer has ended.
 
-        What is behind a text in its frame does not hold it up, for it is written anew. `gated`:
-        unless it is not the gate that says what to show.
+        A text is shown even if more follows it in its frame, for all is written anew. `gated`:
+        `False` shows nothing, whatever the gate allows.
         """
         gate, segment, client = self._gate, self._segment, self._client
         for event in events:
@@ -398,7 +398,7 @@ class AttemptReader:
                     if block is not None and gate.flowing and client.run is block:
                         self.steady = index, block, True
                 self._over = segment.stopped or segment.error is not None
-            elif block is not None:  # it waits, whatever it is
+            elif block is not None:  # all its deltas are held
                 self.steady = index, block, False
         return self._over
 
@@ -411,9 +411,9 @@ class MessageBuilder:
         self._policy = policy
         self._replay = ReplayBuffer()
         self._streamed = True
-        """The caller reads a stream..."""
+        """The caller reads a stream."""
         self._framed = False
-        """...of AWS's framing."""
+        """The caller's stream has AWS's framing."""
         self._first: FirstStream | None = None
         self._resume = Resume(Mode.FIRST)
         self._client: ClientStream
@@ -424,20 +424,20 @@ class MessageBuilder:
         """Characters of visible text that the turn had before the attempt under way."""
         self._usage: Json = {}
         self._token: str | None = None
-        """What the attempt under way was asked to go on by."""
+        """The continuation token that the attempt under way was asked with, if any."""
         self._held_events: list[Json] = []
-        """Pings of the caller's own attempt, and events that nobody knows, that were held."""
+        """Held pings and unknown events of the caller's own attempt."""
         self.lasting: Json = {}
-        """What the ends of the attempts said that holds for the whole turn."""
+        """Fields from the attempts' ends that hold for the whole turn."""
         self.stop: str | None = None
-        """The stop reason the caller got, once finished."""
+        """The stop reason the caller got; `None` until the turn is finished."""
         self.pairs: list[tuple[list[Json], str | None]] = []
-        """What a recovery replays: each attempt's content, and the prompt that asked for it."""
+        """What a recovery sends: each attempt's content, and the prompt that asked for it."""
 
     # --- reading ---------------------------------------------------------------------------
 
     def first(self, head: Head, replay: ReplayBuffer) -> Feed:
-        """Begin to read the caller's own attempt; the shell appends its bytes to `replay`."""
+        """Return the feed for the caller's own attempt; the shell adds its bytes to `replay`."""
         self._replay, self._streamed = replay, head.streamed
         if not head.streamed:
             return lambda chunk: b""  # a JSON body is held until it is whole
@@ -448,9 +448,9 @@ class MessageBuilder:
         return self._first.feed
 
     def begin(self, resume: Resume, head: Head) -> Feed:
-        """Begin to read a later attempt."""
+        """Return the feed for a later attempt."""
         self._resume = resume
-        if resume.mode is not Mode.REPLACE:  # that one brings its own
+        if resume.mode is not Mode.REPLACE:  # a replacement has pings of its own
             self._pass_on_held()
         if resume.mode is Mode.RECOVERY:
             self._client.leave()
@@ -467,9 +467,9 @@ class MessageBuilder:
             self._client.pass_on(event)
 
     def _join(self, *, unary: bool) -> None:
-        """Begin another response of the provider's, where the caller's answer stands."""
+        """Begin another response of the provider, joined to the caller's answer so far."""
         client, mode = self._client, self._resume.mode
-        if mode is Mode.NATIVE_CONTINUATION:  # not another answer, but more of this one
+        if mode is Mode.NATIVE_CONTINUATION:  # the response continues the same answer
             self._token = self._segment.token
             self._segment.reopen()
             self._segment.unary = unary
@@ -484,29 +484,29 @@ class MessageBuilder:
         self._attempt = AttemptReader(self._codec.reader(), self._segment, self._gate, client)
 
     def prepare_recovery(self) -> None:
-        """Settle what the turn is gone on from, before it is asked to: what stands at its end."""
-        if not self._client.joined.waits:  # else it may still be shown, if nothing comes
+        """Settle the end of the text so far, which the next request will ask to continue."""
+        if not self._client.joined.waits:  # else held text may still be shown, if no more comes
             self._client.leave()
 
     def revert(self) -> None:
-        """Forget the attempt read last; the one before may still show what it holds."""
+        """Forget the attempt read last; what the one before holds may still be shown."""
         self._client.revert()
         self._segment = self._client.joined.segment
 
     # --- the end of an attempt ---------------------------------------------------------------
 
     def take(self) -> bytes:
-        """Return bytes that became ready for the caller when an attempt ended."""
+        """Return the bytes that became ready for the caller when an attempt ended."""
         return self._client.take()
 
     def result_by_labels(self, error: BaseException | None = None) -> AttemptResult | None:
-        """Say how the caller's own attempt ended, if its labels alone tell."""
+        """Return how the caller's own attempt ended; `None`: its labels alone do not tell."""
         if self._first is not None:
             return self._first.result_by_labels()
         return self._codec.quick_body(self._replay.raw) if error is None else None
 
     def end(self, error: BaseException | None = None) -> AttemptResult:
-        """The attempt's bytes have ended: say how it stands."""
+        """Read the end of the attempt's bytes, and return its result; `error` broke them off."""
         first, self._first = self._first, None
         passed_on = list[Json]()
         if self._resume.mode is Mode.FIRST:
@@ -527,12 +527,12 @@ class MessageBuilder:
             else:
                 try:
                     self._read_body(self._replay.raw)
-                except ValueError:  # not JSON at all: nothing of ours
+                except ValueError:  # not JSON: the answer is passed on as it is
                     return AttemptResult(stop=Stop.END, opened=False)
         elif not self._segment.unary:
             self._attempt.finish(ended=error is None)
         else:
-            with suppress(ValueError):  # half a body: as good as dropped
+            with suppress(ValueError):  # half a body: nothing is read, so the stop is DROPPED
                 self._read_body(self._attempt.buffer)
         client, stop = self._client, self._ending
         # A first answer that is whole may still go out as it came, all of it.
@@ -540,8 +540,8 @@ class MessageBuilder:
         self._held_events = [] if whole else passed_on
         if (client.joined.adds or client.blocks) and not whole:
             client.flush_held()
-        # The head of a recovery that broke off comes again, and that of one that pauses goes on:
-        # half an anchor is no text.
+        # If the seam is not decided yet, its text stays held: half an anchor is not text. After a
+        # drop the next attempt repeats it, after a pause the next hop continues it.
         if not (stop in {Stop.DROPPED, Stop.PAUSED} and client.joined.waits):
             client.finish_text(ended=stop is Stop.END)
             client.place_annotations()
@@ -549,15 +549,15 @@ class MessageBuilder:
         return self._result(stop, error)
 
     def _read_again(self, first: FirstStream, error: BaseException | None) -> list[Json]:
-        """Read the caller's own attempt in full, of which the provider's bytes have gone out.
+        """Read the caller's own attempt in full, some of whose bytes have been sent on already.
 
-        Return what was held with the rest of it and is only passed on.
+        Return the held events that are only passed on.
         """
         replay, segment = self._replay, self._segment
         frames = first.frames(replay.raw, final=True)
         events, passed_on = self._attempt.read_again(frames, replay.sent, ended=error is None)
         if not (events or segment.blocks or segment.reason):
-            self._client.message.clear()  # its opening broke off: a later one is the caller's
+            self._client.message.clear()  # only an opening came: the caller gets a later one
         self._client.unmute({**segment.delta, "stop_reason": segment.reason}, events)
         return passed_on
 
@@ -575,14 +575,14 @@ class MessageBuilder:
                 unknown = f"a block of unknown type {block.kind!r}"
             if block.kind == TEXT and not block.begun:
                 unseen += len(block.text)
-        # A token that it was not asked to go on by itself.
+        # A new token: not the one with which the attempt was asked.
         hops = segment.token not in {None, self._token}
         progress = len(text) > self._length_before or bool(calls) or hops
         if mode in {Mode.FIRST, Mode.REPLACE}:
             progress = True
         elif stop is Stop.END and mode is Mode.NATIVE_CONTINUATION:
-            progress = True  # its end is the answer's, whatever it brought
-        elif stop is Stop.END and mode is Mode.APPEND_TAIL:  # nothing was left, if it caught up
+            progress = True  # its end is the answer's end, even if it brought no text
+        elif stop is Stop.END and mode is Mode.APPEND_TAIL:  # if it caught up, it is complete
             progress = progress or not (client.joined.behind or self.half_call)
         seam, again = client.joined.seam, False
         if mode is Mode.RECOVERY and stop is Stop.LENGTH:
@@ -603,7 +603,7 @@ class MessageBuilder:
             made_progress=progress,
             stalled=again,
             not_resumable=unknown,
-            # What breaks off at once may ask with the same token again.
+            # After a drop the same token may be used again.
             token=hops or (stop is Stop.DROPPED and segment.token is not None),
             length=len(text) + unseen,
             usage=self._codec.read_usage(segment.usage),
@@ -616,13 +616,13 @@ class MessageBuilder:
     @property
     def _ending(self) -> Stop:
         stop = self._codec.stop_of(self._segment.reason, closed=self._segment.stopped)
-        # In the caller's own attempt a pause is the caller's to see, and to go on from.
+        # A pause of the caller's own attempt is shown to the caller, who may continue from it.
         return Stop.END if stop is Stop.PAUSED and self._resume.mode is Mode.FIRST else stop
 
     # --- what a later request replays ---------------------------------------------------------
 
     def _remember(self) -> None:
-        """Keep what later requests, and the end of the turn, need of the attempt read last."""
+        """Keep what later requests and the end of the turn need from the attempt read last."""
         mode, prompt, delta = self._resume.mode, self._resume.prompt, self._segment.delta
         if mode is Mode.REPLACE:
             self._usage = {**self._usage, **self._segment.usage}
@@ -645,8 +645,8 @@ class MessageBuilder:
     def _carried(self) -> list[Block]:
         """The attempt's blocks that a later request may carry.
 
-        Dropped: blank text, unsigned and trailing thinking, calls that have no result yet (no
-        provider takes them), and what the format cannot send back.
+        Left out are blank text, unsigned and trailing thinking, calls without a result (which no
+        provider accepts), and what the format cannot send back.
         """
         blocks, carries = self._segment.blocks, self._codec.carries
         kept = [b for b in blocks if b.kind != TOOL_CALL and b.fit and carries(b, blocks)]
@@ -656,19 +656,19 @@ class MessageBuilder:
 
     @property
     def content(self) -> list[Json]:
-        """The turn's content so far, as one assistant message would carry it."""
+        """The turn's content so far, as the content of one assistant message."""
         return [self._codec.wire(block) for block in self._client.blocks or self._carried]
 
     # --- how it stands -----------------------------------------------------------------------
 
     @property
     def text(self) -> str:
-        """All visible text that the caller has, or gets."""
+        """All visible text that the caller has or will get."""
         return self._client.text
 
     @property
     def open_text(self) -> str:
-        """The visible text that a recovery would go on from, what is still held with it."""
+        """The visible text that a recovery would continue, held text included."""
         tail, held = self._client.tail, self._client.held
         if held is None or not (tail and held.begun):
             return tail + held.text if held is not None else tail
@@ -677,7 +677,7 @@ class MessageBuilder:
 
     @property
     def half_call(self) -> bool:
-        """Whether the caller has been shown, by policy, a call that is not whole."""
+        """Whether the caller has been shown, by policy, a part of a call that is not whole."""
         for call in calls_in(self._client.blocks) if self._client.streamed else ():
             if call.broken or not call.done:
                 return True
@@ -685,13 +685,13 @@ class MessageBuilder:
 
     @property
     def cut_call(self) -> tuple[str, int]:
-        """Name of the call that was cut, and how many characters of its arguments arrived."""
+        """The name of the attempt's last call, and how many characters of its arguments arrived."""
         call = self._segment.calls[-1]
         return as_text(call.start.get("name")), len(call.arguments)
 
     @property
     def calls(self) -> list[tuple[str, int]]:
-        """Name and length of each call that the caller gets."""
+        """The name of each call in the caller's answer, and the characters of its arguments."""
         calls = calls_in(self._client.blocks)
         return [
             (as_text(call.start.get("name")), len(self.arrived(call) or call.arguments))
@@ -700,16 +700,16 @@ class MessageBuilder:
 
     @property
     def token(self) -> str | None:
-        """The continuation token of the attempt read last."""
+        """The continuation token of the attempt read last; `None`: it has none."""
         return self._segment.token
 
     def seams(self) -> list[tuple[int, Verdict]]:
-        """The seam of the last attempt, if it had one."""
+        """Return the last attempt's seam with the characters of text before it; `[]`: no seam."""
         seam = self._client.joined.seam
         return [(self._length_before, seam.verdict)] if seam is not None and seam.verdict else []
 
     def parses(self, schema: Json | None = None) -> bool:
-        """Whether the visible text is whole JSON, and one that `schema` takes."""
+        """Whether the visible text is whole JSON that `schema`, if given, accepts."""
         held = self._client.held
         try:
             document = loads(self.text + (held.text if held is not None else ""))
@@ -724,7 +724,7 @@ class MessageBuilder:
     # --- the end of the turn -----------------------------------------------------------------
 
     def fork(self) -> MessageBuilder:
-        """Return an answer that begins anew after nothing was shown; this one stays as it is."""
+        """Return a builder for an answer that begins again; this one stays as it is."""
         other: MessageBuilder = type(self)(self._codec, self._policy)
         other._replay, other._streamed = self._replay, self._streamed
         other._client, other._segment = self._client.fork(), Segment()
@@ -734,26 +734,26 @@ class MessageBuilder:
     # --- a call that is completed ------------------------------------------------------------
 
     def completion(self, begun: CallCompletion | None) -> CallCompletion:
-        """Return what has the call gone on with that was cut; `begun`: it may be that already."""
-        # Hardly anybody asks for completed calls.
+        """Return the completion of the call that was cut: `begun`, if that is of the same call."""
+        # Imported here: few programs ask for completed calls.
         from continuation.answer.call_completion import CallCompletion
 
         call = self._segment.calls[-1]
         return begun if begun is not None and begun.call is call else CallCompletion(self, call)
 
     def arrived(self, call: Block) -> str | None:
-        """Return the argument text of a cut call up to the cut; `None`: it cannot be known."""
+        """Return the argument text of a cut call up to the cut; `None`: it is unknown."""
         return self._codec.arrived(call)
 
     def shown_of(self, call: Block) -> str:
-        """Return the argument text of a call as far as the caller has been shown it."""
+        """Return the argument text of a call that the caller has been shown; `""`: none of it."""
         if not call.shown:
             return ""
         shown = Block(call.start, call.deltas[: call.shown], free=call.free)
         return self._codec.arrived(shown) or ""
 
     def aside(self, text: str) -> MessageBuilder:
-        """Return a builder for a text of its own, which goes on from `text`."""
+        """Return a separate builder for a text that begins with `text`, to be continued."""
         other: MessageBuilder = type(self)(self._codec, self._policy)
         other._streamed = False
         other._client = ClientStream(self._codec.writer(), other._replay, streamed=False)
@@ -768,17 +768,17 @@ class MessageBuilder:
 
     @property
     def last_arguments(self) -> str:
-        """The argument text of the last call of the attempt read last; `""`: it has none."""
+        """The argument text of the last call in the attempt read last; `""`: it has no call."""
         calls = self._segment.calls
         return calls[-1].arguments if calls else ""
 
     @property
     def attempt_text(self) -> str:
-        """The visible text of the attempt read last, as it came."""
+        """The visible text of the attempt read last, before any seam."""
         return self._segment.text
 
     def complete_call(self, call: Block, arguments: str) -> bool:
-        """Make a cut call whole; `False`: the caller has seen what is not in `arguments`."""
+        """Make a cut call whole; `False`: `arguments` do not begin with what has been shown."""
         arrived = self.arrived(call) or ""
         if call.closed:
             return False
@@ -800,30 +800,30 @@ class MessageBuilder:
         call.forget()
 
     def go_on(self, call: Block, text: str) -> bytes:
-        """Show what a call goes on with whose beginning the caller has been shown as it came."""
+        """Add `text` to the string that a live call broke off in; return the bytes to show."""
         if not call.begun or call.closed:
             return b""
-        call.done = False  # its provider may have ended it where it broke off
+        call.done = False  # the provider may have ended the block where it broke off
         self._forget_unshown(call)
         call.deltas += self._codec.goes_on(call, text)
         self._client.show()
         return self._client.take()
 
     def ended(self) -> AttemptResult:
-        """Say how the attempt stands, now that its call is whole."""
+        """Return the attempt's result, now that its call is whole."""
         return self._result(Stop.END, None)
 
     def release(self, *, whole: bool, cut_call: str | None) -> None:
-        """Show what is still held and fit to be seen, and of a cut call what `cut_call` says.
+        """Show what is still held and fit to be shown; `whole`: the last attempt ended normally.
 
-        `whole`: the last attempt ended as it should.
+        `cut_call`: the policy `truncated_tool_call` for a cut call; `None`: it is left out.
         """
         self._pass_on_held()
         self._client.finish_text(ended=self._ending is Stop.END)
         self._client.release(cut_call, ended=whole)
 
     def finish(self, stop: StopWord, usage: Usage) -> bytes:
-        """End the turn: return what is left to be shown, and the terminal bytes."""
+        """End the turn: return the remaining bytes with the terminal event, or the JSON body."""
         codec, delta = self._codec, {**self._segment.delta, **self.lasting}
         if stop is StopWord.ENDED:
             delta["stop_reason"] = codec.called if calls_in(self._client.blocks) else codec.ended

@@ -1,9 +1,9 @@
-"""Where a call's arguments break off: inside which string, behind which members.
+"""Where a call's arguments break off: inside which string, after which members.
 
-Arguments are JSON text, and most of a long call is one string of it: the content of a file. If they
-break off inside that string, its text can be gone on with as any text can, and what was open around
-it is known: the text of the call up to there is valid, and so is its rest once the string is whole.
-If they break off elsewhere, the members that are whole can be kept.
+Arguments are JSON text, and most of a long call is one string in it: the content of a file. If they
+break off inside that string, its text can be continued as any text can, and what is open around it
+is known, so that the arguments can be closed once the string is whole. If they break off elsewhere,
+the members that are whole can be kept.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from continuation.types import Json
 from continuation.wire.json_values import as_json, as_list, as_text, dumps, parsed
 
 Path: TypeAlias = tuple[str | int, ...]
-"""Names of members and places in arrays, from the outermost on."""
+"""Names of members and indices of array elements, from the outermost on."""
 
 _TOKEN = re.compile(
     r'\s*+(?:([{}\[\],:])|("[^"\\]*+(?:\\.[^"\\]*+)*+")|[^\s"{}\[\],:]++)', re.DOTALL
 )
-"""A sign of structure, a string, or a number or word."""
+"""A JSON token: structure (group 1), a whole string (group 2), or a number or word."""
 _OPEN = re.compile(r'\s*+"')
 _BEGUN = re.compile(r'(\s*+(?:,\s*+)?)(?:("[^"\\]*+(?:\\.[^"\\]*+)*+")|"(.*))?', re.DOTALL)
-"""What parts a member from the one before, and its name, or half of that."""
+"""What separates a member from the one before, then its name, or the beginning of its name."""
 _WHOLE = re.compile(r'(?:[^\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+', re.DOTALL)
 _WHOLE_STRING = re.compile(r'(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+', re.DOTALL)
-"""The same, and no quote but an escaped one."""
+"""Whole characters of a JSON string, as `_WHOLE`, but without an unescaped quote."""
 _HALF = re.compile(r"(?:\\(?:u[0-9a-fA-F]{0,3})?)?")
 """An escape that broke off, or nothing."""
 _HIGH = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?\Z")
-"""The first half of a character that takes two, and what arrived of the second."""
+"""The high surrogate of an escaped character, and what arrived of the low one."""
 _LEAD = re.compile(r"\s*(?:([^\n]{1,200}[:.!])\s*\n\s*?)?(?:(`{3,}|~{3,})[^`\n]*\n)?")
 """What may stand before a text that was asked for: a line of words, a fence's first line."""
 
@@ -43,25 +43,25 @@ class OpenString:
     """A string value that a JSON text breaks off in."""
 
     keys: Path
-    """Where it stands."""
+    """The path of the string."""
     head: str
     """The JSON text up to the string's last whole character."""
     text: str
-    """What the string says so far."""
+    """The string's text so far."""
     half: str = ""
-    """What arrived of the escape of its next character."""
+    """What arrived of an escape that broke off after it."""
     start: int = 0
-    """Where in `head` its first character stands."""
+    """The index in `head` of the string's first character."""
 
     @property
     def name(self) -> str:
-        """The member that holds it, as a path."""
+        """The path of the string, joined by dots."""
         return dotted(self.keys)
 
     def with_text(self, text: str, more: Mapping[Path, Any]) -> str:
-        """Return the JSON text with another text in the string and all closed that is open.
+        """Return the JSON text with `text` as the string, and all that is open closed.
 
-        `more`: by where it stands, what an open object or array has behind the string.
+        `more`: path of an open object or array -> its members or elements after the string.
         """
         kept = text.startswith(self.text)
         written = self.head if kept else self.head[: self.start]
@@ -75,7 +75,7 @@ class OpenString:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """What is whole of an object that a JSON text breaks off in."""
+    """The whole members of an object in which a JSON text breaks off."""
 
     head: str
     """The JSON text up to the end of its last whole member."""
@@ -84,12 +84,12 @@ class Members:
     joint: str = ""
     """What arrived between that member and the next: white space, a comma."""
     name: str | None = None
-    """The name of the member that broke off."""
+    """The name of the member that broke off; `None`: no whole name arrived."""
     half: str | None = None
-    """What arrived of that name, where it broke off as well; `None`: no member was begun."""
+    """What arrived of a name that broke off; `""`: a name has to follow; `None`: neither."""
 
     def begun(self, known: Iterable[str]) -> set[str] | None:
-        """Return the names that the member which broke off may have; `None`: none did."""
+        """Return the names that the broken-off member may have; `None`: no member broke off."""
         if self.name is not None:
             return {self.name}
         if self.half is None:
@@ -97,17 +97,17 @@ class Members:
         return {name for name in known if name.startswith(self.half)} - self.values.keys()
 
     def with_more(self, more: str) -> str:
-        """Return the JSON text with more members, which are written as an object."""
+        """Return the JSON text, closed, with the members of the JSON object `more` added."""
         inside = more[1:-1]
         comma = "," if inside and self.values and "," not in self.joint else ""
         return self.head + (comma or self.joint if inside else "") + inside + "}"
 
 
 def as_written(text: str, anchor: str, *, cut: bool = False) -> str | None:
-    """Read a text that was written as it stands in JSON, escaped and perhaps in its quotes.
+    """Read a text that was written as in JSON: escaped, and perhaps in quotes.
 
-    Return what follows the anchor, which tells that it was; `None`: it was not, or does not tell.
-    `cut`: it may break off, in half an escape as well.
+    Return the plain text after the anchor; `None`: it was not written so, or the anchor, which is
+    the same in both forms, does not tell. `cut`: the text may break off, even inside an escape.
     """
     written = escaped(anchor)
     body = text if text.startswith(written) else text.lstrip().removeprefix('"')
@@ -115,14 +115,14 @@ def as_written(text: str, anchor: str, *, cut: bool = False) -> str | None:
         return None
     end, value = _read(_WHOLE_STRING, body, 0)
     if body[end:].strip(' \t\r\n"}`') and not (cut and _half(body[end:])):
-        return None  # something follows that is none of it
+        return None  # something follows that is not part of the string
     return value[len(anchor) :]
 
 
 def bared(text: str, anchor: str) -> tuple[str, str, str]:
-    """Return a text from the anchor on, if nothing but a line of words and a fence is before it.
+    """Return a text from the anchor on, if only a line of words and a fence are before it.
 
-    Also those words, and whether the fence is "open", or "closed" and its end left out.
+    Also those words, and for the fence "open", "closed" (its end is left out) or `""`.
     """
     for form in (anchor, f'"{escaped(anchor)}', escaped(anchor)):
         at = text.find(form)
@@ -138,7 +138,7 @@ def bared(text: str, anchor: str) -> tuple[str, str, str]:
 
 
 def escaped(text: str, half: str = "") -> str:
-    """Write a text as it stands in a JSON string; `half`: what is there of its first escape."""
+    """Return a text as written in a JSON string; `half`: what is there of its first escape."""
     written = json.dumps(text, ensure_ascii=False)[1:-1]
     if not written.startswith(half):
         written = json.dumps(text[:1])[1:-1] + json.dumps(text[1:], ensure_ascii=False)[1:-1]
@@ -146,14 +146,14 @@ def escaped(text: str, half: str = "") -> str:
 
 
 def dotted(path: Path) -> str:
-    """Name a place in arguments."""
+    """Return a path as text, joined by dots."""
     return ".".join(map(str, path))
 
 
 def within(schema: Json, path: Path) -> Json:
-    """Return what a JSON schema says of the value at a path; `{}`: nothing, or not one thing."""
+    """Return the part of a JSON schema for the value at a path; `{}`: none, or not just one."""
     here, steps = schema, list(path)
-    for _ in range(len(path) + 32):  # a schema may go round
+    for _ in range(len(path) + 32):  # a schema may refer to itself
         refers = as_text(here.get("$ref"))
         choices = [one for word in ("anyOf", "oneOf", "allOf") for one in as_list(here.get(word))]
         whole = [one for one in map(as_json, choices) if one.get("type") != "null"]
@@ -174,9 +174,9 @@ def within(schema: Json, path: Path) -> Json:
 
 
 def open_string(raw: str) -> OpenString | None:
-    """Return the string value that `raw` breaks off in; `None`: it breaks off elsewhere.
+    """Return the string value that `raw` breaks off in.
 
-    That is in a key, a number, or between two values.
+    `None`: it breaks off elsewhere, such as in a key, in a number, or between two values.
     """
     keys, at = _open_members(raw)
     opened = _OPEN.match(raw, at)
@@ -186,14 +186,14 @@ def open_string(raw: str) -> OpenString | None:
     end, value = _read(_WHOLE, raw, start)
     half = raw[end:]
     if not _half(half):
-        return None  # no escape that JSON knows
+        return None  # not a valid JSON escape
     return OpenString(tuple(keys), raw[:end], value, half, start)
 
 
 def whole_members(raw: str) -> Members | None:
-    """Return what is whole of the object that `raw` breaks off in; `None`: it is no such text.
+    """Return the whole members of the object that `raw` breaks off in; `None`: it is no such text.
 
-    A number at the end may go on, and so it is no whole value.
+    A number at the end is not a whole value, because more digits may follow.
     """
     depth = end = at = 0
     valued = False
@@ -217,17 +217,17 @@ def whole_members(raw: str) -> Members | None:
     joint, name, half = begun.groups()
     if name is not None:
         return Members(raw[:end], values, joint, str(json.loads(name, strict=False)))
-    more = not values or joint.strip()  # has to come
+    more = not values or joint.strip()  # another member must follow
     return Members(raw[:end], values, joint, None, half or ("" if more else None))
 
 
 def _half(raw: str) -> bool:
-    """Whether an escape broke off here, or the first of two that are one character."""
+    """Whether `raw` is empty, half an escape, or half of a pair of escapes for one character."""
     return (_HALF.fullmatch(raw) or _HIGH.match(raw)) is not None
 
 
 def _read(form: re.Pattern[str], raw: str, at: int) -> tuple[int, str]:
-    """Read the characters of a JSON string from `at` on; return where the last whole one ends."""
+    """Return where the last whole character of a JSON string from `at` on ends, and its text."""
     whole = form.match(raw, at)
     end = whole.end() if whole is not None else at
     if high := _HIGH.search(raw, at, end):
@@ -236,10 +236,10 @@ def _read(form: re.Pattern[str], raw: str, at: int) -> tuple[int, str]:
 
 
 def _open_members(raw: str) -> tuple[list[str | int], int]:
-    """Return what is open at the end of a JSON text, and where its last whole token ends.
+    """Return the path that is open at the end of a JSON text, and where its last whole token ends.
 
-    Of an object it is the member that was begun last, `""` where a key is awaited; of an array, the
-    place of its element.
+    For an object it has the name of its last member, or `""` if a name is to follow; for an array,
+    the index of its last element.
     """
     open_ones, at = list[str | int](), 0
     while match := _TOKEN.match(raw, at):

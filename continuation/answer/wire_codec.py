@@ -1,4 +1,4 @@
-"""What a wire format adds to `Answer`: how its bytes are told as block events, and written."""
+"""What a wire format adds to `MessageBuilder`: reading bytes as block events, and writing them."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ class Reader(Protocol):
     """Reads one attempt's stream as block events."""
 
     def events(self, frame: Frame) -> Sequence[Json]:
-        """Read one server-sent event, which is not empty; raises nothing."""
+        """Return one server-sent event, which is not empty, as block events; raises nothing."""
         ...
 
     def deltas(self, raw: bytes, index: object, *, text: bool) -> Iterator[tuple[Json, int]]:
-        """Tell the first events in `raw`, while they are known to be deltas of one block, no more.
+        """Yield the first events in `raw` while each is surely a delta of one block, and no more.
 
-        With each comes where it ends; behind the last may be anything. `text`: of text alone.
+        With each delta comes its end in `raw`; anything may follow. `text`: text deltas only.
         """
         return iter(())
 
     def joined(
         self, raw: bytes, index: object, chunks: Sequence[bytes] = ()
     ) -> tuple[Json, int] | None:
-        """Tell them as one delta, where they are many; `None`: they are to be told one by one.
+        """Return many such deltas joined to one, and its end in `raw`; `None`: read one by one.
 
-        With it comes where the last of them ends. `chunks`: the bytes as they were cut, if known.
+        `chunks`: the pieces in which the bytes came, if known.
         """
         return None
 
     def eof(self) -> Sequence[Json]:
-        """The bytes ended where they should: return what that alone says."""
+        """Return the events that follow from the proper end of the bytes alone."""
         return ()
 
 
 class PlainReader(Reader):
-    """A reader that knows events of text again by one of them that it has parsed."""
+    """A reader that recognizes text events by comparing them to one that it has parsed."""
 
     _plain: PlainEvents
 
@@ -56,23 +56,23 @@ class PlainReader(Reader):
 
 
 class FastPath(Protocol):
-    """Looks at the first attempt's bytes without parsing them; doubt is `False`, and costs time.
+    """Looks at the first attempt's bytes without parsing them. In doubt it returns `False`.
 
-    What stands here doubts everything: it is the fast path of a format that has none.
+    The methods here always do: they are right for a format without a fast path.
     """
 
     blank: bytes = b"\n\n"
-    """What ends an event as this format's servers write it."""
+    """The bytes that end an event as this format's servers write it."""
 
     def flows(self, chunk: bytes) -> bool:
         """Whether a chunk is nothing but whole events of visible text."""
         return False
 
     def skips(self, raw: bytearray, start: int, end: int, *, flowing: bool) -> bool:
-        """Whether the whole events in `raw[start:end]` need no look.
+        """Whether the whole events in `raw[start:end]` need not be read.
 
-        `flowing`: text flows, and all of them must be text. Otherwise all is held back, and only
-        what ends a block or the answer matters.
+        `flowing`: text is being shown, and all events must be text. Otherwise all are held, and
+        none may end a block or the answer.
         """
         return False
 
@@ -80,39 +80,39 @@ class FastPath(Protocol):
 class Writer(Protocol):
     """Writes one answer for the caller, as events or as a body; indices count its blocks.
 
-    What is not needed in every format has a body here, for a writer that derives from this.
+    Methods that not every format needs have a default here, for writers that derive from this.
     """
 
     def open(self, message: Json) -> bytes:
-        """Begin a stream; `message` is what the reader said of the answer as a whole."""
+        """Return the beginning of a stream; `message`: the reader's values for the whole answer."""
         return b""
 
     def start(self, index: int, block: Block) -> bytes:
-        """Begin a block."""
+        """Return the beginning of a block."""
         return b""
 
     def delta(self, index: int, block: Block, delta: Json) -> bytes:
-        """Go on in a block."""
+        """Return one more delta of a block."""
         ...
 
     def stop(self, index: int, block: Block) -> bytes:
-        """End a block."""
+        """Return the end of a block."""
         return b""
 
     def other(self, event: Json) -> bytes:
-        """Pass on an event that is none of ours."""
+        """Return an event that is not a block event, such as a ping, to be passed on."""
         return b""
 
     def resume(self, message: Json, blocks: Sequence[Block], shown: int) -> None:
-        """From here on events are ours: the caller has had `shown` events, which made `blocks`."""
+        """Continue the provider's stream: the caller has `shown` events of it, with `blocks`."""
         return
 
     def closing(self, blocks: Sequence[Block], delta: Json) -> bytes:
-        """Return what would end the answer here, an open block first; changes nothing."""
+        """Return the bytes that would end an open block and the answer here; changes nothing."""
         return self.end(blocks, delta, {})
 
     def end(self, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
-        """Write the terminal events; `delta` has the stop reason in the provider's words."""
+        """Return the terminal events; `delta` has the stop reason in the provider's words."""
         ...
 
     def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> Json:
@@ -126,34 +126,34 @@ class _NoFastPath(FastPath): ...
 class WireCodec(ABC):
     """One wire format's answers, for one request.
 
-    A format has to say how its answers are read and written, and in which words they end. The
-    other methods make an answer that is not cut cheap, or are there for what only some formats
-    have; what stands here is right for a format that says nothing of them.
+    A format has to define how its answers are read and written, and its stop reasons. The other
+    methods make an answer that is not cut cheap, or are for what only some formats have; their
+    defaults are right for a format that does not define them.
     """
 
     ended: str
-    """The stop reason of a synthetic STOP..."""
+    """The stop reason of a synthetic STOP."""
     called: str
-    """...and that of one whose answer holds calls."""
+    """The stop reason of a synthetic STOP if the answer has calls."""
     truncated: str
-    """The provider's word for "output limit"."""
+    """The provider's stop reason for "output limit"."""
     stops: Mapping[str, Stop]
-    """The provider's stop reasons that are no ordinary end."""
+    """The provider's stop reasons other than for an ordinary end -> what they mean."""
     lasting: tuple[str, ...] = ()
-    """What an answer's end carries that holds for the whole turn."""
+    """Fields at an answer's end that hold for the whole turn."""
     delta: bytes = b""
-    """How the JSON of a delta begins, in a format that comes as AWS event streams too."""
+    """The beginning of a delta's JSON, in a format that comes as AWS event streams too."""
     last: bytes = b""
-    """What stands behind the last event of a stream, if anything does."""
+    """Bytes after the last event of a stream; `b""`: none."""
     kinds: frozenset[str] = frozenset({TEXT, TOOL_CALL}) | THINKING
-    """Types of blocks that an answer can be gone on from."""
+    """Types of blocks with which an answer can be continued."""
     served: frozenset[str] = frozenset()
-    """Types of items that the provider runs and that stand for themselves: asked again it runs
-    them again, and the caller is told of them once..."""
+    """Types of items that the provider runs itself. The same request runs them again, but the
+    caller is shown each once."""
     live: frozenset[str] = frozenset()
-    """...and those of them that tell how they go on: they flow like text."""
+    """The types in `served` that report their progress: they are shown as they come, like text."""
 
-    # --- what every format says ------------------------------------------------------------------
+    # --- what every format defines ---------------------------------------------------------------
 
     @abstractmethod
     def reader(self) -> Reader: ...
@@ -163,7 +163,7 @@ class WireCodec(ABC):
 
     @abstractmethod
     def to_events(self, body: Json) -> Iterable[Json]:
-        """Tell a JSON body as the events it would have been streamed as."""
+        """Return a JSON body as the block events of the same answer streamed."""
 
     @abstractmethod
     def read_usage(self, usage: Json) -> Usage | None:
@@ -174,59 +174,59 @@ class WireCodec(ABC):
         """Return the provider's usage object with our counts; other fields stay as they came."""
 
     def add_usage(self, native: Json, later: Json) -> Json:
-        """Return the usage object of a turn that a later attempt adds to, but for our counts."""
+        """Return a turn's usage object with a later attempt's added, except for our counts."""
         return native or dict(later)
 
     @abstractmethod
     def wire(self, block: Block) -> Json:
         """Return a block as one JSON value, as a later request may carry it."""
 
-    # --- what a format may say -------------------------------------------------------------------
+    # --- what a format may define ----------------------------------------------------------------
 
     def stop_of(self, reason: str | None, *, closed: bool) -> Stop:
-        """Read a stop reason; an unknown one is an ordinary end.
+        """Return what a stop reason means; an unknown one is an ordinary end.
 
-        `closed`: the answer's terminal event came, so that no reason means that it just ended.
+        `closed`: the answer's terminal event came; then an answer without a reason ended normally.
         """
         if reason is None:
             return Stop.END if closed else Stop.DROPPED
         return self.stops.get(reason, Stop.END)
 
     def identity(self, message: Json) -> str:
-        """Return the answer's own id, of what its opening said; `""`: it has none."""
+        """Return the answer's own id, from its opening; `""`: it has none."""
         return as_text(message.get("id"))
 
     def carries(self, block: Block, blocks: Sequence[Block]) -> bool:
-        """Whether a later request may carry this block, of those of its attempt."""
+        """Whether a later request may carry this block; `blocks`: all of its attempt."""
         return self.knows(block.kind)
 
     def knows(self, kind: str) -> bool:
-        """Whether an answer with a block of this type can be gone on from."""
+        """Whether an answer with a block of this type can be continued."""
         return kind in self.kinds
 
     def arrived(self, call: Block) -> str | None:
-        """Return the argument text of a cut call up to the cut; `None`: it cannot be known."""
+        """Return the argument text of a cut call up to the cut; `None`: it is unknown."""
         return call.arguments if call.free or call.args_verified else None
 
     def rest_of(self, call: Block, arrived: str, arguments: str) -> list[Json]:
-        """Return the deltas that make a call whole of which `arrived` is there."""
+        """Return the deltas that a call lacks whose `arguments` have come as far as `arrived`."""
         return [{"type": "input_json_delta", "partial_json": arguments[len(arrived) :]}]
 
     def goes_on(self, call: Block, text: str) -> list[Json]:
-        """Return the deltas by which the text that a call broke off in goes on; none: it waits."""
+        """Return the deltas that add `text` to the string a call broke off in; `[]`: hold it."""
         written = text if call.free else dumps(text).decode()[1:-1]
         return [{"type": "input_json_delta", "partial_json": written}]
 
     def fast_path(self) -> FastPath:
-        """Return what looks at the first attempt without parsing it."""
+        """Return the format's fast path for the first attempt."""
         return _NoFastPath()
 
     def quick_body(self, body: bytes | bytearray) -> AttemptResult | None:
-        """Read how a JSON answer ended without parsing it; `None` when that needs a full look."""
+        """Return how a JSON answer ended, without parsing it; `None`: it has to be parsed."""
         return None
 
     def quick_result(self, body: bytes | bytearray, reason: str | None) -> AttemptResult:
-        """Return how a JSON answer ended that said only one reason; its text was not looked at."""
+        """Return how a JSON answer with this one stop reason ended; its text is not read."""
         return AttemptResult(
             stop=self.stop_of(reason, closed=True),
             raw=reason,
@@ -236,5 +236,5 @@ class WireCodec(ABC):
         )
 
     def quick_calls(self, raw: bytearray, sketch: Segment) -> ToolCallState:
-        """Look at the calls of a stream that has ended; `CUT` asks for a full look."""
+        """Return how the calls of an ended stream look; `CUT`: it has to be read in full."""
         return ToolCallState.CUT if sketch.calls else ToolCallState.NONE

@@ -1,1 +1,1 @@
-"""What happens next: one model turn as a generator of commands. No I/O, no wire format."""
+"""The engine decides what happens next: one turn as a generator of commands; no I/O, no format."""

@@ -1,13 +1,13 @@
 """Sending a request until it is answered: the caller's own first, then each later attempt.
 
-The caller's own request goes out as it is, with a raised limit, or with a valid history; what is
-refused because of a change of ours is sent again as the caller made it. A later attempt is retried
-after errors that pass, and repeated with what a refusal taught.
+The caller's own request is sent as it is, with a changed limit, or with a repaired history; if a
+raised limit is refused, it is sent again as the caller made it. A later attempt is retried after
+errors that may pass, and sent again with what a refusal taught.
 
-What has been spent stands in the ledger, what is left to spend in the `Budget`. The bound on
-everything: `ledger.sent` grows with each upstream call but the look-up of a ceiling and never
-passes `max_attempts` and `HOPS` together; escalation, less thinking and guidance happen once,
-recoveries and resumptions have budgets that only shrink.
+What has been spent is in the ledger, what is left to spend in the `Budget`. The bound on
+everything: `ledger.sent` grows with each upstream call except the look-up of a ceiling, and never
+passes `max_attempts` plus `HOPS`. Escalation, less thinking and the request for smaller calls
+happen once each; recoveries and resumptions have budgets that only shrink.
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ from continuation.types import (
 LESSONS = 2
 """How often one attempt may be repeated because its limit or its form was refused."""
 HISTORY_STATUSES = frozenset({400, 404, 422})
-"""What providers answer to a history they cannot take, or do not find."""
+"""Statuses with which providers answer a history they cannot accept, or do not find."""
 LONGEST_BACKOFF = 8.0
-"""Seconds; what the SDKs use as well."""
+"""Seconds; the SDKs use the same."""
 MARGIN = 1024
-"""Tokens left free in the window: our prompt, and what counting gets wrong."""
+"""Tokens left free in the window, for our prompt and for errors in counting."""
 WORTH = 1.2
-"""An escalation must raise the limit by a fifth."""
+"""An escalation must raise the limit by at least a fifth."""
 HOPS = 32
-"""Hops of an answer that are no attempts of their own; 16 fill the largest window."""
+"""Provider hops not counted against `max_attempts`; 16 of them fill the largest window."""
 _LOOKUP_SECONDS = 5.0
 
 Build: TypeAlias = Callable[[int | None, Way], Outgoing]
-"""Makes an attempt's request for a limit and a way; called again after a lesson."""
+"""Makes an attempt's request for a limit and a way; called for each try."""
 
 
 @dataclass(frozen=True, slots=True)
 class RepairedRequest:
-    """The caller's request as its provider takes it."""
+    """The caller's request, changed so that its provider accepts it."""
 
     request: ProviderRequest
     outgoing: Outgoing
     changes: Sequence[Change]
     code: str
-    """What was wrong, as `continuation.history.validate` names it."""
+    """The rule that was broken, as `continuation.history.validate` names it."""
 
 
 def send(
@@ -74,7 +74,7 @@ def send(
     limit: int | None,
     seconds: float | None = None,
 ) -> Generator[Command, Reply, Reply]:
-    """Send one call, and note it in the ledger; `None`: the caller's own, byte for byte."""
+    """Send one call (`None`: the caller's own request); return its answer's head or the error."""
     ledger.begin(mode, limit)
     reply = yield Send(outgoing, seconds, bounded=mode is not Mode.FIRST)
     if isinstance(reply, Head):
@@ -83,15 +83,12 @@ def send(
 
 
 class Budget:
-    """What one turn may still do, and the output limit of its next attempt.
-
-    It is made when something was cut or refused, and not before: most turns need none.
-    """
+    """What one turn may still do, and the output limit of its next attempt; most need none."""
 
     def __init__(self, attempts: Attempts) -> None:
         policy, request = attempts.policy, attempts.request
         self.recoveries = policy.max_recoveries
-        # That a process was stopped is none of the drops that policy counts.
+        # A stopped process is not one of the drops that policy counts.
         self.drops = policy.max_drop_recoveries + attempts.recorder.ledger.played
         self.escalated = False
         self.stepped_down = False
@@ -100,14 +97,14 @@ class Budget:
         self.learned, self.key = attempts.learned, attempts.key
         known = find(request.model)
         self.table = known or ModelLimits(attempts.dialect.default_ceiling)
-        """What the table says of the model."""
+        """The table's limits of the model, or the dialect's default ceiling."""
         self._in_table = known is not None
-        # The answers of an agent that calls and of one that writes are not equally long.
+        # Answers of requests with tools and without them are not equally long.
         self._kind = "needed_with_tools" if request.body.get("tools") else "needed"
         self._policy, self._request, self._left = policy, request, attempts.left
         self._ledger = attempts.recorder.ledger
         self._least = request.limit or 1
-        """The caller's own limit: a later attempt with less would only make another seam."""
+        """The caller's own limit, or 1: a later attempt with less would only add a seam."""
         chosen = attempts.timeout != attempts.dialect.default_timeout and not request.streamed
         self._timeout = attempts.timeout if chosen else None
 
@@ -115,24 +112,24 @@ class Budget:
 
     @property
     def ceiling(self) -> int:
-        """The largest output limit: policy, then learned, then the server's, then the model's."""
+        """The largest output limit: by policy, else learned, else the server's or the table's."""
         return self.known_ceiling or self._request.ceiling or self.table.ceiling
 
     @property
     def known_ceiling(self) -> int | None:
-        """The ceiling that policy or the provider itself has named, if one of them has."""
+        """The ceiling that policy or the provider has named; `None`: neither has."""
         return self._policy.model_max_output_tokens or self.learned.get(self.key).ceiling
 
     @property
     def _top(self) -> int:
-        """What an escalation goes up to, where the window has room."""
+        """The limit of an escalation, where the window has room for it."""
         most = None if self._request.streams else self._request.unary_ceiling
         return self.ceiling if most is None else min(self.ceiling, most)
 
     def target(self, *, onward: bool) -> int:
-        """Return the limit for the next attempt: the ceiling, as far as the window has room.
+        """Return the limit for the next attempt: the ceiling, or what window and budget allow.
 
-        `onward`: the attempt sends what the turn holds as part of its prompt.
+        `onward`: the attempt's prompt contains the output of the turn so far.
         """
         turn = delivered(self._ledger.attempts)
         held = (turn.output or 0) if onward else 0
@@ -159,15 +156,15 @@ class Budget:
 
     @property
     def can_raise_limit(self) -> bool:
-        """Whether the limit can still be raised at all: where nothing is generated twice."""
+        """Whether the limit can still be raised at all, for attempts that repeat no output."""
         limit = self._ledger.limit
         return limit is None or self.target(onward=False) > limit
 
     def raised_first(self) -> int | None:
-        """Return the limit to send instead of the caller's, if policy or memory say so.
+        """Return the raised limit for the first attempt; `None`: the caller's own limit is sent.
 
-        An answer that is cut at a limit of ours, and asked for again, is paid for in vain: memory
-        raises it to where no escalation can follow, or, of a call that may not begin there, not.
+        Policy `initial_limit` raises it. So does what was learned, but only where it can go so high
+        that no escalation follows: one after our own raise would pay for the answer twice.
         """
         request, policy = self._request, self._policy
         limit = top = min(self._top, policy.max_turn_output_tokens)
@@ -175,12 +172,12 @@ class Budget:
             limit = min(limit, request.unary_ceiling)
         if policy.initial_limit != "ceiling" and (limit < top or not self.needed):
             return None
-        if policy.max_attempts < 2:  # if it were refused, there would be no second try
+        if policy.max_attempts < 2:  # if the raise were refused, nothing more could be sent
             return None
         return limit if request.limit is not None and limit > request.limit else None
 
     def lowered_first(self) -> int | None:
-        """Return the ceiling, where policy wants it sent instead of a larger limit."""
+        """Return the ceiling, if policy `clamp` sends it instead of a larger limit; else `None`."""
         known = self.known_ceiling or self._request.ceiling
         if known is None and self._in_table:
             known = self.table.ceiling
@@ -190,11 +187,11 @@ class Budget:
 
     @property
     def needed(self) -> int | None:
-        """What the longest answer to a call of this kind needed, if an escalation told."""
+        """Tokens of the longest answer to such a request that an escalation made; `None`: none."""
         return getattr(self.learned.get(self.key), self._kind, None)
 
     def remember(self, result: AttemptResult) -> None:
-        """Keep what an answer needed that was asked for again at the ceiling."""
+        """Keep how many tokens an answer needed that was asked for again at the ceiling."""
         limit, output = self._ledger.limit, result.usage.output if result.usage else None
         if not self._policy.remember_limit or limit is None or limit < self._top:
             return
@@ -203,13 +200,13 @@ class Budget:
         self._ledger.lessons.append(Lesson("needed", needed, "escalation"))
 
     def forget(self) -> None:
-        """A raised limit was refused: the next turn begins with its caller's own."""
+        """Forget what answers needed: a raised limit was refused, so do not raise it at once."""
         self.learned.learn(self.key, **{self._kind: None})
 
     # --- spending ----------------------------------------------------------------------------
 
     def spend(self, action: Action) -> int | None:
-        """Take an attempt from its budget; return the limit it is to be sent with."""
+        """Take an attempt from its budget; return its output limit; `None`: it gets none."""
         if action in {Action.RESEND, Action.RESEND_BEHIND, Action.CHECKPOINT}:
             self.drops -= 1
             limit = self._ledger.limit
@@ -225,15 +222,15 @@ class Budget:
             self.may_think_less = False
         elif action is Action.RESUME:
             self.drops -= 1
-        elif action is not Action.TOKEN:  # a hop is bounded by its progress
+        elif action is not Action.TOKEN:  # hops are bounded by `HOPS` and their progress
             self.recoveries -= 1
         return target
 
     @property
     def spent(self) -> str | None:
-        """The name of the budget that is used up, if one is."""
+        """Which budget is used up, in words for the report; `None`: none is."""
         ledger, policy = self._ledger, self._policy
-        if self.time_up:  # first, for it is what an attempt may have been broken off for
+        if self.time_up:  # first, because it may be why an attempt was broken off
             return self.time_up
         if self._left() <= 0:
             return "the process is about to end"
@@ -245,7 +242,7 @@ class Budget:
 
     @property
     def time_up(self) -> str | None:
-        """Whose time is up, ours or the caller's, if it is."""
+        """Whether our time or the caller's is up, in words for the report; `None`: neither is."""
         if self._ledger.seconds >= self._policy.max_turn_seconds:
             return "max_turn_seconds spent"
         if self._timeout is not None and self._ledger.seconds >= self._timeout:
@@ -254,19 +251,19 @@ class Budget:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds left of the caller's own timeout; `None`: it set none for the turn."""
+        """Seconds left of the caller's timeout, at least 0.1; `None`: it set none for the turn."""
         return None if self._timeout is None else max(0.1, self._timeout - self._ledger.seconds)
 
     @property
     def patience(self) -> float:
-        """Seconds left for attempts of ours: neither a wait nor an attempt may take longer."""
+        """Seconds left for later attempts: neither a wait nor an attempt may take longer."""
         left = self._policy.max_turn_seconds - self._ledger.seconds
         return left if self.seconds_left is None else min(left, self.seconds_left)
 
     # --- what a refusal teaches --------------------------------------------------------------
 
     def learn(self, error: ClassifiedError, limit: int | None) -> bool:
-        """Take the lesson of a refusal; whether it makes another try worth it."""
+        """Learn from a refusal; return whether another try may succeed. `limit`: what was sent."""
         if error.kind is ErrorKind.PREFILL:
             self.learned.learn(self.key, no_prefill=True)
             self._ledger.lessons.append(Lesson("prefill", 0, "refusal"))
@@ -276,20 +273,17 @@ class Budget:
         if error.maximum is None or limit is None or not 0 < error.maximum < limit:
             return False
         if error.kind is ErrorKind.CEILING:
-            # What is left of the window in this request is no lesson for the next one.
+            # CONTEXT_OVERFLOW depends on this request, so nothing is learned for the next one.
             self.learn_ceiling(error.maximum, "refusal")
         return error.kind in {ErrorKind.CEILING, ErrorKind.CONTEXT_OVERFLOW}
 
     def learn_ceiling(self, ceiling: int, source: str) -> None:
-        """Keep the ceiling that the provider has named."""
+        """Keep the ceiling that the provider has named, for this turn and later ones."""
         self.learned.learn(self.key, ceiling=ceiling)
         self._ledger.lessons.append(Lesson("ceiling", ceiling, source))
 
     def quota(self, error: ClassifiedError, limit: int | None) -> int | None:
-        """Return the limit to go down to when a rate limit has room for a smaller one only.
-
-        Never below the caller's own limit: that one was worth a try as it stood.
-        """
+        """Return the limit, at least the caller's, that the quota allows; `None`: none is named."""
         most = error.maximum if error.kind is ErrorKind.RETRYABLE else None
         if most is None or limit is None or not self._least <= most < limit:
             return None
@@ -297,9 +291,9 @@ class Budget:
         return most
 
     def step_down(self, limit: int | None) -> int | None:
-        """Return a smaller raise to try once, when a raised limit itself may be what is refused.
+        """Return a smaller raised limit to try once after a 429; `None`: there is none.
 
-        Some vendors reserve the limit against the quota, so that a 429 can be our doing.
+        Some vendors count the whole limit against the quota, so the raise may have caused the 429.
         """
         self.forget()
         before = self._ledger.limit or 0
@@ -316,24 +310,24 @@ class Attempts:
 
     dialect: Dialect
     request: ProviderRequest
-    """The caller's request, as it was sent at last."""
+    """The caller's request as it was sent last: repaired, or with less thinking."""
     policy: Policy
     recorder: Recorder
     learned: Learned
     key: Hashable
-    """What the model's lessons are kept under."""
+    """The key of the model's lessons in `learned`."""
     timeout: float | None
-    """The caller's own."""
+    """The caller's read timeout in seconds; `None`: it has none."""
     wall: Callable[[], float] | None
-    """Says what time it is, for a `retry-after` that names a date."""
+    """Returns the seconds since 1970, for a `retry-after` that is a date."""
     left: Callable[[], float]
-    """Seconds in which attempts may still begin."""
+    """Returns the seconds in which attempts may still begin."""
     size: int = 0
     """Bytes of the caller's request."""
 
     @cached_property
     def budget(self) -> Budget:
-        """What the turn may still spend."""
+        """What the turn may still spend; made when it is first needed."""
         return Budget(self)
 
     # --- the caller's own request ----------------------------------------------------------------
@@ -365,23 +359,24 @@ class Attempts:
         return reply
 
     def _send(self, outgoing: Outgoing | None) -> Generator[Command, Reply, Reply]:
-        """Send it under the caller's own limit."""
+        """Send the first attempt under the caller's own limit."""
         seconds = self.budget.seconds_left if outgoing is not None else None
         return send(self.recorder.ledger, outgoing, Mode.FIRST, self.request.limit, seconds)
 
     def _repaired(
         self, refusal: tuple[Head, bytes] | None = None
     ) -> Generator[Command, Reply, RepairedRequest | None]:
-        """Repair the request before it is sent, or after this refusal; `None`: no need, or no way.
+        """Return a repaired request; `None`: it needs no repair, or none is possible.
 
-        What its format rewrites for the server is no repair: no message changes.
+        `refusal`: the error answer; `None`: before sending. A request that its format rewrites for
+        the server is returned too, without changes: no message differs.
         """
         policy, history = self.policy, self.dialect.history
         head, body = refusal or (None, b"")
         changed = self.request.rewritten(policy, head, body)
         if changed is not None:
             return RepairedRequest(changed, changed.outgoing({}), (), "rewritten")
-        # One that was refused once is not sent to be refused again.
+        # A history that was refused once would be refused again.
         asked = refusal is not None or policy.repair == "before_send" or self.learned.histories
         if not asked or policy.repair == "off" or history is None:
             return None
@@ -399,7 +394,7 @@ class Attempts:
         return done
 
     def _raised(self, limit: int) -> Generator[Command, Reply, Reply]:
-        """Send it with a limit of ours; if that is refused, with the caller's own."""
+        """Send the first attempt with a raised limit; if that is refused, with the caller's own."""
         budget, ledger, outgoing = self.budget, self.recorder.ledger, self.request.first(limit)
         reply = yield from send(ledger, outgoing, Mode.FIRST, limit, budget.seconds_left)
         if not (isinstance(reply, Head) and reply.status in {400, 422, 429}):
@@ -415,23 +410,24 @@ class Attempts:
         return (yield from self._send(None))
 
     def _lowered(self, limit: int) -> Generator[Command, Reply, Reply]:
-        """Send it with a smaller limit than the caller's."""
+        """Send the first attempt with a smaller limit than the caller's."""
         outgoing, seconds = self.request.first(limit), self.budget.seconds_left
         return send(self.recorder.ledger, outgoing, Mode.FIRST, limit, seconds)
 
     def _refused(self, head: Head, *, ours: bool) -> Generator[Command, Reply, Reply]:
-        """A history the provider rejects is repaired and sent again, once.
+        """Send a refused first attempt again if a change can help; return the last reply.
 
-        So is, where policy wants it, a limit above the ceiling that the answer names.
+        The history is repaired; else the limit is lowered to the ceiling that the answer names, if
+        policy wants that; else it is raised if thinking used it up.
         """
         body = yield Read()
         if not isinstance(body, bytes):
-            return body  # it broke off: that is the caller's error, and the head has no more to say
+            return body  # the body broke off: the caller gets that error
         repaired = yield from self._repaired((head, body))
         if repaired is not None:
             self.recorder.ledger.record(error=f"{head.status} {repaired.code}")
             return (yield from self._with_retries(self._adopt(repaired)))
-        # An error that means "the limit was used up by thinking" is a cut answer.
+        # An error that means "thinking used the whole limit" is treated as a cut answer.
         looked = ours and (self.policy.clamp or self.budget.below)
         error = self.request.refused(head, body) if looked else None
         named = error.maximum if error is not None and error.kind is ErrorKind.CEILING else None
@@ -448,7 +444,7 @@ class Attempts:
         return (yield from self._raised(limit)) if limit is not None else head
 
     def _with_retries(self, outgoing: Outgoing) -> Generator[Command, Reply, Reply]:
-        """Send a repaired request, again after errors that pass: a repair is not for nothing."""
+        """Send a repaired request and retry it after errors that may pass, so that it is of use."""
         tries = 0
         while True:
             reply = yield from self._send(outgoing)
@@ -469,7 +465,7 @@ class Attempts:
     def _waited(
         self, reply: Reply, error: ClassifiedError, tries: int
     ) -> Generator[Command, Reply, bool]:
-        """Wait until an attempt is worth another try; `False`: it is not."""
+        """Wait before a retry; return `False`, without waiting, if there should be none."""
         seconds = self._pause(reply, tries, error.wait)
         if seconds is None or seconds >= min(self.budget.patience, self.left()):
             return False
@@ -478,7 +474,7 @@ class Attempts:
         return True
 
     def _adopt(self, repaired: RepairedRequest) -> Outgoing:
-        """From here on the caller's request is the one with the valid history."""
+        """Make the repaired request the caller's one from here on; return what to send."""
         self.request = repaired.request
         self.recorder.repairs += repaired.changes
         self.recorder.tell(
@@ -496,10 +492,10 @@ class Attempts:
         way: Way = Way.PROMPT,
         above: int = 0,
     ) -> Generator[Command, Reply, tuple[Head, Way] | None]:
-        """Send a later attempt, its retries and lessons included; `None`: it failed for good.
+        """Send a later attempt, with its retries and lessons; `None`: it failed for good.
 
-        `above`: with no larger limit it would only be cut where the one before it was.
-        Returns the head of its answer, and the way in which it was asked at last.
+        `above`: a refusal that names a limit up to this one ends it, for the answer would only be
+        cut again. Return the head of its answer, and the way in which the model was asked last.
         """
         budget, ledger, tries, lessons = self.budget, self.recorder.ledger, 0, LESSONS
         anew = mode in {Mode.REPLACE, Mode.APPEND_TAIL}
@@ -518,13 +514,13 @@ class Attempts:
             if budget.spent:
                 return None
             if lessons and (quota := budget.quota(error, limit)) is not None:
-                lessons -= 1  # no wait would make room for more
+                lessons -= 1  # waiting does not help: the quota never has room for this limit
                 limit = quota
             elif error.kind is ErrorKind.RETRYABLE and tries < self.policy.max_retries:
                 if not (yield from self._waited(reply, error, tries)):
                     return None
                 tries += 1
-            # A rate limit that met an escalation: the raised limit may be its cause.
+            # A 429 after an escalation: the raised limit may be its cause.
             elif (
                 anew
                 and isinstance(reply, Head)
@@ -555,7 +551,7 @@ class Attempts:
             budget.learn_ceiling(ceiling, "models endpoint")
 
     def _look_up(self, outgoing: Outgoing) -> Generator[Command, Reply, bytes | None]:
-        """Ask the server for something that costs no tokens; `None`: it did not tell."""
+        """Send a request that costs no tokens; return its answer's body, `None` if it failed."""
         reply = yield Send(outgoing, min(_LOOKUP_SECONDS, self.budget.patience), bounded=True)
         body = (yield Read()) if isinstance(reply, Head) else None
         return body if isinstance(reply, Head) and reply.ok and isinstance(body, bytes) else None
@@ -563,23 +559,23 @@ class Attempts:
     # --- the store of chains ---------------------------------------------------------------------
 
     def promise(self, given: str) -> Generator[Command, Reply, bool]:
-        """Tell the store, before an answer is mended, that the server's is none to go on from.
+        """Note in the chain store that answer `given` will be mended; return `False` if that fails.
 
-        So that whatever becomes of store and process afterwards, nobody goes on from half of it.
+        It is noted first: whatever then happens, no request continues from the server's half.
         """
         chain = self.request.chain
         entries = chain.promise(self.policy, given) if chain is not None else None
         return entries is None or (yield from self._consult("write", entries)) is True
 
     def keep(self) -> Script:
-        """Keep the turn for who goes on from it, before its last bytes leave."""
+        """Keep the turn in the chain store, for requests that continue from it."""
         chain = self.request.chain
         kept = chain.record() if chain is not None else None
         if kept is not None:
             yield from self._consult("write", kept)
 
     def _consult(self, operation: str, job: Callable[[], object]) -> Generator[Command, Reply, Any]:
-        """Ask the store; `None`: it did not tell."""
+        """Run a job of the chain store; return its result, `None` if it failed or took too long."""
         chain, ledger = self.request.chain, self.recorder.ledger
         command = Consult(job, 0, seconds=chain.patience if chain is not None else None)
         begun = ledger.seconds
@@ -595,7 +591,7 @@ class Attempts:
         return command.result if error is None else None
 
     def rest(self) -> Script:
-        """Wait before a request is sent again whose answer ended in an error of the server's."""
+        """Wait before a request is sent again after the server reported an error in its stream."""
         budget = self.budget
         tries = self.policy.max_drop_recoveries - budget.drops
         seconds = self._pause(None, max(0, tries - 1), None)
@@ -605,9 +601,9 @@ class Attempts:
     def _pause(self, reply: Reply, tries: int, named: float | None) -> float | None:
         """Return the seconds to wait before try `tries + 1`, or `None`: do not try again.
 
-        The server's `retry-after-ms` or `retry-after` is obeyed up to `max_wait_seconds`, and so is
-        what its body `named`; a longer one, or `x-should-retry: false`, means that trying again is
-        pointless. Otherwise the wait doubles each time, but for up to a quarter left to chance.
+        The server's `retry-after-ms` or `retry-after`, or else the seconds `named` in its body, are
+        obeyed up to `max_wait_seconds`; a longer wait, or `x-should-retry: false`, means not to
+        try again. Otherwise the wait doubles each time, less up to a quarter at random.
         """
         headers = reply.headers if isinstance(reply, Head) else dict[str, str]()
         if headers.get("x-should-retry") == "false":
@@ -626,21 +622,21 @@ _longest: float | None = None
 
 
 def cap_waits(seconds: float | None) -> float | None:
-    """Let no wait be longer than this, in the whole process; return what held before."""
+    """Cap all waits in the process at so many seconds (`None`: no cap); return the cap before."""
     global _longest
     before, _longest = _longest, seconds
     return before
 
 
 def capped(seconds: float) -> float:
-    """Return how long a wait of so many seconds is, in this process."""
+    """Return `seconds`, or the cap of this process if that is smaller."""
     return seconds if _longest is None else min(seconds, _longest)
 
 
 def retry_after(headers: Mapping[str, str], wall: float | None = None) -> float | None:
-    """Return the seconds that `retry-after-ms`, or `retry-after` (seconds or a date), asks for.
+    """Return the seconds in `retry-after-ms`, else `retry-after` (seconds or a date), or `None`.
 
-    `wall`: the time in seconds since 1970; without it a date says nothing.
+    `wall`: the time in seconds since 1970; without it a date is ignored.
     """
     for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
@@ -650,5 +646,5 @@ def retry_after(headers: Mapping[str, str], wall: float | None = None) -> float 
     try:
         parsed = email.utils.parsedate_tz(headers.get("retry-after"))
         return max(0.0, email.utils.mktime_tz(parsed) - wall) if parsed and wall else None
-    except (ValueError, OverflowError):  # a date that no calendar has
+    except (ValueError, OverflowError):  # not a valid date
         return None

@@ -1,4 +1,4 @@
-"""What a turn asks of its shell, and what the shell answers."""
+"""The commands that a turn yields to its shell, and the replies that the shell sends back."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from continuation.types import AttemptResult, Head, Outgoing, ReplayBuffer
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a request (`None`: the caller's own). Reply: its `Head`, or the exception."""
+    """Send a request (`None`: the caller's own). Reply: its answer's `Head`, or the exception."""
 
     outgoing: Outgoing | None
     seconds: float | None = None
-    """Time left for it; `None`: the caller's own timeouts."""
+    """Seconds that it may take: no timeout of it is longer; `None`: the caller's own timeouts."""
     bounded: bool = False
-    """When they have passed it is broken off, its body too: only for what is none of the caller's.
-    The reply, of whatever command is under way then, is an exception."""
+    """After `seconds` the request or its body is broken off, and the reply to the command under way
+    is an exception. Never for the caller's own attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +29,24 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class StreamBody:
-    """Pass the live response's bytes through `feed`, show what it returns.
+    """Pass the live response's bytes through `feed`, and show what it returns.
 
-    Reply: `None` at the end of the bytes or at `Enough`, else the exception they ended with; or, of
-    an `Enough` that says how the answer ended, that result. Then the body is still open: it is read
-    on if `PassRest` is the next command, and closed before any other.
+    Reply: `None` at the end of the bytes or after an `Enough` without a result; the exception that
+    ended the bytes; or the result in an `Enough`. In that last case the body is still open: it is
+    read on if the next command is `PassRest`, and closed before any other.
     """
 
     feed: Feed
     replay: ReplayBuffer | None = None
-    """Where the shell notes the bytes first; only for the caller's own attempt."""
+    """The buffer to which the shell adds the bytes first; only for the caller's own attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassRest:
-    """The first answer is whole: what is held of it goes out, and the rest of its body, unseen.
+    """Send on what is held of the first answer, then the rest of its body unread: it is whole.
 
-    It is read to its end, so that its connection can be used again. Reply: `None`, or the exception
-    that the bytes ended with.
+    The body is received to its end, so that the connection can be used again. Reply: `None`, or the
+    exception that ended the bytes.
     """
 
 
@@ -59,23 +59,23 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait, and let a close cut the wait short."""
+    """Wait so many seconds, or until the caller closes. The reply is ignored."""
 
     seconds: float
 
 
 @dataclass(slots=True)
 class Work:
-    """Do what is no I/O but may take long, where it holds up nobody else. Reply: of no matter."""
+    """Run a job without I/O that may take long, so that it blocks no event loop. Reply: ignored."""
 
     job: Callable[[], Any]
     size: int
-    """Bytes of what it is about."""
+    """Bytes of the data that the job works on."""
     result: Any = None
     error: Exception | None = None
 
     def do(self) -> None:
-        """Run the job, in whatever thread; what comes of it is noted here."""
+        """Run the job, and note its result or its error."""
         try:
             self.result = self.job()
         except Exception as error:
@@ -84,28 +84,28 @@ class Work:
 
 @dataclass(slots=True)
 class Consult(Work):
-    """Ask a store, which may hang. Reply: `None`, or the exception where it took too long.
+    """Ask a store, which may hang. Reply: `None`, or an exception if it took too long.
 
-    Then what it says later is of no matter, and nobody waits for it.
+    After that nothing waits for the job any more, and its result is ignored.
     """
 
     seconds: float | None = None
-    """How long it may take; `None`: it is in memory, and does no I/O."""
+    """Seconds that the job may take; `None`: the store is in memory and does no I/O."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """The live response is the caller's: hand it over with our stream in it."""
+    """Give the live response to the caller, with our stream as its body."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassThrough:
-    """Hand the live response over as it is; the turn is none of ours."""
+    """Give the live response to the caller as it is; the turn is not healed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """Raise this to the caller."""
+    """Raise this error to the caller."""
 
     error: BaseException
 

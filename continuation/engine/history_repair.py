@@ -1,7 +1,7 @@
-"""A history the provider rejects is made valid again, in the request that met the rejection.
+"""Repair of a history that the provider rejects, in the request that was rejected.
 
-A conversation brings what broke it along in every later turn. So what was refused and mended is
-remembered, and the same messages are mended before they are sent again.
+A conversation carries what broke it into every later turn. So a repaired history is remembered, and
+later requests that begin with the same messages are repaired before they are sent.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ logger = logging.getLogger("continuation")
 _left_alone: WeakSet[ProviderRequest] = WeakSet()
 """Requests whose history the policy's callable wanted left as it is: it is not asked again."""
 _KEPT = 256
-"""So many histories are remembered by one client, the longest unused go first."""
+"""Number of histories that one client remembers; those unused longest are forgotten first."""
 
 
 class Memory:
-    """What one upstream refused, and what it said: the messages up to where they were mended."""
+    """The histories that one upstream refused, up to the repaired place, with its errors."""
 
     def __init__(
         self, kept: OrderedDict[tuple[Hashable, int, bytes], Any], upstream: Hashable
@@ -44,7 +44,7 @@ class Memory:
         self._kept, self._upstream = kept, upstream
 
     def keep(self, body: Json, done: Repaired, error: HistoryError | None) -> bool:
-        """Remember a history that was mended; whether it is a new one."""
+        """Remember a history that was repaired; return whether it was unknown before."""
         from continuation.history.resent import beginnings, mended_until
 
         until = mended_until(body, done)
@@ -56,7 +56,7 @@ class Memory:
         return before is False
 
     def errors(self, body: Json) -> list[HistoryError]:
-        """What was said of messages that this history begins with."""
+        """Return the errors of the remembered histories that this one begins with."""
         from continuation.history.resent import beginnings
 
         lengths = {length for who, length, _ in list(self._kept) if who == self._upstream}
@@ -71,16 +71,17 @@ def repaired(
     refusal: tuple[Head, bytes] | None,
     memory: Memory,
 ) -> RepairedRequest | None:
-    """Repair a request before it is sent, or after this refusal; `None`: it stays as it is.
+    """Return a request with a repaired history; `None`: the request stays as it is.
 
-    `kind`: the name of its history's rules. What was refused is repaired only in what the error
-    speaks of, if it speaks of the history; before it is sent, in what it was refused for once.
+    `kind`: the name of its history's rules. After a `refusal` only what that error names is
+    repaired, if it is about the history. Before sending: what earlier errors named, and all that
+    `validate` finds if policy `repair` is "before_send".
     """
     from continuation import history  # not needed until a history is broken
 
     if request in _left_alone:
         return None
-    # Not `live`: whoever ran the open calls of a request on its way out has given up on them.
+    # Not `live`: the caller is sending the request, so it no longer waits for its open calls.
     wanted = policy.unanswered_tool_calls
     if callable(wanted):
         rules = history.RepairPolicy(unanswered_tool_calls="ask", ask=_once(wanted), live=False)
@@ -126,9 +127,9 @@ def _steps(
     pending: list[HistoryError | None],
     memory: Memory,
 ) -> Iterator[tuple[HistoryError | None, Repaired]]:
-    """Repair one thing after the other: what these errors speak of, `None` for all that shows.
+    """Yield each error with the repair of what it names; `None`: of all that `validate` finds.
 
-    What an earlier repair left may have been refused in its turn, so that is looked up as well.
+    A repaired history may have been refused before too, so its errors are looked up as well.
     """
     from continuation import history
 
@@ -149,7 +150,7 @@ def _steps(
 
 
 def _once(ask: Ask) -> Ask:
-    """Show the same open calls to the policy's callable once, however often a repair asks."""
+    """Return `ask` with its answers kept, so that it is asked about the same open calls once."""
     answers: dict[tuple[str, ...], Decision | Mapping[str, Decision]] = {}
 
     def asked(calls: tuple[OpenCall, ...]) -> Decision | Mapping[str, Decision]:

@@ -1,12 +1,12 @@
-"""What happens when: six tables, and one rule. The first row that fits wins.
+"""All decisions of the engine: six tables, and one rule. The first row that fits wins.
 
-`OPENINGS` says what becomes of a request and the head of its answer, `LABELS` whether an attempt's
-own word for its end is believed, `ROWS` what happens after it, `ANSWERS` which of two answers
-stands, `PROOFS` whether a cut call that was completed is one, `ENDINGS` how the caller's answer
-ends. A row's condition is data: the name of a fact, and the value it must have. Facts are the
-fields of the values below (`OpeningFacts`, `Evidence`, `Situation`, the last two with their
-`AttemptResult`, `Again`, `Proof`, `Closing`); a condition that names no fact raises `KeyError`.
-Every table is total: its last row has no condition, or stands behind rows that leave nothing out.
+`OPENINGS` decides what becomes of a request and the head of its answer, `LABELS` whether an
+attempt's stop reason is believed, `ROWS` what happens after it, `ANSWERS` which of two answers is
+kept, `PROOFS` whether a completed call is delivered, `ENDINGS` how the caller's answer ends. A
+row's condition is data: the name of a fact, and the value it must have. Facts are the fields of the
+classes below (`OpeningFacts`, `Evidence`, `Situation`, the last two with their `AttemptResult`,
+`Again`, `Proof`, `Closing`); a condition on an unknown fact raises `KeyError`. Every table is
+total: its last row has no condition, or the rows before it leave no other case.
 
 Nothing else in the engine decides; `Turn` and `Budget` only state facts. `design/decision-table.md`
 is drawn from here by `scripts/draw_tables.py`, and a test holds the two together.
@@ -22,10 +22,10 @@ from typing import Any, TypeAlias, TypeVar
 from continuation.types import AttemptResult, Outcome, Proof, Stop, StopWord, ToolCallState
 
 When: TypeAlias = Mapping[str, Any]
-"""Facts by name, and what each must be.
+"""Name of a fact -> the value it must have.
 
-`True` and `False` ask whether there is anything at all (a reason, a limit, a flag); a frozenset
-asks for one of its members; anything else asks for itself.
+`True`: any true value (a reason, a limit, a flag); `False`: a false one, such as `None`, 0 or `""`;
+a frozenset: one of its members; anything else: an equal value.
 """
 
 
@@ -33,7 +33,7 @@ RowT = TypeVar("RowT", "Row", "Label", "Standing", "Delivery", "Ending")
 
 
 def first_fit(rows: Sequence[RowT], *parts: Any) -> tuple[RowT, dict[str, Any]]:
-    """Return the first row that fits the facts, which are all fields of `parts`, and the facts."""
+    """Return the first row that fits, and the facts: the fields of all `parts`, by name."""
     facts = {name: getattr(part, name) for part in parts for name in part.__slots__}
     for row in rows:
         if _fits(facts, row.when):
@@ -60,41 +60,41 @@ class Action(StrEnum):
     """What the engine does next."""
 
     PASS_ON = "pass_on"
-    """Hand the answer over as it is; the turn is none of ours."""
+    """Give the caller the answer as it is; the turn is not healed."""
     READ = "read"
-    """Read the answer: it is ours to heal."""
+    """Read the answer, to heal it if it is cut."""
     LOOK = "look"
-    """Read the answer event by event; its labels alone do not settle it."""
+    """Read the answer event by event; its labels alone do not tell whether it is cut."""
     FINISH = "finish"
     """End the turn with the provider's own stop reason."""
     STOP = "stop"
-    """End the turn with a synthetic STOP (or the truth, by policy)."""
+    """End the turn with a synthetic STOP (or as truncated, by policy)."""
     CUT_CALL = "truncated_tool_call"
     """End the turn; the cut call is treated by the policy `truncated_tool_call`."""
     RAISE = "raise"
-    """There is nothing in hand: the caller gets the first attempt's error."""
+    """Give the caller the first attempt's error: there is no answer to give."""
     ESCALATE = "escalate"
-    """The same request at the ceiling; its answer replaces what we hold."""
+    """Send the same request at the ceiling; its answer replaces what is held."""
     ESCALATE_BEHIND = "escalate_behind"
-    """The same request at the ceiling; only what follows the shown text, or only its calls."""
+    """Send the same request at the ceiling; use only what follows the shown text, or the calls."""
     RESEND = "resend"
-    """The same request again after a drop; nothing was shown."""
+    """Send the same request again after a drop; nothing was shown."""
     RESEND_BEHIND = "resend_behind"
-    """The same request again after a drop; only what follows, or only its calls."""
+    """Send the same request again after a drop; use only what follows, or only the calls."""
     RECOVER = "recover"
-    """The model is asked to go on from the text there is."""
+    """Ask the model to continue from the text so far."""
     RESUME = "resume"
-    """A recovery after a dropped stream, on its own budget."""
+    """Ask the model to continue after a dropped stream; this has a budget of its own."""
     TOKEN = "token"
-    """The provider's own continuation."""
+    """Continue the answer with the provider's own continuation token."""
     CHECKPOINT = "checkpoint"
-    """The same after a drop: nothing came behind the provider's last token."""
+    """Use the provider's last token again after a drop: nothing followed it."""
     THINK_LESS = "think_less"
-    """The same request at the ceiling, with less thinking; its answer replaces what we hold."""
+    """Send the same request at the ceiling with less thinking; its answer replaces what is held."""
     RETRY_SMALLER = "retry_smaller"
-    """One more attempt without the cut call, asking for smaller pieces."""
+    """Send one more attempt, without the cut call, that asks for smaller pieces."""
     COMPLETE_CALL = "complete_call"
-    """The rest of the argument that the call was cut in is asked for, as text."""
+    """Ask for the rest of the argument that the call was cut in, as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +104,9 @@ class Row:
     name: str
     action: Action
     outcome: Outcome | None = None
-    """What becomes of the turn; `None`: it goes on."""
+    """The outcome of the turn; `None`: the turn continues."""
     reason: str | None = None
-    """Why it is not whole, for the report; `{name}` stands for a fact."""
+    """Why the answer is not whole, for the report; `{name}` stands for a fact."""
     when: When = field(kw_only=True)
     either: tuple[When, ...] = field(default=(), kw_only=True)
     """Alternatives, one of which must fit as well."""
@@ -114,7 +114,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A row that won, with its reason spelled out for the report."""
+    """The row that won, with the facts filled into its reason."""
 
     row: str
     action: Action
@@ -127,29 +127,29 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpeningFacts:
-    """What is known of the caller's request and, once it has come, of the head of its answer."""
+    """What is known of the caller's request and, once it has arrived, of the head of its answer."""
 
     unreadable: str | None = None
-    """Why the request could not be read, if it could not."""
+    """Why the request could not be read; `None`: it could."""
     reserved: str | None = None
-    """Why its format says that it is not ours, if it is not."""
+    """Why its format leaves the request alone; `None`: it does not."""
     enabled: bool = True
     limit: int | None = None
     leave_limits_below: int = 0
     small: bool = False
-    """Its limit is below `leave_limits_below`: a budget, not an oversight."""
+    """The request's limit is below `leave_limits_below`: it is a budget, not an oversight."""
     failed: bool = False
-    """No head came, but an exception."""
+    """The request failed with an exception; no head arrived."""
     ok: bool = True
     status: int = 200
     repaired: bool = False
-    """The history was repaired before it was sent at last."""
+    """The history was repaired before the request was sent for the last time."""
     consumed: bool = False
     """The error means that thinking used the limit up, and the limit can still be raised."""
     kind: str = ""
     """The answer's content type."""
     known_kind: bool = True
-    """That is JSON or an event stream."""
+    """The content type is JSON or an event stream."""
 
 
 # fmt: off
@@ -186,24 +186,24 @@ OPENINGS: tuple[Row, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What there is to hold against an attempt's own word, beside what it came to.
+    """Evidence against an attempt's own stop reason, besides its result.
 
-    Labels lie: servers call a cut answer finished, with every token of the limit used or arguments
-    that do not parse.
+    Stop reasons can be wrong: servers call a cut answer finished, although every token of the limit
+    was used or a call's arguments do not parse.
     """
 
     used_up: bool = False
-    """It used its limit or more; never where the policy `verify_stop_reason` is off."""
+    """The attempt used its limit or more; never if the policy `verify_stop_reason` is off."""
     at_limit: bool = False
-    """It used exactly its limit, with thinking or without. More than that is weaker evidence: not
-    every server tells the two apart."""
+    """The attempt used exactly its limit, counted with thinking or without. Using more is weaker
+    evidence, because not every server counts thinking against the limit."""
     structured: bool = False
     parses: bool = False
     """The text is whole JSON."""
     written: bool = False
-    """The text that a recovery would go on from is not empty."""
+    """The text that a recovery would continue is not empty."""
     in_word: bool = False
-    """That text ends with a letter or a digit."""
+    """The text that a recovery would continue ends with a letter or a digit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +212,9 @@ class Label:
 
     name: str
     stop: Stop | None = None
-    """What it is taken for; `None`: its own word holds."""
+    """The stop that is assumed instead of the attempt's own; `None`: its own is believed."""
     call: ToolCallState | None = None
-    """What its last call is taken for; `None`: for what it looks like."""
+    """The state that is assumed for its last call; `None`: the state that it shows."""
     when: When = field(kw_only=True)
     either: tuple[When, ...] = field(default=(), kw_only=True)
 
@@ -238,7 +238,7 @@ LABELS: tuple[Label, ...] = (
 
 
 def believed(result: AttemptResult, evidence: Evidence) -> AttemptResult:
-    """Return a result under the label that the first fitting row gives it."""
+    """Return `result` with the stop and call state that the first fitting row of `LABELS` gives."""
     row = first_fit(LABELS, result, evidence)[0]
     return replace(result, stop=row.stop or result.stop, call=row.call or result.call)
 
@@ -248,52 +248,52 @@ def believed(result: AttemptResult, evidence: Evidence) -> AttemptResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """All that a decision may depend on: what an attempt came to, and what is left to be done."""
+    """All that a decision may depend on: an attempt's result, and what may still be done."""
 
     result: AttemptResult
-    """What the attempt came to. Its fields are facts like those below."""
+    """The attempt's result. Its fields are facts like those below."""
     looked: bool = True
     """The answer was read event by event; `False`: only its labels are known."""
     used_up: bool = False
-    """It used its whole limit, and the policy `verify_stop_reason` says what that makes of it."""
+    """The attempt used its whole limit, and the policy `verify_stop_reason` is on."""
     at_end: bool = False
-    """The attempt brought nothing new, and the text stands where a whole one may end."""
+    """The attempt brought nothing new, and a whole text may end where the text ends now."""
     structured: bool = False
     can_drop_schema: bool = False
     """The constraint on structured output can be lifted for a recovery, and the whole checked."""
     completable: bool = False
-    """Policy asks for structured output to be gone on with, and its constraint can be lifted."""
+    """Policy asks for structured output to be completed, and its constraint can be lifted."""
     below: bool = False
     """The limit can still be raised by a fifth or more, and was not raised yet."""
     can_raise_limit: bool = True
     """The limit can still be raised, by however little."""
     given: bool = False
-    """It was given elsewhere, or to a process that was stopped: no text of it is paid again."""
+    """The answer was made elsewhere or by a stopped process: no text of it is paid for again."""
     recovering: bool = False
-    """The attempt that ended went on from a partial."""
+    """The attempt continued an earlier one: by a recovery, or by a provider's token."""
     later: bool = False
-    """It was not the first attempt."""
+    """The attempt was not the first one."""
     failed: bool = False
     """The attempt failed for good, its retries included."""
     spent: str | None = None
-    """The budget that is used up, if one is."""
+    """The budget that is used up; `None`: none is."""
     unkept: str | None = None
-    """What kept the chain store from learning that the answer is to be mended, if anything did:
-    then it stays as it came, for who goes on from it goes on from what the server has."""
+    """Why the chain store could not note that the answer will be mended; `None`: it could. If not,
+    the answer stays as it came, because a later request continues from the server's version."""
     recoveries: bool = True
     """A recovery is left."""
     drops: bool = True
-    """A resumption after a drop is left, and what broke off can be hoped to go away."""
+    """A resumption after a drop is left, and the error that broke the stream may pass."""
     think_less: bool = False
-    """Policy asks for one attempt with less thinking, the request has less, and it was not made."""
+    """Policy asks for one attempt with less thinking, the request allows it, and none was made."""
     retry_smaller: bool = False
-    """Policy asks for one guided attempt, and it was not made yet."""
+    """Policy asks for one attempt with smaller calls, it can be made, and none was made yet."""
     complete: bool = False
-    """Policy asks for this cut call to be completed..."""
+    """Policy asks for this cut call to be completed."""
     proven: bool = False
-    """...and nothing speaks against that so far..."""
+    """With `complete`: nothing known so far prevents the completion."""
     unread: bool = False
-    """...but its server has parsed what arrived; a stream, not asked for yet, would show it."""
+    """With `complete`: the server parsed the cut arguments; a stream, not tried yet, shows them."""
 
 
 CALLS = frozenset({WHOLE, CUT})
@@ -306,9 +306,9 @@ MUST_REPEAT: tuple[When, ...] = (
     {"structured": True},
     {"call": CUT, "recovering": False},
 )
-"""Only text can be gone on from; anything else has to be asked for again."""
+"""Only text can be continued; anything else has to be asked for again."""
 MAY_GO_ON: tuple[When, ...] = ({"structured": False}, {"can_drop_schema": True})
-"""A recovery is written as free text."""
+"""A recovery is free text, so a constraint on structured output must not apply to it."""
 
 # fmt: off
 ROWS: tuple[Row, ...] = (
@@ -323,7 +323,7 @@ ROWS: tuple[Row, ...] = (
         when={"failed": True, "recovering": True}),
     Row("a recovery was refused", Action.STOP, Outcome.PARTIAL, "recovery refused",
         when={"recovering": True, "stop": Stop.REFUSED}),
-    # No reason to go on; and none for an end of ours, for it may have been what was asked for.
+    # No further recovery; no synthetic end either, for the repetition may have been asked for.
     Row("a recovery only said the same again", Action.FINISH, Outcome.STALLED,
         "the model only repeated what it had written",
         when={"stalled": True, "below": False}),
@@ -348,9 +348,9 @@ ROWS: tuple[Row, ...] = (
         when={"stop": Stop.WINDOW, "call": CUT}),
     Row("the context window is full", Action.FINISH, Outcome.TRUNCATED, "context window full",
         when={"stop": Stop.WINDOW}),
-    # --- dropped streams; with nothing in hand an error must stay an error --------------------
-    # A call that is whole is there, and paid: it is run, here as at the limit. What was to follow
-    # it the model says when it has the result.
+    # --- dropped streams; without any content an error must stay an error --------------------
+    # A whole call was paid for, so it is kept, here as at the limit. The model writes what should
+    # have followed it when it gets the call's result.
     Row("dropped before the first event", Action.RAISE, Outcome.FAILED, "no answer came",
         when={"stop": Stop.DROPPED, "later": False, "opened": False}),
     Row("dropped, nothing in hand, none left", Action.RAISE, Outcome.FAILED, "stream dropped",
@@ -432,9 +432,9 @@ ROWS: tuple[Row, ...] = (
 
 
 def decide(known: OpeningFacts | Situation) -> Decision:
-    """Return what the first fitting row says. Total: every situation has a row.
+    """Return the decision of the first fitting row; every situation has one.
 
-    Of an opening it is asked before the request goes out, and when its answer begins.
+    Openings are decided twice: before the request is sent, and when its answer begins.
     """
     if isinstance(known, OpeningFacts):
         row, facts = first_fit(OPENINGS, known)
@@ -448,40 +448,40 @@ def decide(known: OpeningFacts | Situation) -> Decision:
 
 
 class Stands(StrEnum):
-    """Which answer the turn has after the same request was sent again."""
+    """Which answer the turn keeps after the same request was sent again."""
 
     NEW = "new"
-    """The one that was generated anew."""
+    """The new answer."""
     HELD = "held"
-    """The one in hand, under its own label."""
+    """The answer held so far, with its own stop."""
     HELD_CUT = "held, as cut"
-    """The one in hand, as one that was cut at the limit."""
+    """The answer held so far, as one that was cut at the limit."""
     HELD_DROPPED = "held, as dropped"
-    """The one in hand, as one whose stream dropped."""
+    """The answer held so far, as one whose stream dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Again:
-    """What that may depend on besides what the new attempt came to."""
+    """What the choice between two answers depends on, besides the new attempt's result."""
 
     replaces: bool
-    """The new answer would take the place of the one in hand; else only what follows is taken."""
+    """The new answer would replace the held one; `False`: only what follows that one is used."""
     came: bool = True
-    """An answer came; `False`: the attempt failed for good, and the result is that in hand."""
+    """An answer came; `False`: the attempt failed for good, and its result is the held one's."""
     held_text: bool = False
-    """The answer in hand has visible text."""
+    """The held answer has visible text."""
     held_closed: bool = True
-    """The answer in hand had arrived, whole or cut: half a new one is no gain."""
+    """The held answer had arrived to its end, whole or cut: half a new one is no gain."""
     held_dropped: bool = False
-    """The answer in hand broke off."""
+    """The held answer broke off."""
     longer: bool = False
-    """The new answer has more text."""
+    """The new answer has more text than the held one."""
     shorter: bool = False
-    """The new answer has less text."""
+    """The new answer has less text than the held one."""
     held_parsed: bool = False
-    """Of the cut call in hand the server has parsed what arrived."""
+    """The server parsed the arguments of the cut call in the held answer."""
     resendable: bool = True
-    """One more drop can be made good."""
+    """The request may be sent again after one more drop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -517,7 +517,7 @@ ANSWERS: tuple[Standing, ...] = (
               "args_verified": True, "held_parsed": True}),
     Standing("was cut: there is no room at this limit", Stands.HELD_CUT,
         when={"stop": Stop.LENGTH}),
-    # What we hold was cut, and arrived: no drop makes it a failure.
+    # The held answer arrived, cut: a drop of the new one does not make the turn a failure.
     Standing("broke off, the one in hand did not", Stands.HELD_CUT,
         when={"held_closed": True, "resendable": False},
         either=({"stop": Stop.DROPPED}, {"held_dropped": True})),
@@ -530,7 +530,7 @@ ANSWERS: tuple[Standing, ...] = (
 
 
 def standing(new: AttemptResult, again: Again) -> Stands:
-    """Return which answer stands when the same request was answered again."""
+    """Return which answer is kept when the same request was answered again."""
     return first_fit(ANSWERS, new, again)[0].stands
 
 
@@ -543,7 +543,7 @@ class Delivery:
 
     name: str
     reason: str | None
-    """Why the call stays cut; `None`: it is gone on with or, once it is whole, delivered."""
+    """Why the call stays cut; `None`: it is continued or, once it is whole, delivered."""
     when: When = field(kw_only=True)
     either: tuple[When, ...] = field(default=(), kw_only=True)
 
@@ -583,7 +583,7 @@ PROOFS: tuple[Delivery, ...] = (
 
 
 def objection(proof: Proof) -> str | None:
-    """Return why a call that is being completed stays cut; `None`: nothing speaks against it."""
+    """Return why a call that is being completed stays cut; `None`: it may still be completed."""
     row, facts = first_fit(PROOFS, proof)
     return row.reason.format_map(facts) if row.reason is not None else None
 
@@ -592,14 +592,14 @@ def objection(proof: Proof) -> str | None:
 
 
 class Held(StrEnum):
-    """What becomes of what the caller has not seen yet when the turn ends."""
+    """What becomes of held content when the turn ends."""
 
     ALL = "all"
-    """All of it goes out, if the last attempt ended as it should."""
+    """All of it is shown, if the last attempt ended normally; otherwise as `fit`."""
     FIT = "fit"
-    """What is whole goes out; a cut call is left out without a word."""
+    """What is whole is shown; a cut call is left out without a note."""
     BY_POLICY = "by policy"
-    """What is whole goes out, and the cut call as the policy `truncated_tool_call` says."""
+    """What is whole is shown; the cut call is treated by the policy `truncated_tool_call`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -609,7 +609,7 @@ class Closing:
     action: Action
     outcome: Outcome
     half_call: bool = False
-    """The caller has been shown a call, by policy, that nothing made whole."""
+    """The caller has been shown a part of a call, by policy, and the call did not become whole."""
     half_document: bool = False
     """Structured output was put together from several attempts, and is not whole JSON."""
     on_failure: str = "stop"
@@ -625,7 +625,7 @@ class Ending:
     """The stop reason the caller gets; `None`: the first answer goes out byte for byte."""
     held: Held = Held.ALL
     outcome: Outcome | None = None
-    """What the report says; `None`: what was decided."""
+    """The outcome in the report; `None`: that of the decision."""
     reason: str | None = None
     when: When = field(kw_only=True)
     either: tuple[When, ...] = field(default=(), kw_only=True)
@@ -646,7 +646,7 @@ ENDINGS: tuple[Ending, ...] = (
     Ending("the first answer could not be read", None, outcome=Outcome.UNTOUCHED,
         reason="the answer could not be read",
         when={**FIRST_ANSWER, "opened": False}),
-    # A filter that breaks into a call is left to the last row: half a call does not go out.
+    # If a filter stopped the answer inside a call, the last row applies: half a call is not shown.
     Ending("the first answer is whole", None,
         when=FIRST_ANSWER,
         either=({"stop": frozenset({Stop.END, Stop.WINDOW})}, {"call": frozenset({NONE, WHOLE})},
@@ -667,7 +667,7 @@ ENDINGS: tuple[Ending, ...] = (
         when={"action": Action.CUT_CALL, "stop": Stop.WINDOW}),
     Ending("a call was cut", StopWord.TRUNCATED, Held.BY_POLICY,
         when={"action": Action.CUT_CALL}),
-    # Half a document, or half a call, is never given out as a whole one.
+    # Half a document or half a call must never look whole.
     Ending("stopped, and a synthetic end would be wrong or unwanted", StopWord.TRUNCATED, Held.FIT,
         when={"action": Action.STOP},
         either=({"structured": True}, {"half_call": True}, {"on_failure": "truncated"})),
@@ -676,7 +676,7 @@ ENDINGS: tuple[Ending, ...] = (
     Ending("the joined text is not whole JSON", StopWord.TRUNCATED, Held.FIT, Outcome.TRUNCATED,
         HALF_DOCUMENT,
         when={"half_document": True}),
-    # No loop may run a half call, whatever the last attempt said.
+    # No agent may run half a call, whatever the last attempt's stop reason was.
     Ending("half a call is out", StopWord.TRUNCATED, Held.ALL, Outcome.TRUNCATED, HALF_CALL,
         when={"half_call": True, "stop": Stop.END}),
     Ending("half a call is out, refused", StopWord.OWN, Held.ALL, Outcome.TRUNCATED, HALF_CALL,
@@ -692,5 +692,5 @@ ENDINGS: tuple[Ending, ...] = (
 
 
 def ending(closing: Closing, situation: Situation) -> Ending:
-    """Return how the caller's answer ends. Total, like `decide`."""
+    """Return the first fitting row of `ENDINGS`: how the caller's answer ends. One always fits."""
     return first_fit(ENDINGS, situation.result, situation, closing)[0]

@@ -3,25 +3,24 @@
 Theory of operation
 -------------------
 `Turn.run()` is a generator. It yields commands (send this, pass that response's bytes through this
-function, show these bytes, wait) and is sent what came of them. A shell of a few lines performs
-them; `attach/http.py` has the two there are. The generator is the only place that knows the order
-of things, the tables in `table.py` the only place that knows what to do next and how an answer
-ends, and a dialect the only place that knows what bytes mean.
+function, show these bytes, wait) and is sent their results. A shell of a few lines performs them;
+`attach/http.py` has both shells. Only the generator knows the order of things, only the tables in
+`table.py` know what to do next and how an answer ends, and only a dialect knows what bytes mean.
 
 Two rules shape the code:
 
-* What was shown cannot be unshown. So a `MessageBuilder` keeps back all that may still have to go;
+* What was shown cannot be taken back. So a `MessageBuilder` holds all that may have to be dropped;
   an answer that is to replace an unshown one is built beside it (`fork`) until it has succeeded.
-* Once an answer is in hand nothing may raise, our own bugs included: an SDK would run the whole
+* Once there is an answer, nothing may raise, not even for a bug of ours: an SDK would run the whole
   paid turn again. The shell keeps a `ReplayBuffer` for that; nothing here relies on it.
 
-Most answers are whole. Of them only the labels are looked at; the budget, and what sends later
-attempts, are made when an answer turns out to be cut.
+Most answers are whole. Only their labels are read; the budget, and what sends later attempts, are
+made when an answer turns out to be cut.
 
-Bounds: at most 1 + 1 + `max_recoveries` attempts that the model answers, plus
-`max_drop_recoveries` after drops, and one each with less thinking and with guidance, where policy
-asks for them; retries and lessons are counted with them against `max_attempts`, which nothing
-passes but a provider's own hops (`attempts.HOPS`) and the look-up of a ceiling, made once.
+Bounds: the model answers at most 1 + 1 + `max_recoveries` attempts, `max_drop_recoveries` more
+after drops, and, if policy asks for them, one with less thinking and one for smaller calls. Retries
+and attempts repeated after a lesson count with them against `max_attempts`. Not counted are a
+provider's own hops (up to `attempts.HOPS`) and the look-up of a ceiling, made once.
 """
 
 from __future__ import annotations
@@ -109,14 +108,14 @@ _HELD_AS = {Stands.HELD_CUT: Stop.LENGTH, Stands.HELD_DROPPED: Stop.DROPPED}
 
 
 class Failed(Exception):  # noqa: N818  (a value that says why an attempt failed for good)
-    """An attempt failed for good; the text says with what."""
+    """An attempt failed for good; the text is its error."""
 
 
 def used_up(result: AttemptResult, limit: int | None) -> bool:
-    """Whether an attempt used its whole limit; `limit` is `None` where labels are to be trusted.
+    """Whether an attempt used its whole limit; with `limit=None` never.
 
-    Some servers count thinking that the limit does not: beyond the limit, what is left without it
-    is compared. Where the limit counts it, it was met exactly.
+    Some servers report thinking that does not count against the limit: a larger count than the
+    limit is compared without thinking. Where thinking counts, the count equals the limit.
     """
     usage = result.usage
     if limit is None or usage is None or usage.output is None:
@@ -125,7 +124,7 @@ def used_up(result: AttemptResult, limit: int | None) -> bool:
 
 
 class Turn:
-    """The state of one turn; `run()` is its life."""
+    """One model turn; `run()` carries it out."""
 
     def __init__(
         self,
@@ -138,9 +137,9 @@ class Turn:
         wall: Callable[[], float] | None,
         left: Callable[[], float],
     ) -> None:
-        """Read the caller's request. `policies` says what holds for a model, once it is known.
+        """Read the caller's request. `policies` returns the policy for a model's name.
 
-        `left`: seconds in which attempts may still begin.
+        `left` returns the seconds in which attempts may still begin.
         """
         self.recorder = recorder
         recorder.host = asked.host
@@ -148,9 +147,9 @@ class Turn:
         self.replay = ReplayBuffer(seconds=lambda: recorder.ledger.seconds)
         self._mode = Mode.FIRST
         self._broke: BaseException | None = None
-        """What ended the caller's own attempt, if that broke off."""
+        """The error that broke off the caller's own attempt, if one did."""
         self._completion: CallCompletion | None = None
-        """Has the call gone on with that was cut last, where policy asks for that."""
+        """Completes the call that was cut last, if policy asks for that."""
         self._attempts: Attempts
         self._answer: MessageBuilder
         try:
@@ -160,7 +159,7 @@ class Turn:
             self._opening = OpeningFacts(unreadable=str(reason))
             return
         self.policy = policies(request.model)
-        """What holds for this turn."""
+        """The policy of this turn."""
         smallest = self.policy.leave_limits_below
         self._opening = OpeningFacts(
             reserved=request.untouched(self.policy),
@@ -187,22 +186,22 @@ class Turn:
 
     @property
     def asked(self) -> tuple[str | None, ProviderRequest] | None:
-        """The name of its history's rules, and the request; `None`: it could not be read."""
+        """The name of its format's history rules, and the request; `None`: it could not be read."""
         if self._opening.unreadable is not None:
             return None
         return self._attempts.dialect.history, self._attempts.request
 
     def streamed(self) -> Outgoing | None:
-        """Return a request for a body as one for a stream; `None`: it is to stay as it is."""
+        """Return the request changed to ask for a stream; `None`: it does already, or may not."""
         if decide(self._opening).action is not Action.READ:
             return None
         request = self._attempts.request
         return request.again(None) if request.streams and not request.streamed else None
 
     def resume(self, attempts: int, *, played: bool) -> None:
-        """Go on from a turn of another process, which made so many upstream calls.
+        """Continue a turn of another process, which made so many upstream calls.
 
-        `played`: the first attempt says what was given then; it is not paid again.
+        `played`: the first attempt repeats what was shown then, without an upstream call.
         """
         self._ledger.before = attempts - played
         self._ledger.played = played or self._ledger.played
@@ -210,7 +209,7 @@ class Turn:
     # --- the life of a turn --------------------------------------------------------------------
 
     def run(self) -> Script:
-        """Yield what is to be done, be sent what came of it, until the turn is over."""
+        """Yield commands and be sent their replies, until the turn is over."""
         head = yield from self._open()
         if head is None:
             return
@@ -220,7 +219,7 @@ class Turn:
         error = reply if isinstance(reply, BaseException) else None
         labels = reply if isinstance(reply, AttemptResult) else self._answer.result_by_labels(error)
         known = None
-        if labels is not None:  # they may say that the answer can go out as it came
+        if labels is not None:  # they may be enough to let the answer go out as it came
             full = self.policy.verify_stop_reason and used_up(labels, self._ledger.limit)
             known = decide(Situation(result=labels, looked=False, used_up=full))
         if labels is not None and known is not None and known.outcome is not None:
@@ -253,7 +252,7 @@ class Turn:
             result = yield from self._go_on(decision.action, result)
 
     def _open(self) -> Generator[Command, Reply, Head | None]:
-        """Send the caller's request; `None` when the turn is none of ours, or failed."""
+        """Send the caller's request; return the head of an answer to heal, or end the turn."""
         opening = self._opening
         ours = decide(opening).action is Action.READ
         if opening.unreadable is not None:
@@ -289,14 +288,15 @@ class Turn:
     def _ended(
         self, reply: Reply, beside: MessageBuilder | None = None, inside: str | None = None
     ) -> AttemptResult:
-        """Take in how the attempt's bytes ended; `beside`: if they were not the answer's own.
+        """Record how an attempt ended, and return its result; `reply`: how its bytes ended.
 
-        `inside`: the argument that its text belongs to.
+        `beside`: the builder that read them, if not the answer's. `inside`: the argument (as
+        `tool.argument`) that its text belongs to.
         """
         answer, request, live = beside or self._answer, self._attempts.request, self._ledger.live
         error = reply if isinstance(reply, BaseException) else None
         if error is not None and live is not None and live.mode is not Mode.FIRST:
-            up = self._attempts.budget.time_up  # then it was us who hung up
+            up = self._attempts.budget.time_up  # if so, we broke the attempt off
             error = TimeUp(up) if up else error
         result = answer.end(error)
         limit = self._ledger.limit if self.policy.verify_stop_reason else None
@@ -310,7 +310,7 @@ class Turn:
             in_word=text[-1:].isalnum(),
         )
         result = believed(result, evidence)
-        if result.unmetered_text:  # a stream that broke off gave no final count
+        if result.unmetered_text:  # a stream that broke off has no final count
             usage = result.usage or Usage()
             estimated = max(usage.output or 0, estimate(result.unmetered_text, request.model))
             result = replace(result, usage=replace(usage, output=estimated), estimated=True)
@@ -354,7 +354,7 @@ class Turn:
         )
 
     def _completes(self, result: AttemptResult) -> dict[str, bool]:
-        """Return the facts of a cut call that policy asks to be completed; none if it does not."""
+        """Return the facts of a cut call that may be completed by policy; `{}`: it may not."""
         policy, request, name = self.policy, self._attempts.request, self._answer.cut_call[0]
         wanted = policy.truncated_tool_call == "complete" or (
             request.structured and policy.truncated_document == "complete"
@@ -365,18 +365,18 @@ class Turn:
             return {}
         completion = self._completion = self._answer.completion(self._completion)
         dropped, spent = completion.dropped, (result.usage or Usage()).output
-        # The lesser part of an answer fits into one of its own.
+        # What is at most half of a cut answer fits into a new one.
         lesser = spent is None or 2 * estimate(dropped or "", request.model) <= spent
         completion.quote(again=dropped is not None and lesser)
         unread = completion.unread and request.streams and not self._attempts.budget.escalated
         return {"complete": True, "proven": objection(completion.proof) is None, "unread": unread}
 
-    # --- going on ------------------------------------------------------------------------------
+    # --- later attempts ------------------------------------------------------------------------
 
     def _go_on(
         self, action: Action, held: AttemptResult
     ) -> Generator[Command, Reply, AttemptResult]:
-        """Make the next attempt; if it comes to nothing, the turn stands at what was `held`."""
+        """Make the next attempt and return its result; `held`: the result so far, if that fails."""
         limit = self._attempts.budget.spend(action)
         if held.stop is Stop.DROPPED and isinstance(held.error, StreamError):
             yield from self._attempts.rest()
@@ -391,7 +391,7 @@ class Turn:
             return (yield from self._complete(self._completion, limit, held))
         if action not in {Action.TOKEN, Action.CHECKPOINT}:
             return (yield from self._recover(action, limit, held))
-        # By the provider's own token: no seam, and nothing is generated twice.
+        # Continue by the provider's own token: no seam, and nothing is generated twice.
         answer, request, resume = (
             self._answer,
             self._attempts.request,
@@ -408,10 +408,10 @@ class Turn:
     def _ask_again(
         self, action: Action, limit: int | None, held: AttemptResult, *, replaces: bool
     ) -> Generator[Command, Reply, AttemptResult]:
-        """Send the same request again.
+        """Send the same request again, and return the result of the answer that is kept.
 
-        `replaces`: the new answer takes the place of what we hold, which stays until it has
-        succeeded. Else only what follows the shown text is taken of it, or only its calls.
+        `replaces`: the new answer replaces the held one, which stays until the new one has
+        succeeded. Otherwise only what follows the shown text is used, or only its calls.
         """
         kept, kept_mode, count = self._answer, self._mode, len(self._ledger.attempts)
         number = self._ledger.sent + 1
@@ -423,8 +423,8 @@ class Turn:
         if replaces:
             answer, resume = kept.fork(), Resume(Mode.REPLACE)
         request = self._attempts.request
-        # A cut call that is to be completed needs no other one that is cut where it was; one that
-        # came parsed does: a stream shows how far it came.
+        # Of a call that can be completed, another answer cut at the same limit is of no use, unless
+        # its arguments came parsed: then only a stream shows how far they came.
         known = self._completion is not None and held.args_verified
         above = self._ledger.limit if known else None
         opened = yield from self._attempts.open(
@@ -434,7 +434,7 @@ class Turn:
         if opened is not None:
             new = yield from self._read(answer, resume, opened[0])
         elif action in {Action.RESEND, Action.RESEND_BEHIND}:
-            budget.drops = 0  # it failed for good: another one would, too
+            budget.drops = 0  # it failed for good, so another one would fail too
         again = Again(
             replaces=replaces,
             came=opened is not None,
@@ -455,14 +455,14 @@ class Turn:
         if opened is not None and not replaces:
             kept.revert()
         self._answer, self._mode = kept, kept_mode
-        if replaces or new.length <= held.length:  # else the caller has text of it
+        if replaces or new.length <= held.length:  # else the caller has been shown text of it
             self._ledger.discard(count)
         return replace(held, stop=_HELD_AS.get(stands, held.stop))
 
     def _recover(
         self, action: Action, limit: int | None, held: AttemptResult
     ) -> Generator[Command, Reply, AttemptResult]:
-        """Ask the model to go on from what we have."""
+        """Ask the model to continue from the text so far; return the attempt's result."""
         answer, request, budget = self._answer, self._attempts.request, self._attempts.budget
         answer.prepare_recovery()
         before = answer.open_text
@@ -496,7 +496,7 @@ class Turn:
     def _complete(
         self, completion: CallCompletion, limit: int | None, held: AttemptResult
     ) -> Generator[Command, Reply, AttemptResult]:
-        """Ask for what the call lacks: the rest of its text, as text, then members; it waits."""
+        """Ask for what a held call lacks: its text, then members; return `held` if it stays cut."""
         request, self._mode = self._attempts.request, Mode.ARGUMENT
         if completion.in_text and not (yield from self._go_on_inside(completion, limit)):
             return held
@@ -509,7 +509,7 @@ class Turn:
     def _go_on_inside(
         self, completion: CallCompletion, limit: int | None
     ) -> Generator[Command, Reply, bool]:
-        """Ask for the rest of the text that the call was cut in; whether that is whole now."""
+        """Ask for the rest of the text that the call was cut in; return whether it is whole now."""
         answer, request, text = self._answer, self._attempts.request, completion.text
         anchor = completion.anchor or ""
         prompt = argument_prompt(
@@ -535,7 +535,7 @@ class Turn:
     def _ask_members(
         self, completion: CallCompletion, lacking: Json, limit: int | None
     ) -> Generator[Command, Reply, None]:
-        """Ask for what the call still lacks behind the text, as a small call of just that."""
+        """Ask for the members that the call still lacks, by a small call of schema `lacking`."""
         answer, request, asked = self._answer, self._attempts.request, completion.asked
         whole, lists = completion.argument if completion.in_text else "", completion.lists
         wanted = completion.lacking, completion.allowed, lists
@@ -558,7 +558,7 @@ class Turn:
     def _read(
         self, answer: MessageBuilder, resume: Resume, head: Head
     ) -> Generator[Command, Reply, AttemptResult]:
-        """Read the answer to a later attempt."""
+        """Read the answer to a later attempt, and return its result."""
         self._mode, self._answer = resume.mode, answer
         feed = self._ledger.watching(answer.begin(resume, head))
         return self._ended((yield StreamBody(feed)))
@@ -571,7 +571,7 @@ class Turn:
         if decision.action is Action.RAISE:
             self.recorder.finish(outcome, decision.reason)
             yield from map(Emit, self.replay.pieces())
-            # The buffer lacks an error event of a later attempt: what broke the first is raised.
+            # An error event of a later attempt is not in the buffer: raise what broke the first.
             error = self._broke if isinstance(result.error, StreamError) else result.error
             if error is not None:
                 yield Raise(error)
@@ -589,7 +589,7 @@ class Turn:
             whole=end.held is Held.ALL and result.stop is Stop.END,
             cut_call=policy.truncated_tool_call if end.held is Held.BY_POLICY else None,
         )
-        # What went out just now may have made a call whole that the caller had half of.
+        # What was just shown may have made a half-shown call whole.
         end = ending(replace(closing, half_call=answer.half_call), situation)
         usage = (delivered if policy.usage == "turn" else total)(self._ledger.attempts)
         if result.call is not ToolCallState.NONE:
@@ -628,7 +628,7 @@ class Turn:
         )
 
     def _mends(self, decision: Decision, situation: Situation) -> bool:
-        """Whether the caller's answer becomes another one than the server has, and may chain."""
+        """Whether the caller's answer will differ from the server's, in a request with a chain."""
         if self._attempts.request.chain is None:
             return False
         if decision.outcome is None or decision.action is Action.RAISE:
@@ -638,7 +638,7 @@ class Turn:
 
     @property
     def _document(self) -> Json | None:
-        """What structured output has to be that was put together, if policy asks for the proof."""
+        """The schema to check joined structured output against, if policy completes such output."""
         wanted = self.policy.truncated_document == "complete"
         return self._attempts.request.document if wanted else None
 
@@ -658,7 +658,7 @@ class Turn:
 
 
 class Engine:
-    """What the turns of one client share: policy, what was learned, who listens."""
+    """What the turns of one client share: policy, what was learned, the listener."""
 
     def __init__(
         self,
@@ -668,9 +668,9 @@ class Engine:
         now: Callable[[], float],
         wall: Callable[[], float] | None = None,
     ) -> None:
-        """Begin. `now` is a clock that never goes back; `wall` tells the seconds since 1970.
+        """Begin. `now` is a clock in seconds that never goes back.
 
-        Without `wall` a `retry-after` that names a date is not understood.
+        `wall` returns the seconds since 1970; without it a `retry-after` with a date is ignored.
         """
         self.config = load(config)
         self.learned = Learned()
@@ -679,20 +679,20 @@ class Engine:
 
             LearnedTableSync(kept, self.learned).attach()
         elif kept:
-            from continuation.limits.learned_file import LearnedFileSync  # hardly anybody wants it
+            from continuation.limits.learned_file import LearnedFileSync  # few clients use it
 
             LearnedFileSync(file_of(kept), self.learned).attach()
         self.last_call = math.inf
-        """From then on, by the clock `now`, no further attempt begins: the process will end."""
+        """The time, by the clock `now`, after which no attempt begins: the process will end."""
         self._dialects = dialects
         self.journal: Any = None
-        """Keeps what the turns are about, if the caller has one; the shells tell it."""
+        """The caller's journal, which the shells write; `None`: there is none."""
         self._on_event = on_event
         self._now = now
         self._wall = wall
 
     def claims(self, method: str, path: str) -> Dialect | None:
-        """Return the dialect that knows this request, if one does."""
+        """Return the dialect that claims this request; `None`: none does."""
         for dialect in self._dialects:
             if dialect.claims(method, path):
                 return dialect
@@ -708,8 +708,8 @@ class Engine:
     ) -> Turn:
         """Begin a turn. `timeout` is the caller's read timeout in seconds, if any.
 
-        `asked`: policies for this call only; `None`: what `override` says here. `on_event`: who
-        listens to this turn, in place of who listens to all.
+        `asked`: policies for this call only; `None`: those that `override` sets here. `on_event`: a
+        listener for this turn, in place of the client's.
         """
         overrides = current() if asked is None else asked
         vendor = None if request.server else self.config.vendor(request.host + request.path)

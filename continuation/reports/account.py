@@ -29,7 +29,7 @@ _REMEDIES = {
     "stream dropped after a function call": "run it, and go on with its result",
     "thinking used the whole limit: no visible text": "say less_thinking = true",
 }
-"""What helps, by the reason."""
+"""Reason of a report -> what helps."""
 _BY_OUTCOME = {
     Outcome.PARTIAL: "ask again for what is missing",
     Outcome.TRUNCATED: "ask for less at once",
@@ -38,17 +38,17 @@ _BY_OUTCOME = {
 
 
 def number(count: int | None) -> str:
-    """Write a count as people do; an unknown one is a dash."""
+    """Return a count with thousands separators; `-` for `None`."""
     return "-" if count is None else f"{count:,}"
 
 
 def plural(count: int, noun: str) -> str:
-    """Write a count with its noun."""
+    """Return a count with its noun, with an `s` unless the count is 1."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def summary(report: Report) -> str:
-    """Say in one line what became of a turn, and why if it is not whole."""
+    """Return one line: what became of the turn, and why if it is not whole."""
     reasons = [report.reason] if report.reason else []
     # What ended the turn, not a refusal that was got over on the way.
     error = report.attempts[-1].error if report.attempts else report.error
@@ -64,7 +64,7 @@ def summary(report: Report) -> str:
 
 
 def costs(report: Report) -> tuple[str, str]:
-    """Say what the turn would have cost uncut, and what was billed for all attempts."""
+    """Return the tokens of the turn as if uncut, and those billed for all attempts, in words."""
     return _tokens(report.turn), _tokens(report.billed)
 
 
@@ -73,7 +73,7 @@ def _tokens(usage: Usage) -> str:
 
 
 def account(report: Report) -> str:
-    """Tell the turn in lines: what became of it, each attempt, what was billed."""
+    """Return the turn in lines: what became of it, each attempt, what was billed."""
     lines = [f"{report.model or report.dialect}: {summary(report)}, {report.seconds:.1f} s"]
     for attempt in report.attempts:
         limit = "no limit" if attempt.limit is None else f"limit {attempt.limit:,}"
@@ -120,12 +120,12 @@ def _make(kind: type[T], data: Mapping[str, Any]) -> T:
 
 
 def remedy(report: Report) -> str:
-    """Say what helps where a turn did not become whole."""
+    """Return advice for a turn that did not become whole; `""`: there is none."""
     return _REMEDIES.get(report.reason or "") or _BY_OUTCOME.get(report.outcome, "")
 
 
 def log(report: Report) -> None:
-    """Log a turn that was cut: a warning with what helps, or that it was healed. Never its text."""
+    """Log a turn that was cut: healed as info, else a warning with advice. Never its text."""
     count = report.characters
     held = "" if count is None else f", {plural(count, 'character')} in hand"
     if report.outcome is Outcome.HEALED:
@@ -138,7 +138,7 @@ def log(report: Report) -> None:
 
 
 def cost(report: Report) -> float | None:
-    """Return the list price of all that was billed, in US dollars; `None`: it is not known."""
+    """Return the list price of all that was billed, in US dollars; `None`: it is unknown."""
     paid = [each for each in report.attempts if not each.saved]
     usages = [each.usage for each in paid if each.usage is not None]
     if paid and not usages:  # the answer was not read, or had no usage
@@ -147,7 +147,7 @@ def cost(report: Report) -> float | None:
 
 
 def price(model: str | None, host: str | None, usages: Iterable[Usage]) -> float | None:
-    """Return the list price of what a model used, in US dollars; `None`: it is not known."""
+    """Return the list price of what a model used, in US dollars; `None`: it is unknown."""
     try:
         prices: Any = importlib.import_module("genai_prices")
     except ImportError:

@@ -1,7 +1,7 @@
 """What happened in a turn: the events while it runs, and the report when it has ended.
 
 Neither ever holds message text, keys or headers other than a request id. The reports of recent
-turns are kept, to be found by the ids that the caller's objects carry.
+turns are kept and can be found by the ids in the SDK's objects.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Truncated:
     attempt: int
     """The attempt's number, from 1."""
     reason: str | None
-    """The provider's word for it; `"dropped"`: the stream broke off; or whose time was up."""
+    """The provider's stop reason; without one, whose time was up, or `"dropped"`."""
     limit: int | None
     """The output limit it was sent with, in tokens; `None`: none was set."""
     output_tokens: int | None
-    """What it brought, by the provider's count or our estimate; `None`: not known."""
+    """Its output tokens, by the provider's count or our estimate; `None`: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,52 +52,52 @@ class Escalating:
     limit: int
     """The raised output limit, in tokens."""
     replaces: bool
-    """What follows takes the place of everything so far: nothing was shown."""
+    """The new answer replaces everything so far: nothing was shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovering:
-    """The model is asked to go on; what follows continues what was shown."""
+    """The answer is continued, or asked for again, by another attempt."""
 
     attempt: int
     """The number of the attempt that begins."""
     limit: int | None
     """Its output limit, in tokens; `None`: none is set."""
     way: str
-    """`prefill`, `prompt`, `retry_smaller`, `argument`, `resend` or `token`."""
+    """How: `prefill`, `prompt`, `retry_smaller`, `argument`, `resend` or `token`."""
     replaces: bool = False
-    """What follows takes the place of everything so far: nothing was shown."""
+    """The new answer replaces everything so far: nothing was shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """A later attempt was turned away and is tried again."""
+    """An attempt failed with an error that may pass, and is retried."""
 
     attempt: int
-    """The number of the attempt that was turned away."""
+    """The number of the attempt that failed."""
     error: str
     """A status and the error's type, or an exception's name."""
     seconds: float
-    """How long is waited first."""
+    """Seconds of the wait before the retry."""
     replaces: bool = False
     """Always `False`: nothing that was shown changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repairing:
-    """The history was made valid; the request is sent (again) with it."""
+    """The request's history was repaired, and the request is sent with it."""
 
     attempt: int
     """The number of the attempt that begins."""
     code: str
-    """What was wrong, as `continuation.history.validate` names it."""
+    """The rule that the history broke, as `continuation.history.validate` names it."""
     changes: int
     """How many changes were made; the report's `repairs` lists them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The turn has ended; sent before its last bytes reach the caller."""
+    """The turn has ended; emitted before its last bytes reach the caller."""
 
     report: Report
     """What became of it."""
@@ -105,22 +105,22 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class NotDurable:
-    """The journal could not be written: what is in hand is not kept, until it can be."""
+    """The journal could not be written: until it can be, a kill loses what has arrived."""
 
     error: str
-    """An exception's name."""
+    """The exception's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChainStore:
-    """A chain store outside of this process was read or written."""
+    """A chain store outside this process was read or written."""
 
     operation: str
     """`read` or `write`."""
     seconds: float
-    """How long it took, or was waited for."""
+    """Seconds that it took, or that were waited for it."""
     error: str | None
-    """An exception's name (`TimeoutError`: it took too long), or `not kept`; `None`: it did it."""
+    """An exception's name (`TimeoutError`: it took too long) or `not kept`; `None`: it worked."""
 
 
 Event: TypeAlias = (
@@ -138,9 +138,9 @@ class SeamReport:
     at: int
     """Characters of visible text before the seam."""
     kind: str
-    """How the texts met, in the words of `continuation.seams`."""
+    """What was found at the seam: a value of `continuation.seams.judge.SeamKind`."""
     dropped: int
-    """Characters at the later attempt's start that repeated the text, and were left out."""
+    """Characters left out at the beginning of the later attempt, as a repetition or preamble."""
     taken_back: int
     """Characters of held text before the seam that were left out."""
     inserted: int
@@ -148,7 +148,7 @@ class SeamReport:
     confidence: float
     """How sure the finding is, from 0 to 1."""
     argument: str | None = None
-    """The argument of a call that it lies in, as `tool.argument`; `at` counts its characters."""
+    """`tool.argument` if the seam is inside a call's argument; then `at` counts its characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,117 +157,116 @@ class CallReport:
 
     name: str
     how: str
-    """`as it came`, `asked again` (the request, or what it lacked), `completed` (its argument
-    was gone on with), or the policy by which a cut one ended: `explain`, `drop`, `keep`..."""
+    """`as it came`, `asked again` (the request, or missing arguments), `completed` (its argument
+    was continued), or for a call that stays cut the policy: `explain`, `drop`, `keep`..."""
     characters: int
-    """Of its arguments, as many as arrived in all."""
+    """Characters of its arguments that arrived; 0 for a call that stays cut."""
     reason: str | None = None
-    """Why a cut one was not completed, where that was asked for."""
+    """Why a cut call was not completed, if policy asks for that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of one turn. `as_dict()` is JSON-able."""
+    """What became of one turn. `as_dict()` returns it as plain JSON values."""
 
     outcome: Outcome
     """`complete`, `healed`, `partial`, `truncated`, `stalled`, `untouched` or `failed`."""
     reason: str | None
-    """Why it is not `complete` or `healed`; for the eye, not for code."""
+    """Why it is not `complete` or `healed`; for people to read, not for code."""
     dialect: str
     """The wire format: `anthropic`, `openai-chat`, `openai-responses`, `gemini` or another one."""
     model: str | None
     """The model's name as the request had it; `None`: it could not be read."""
     stop: str | None
-    """The stop reason the caller got."""
+    """The stop reason the caller got; `None`: none."""
     synthetic: bool
-    """That stop reason is ours, not the provider's."""
+    """Whether that stop reason is ours and not the provider's."""
     attempts: tuple[Attempt, ...]
     """The upstream calls, in the order they were sent."""
     seams: tuple[SeamReport, ...]
     """Where the texts of two attempts meet, from the first to the last."""
     error: str | None
-    """What the last failed attempt failed with."""
+    """The error of the last attempt that failed; `None`: none did."""
     seconds: float
-    """How long the turn took, from the caller's request to the end of the answer."""
+    """Seconds from the caller's request to the end of the answer."""
     rows: tuple[str, ...] = ()
     """The rows of the decision table that were taken, in order."""
     learned: tuple[Lesson, ...] = ()
-    """What later turns of this client know of the model's limits from now on."""
+    """What this turn learned about the model's limits; later turns of the client use it."""
     repairs: tuple[Change, ...] = ()
-    """What was changed in the request's history so that the provider takes it."""
+    """The changes made to the request's history so that the provider accepts it."""
     calls: tuple[CallReport, ...] = ()
-    """What became of each function call, of a turn that was cut."""
+    """What became of each function call; empty for a turn that was not cut."""
     host: str | None = None
-    """Where the request went."""
+    """The host that the request was sent to."""
     characters: int | None = None
-    """Characters of visible text that were in hand, where they were counted: for a turn that was
-    cut."""
+    """Characters of visible text in the answer, of a turn that was cut; `None`: not counted."""
     chain: str | None = None
-    """What the chain store failed to do, of a turn that asked it."""
+    """What the chain store failed to do; `None`: nothing, or it was not used."""
 
     @property
     def turn(self) -> Usage:
-        """What the turn would have cost uncut: the first prompt, and all output delivered."""
+        """Tokens of the turn as if uncut: the first prompt, and all output delivered."""
         return delivered(self.attempts)
 
     @property
     def billed(self) -> Usage:
-        """All tokens of all attempts, discarded ones too; what was saved is not among them."""
+        """Tokens of all attempts, discarded ones included, `saved` ones not."""
         return total([a for a in self.attempts if not a.saved])
 
     @property
     def saved(self) -> Usage:
-        """What was given before, to a process that was stopped or elsewhere, and not paid again.
+        """Tokens of output that was made before, elsewhere or by a stopped process, and reused.
 
-        Of a stopped process: an estimate.
+        They were not billed again. Of a stopped process they are an estimate.
         """
         return total([a for a in self.attempts if a.saved and not a.discarded])
 
     @property
     def discarded(self) -> Usage:
-        """The part of `billed` whose answers are not in the turn."""
+        """Tokens of the attempts whose answers are not part of the turn's answer."""
         return total([a for a in self.attempts if a.discarded])
 
     @property
     def cost(self) -> float | None:
-        """What was billed, in US dollars at list prices; `None` where they are not known.
+        """What was billed, in US dollars at list prices; `None`: the prices are unknown.
 
-        They are known to `genai-prices`, which the extra `pricing` installs.
+        Prices come from `genai-prices`, which the extra `pricing` installs.
         """
         from continuation.reports.account import cost
 
         return cost(self)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain JSON values, all usages and the cost included."""
+        """Return the report as plain JSON values, with all usages and the cost."""
         usages = {"turn": self.turn, "billed": self.billed, "discarded": self.discarded}
         usages["saved"] = self.saved
         fields = {name: asdict(usage) for name, usage in usages.items()}
         return {**asdict(self), **fields, "cost": self.cost}
 
     def __str__(self) -> str:
-        """Tell the turn to people: a line for what became of it, for each attempt, for the cost."""
+        """Return the turn as lines of text: its outcome, each attempt, what was billed."""
         from continuation.reports.account import account
 
         return account(self)
 
     def to_html(self) -> str:
-        """Return a page that shows the turn as a timeline; it loads nothing and runs nothing."""
+        """Return an HTML page with the turn's timeline; it loads nothing and runs no script."""
         from continuation.reports.timeline import page
 
         return page([self])
 
     def _repr_html_(self) -> str:
-        """Show the timeline in a notebook."""
+        """Return the timeline as HTML for a notebook."""
         from continuation.reports.timeline import fragment
 
         return fragment(self)
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Report:
-        """Read what `as_dict` returned; names it does not know are passed over.
+        """Return the report whose `as_dict` returned this mapping; unknown names are ignored.
 
-        Raises `ValueError` where it is no report.
+        Raises `ValueError` if the mapping is no report.
         """
         from continuation.reports.account import read
 
@@ -275,19 +274,19 @@ class Report:
 
 
 class TruncatedAnswerError(Exception):
-    """Raised for an answer that could not be made whole, where `on_failure = "raise"`.
+    """Raised for an answer that could not be made whole, if `on_failure = "raise"`.
 
-    No SDK takes it for an error of the connection: nothing is sent again for it.
+    No SDK takes it for a connection error, so none sends the request again.
     """
 
     def __init__(self, report: Report, text: str, body: bytes | None) -> None:
-        """Begin: see the fields."""
+        """Make the exception; the attributes have the same names."""
         self.report = report
         """What became of the turn."""
         self.text = text
-        """The visible text there is; of a stream, what the caller has had."""
+        """The visible text so far; of a stream, all of it has been shown."""
         self.body = body
-        """The answer as it stands, as the provider would write it; `None` for a stream."""
+        """The answer so far, as a body in the provider's format; `None` for a stream."""
         super().__init__(
             f"the answer is not whole: {report.outcome} ({report.reason}),"
             f" {len(text):,} characters in hand"
@@ -299,11 +298,11 @@ class TruncatedAnswerError(Exception):
 
 @dataclass(slots=True)
 class _Ended:
-    """A turn that ended, and where."""
+    """The report of a turn that ended, and the thread or task that it belongs to."""
 
     report: Report
     where: object
-    """What `_here` says there; `None`: a task waits for it that we have not seen yet."""
+    """What `_here` returns there; `None`: the waiting task that reads it first sets this."""
 
 
 _last: contextvars.ContextVar[_Ended | None] = contextvars.ContextVar(
@@ -312,7 +311,7 @@ _last: contextvars.ContextVar[_Ended | None] = contextvars.ContextVar(
 
 
 def _here() -> int | weakref.ref[asyncio.Task[Any]]:
-    """Return what identifies this task, or where there is none this thread."""
+    """Return an identity of the running task, or of this thread where no task runs."""
     if "asyncio" in sys.modules:
         import asyncio  # slow to import: only where the program has done so
 
@@ -323,10 +322,10 @@ def _here() -> int | weakref.ref[asyncio.Task[Any]]:
 
 
 def _remember(report: Report) -> None:
-    """Make it the last one of this task or thread, and of a task that awaits this one.
+    """Make `report` the last one of this task or thread, and of a task that awaits this one.
 
-    Before Python 3.12 `asyncio.wait_for` runs what it waits for in a task of its own, whose
-    context is a copy. Who waits for a task is found among the task's callbacks only.
+    Before Python 3.12 `asyncio.wait_for` runs its awaitable in a task of its own, whose context is
+    a copy. The waiting task can only be found through the callbacks of the task it waits for.
     """
     here = _here()
     _last.set(_Ended(report, here))
@@ -341,11 +340,11 @@ def _remember(report: Report) -> None:
 
 
 def last_report() -> Report | None:
-    """Return the report of the turn that ended last in this thread or task, if one did.
+    """Return the report of the turn that ended last in this thread or task; `None`: none ended.
 
-    A turn in a task that this one awaited (`await task`, `asyncio.wait_for`) counts; one that ran
-    beside it (`gather`, a task group, another thread) does not: `watch()` collects those, and
-    `report(message)` finds the one a message came from.
+    Turns in a task that this one awaited (`await task`, `asyncio.wait_for`) count. Turns that ran
+    beside it (`gather`, a task group, another thread) do not: `watch()` collects those, and
+    `report(message)` finds the report of one message.
     """
     last, here = _last.get(), _here()
     if last is None or last.where not in (None, here):  # inherited with the context
@@ -357,7 +356,7 @@ def last_report() -> Report | None:
 # --- found again --------------------------------------------------------------------------------
 
 MOST = 1024
-"""So many reports are kept; the oldest goes first."""
+"""Number of reports that are kept; the oldest is removed first."""
 _reports: dict[str, Report] = {}
 _recent: deque[tuple[Set[str], Report]] = deque()
 _lock = threading.Lock()
@@ -366,11 +365,11 @@ _lock = threading.Lock()
 def report(thing: object) -> Report | None:
     """Return the report of the turn that an SDK object came from; `None`: none is known.
 
-    `thing`: a message, a chunk, a raw or streaming response, a stream or an error as the SDK gave
-    it, or an id: a request's or an answer's. A stream's report is there when the stream has
-    ended. The last 1,024 are known.
+    `thing`: a message, chunk, raw or streaming response, stream or error as the SDK gave it, or
+    the id of a request or answer. A stream has its report when it has ended. The last 1,024
+    reports are kept.
 
-    Raises `TypeError` for an object that carries no id.
+    Raises `TypeError` for an object without an id.
     """
     name = _id_of(thing)
     if name is None:
@@ -383,10 +382,10 @@ def report(thing: object) -> Report | None:
 
 
 def _keep(report: Report) -> None:
-    """Keep a report under the ids by which the caller may know the turn.
+    """Keep a report under the ids that the caller may have of the turn.
 
-    Those are its answers' ids, and the request's id of the response that the caller holds: the last
-    one of the first mode.
+    These are the ids of its answers, and the request id of the response that the caller holds: that
+    of the last attempt in mode `first`.
     """
     request_id, ids = "", set[str]()
     for attempt in report.attempts:
@@ -407,7 +406,7 @@ def _keep(report: Report) -> None:
 
 
 def _id_of(thing: object) -> str | None:
-    """Find an id: a request's before the answer's own, which an event's answer has as well."""
+    """Return an object's request id, else the id of its answer or its event's; `None`: none."""
     if isinstance(thing, str):
         return thing
     for name in ("_request_id", "request_id"):
@@ -433,8 +432,8 @@ _watching: contextvars.ContextVar[tuple[list[Report], ...]] = contextvars.Contex
 def watch() -> Generator[list[Report]]:
     """Collect the reports of the turns that begin inside the block, in the order they end.
 
-    Tasks started inside the block are watched too, other threads are not. A stream that is read
-    after the block adds its report when it ends.
+    Tasks started inside the block are watched too; other threads are not. A stream that is read
+    after the block still adds its report when it ends.
     """
     turns: list[Report] = []
     token = _watching.set((*_watching.get(), turns))
@@ -449,10 +448,10 @@ _LOGGED = frozenset({Outcome.HEALED, Outcome.PARTIAL, Outcome.TRUNCATED, Outcome
 
 
 class Recorder:
-    """Collects what a turn does, calls the listener, and writes the report at its end."""
+    """Collects what a turn does, emits its events, and writes the report at its end."""
 
     def __init__(self, dialect: str, on_event: OnEvent | None, ledger: Ledger) -> None:
-        """Begin, with the turn."""
+        """Begin to record a turn; `on_event`: the listener, if there is one."""
         self.ledger = ledger
         self.rows: list[str] = []
         self.repairs: list[Change] = []
@@ -460,11 +459,11 @@ class Recorder:
         self.model: str | None = None
         self.host: str | None = None
         self.finished: Report | None = None
-        """The report, once it is written."""
+        """The report; `None` until it is written."""
         self.chain: str | None = None
-        """What the chain store failed to do last."""
+        """What the chain store failed to do last; `None`: nothing."""
         self.left = False
-        """The caller stopped reading before the end."""
+        """Whether the caller stopped reading before the end."""
         self._spans: Spans | None = None
         self._dialect = dialect
         self._on_event = on_event
@@ -472,10 +471,10 @@ class Recorder:
         self._watching = _watching.get()
 
     def trace(self, wanted: str, headers: Mapping[str, str]) -> None:
-        """Begin to trace the turn, if policy `tracing` wants it. Never raises.
+        """Begin to trace the turn if `wanted`, the policy `tracing`, asks for it. Never raises.
 
-        "auto": where the program has imported OpenTelemetry and set a provider. `headers`: the
-        request's, with lower-case names.
+        "auto": if the program has imported OpenTelemetry and set a provider. `headers`: those of
+        the request, with lower-case names.
         """
         imported = "opentelemetry.trace" in sys.modules or "opentelemetry.metrics" in sys.modules
         if wanted == "on" or (wanted == "auto" and imported):
@@ -484,7 +483,7 @@ class Recorder:
             self._spans = begin(headers, always=wanted == "on")
 
     def tell(self, event: Event) -> None:
-        """Hand an event to the listener. A listener that raises is logged, and no more."""
+        """Give an event to the listener; an exception it raises is logged and nothing more."""
         if self._on_event is None:
             return
         try:
@@ -493,7 +492,7 @@ class Recorder:
             logger.exception("on_event raised; the turn goes on")
 
     def seam(self, at: int, verdict: Verdict, argument: str | None = None) -> None:
-        """Note the seam of the last attempt; `at`: characters before it."""
+        """Note the seam of the last attempt; `at`: characters of text before it."""
         self.seams.append(
             SeamReport(
                 attempt=self.ledger.sent,
@@ -516,7 +515,7 @@ class Recorder:
         synthetic: bool = False,
         characters: int | None = None,
     ) -> Report:
-        """Write the report, make it the last one here, log and tell it. The first call counts."""
+        """Write, keep, log and emit the report; return it. Later calls return the first report."""
         if self.finished is not None:
             return self.finished
         ledger = self.ledger

@@ -1,9 +1,9 @@
 """A turn as a timeline: one drawing for the picture, for notebooks and for pages of HTML.
 
-A row for each attempt, on one axis of seconds. A dashed line is a wait, a striped bar is what was
-held (a seam was looked for, or what was said again was left out), a plain one is in the answer, a
-hollow one is not. Nothing is loaded from anywhere, no script runs, and all that a model, a
-provider or a caller has named is escaped.
+A row for each attempt, on one axis of seconds. A dashed line is a wait, a striped bar is the time
+in which output was held (to find the seam, or to leave a repetition out). A plain bar is part of
+the answer, a hollow one is not. Nothing is loaded, no script runs, and every name from a model, a
+provider or a caller is escaped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STRIPES = (
 
 
 def svg(*turns: tuple[str, Report]) -> str:
-    """Draw turns, each under its title, below each other on one axis."""
+    """Return an SVG drawing of turns: each under its title, all on one axis of seconds."""
     longest = max((_end(report) for _, report in turns), default=0.0) or 1.0
     label = "; ".join(f"{title}: {summary(report)}" for title, report in turns)
     body, y = list[str](), 12
@@ -60,24 +60,24 @@ def _end(report: Report) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TimelineRow:
-    """What there is to draw of an attempt, in seconds since the turn began, and in words."""
+    """An attempt to draw; all times are in seconds since the turn began."""
 
     name: str
     waited: float
-    """The wait before it began then."""
+    """When the wait before the attempt began."""
     begun: float
     shown: float
-    """What came before was held."""
+    """When output was shown first; it was held until then."""
     ended: float
     kind: str
-    """`in` the answer, `out` of it, or an `error`."""
+    """`in`: part of the answer; `out`: not part of it; `error`: the attempt failed."""
     what: str
     fate: str
     seam: str | None
 
 
 def rows(attempts: Iterable[Attempt], seams: Iterable[SeamReport]) -> Iterator[TimelineRow]:
-    """Yield what there is to draw of a turn, which may be under way."""
+    """Yield a row for each attempt of a turn, which may be under way."""
     seam_of, ended = {seam.attempt: seam for seam in seams}, 0.0
     for attempt in attempts:
         seam = seam_of.get(attempt.number)
@@ -103,7 +103,7 @@ def _seam_text(seam: SeamReport) -> str:
 
 
 def _rows(report: Report, longest: float) -> Iterator[str]:
-    """Draw each attempt, and the wait before it."""
+    """Yield the SVG elements of each attempt and the wait before it."""
     for row in rows(report.attempts, report.seams):
         begin, end, waited, shown = (
             _LEFT + _CHART * at / longest for at in (row.begun, row.ended, row.waited, row.shown)
@@ -137,7 +137,7 @@ def _text(x: int, y: int, text: str, *, rgb: str = _DARK, size: int = 12, weight
 
 
 def _fate(attempt: Attempt) -> str:
-    """Say what came of an attempt, in the width of a column."""
+    """Return how an attempt ended, in at most 40 characters."""
     of = "" if attempt.limit is None else f" of {attempt.limit:,}"
     count = "" if attempt.usage is None else f"{number(attempt.usage.output)}{of} tokens, "
     return f"{count}{attempt.error or attempt.stop or 'no end'}"[:40]
@@ -157,7 +157,7 @@ def _result(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def fragment(report: Report) -> str:
-    """Return the timeline and its tables as HTML to be put into a page."""
+    """Return the timeline and its tables as HTML for part of a page."""
     parts = [svg((report.model or report.dialect, report))]
     attempts = [
         (
@@ -184,7 +184,7 @@ def fragment(report: Report) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table, or nothing where there is nothing in it."""
+    """Return an HTML table; `""`: it would have no rows."""
     cell = 'style="text-align:left;padding:2px 12px 2px 0;font-weight:'
     lines = ["".join(f'<td {cell}400">{escape(each)}</td>' for each in row) for row in rows]
     names = "".join(f'<th {cell}600">{escape(name)}</th>' for name in head)
@@ -193,7 +193,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def page(reports: Sequence[Report]) -> str:
-    """Return a page of HTML with each report on it."""
+    """Return an HTML page that shows each report."""
     parts = "<hr>".join(map(fragment, reports))
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>continuation</title>'

@@ -1,14 +1,14 @@
 """OpenTelemetry spans, made from a turn's report when it has ended: one, and one per attempt.
 
-Beside them the conventions' own metric of tokens, `gen_ai.client.token.usage`. It carries what was
-billed, discarded attempts too: they ask for billable tokens where those are not the used ones
-(opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-metrics).
+Beside them the conventions' metric of tokens, `gen_ai.client.token.usage`, is recorded. It counts
+what was billed, discarded attempts included: the conventions ask for billable tokens where they
+differ from used ones (opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-metrics).
 
-Only the API is used, and only when it is there: with `tracing = "auto"` that means that the program
-has imported it and set a provider. The names are those of the GenAI conventions. An SDK
-that traces itself has a span for the call already, with operation and usage. Under such a span ours
-carry neither, so that nothing that adds up spans counts a token twice; the counts are then in
-`continuation.usage.*`. No span holds what was said, or a key.
+Only the OpenTelemetry API is used, and only if it is there: with `tracing = "auto"`, if the program
+has imported it and set a provider. The names are those of the GenAI conventions. An SDK that traces
+itself has a span for the call already, with operation and usage. Under such a span ours have
+neither, so that adding up spans counts no token twice; the counts are then in
+`continuation.usage.*`. No span holds message text or a key.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger("continuation")
 
 SCOPE = "continuation"
-"""The instrumentation scope of our spans: what tells them from others."""
+"""The instrumentation scope of our spans, which distinguishes them from others."""
 _PROVIDERS = {
     "openai-chat": "openai",
     "openai-responses": "openai",
     "gemini": "gcp.gemini",
 }
-"""The conventions' names of providers, by dialect; another dialect's is its own."""
+"""Dialect -> the conventions' name of its provider; other dialects use their own name."""
 
 
 _TOKEN_BUCKETS = [4**power for power in range(14)]
-"""Those that the conventions advise for tokens."""
+"""The bucket boundaries that the conventions advise for tokens."""
 
 
 class Spans:
-    """The spans of one turn; `finish` makes them all at once, under the span of its beginning."""
+    """The spans of one turn. `finish` makes them all, under the span current when it began."""
 
     def __init__(self, tracer: Tracer, headers: Mapping[str, str]) -> None:
         from opentelemetry import context, trace
@@ -56,7 +56,7 @@ class Spans:
         self._nested = _is_call(trace.get_current_span(), headers)
 
     def finish(self, report: Report) -> None:
-        """Make the spans."""
+        """Make the spans of the turn and its attempts, and count its tokens."""
         from opentelemetry import trace
 
         stops = None if report.stop is None else (report.stop,)
@@ -138,7 +138,7 @@ def _token_usage(provider: MeterProvider) -> Histogram:
 
 
 def _count(report: Report) -> None:
-    """Record the tokens that were billed; nobody listens where no meter provider is set."""
+    """Record the billed tokens; without a meter provider this does nothing."""
     from opentelemetry import metrics
 
     usage, billed = _token_usage(metrics.get_meter_provider()), report.billed
@@ -160,10 +160,10 @@ _logged: set[str] = set()
 
 
 def begin(headers: Mapping[str, str], *, always: bool) -> Spans | None:
-    """Begin to trace a turn; `None`: nobody listens. Never raises.
+    """Begin to trace a turn; `None`: it is not traced. Never raises.
 
-    Without `always` only where a provider of spans or of metrics is set. `headers`: the request's,
-    with lower-case names.
+    Without `always` only turns are traced for which a provider of spans or metrics is set.
+    `headers`: those of the request, with lower-case names.
     """
     try:
         from opentelemetry import metrics, trace
@@ -186,7 +186,7 @@ def begin(headers: Mapping[str, str], *, always: bool) -> Spans | None:
 
 
 def _is_call(span: Any, headers: Mapping[str, str]) -> bool:
-    """Whether the current span is that of this very call, made by an SDK that traces itself."""
+    """Whether the current span is of this same call, made by an SDK that traces itself."""
     attributes: Any = getattr(span, "attributes", None) or {}
     if any(str(name).startswith("gen_ai.") for name in attributes):
         return True

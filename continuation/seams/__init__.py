@@ -1,1 +1,1 @@
-"""Where two texts meet. Pure functions of text."""
+"""Joining two texts where an answer was cut. Pure functions of text."""

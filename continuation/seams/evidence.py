@@ -1,12 +1,12 @@
 """How likely a repetition is an echo: the measured evidence on which a seam drops text.
 
-A repetition at a seam has two explanations. Either the model repeated itself, or the text
-really says the same thing twice. Real text does so where it is in a run (a ladder of `}`, equal
-lines, equal cells), and where it does, the step from the end of the first copy to the start of
-the second is a step the document takes elsewhere too. An echo starts anywhere: at the start of
-a line in the middle of another, in the middle of a word. So we look at that step, at the run
-before it, at the length and at how new the repeated words are, and add up log odds. The
-weights (below) are fitted on repetitions of real files against echoes of every length.
+A repetition at a seam has two explanations. Either the model repeated itself (an echo), or the
+text really has the same words twice. Real text does so in a run (a ladder of `}`, equal lines,
+equal cells), and then the step from the end of the first copy to the start of the second also
+occurs elsewhere in the document. An echo starts anywhere: with the start of a line in the middle of
+another, in the middle of a word. So we measure that step, the run before it, the length, and how
+new the repeated words are, and add up log odds. The weights (below) are fitted on repetitions of
+real files against echoes of every length.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from continuation.seams.text import (
     seen_with,
 )
 
-#: From these log odds on a repetition counts as an echo: about one wrong cut in ten thousand of
-#: texts that repeat themselves far more than answers do, and fewer in ordinary ones.
+#: From these log odds on a repetition counts as an echo. That is wrong about once in ten thousand
+#: texts that repeat themselves far more than answers do, and less often in ordinary ones.
 THRESHOLD: Final = 2.5
-#: The log odds of what shows nothing.
+#: The log odds of a repetition that is no evidence of an echo.
 NEVER: Final = -99.0
-#: Below so many characters, or so many bits of novelty, a repetition shows nothing.
+#: Below so many characters, or so many bits of novelty, a repetition is no evidence.
 _SHORTEST, _TRITE = 4, 10.0
 #: The start of a list item or heading, with the first letter of its text.
 _ITEM: Final = re.compile(r"(?:[-*+]|\d{1,3}[.)]|#{1,6}) \w")
-#: What closes something says nothing of its own: tags, brackets, marks.
+#: Closing tags, brackets and marks: they carry no words.
 _PLAIN: Final = re.compile(r"</\w+>|[^\w]+")
-#: A number that the text before it does not cut short, nor the end of the echo.
+#: A whole number: with a character that is not a digit on each side.
 _NUMBER: Final = re.compile(r"(?<=[^\d.])\d{1,9}(?=[^\d.])")
 #: The end of a sentence before the next one begins.
 _SENTENCE_END: Final = re.compile(r"(?:[.!?:] |[。！？]|[.!?][\"”]? )$")  # noqa: RUF001 - their marks
 
 
 def odds(before: str, head: str, size: int) -> float:
-    """Log odds that the first `size` characters of `head` are an echo of the end of `before`.
+    """Return log odds that the first `size` characters of `head` are an echo of `before`'s end.
 
     `before` must end with them.
     """
@@ -56,7 +56,7 @@ def odds(before: str, head: str, size: int) -> float:
 
 
 def foregone(before: str, head: str, size: int) -> float | None:
-    """The odds where they need no weights, as a guard or a plain sign decides; otherwise None."""
+    """Return the log odds where a guard or a plain sign decides; `None`: they must be measured."""
     if size == len(before) == len(head) and size < 200:
         return NEVER
     if is_run(head[:size]) or (
@@ -69,7 +69,7 @@ def foregone(before: str, head: str, size: int) -> float | None:
         return 2 * THRESHOLD
     if _is_trite(before, head[:size]):
         return NEVER
-    if len(before) < 400:  # which cannot tell a rare step from a common one
+    if len(before) < 400:  # too short to tell a rare step from a common one
         return _odds_in_little(before, head, size)
     window = before[-WINDOW:]
     in_run = common_suffix(window, window[: len(window) - size]) >= size
@@ -77,7 +77,7 @@ def foregone(before: str, head: str, size: int) -> float | None:
 
 
 def features(before: str, head: str, size: int) -> dict[str, float]:
-    """What is measured about the first `size` characters of `head`, which `before` ends with."""
+    """Return the features of the first `size` characters of `head`, with which `before` ends."""
     window = before[-WINDOW:]
     echo, rest = head[:size], head[size : size + 4]
     previous = before[-size - 1 : -size]
@@ -87,7 +87,7 @@ def features(before: str, head: str, size: int) -> dict[str, float]:
     quad = seen_with(window, head[:4])
     word = before[-1].isalnum() and head[0].isalnum()
     new = novelty(before, echo, enough=48.0)
-    # A character of Chinese, Japanese or Korean says as much as two or three letters.
+    # A character of Chinese, Japanese or Korean counts as two or three letters.
     weight = size if echo.isascii() else size + 1.5 * sum(char >= "\u2e80" for char in echo)
     return {
         "const": 1.0,
@@ -117,7 +117,7 @@ def features(before: str, head: str, size: int) -> dict[str, float]:
         "lines": "\n" in echo,
         "newline_first": echo[0] == "\n",
         "space_last": before[-1].isspace(),
-        # Whether what follows it goes on in the word.
+        # Whether what follows it continues the word.
         "goes_on": before[-1].isalnum() and rest[:1].isalnum(),
     }
 
@@ -126,9 +126,9 @@ def features(before: str, head: str, size: int) -> dict[str, float]:
 
 
 def _is_next_line(before: str, head: str, size: int) -> bool:
-    """Whether the echo may end the line and begin the next, which goes on in the word.
+    """Whether the echo may end the line and begin the next, whose word continues after it.
 
-    That is how a list goes from "LAUNCH" to "LAUNCH_ERROR"; the text has such line ends.
+    So "LAUNCH_ERROR" may follow "LAUNCH" in a list. The text must have such line ends.
     """
     found = re.match(r"([^\w\n]*\n)[^\n]*[a-zA-Z_]\Z", head[:size])
     if found is None or not re.match("[a-zA-Z_]", head[size:]):
@@ -139,12 +139,12 @@ def _is_next_line(before: str, head: str, size: int) -> bool:
 def _begins_again(before: str, head: str, size: int) -> bool:
     """Whether the unfinished line or sentence is begun again from its start.
 
-    The step back to that start must be one that the text takes nowhere: then such a thing is
-    telling even where it is short.
+    The step back to that start must occur nowhere in the text; then even a short repetition is
+    evidence.
     """
     start = len(before) - size
     if start == 0 and size < 24:
-        return False  # two words said twice may well be the answer
+        return False  # two words that come twice may be the answer
     line_start = before[start - 1 : start] in ("\n", "")
     if not (line_start or _SENTENCE_END.search(before[max(0, start - 2) : start])):
         return False
@@ -168,9 +168,9 @@ def _begins_again(before: str, head: str, size: int) -> bool:
 
 
 def _counts_again(before: str, size: int) -> bool:
-    """Whether the echo says a number again in a place where the text counts: 13, 14, 15, 15.
+    """Whether the echo repeats a number in a place where the text counts: 13, 14, 15, 15.
 
-    Three numbers behind the same words must have come in equal steps up to it.
+    Three numbers after the same words must lead to it in equal steps.
     """
     echo = before[len(before) - size :]
     for number in _NUMBER.finditer(echo) if size >= _SHORTEST else ():
@@ -187,7 +187,7 @@ def _counts_again(before: str, size: int) -> bool:
 
 
 def _misindents(before: str, head: str, size: int) -> bool:
-    """Whether white space would stand where the text has none: in a line, or as an indentation."""
+    """Whether the echo would put spaces where the text has none: in a line, or as indentation."""
     echo, line, window = head[:size], before.rpartition("\n")[2], before[-WINDOW:]
     space = echo[: len(echo) - len(echo.lstrip(" \t"))]
     if size < _SHORTEST or len(space) < 2 or not echo.strip() or "\n" in echo[: len(space) + 1]:
@@ -198,7 +198,7 @@ def _misindents(before: str, head: str, size: int) -> bool:
 
 
 def _says_words_again(before: str, echo: str) -> bool:
-    """Whether new words, and nothing but words, come twice in a row, as in no file we measured."""
+    """Whether new words, and only words, would come twice in a row, which no measured file has."""
     words = echo.split(" ")
     wide = sum(char >= "\u2e80" for char in echo)
     if "".join(words).isalpha() and (wide >= _SHORTEST or len([*filter(None, words)]) > 1):
@@ -207,7 +207,7 @@ def _says_words_again(before: str, echo: str) -> bool:
 
 
 def _is_trite(before: str, echo: str) -> bool:
-    """Whether an echo is too short, too plain or too much of a run to show anything."""
+    """Whether an echo is too short, too plain or too much of a run to be evidence."""
     if len(echo) < _SHORTEST or is_run(echo) or not _PLAIN.sub("", echo):
         return True
     letters = sum(map(str.isalpha, echo))
@@ -262,7 +262,7 @@ INSIDE: Final = {
     "whole": 3.0,
 }
 
-#: For a cut after a line, where the step to a line's start is nothing rare.
+#: For a cut after a line, where the step to a line's start is not rare.
 AFTER: Final = {
     "const": -2.4,
     "run": -0.9,

@@ -1,54 +1,53 @@
-"""What the head of a later attempt shows about where the answer goes on.
+"""What the head of a later attempt shows about where it continues the answer.
 
 Theory
 ------
 
-What there is. `before` is all the text the caller has, or is about to have; it stopped anywhere,
+The input. `before` is all the text that the caller has, or is about to have; it stopped anywhere,
 in a word, a table row, a JSON string, a code fence. `head` is the beginning of what the model
-wrote when it was asked to go on. It may go on exactly, repeat the anchor it was asked for, repeat
-some other end of the text, speak to the reader first, open the fence again, begin the whole answer
-again, or do several of these one after the other. A `Finding` says how many characters at the
-start of the head to leave out and what, if anything, to put in their place.
+wrote when it was asked to continue. It may continue exactly, repeat the anchor it was asked for,
+repeat some other end of the text, address the reader first, open the fence again, begin the whole
+answer again, or do several of these in a row. A `Finding` states how many characters at the start
+of the head to leave out, and what, if anything, to put in their place.
 
 In doubt the text stays. Two mistakes are possible and they are not equal: doubled text is seen and
 can be deleted, lost text is not seen at all. So nothing is left out because it *looks* like an
-echo or a preamble. It needs evidence that outweighs the chance of the document really going on
-like that, and where two readings stay possible the finding is EXACT. The other way round, keeping
-a few doubled characters is no defect of a rule here; losing one is.
+echo or a preamble. There must be evidence that outweighs the chance that the document really
+continues like that, and where two readings stay possible the finding is EXACT. A rule here may
+keep a few doubled characters; it must not lose one.
 
-What counts as evidence, strongest first, which is also the order of the questions:
+What counts as evidence, strongest first, which is also the order of the checks:
 
-1. The whole attempt says nothing new: that it is complete, the text from its top, or part of the
-   anchor (when it has ended). Where an answer may close, only words that point back at it count.
-2. The head begins with the anchor. That was asked for and carries bits enough, so it needs no
-   other evidence, however often the same words follow. White space and typography may differ; the
-   white space at its end counts as left out where the text has such a gap only with it. An anchor
+1. The whole attempt is nothing new: a statement that the answer is complete (which must refer back
+   to it where an answer may end), the text from its top, or a part of the anchor.
+2. The head begins with the anchor. That was asked for and has enough bits, so it needs no other
+   evidence, however often the same words follow. White space and typography may differ; white
+   space at the anchor's end counts as left out if only with it the text has such a gap. An anchor
    that is itself a run is never asked for.
 3. The text ends in a run (rows of equal cells, a ladder of braces) and the head stays in it. Then
-   nothing can be told, and the head is kept.
-4. The head begins with some other end of the text: an echo. `evidence.odds` says how much more
+   a repetition cannot be recognized, and the head is kept.
+4. The head begins with some other end of the text: an echo. `evidence.odds` measures how much more
    likely that is than a document that repeats itself; the threshold is in log odds. A plain sign
-   decides alone: a number said again where the text counts, an indentation that it has nowhere,
-   new words twice in a row. Behind words to the reader less is asked for.
-5. Structure leaves one reading: a row would get a cell too many, a mapping the same key twice,
-   indented JSON a step it cannot take, a text of equal lines one that is like none of them.
-6. The same as 2 and 4 in disguise: without the white space at the end, in quotes, behind an
-   ellipsis or white space. A disguise must be paid for with novelty (`_BARE_BITS`).
-7. Something stands before the continuation: a fence line, the head of the open table, a preamble.
-   Behind each the questions 2 to 7 are asked again of the rest, so that "Sure:", a fence and the
-   anchor are taken off one by one. What follows an opening speaks for it: a preamble before an
-   anchor needs fewer signs of its own.
-8. Nothing of this: only white space is put right, where syntax leaves one reading.
+   decides alone: a number repeated where the text counts, an indentation that the text never has,
+   new words twice in a row. After words to the reader less evidence is needed.
+5. The structure allows one reading only: a row would get a cell too many, a mapping the same key
+   twice, indented JSON an impossible step, a text of equal lines one unlike all of them.
+6. The same as 2 and 4 in disguise: without the white space at the end, in quotes, after an
+   ellipsis or white space. A disguise needs more novelty (`_BARE_BITS`).
+7. Something precedes the continuation: a fence line, the head of the open table, a preamble. After
+   each the checks 2 to 7 are applied to the rest, so that "Sure:", a fence and the anchor are taken
+   off one by one. What follows is evidence too: before an anchor a preamble needs fewer signs.
+8. None of this: only white space is corrected, where syntax allows one reading only.
 
-How it is weighed. There are three currencies. Bits (`text.novelty`) say how unlikely words are to
-come again by chance. Log odds (`evidence.odds`) weigh a repetition by bits, length and the step
+How it is weighed. There are three units. Bits (`text.novelty`) measure how unlikely words are to
+occur again by chance. Log odds (`evidence.odds`) weigh a repetition by bits, length and the step
 back to its start, with weights fitted on real texts. Points (`preamble`) are set by hand. The
 first finding that reaches its own threshold is taken; they are not added up across rules.
 
-How it is asked. `Judge.look` is a pure function of the head, and None means "ask again with more of
-it". More is asked for only while a longer head could change the answer: the words so far stand in
+How it is called. `Judge.look` is a pure function of the head; `None` means "call again with more of
+it". More is asked for only while a longer head could change the finding: the words so far occur in
 the text near its end or at its top, so that an echo may be arriving, or they could be the start of
-a preamble or of a fence line. With `final` it must answer with what there is.
+a preamble or of a fence line. With `final` it must decide by what there is.
 """
 
 from __future__ import annotations
@@ -78,31 +77,31 @@ from continuation.seams.syntax import (
 )
 from continuation.seams.text import Cut, common_suffix, fold, is_run, novelty
 
-#: Log odds of what leaves no doubt.
+#: Log odds of a finding without doubt.
 _SURE: Final = 12.0
 #: Characters by which an echo's end is found; shorter echoes are tried one by one.
 _PROBE: Final = 8
-#: A restart shown by this much of the top of the answer needs no other evidence.
+#: A restart that repeats so many characters of the answer's top needs no other evidence.
 _TOP: Final = 200
-#: Characters whose absence from the earlier text shows that no echo has begun.
+#: So many first characters that do not occur in the earlier text show that no echo has begun.
 _FIRST: Final = 20
-#: Bits of an echo that leaves out the white space at the end, or puts some before it.
+#: Least bits of an echo that leaves out the white space at the end, or puts some before it.
 _BARE_BITS: Final = 40.0
-#: Log odds that words to the reader add to a repetition behind them.
+#: Log odds that words to the reader add to a repetition after them.
 _SPOKEN: Final = 2.0
-#: Bits of a whole line that is said again behind an opening.
+#: Least bits of a whole line that is repeated after an opening.
 _LINE_BITS: Final = 20.0
 #: Points that a preamble gets at most for what follows it.
 _MOST: Final = 5.0
-#: Bits of all that was written, said again from the top.
+#: Least bits of a text that is repeated from its top.
 _ALL_BITS: Final = 64.0
-#: What may stand around an echo, and what closes it.
+#: Marks that may stand before an echo, and those that close it.
 _DECORATION: Final = re.compile(
     r"(\s*(?:\.{3}|…)?)(\s*(<anchor[-\d]*>|\*\*|[\"“„«'`\u2018*])?(?:\.{3}|…)?)([^\S\n]*)"
 )
 _CLOSING: Final = {"“": "”", "„": "“", "«": "»", "\u2018": "\u2019"}
 _INSIDE_WORD: Final = re.compile(r"\w\w")
-#: Our mark around an anchor, and a text that may end within one of its own.
+#: The tag around the anchor in our prompt, and the end of a text that may be half of such a tag.
 _MARK: Final = re.compile(r"<(anchor(?:-\d+)?)>")
 _HALF_MARK: Final = re.compile(r"<(?:a|an|anc|anch|ancho|anchor(?:-\d*)?)?\Z")
 
@@ -110,7 +109,7 @@ _HALF_MARK: Final = re.compile(r"<(?:a|an|anc|anch|ancho|anchor(?:-\d*)?)?\Z")
 class SeamKind(StrEnum):
     """What was found where two attempts meet."""
 
-    #: The later text goes on; every character of it is shown.
+    #: The later text continues exactly; every character of it is shown.
     EXACT = "exact"
     #: It began by repeating the anchor it was asked for.
     ANCHOR = "anchor"
@@ -122,21 +121,21 @@ class SeamKind(StrEnum):
     FENCE = "fence"
     #: It began the answer again, from the top or from an earlier place.
     RESTART = "restart"
-    #: The server sent the prefilled text back before going on.
+    #: The server sent the prefilled text back before the continuation.
     PREFILL = "prefill"
     #: White space alone was dropped, or a newline inserted.
     WHITESPACE = "whitespace"
     #: There was no later text.
     EMPTY = "empty"
-    #: It only said that the answer was already complete.
+    #: It only stated that the answer was already complete.
     COMPLETE = "complete"
-    #: It seems to go on further down, so something is missing. Nothing is dropped.
+    #: It seems to continue further down, so something is missing. Nothing is dropped.
     SKIP = "skip"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What the head of an attempt shows, while the seam is being decided."""
+    """What the head of an attempt shows, and what to do with it."""
 
     kind: SeamKind
     drop: int = 0
@@ -144,19 +143,19 @@ class Finding:
     odds: float = _SURE
     """Log odds that this is right."""
     insert: str = ""
-    """What to put in the place of what is left out."""
+    """Text to put in the place of the characters left out."""
     back: int = 0
     """Characters to take back from the end of the text before."""
     own_fence: bool = False
-    """The fence line left out wraps what has none, so the line that closes it goes as well."""
+    """The dropped fence line opens a fence that the text has not, so drop its closing line too."""
 
     def after(self, skipped: int, kind: SeamKind) -> Finding:
-        """The same finding behind an opening of `skipped` characters."""
+        """Return the same finding after an opening of `skipped` characters."""
         return replace(self, kind=kind, drop=self.drop + skipped)
 
 
 class _MoreNeededError(Exception):
-    """A longer head may change what is found; whoever looks asks again when there is one."""
+    """Raised when a longer head may change the finding, so that more of it is needed."""
 
 
 class Judge:
@@ -164,23 +163,23 @@ class Judge:
 
     def __init__(self, before: str, anchor: str | None) -> None:
         self.text = text = before.rstrip("\ufffd")
-        """The text before, without the sign of half a character at its end."""
+        """The text before, without the sign (U+FFFD) of half a character at its end."""
         self._cut = Cut(text)
         self._bare = text.rstrip()
         self._tail = text[-16384:]  # an echo that is still arriving began in it
         self._top = text[:4096].lstrip()
         asked = anchor.rstrip("\ufffd") if anchor else ""
         self._asked = len(asked)
-        # Only one that carries twelve bits is believed on its own.
+        # Only an anchor of twelve bits or more is evidence enough on its own.
         tells = asked.strip() and text.endswith(asked) and not is_run(asked)
         tells = tells and novelty(text, asked, enough=12.0) >= 12.0
         self._anchor = asked if tells else ""
         self._folded = fold(self._anchor.strip())[0]
         self._half_mark = _HALF_MARK.search(text[-12:]) is not None
         self._period = 0
-        """The length of the unit that the text ends in two or more of; 0 when it does not."""
+        """The length of the unit of which the text ends in two or more; 0: it does not."""
         self._run = 0
-        """How many characters at the end of the text it makes up."""
+        """How many characters at the end of the text repeat this unit."""
         tail, probe = text[-1200:], text[-16:]
         again = tail.rfind(probe, 0, len(tail) - 1)
         unit = len(tail) - len(probe) - again
@@ -191,7 +190,7 @@ class Judge:
                 self._run = common_suffix(text, text[:-unit], most=65536) + unit
 
     def look(self, head: str, *, final: bool) -> Finding | None:
-        """The finding about `head`, or None while more of it is needed."""
+        """Return the finding about `head`; `None`: more of it is needed."""
         if not head:
             return Finding(SeamKind.EMPTY) if final else None
         try:
@@ -207,10 +206,10 @@ class Judge:
         return found
 
     def adds_nothing(self, head: str, stop: str) -> Finding | None:
-        """The finding about a whole attempt that has nothing new, so that all of it goes.
+        """Return the finding that a whole attempt brings nothing new; `None`: it does.
 
-        A stop sequence that the cut parted is whole when the model repeats the words before it:
-        then the attempt ends within the anchor, and the part that was shown goes as well.
+        Then all of it is dropped. If the cut went through a stop sequence, the model completes it
+        while it repeats the anchor, and ends there: then the part that was shown is dropped too.
         """
         if only_says_complete(self._cut, head):
             return Finding(SeamKind.COMPLETE, len(head), 4.0)
@@ -226,14 +225,14 @@ class Judge:
         return Finding(SeamKind.ECHO, len(head), 4.0, back=back)
 
     def replays(self, head: str) -> tuple[int, int] | None:
-        """Where in the text a long head replays it: (characters before the replay, place)."""
+        """Return (characters before a replay, its place in the text) for a long head, or `None`."""
         for at in self._starts(head):
             body = head[at:]
             if len(body) < 2 * _PROBE or is_run(body) or novelty("", body) < _ALL_BITS:
                 continue
             if self._unsure_in_run(body, len(self.text)):
                 continue
-            # From the top of the text if it says so there, otherwise from near its end.
+            # Prefer a replay from the top of the text, then one from near its end.
             place = len(self.text) - len(self.text.lstrip())
             if not self.text.startswith(body, place):
                 near = self._tail.find(body)
@@ -245,14 +244,14 @@ class Judge:
         return None
 
     def opening(self, head: str, size: int) -> Finding | None:
-        """The finding that the first `size` characters are words to the reader, by themselves."""
+        """Return the finding that the first `size` characters alone prove a preamble, or `None`."""
         points = preamble_evidence(self._cut, head[:size], head[size:])
         if points < ENOUGH:
             return None
         return Finding(SeamKind.PREAMBLE, size, points - ENOUGH + THRESHOLD)
 
     def restarted(self, head: str) -> bool:
-        """Whether a whole attempt only says again how the answer began."""
+        """Whether a whole attempt only repeats the beginning of the answer."""
         return any(
             self._top.startswith(head[at:]) and len(head) - at >= 2 * _TOP
             for at in self._starts(head)
@@ -263,7 +262,7 @@ class Judge:
         return list(dict.fromkeys([0, lead, *ends_of_openings(head)]))
 
     def _stays_in_run(self, head: str, *, final: bool) -> bool:
-        """Whether the text ends in a run that `head` goes on with: then nothing can be told."""
+        """Whether the text ends in a run that `head` continues: then no echo can be recognized."""
         period = self._period
         known = min(len(head), period)
         if not period or not (final or known == period):
@@ -271,10 +270,10 @@ class Judge:
         return head.startswith(self.text[-period:][:known])
 
     def _unsure_in_run(self, head: str, size: int) -> bool:
-        """Whether how much of a run was said again cannot be told.
+        """Whether it cannot be known how much of a run was repeated.
 
-        An echo that is a unit shorter fits as well; or `head` may open the fence again that the
-        run stands in, or begin the text again.
+        An echo shorter by a unit fits as well; or `head` may open the fence around the run again,
+        or begin the text again.
         """
         if self._period < size <= self._run:
             return True
@@ -283,7 +282,7 @@ class Judge:
     # The repetition of the end of the text ------------------------------------------------
 
     def _repeats(self, head: str, *, final: bool, spoken: bool = False) -> Finding | None:
-        """An echo at the start of `head`: exact, or up to white space and quotes."""
+        """Return an echo at the start of `head`, exact or up to white space and quotes."""
         found = self._anchored(head, final=final)
         found = found or self._echo(head, self.text, final=final, spoken=spoken)
         found = found or self._proven(head, final=final)
@@ -301,7 +300,7 @@ class Judge:
             return marked
         if head.startswith(anchor):
             end, rest = anchor[len(anchor.rstrip()) :], head[len(anchor) :]
-            # Either its white space was said again, or it was left out and this is more of it.
+            # The white space at its end is the anchor's own; or that was left out, and it is new.
             left_out = end and lacks(self._cut, end, rest)
             if left_out and not final and not rest.strip():
                 raise _MoreNeededError
@@ -309,9 +308,9 @@ class Judge:
         return self._loosely(head, final=final)
 
     def _marked(self, head: str, anchor: str, *, final: bool) -> Finding | None:
-        """The anchor in our own mark, behind a text that ends as that mark begins.
+        """Return the anchor inside our tag, after a text that ends like the beginning of that tag.
 
-        Without the anchor the mark could be the rest of the text's own.
+        Without the anchor in it, the tag could be the rest of the text's own tag.
         """
         mark = _MARK.match(head)
         size = mark.end() + len(anchor) if mark else 0
@@ -325,7 +324,7 @@ class Judge:
         return Finding(SeamKind.ANCHOR, size + len(closing) * head.startswith(closing, size), 8.0)
 
     def _loosely(self, head: str, *, final: bool) -> Finding | None:
-        """The anchor with other white space, in other typography, or begun as a sentence is."""
+        """Return the anchor in other white space or typography, or with a capital letter first."""
         anchor = self._anchor
         lead = len(head) - len(head.lstrip()) if anchor[0].isspace() else 0
         words, ends = fold(head[lead : lead + 2 * len(anchor) + 8])
@@ -336,18 +335,18 @@ class Judge:
             raise _MoreNeededError
         size = len(asked)
         if not words.startswith(asked) or ends[size - 1 : size] == ends[size : size + 1]:
-            return None  # the latter: with more of its last letter, in one character
+            return None  # the latter: the next folded character is of the same character
         end = lead + ends[size - 1]
         if not final and len(head) < end + 8:
             raise _MoreNeededError
         goes_on = anchor[-1] == "\n" and _INSIDE_WORD.match(head, end - 1)
         whole_line = self.text[: -len(anchor)][-1:] in ("", "\n")
         if goes_on and whole_line and "\n" + head[end] not in self._tail:
-            return None  # no line begins so: its last word goes on, and is another one
+            return None  # no line begins so: the anchor's last word is part of a longer one
         return Finding(SeamKind.ANCHOR, end + self._same_space(head[end:]), 8.0)
 
     def _echo(self, head: str, text: str, *, final: bool, spoken: bool = False) -> Finding | None:
-        """The end of `text` at the start of `head`; `spoken`: behind words to the reader."""
+        """Return the end of `text` at the start of `head`; `spoken`: after words to the reader."""
         best: Finding | None = None
         for size in _borders(text, head):
             if _goes_round_early(head, size) or self._unsure_in_run(head, size):
@@ -378,7 +377,7 @@ class Judge:
         return more.after(len(head) - len(rest), more.kind) if more else best
 
     def _proven(self, head: str, *, final: bool) -> Finding | None:
-        """The last line said again, where the syntax leaves no other reading."""
+        """Return the last line repeated, where the syntax allows no other reading."""
         size = line_again(self._cut, head)
         if size == 0 or (size is None and final):
             return None
@@ -393,11 +392,11 @@ class Judge:
         if _INSIDE_WORD.match(head, found.drop - 1):
             return None
         drop = found.drop + self._same_space(head[found.drop :])
-        # A run whose unit ends in the white space goes on only behind it.
+        # A run whose unit ends in this white space continues only after it.
         return None if _goes_round_early(head, drop) else replace(found, drop=drop)
 
     def _same_space(self, rest: str) -> int:
-        """White space at the start of `rest` that the text ends with already."""
+        """Return how many white space characters of `rest` the text ends with already."""
         stripped = self.text[len(self._bare) :]
         lead = rest[: len(rest) - len(rest.lstrip())]
         if lead.startswith(stripped):
@@ -405,11 +404,11 @@ class Judge:
         return len(lead) if stripped.startswith(lead) else 0
 
     def _decorated(self, head: str, *, final: bool) -> Finding | None:
-        """An echo in quotes, or behind an ellipsis."""
+        """Return an echo in quotes, or after an ellipsis."""
         opened = _DECORATION.match(head)
         if not opened or not opened[0].strip() or head.lstrip()[:3] == "```":
             return None
-        # It may itself begin with such a mark, or with white space.
+        # The echo may itself begin with such a mark, or with white space.
         begins = {opened.end(1): "", opened.end(2): opened[3] or "", opened.end(): opened[3] or ""}
         for at, mark in begins.items():
             if head[:at].strip() and (found := self._quoted(head, at, mark, final=final)):
@@ -417,7 +416,7 @@ class Judge:
         return None
 
     def _quoted(self, head: str, at: int, mark: str, *, final: bool) -> Finding | None:
-        """An echo from `at` on, behind `mark`."""
+        """Return an echo from `at` on, after `mark`."""
         rest = head[at:]
         found = self._anchored(rest, final=final) if rest else None
         found = found or (self._echo(rest, self.text, final=final) if rest else None)
@@ -427,20 +426,20 @@ class Judge:
         if not final and len(rest) < drop + 12:
             raise _MoreNeededError
         if novelty(self.text, rest[:drop]) < _BARE_BITS or self.text.endswith(head[: at + drop]):
-            return None  # the latter: the mark is of the text itself
+            return None  # the latter: the mark belongs to the text
         closing = _CLOSING.get(mark, mark.replace("<", "</"))
         if closing:
             if rest.startswith(closing, drop):
                 drop += len(closing)
                 after = rest[drop:].lstrip("\n")
                 if self._cut.in_prose and self._cut.inside_line and after[:1].islower():
-                    drop = len(rest) - len(after)  # the quotation stood on a line of its own
+                    drop = len(rest) - len(after)  # the quotation was on a line of its own
             elif mark[0] != "<" and mark != "**":
                 return None
         return Finding(found.kind, at + drop, found.odds)
 
     def _behind_space(self, head: str, *, final: bool) -> Finding | None:
-        """An echo behind white space that does not belong to it."""
+        """Return an echo after white space that does not belong to it."""
         rest = head.lstrip()
         lead = len(head) - len(rest)
         found = self._anchored(rest, final=final) if rest else None
@@ -448,16 +447,16 @@ class Judge:
             found = self._echo(rest, self.text, final=final)
             start = len(self.text) - found.drop if found else 0
             if not self._cut.inside_line and self.text[start - 1 : start].strip():
-                return None  # a line of its own, indented, that says what that line says
+                return None  # a line of its own: an indented copy of that line
         if found is None or self.text.endswith(head[: lead + found.drop]):
             return None
         novel = novelty(self.text, rest[: found.drop]) >= _BARE_BITS
         return found.after(lead, found.kind) if novel else None
 
-    # What comes before going on ----------------------------------------------------------
+    # What precedes the continuation ------------------------------------------------------
 
     def _opens(self, head: str, *, final: bool, depth: int) -> Finding | None:
-        """A fence, a table's head or a preamble before the text goes on."""
+        """Return a fence, a table's head or a preamble before the continuation."""
         found = self._refenced(head, final=final, depth=depth) or self._headed(head, final=final)
         if found is None and depth:
             found = self._prefaced(head, final=final, depth=depth)
@@ -474,8 +473,8 @@ class Judge:
         if own is None:
             undecided = self._cut.inside_line and rest.startswith("\n") and "\n```" not in rest
             if undecided and not final:
-                raise _MoreNeededError  # what the next fence line is may tell
-            # A closing fence, unless what follows it goes on with a run, or was said before it.
+                raise _MoreNeededError  # the next fence line may tell
+            # It closes the fence, unless what follows it continues a run or repeats the text.
             if not self._cut.fence or not rest:
                 return None
             if self._stays_in_run(rest, final=final):
@@ -493,7 +492,7 @@ class Judge:
         inner = self._within(rest, final=final, depth=0)
         if inner.drop == 0 and not inner.insert and self._cut.inside_line:
             in_table = self._cut.last_line.lstrip().startswith("|")
-            # The block ended in a newline, and the text before it did not.
+            # The repeated block ended in a newline, and the text before it did not.
             ended = "" if in_table or rest[:1] in ("", "\n") else "\n"
             inner = replace(inner, insert=wanted(self._cut, rest) or ended)
         return inner.after(size, SeamKind.ECHO)
@@ -519,11 +518,11 @@ class Judge:
             return None
         points, at, inner = best
         if not inner.drop and head[:at].endswith("\n\n") and lacks(self._cut, "\n", head[at:]):
-            at -= 1  # the blank line is of the text
+            at -= 1  # the blank line belongs to the text
         return replace(inner.after(at, SeamKind.PREAMBLE), odds=points - ENOUGH + THRESHOLD)
 
     def _within(self, rest: str, *, final: bool, depth: int) -> Finding:
-        """What follows an opening: an echo, another opening, or simply the text."""
+        """Return the finding after an opening: an echo, another opening, or the continuation."""
         found = self._anchored(rest, final=final) if rest else None
         if found is None and rest and self._stays_in_run(rest, final=final):
             return Finding(SeamKind.EXACT)
@@ -538,13 +537,13 @@ class Judge:
         return self._plain(rest) if rest.strip() else Finding(SeamKind.EXACT)
 
     def _line_again(self, rest: str, *, final: bool) -> Finding | None:
-        """The last line, begun again after an opening: however short it is, that is one."""
+        """Return the last line begun again after an opening: there it is an echo, however short."""
         line = self._cut.line or self._cut.last_line + "\n"
         begun = self.text.endswith(line) and rest.startswith(line) and len(rest) > len(line)
         if not begun or is_run(line) or not line.strip():
             return None
         if not self._cut.line and novelty(self.text, line) < _LINE_BITS:
-            return None  # a whole one may well come twice
+            return None  # a whole line may come twice
         if not any(map(str.isalpha, line)):
             return None
         if not self._knows(rest[: max(len(line) + _PROBE, 2 * _FIRST)]):
@@ -565,7 +564,7 @@ class Judge:
         return Finding(SeamKind.EXACT, 0, 4.0)
 
     def _may_tell(self, head: str) -> bool:
-        """Whether more of `head` may tell an echo, a preamble or a fence at its start."""
+        """Whether more of `head` may show an echo, a preamble or a fence at its start."""
         body = head.lstrip()
         if len(body) < _FIRST + 4:
             return True
@@ -583,12 +582,12 @@ class Judge:
         return any(some > 0 and some + _MOST >= ENOUGH for some in points)
 
     def _knows(self, words: str) -> bool:
-        """Whether the text says `words` near its end or at its top."""
+        """Whether the text has `words` near its end or at its top."""
         return words in self._tail or words in self._top
 
 
 def _borders(text: str, head: str) -> list[int]:
-    """Sizes, ascending, of the beginnings of `head` with which `text` ends."""
+    """Return the sizes, ascending, of the beginnings of `head` with which `text` ends."""
     sizes = [n for n in range(1, min(_PROBE, len(head) + 1)) if text.endswith(head[:n])]
     if len(text) < _PROBE:
         return sizes
@@ -609,7 +608,7 @@ def _goes_round_early(head: str, size: int) -> bool:
 
 
 def _bonus(inner: Finding, length: int) -> float:
-    """Points for what a preamble is followed by; `_MOST` at most."""
+    """Return points for what follows a preamble; `_MOST` at most."""
     if inner.kind is SeamKind.ANCHOR or inner.drop >= max(length, _TOP):
         return _MOST
     return 3.0 if inner.kind in (SeamKind.ECHO, SeamKind.FENCE, SeamKind.RESTART) else 0.0

@@ -1,9 +1,9 @@
-"""Words to the reader before a model goes on: what speaks for a preamble, and what against.
+"""Preambles, words to the reader before a model continues: the evidence for and against one.
 
 No single sign is enough. A preamble fits badly where the text stopped (a capital letter in the
-middle of a word, a sentence in a JSON document, another script), it stands apart from what
-follows, it mostly speaks of going on, and what follows it reads on from the cut. Each is worth
-some points; wording that is unknown to us must make up for it with the others.
+middle of a word, a sentence in a JSON document, another script), it is set apart from what
+follows, it mostly speaks of continuing, and what follows it continues the text at the cut. Each
+sign gives some points; a preamble whose wording is not in our lists needs more of the other signs.
 """
 # ruff: noqa: RUF001 - the letters that look like Latin ones are those of other languages
 
@@ -24,7 +24,7 @@ LONGEST: Final = 400
 _CODE_SIGNS: Final = re.compile(
     r"[={}<>|\\]|\w\(|;\s*$|\w\.\w+\W*$|\w_\w|^\s*[#@]|^ {4}|^\t|,\s*$", re.MULTILINE
 )
-#: Every line of a preamble begins with a word, perhaps in brackets, quotes or stars.
+#: Each line of a preamble begins with a word, perhaps in brackets, quotes or asterisks.
 _SENTENCE_LINE: Final = re.compile(r"[\[(*_\"“«]{0,3}[^\W_]")
 _WRAPPED: Final = re.compile(
     r"\([^()]*\)\W*|\[[^\[\]]*\]\W*|\*\*[^*]*\*\*\W*|[*][^*]*[*]\W*|_[^_]*_\W*", re.DOTALL
@@ -38,9 +38,9 @@ _NO_PROSE: Final = frozenset({Form.CODE, Form.JSON, Form.CSV, Form.YAML, Form.HT
 
 
 def preamble_evidence(cut: Cut, opening: str, rest: str) -> float:
-    """Points for `opening`, a first part of a later attempt, being a preamble before `rest`.
+    """Return points for `opening`, the first part of a later attempt, being a preamble to `rest`.
 
-    0 when it has not the shape of one. What `rest` repeats is not counted here.
+    0.0 if it does not have the shape of one. Repetitions in `rest` are not counted here.
     """
     phrase = opening.strip()
     if not _has_shape(phrase, opening) or _is_like_the_text(cut, opening):
@@ -53,7 +53,7 @@ def preamble_evidence(cut: Cut, opening: str, rest: str) -> float:
             return 0.0
     elif not _may_be_unknown(cut, opening, phrase):
         return 0.0
-    elif misfit < 2.5:  # only the anchor, or the answer from its top, shows what it was
+    elif misfit < 2.5:  # only a repetition of anchor or answer after it can prove it a preamble
         return 1.0 if phrase[-1] in _COLONS else 0.0
     if "\n" not in opening and known < 2:
         return 0.0
@@ -62,7 +62,7 @@ def preamble_evidence(cut: Cut, opening: str, rest: str) -> float:
 
 
 def _has_shape(phrase: str, opening: str) -> bool:
-    """A sentence or two, with a line or at least a colon of its own, that is no code."""
+    """Whether this is a sentence or two, ended by a newline or a colon, and not code."""
     if not 2 <= len(phrase) <= LONGEST or opening.count("\n") > 5 or _CODE_SIGNS.search(phrase):
         return False
     wrapped = _WRAPPED.fullmatch(phrase) is not None
@@ -76,9 +76,9 @@ def _has_shape(phrase: str, opening: str) -> bool:
 
 
 def _is_like_the_text(cut: Cut, opening: str) -> bool:
-    """Whether the text itself has such lines, but for their numbers: then it is one more of them.
+    """Whether the text has the same lines except for numbers: then these lines belong to it.
 
-    The first may be the rest of the line that was cut, and the last may break off.
+    The first line may be the rest of the line that was cut, and the last line may break off.
     """
     known = {_DIGITS.sub("0", line.strip()) for line in cut.near.split("\n")}
     first, *more = (_DIGITS.sub("0", line.strip()) for line in opening.strip().split("\n"))
@@ -96,12 +96,12 @@ def _in_other_words(cut: Cut, phrase: str) -> bool:
 
 
 def _is_wide(text: str) -> bool:
-    """Whether Chinese, Japanese or Korean is spoken, where a word is a character or two."""
+    """Whether a text has Chinese, Japanese or Korean, in which a word is a character or two."""
     return any(char >= "\u2e80" for char in text)
 
 
 def _may_be_unknown(cut: Cut, opening: str, phrase: str) -> bool:
-    """Whether unknown wording reads as a sentence, on a line or paragraph of its own."""
+    """Whether unknown wording is a sentence in a paragraph, or at least a line, of its own."""
     if len(phrase) > 160 or "\n" in phrase or not phrase[0].isalpha() or phrase[0].islower():
         return False
     if any(phrase.count(left) != phrase.count(right) for left, right in ("()", "[]", "“”")):
@@ -112,7 +112,7 @@ def _may_be_unknown(cut: Cut, opening: str, phrase: str) -> bool:
 
 
 def _misfit(cut: Cut, opening: str, phrase: str) -> float:
-    """Points for words that do not go on where the text stopped."""
+    """Return points for words that do not fit where the text stopped."""
     spaced = opening[0].isspace()
     if _script(phrase) not in {_script(char) for char in set(cut.near[-400:])}:
         return 3.0 if cut.inside_line or not spaced else 0.0
@@ -145,7 +145,7 @@ def _broken_sentence(cut: Cut) -> bool:
 
 
 def _script(text: str) -> str:
-    """The script of the first letter of `text`, as the names of its letters give it."""
+    """Return the script of the first letter of `text`, from its Unicode name; `""`: no letter."""
     for char in text:
         if char.isalpha():
             return unicodedata.name(char, "?").partition(" ")[0].partition("-")[0]
@@ -153,7 +153,7 @@ def _script(text: str) -> str:
 
 
 def _foreign_to(cut: Cut, phrase: str) -> float:
-    """Points for a sentence that does not belong into what was being written."""
+    """Return points for a sentence in a kind of text that has no sentences."""
     sentence = (_is_wide(phrase) and len(phrase) > 3) or len(phrase.split()) > 1
     if cut.form not in _NO_PROSE or not (sentence or phrase[0] in _MARKS):
         return 0.0
@@ -175,17 +175,17 @@ def _stands_apart(opening: str, phrase: str) -> float:
 
 
 def _speaks_of_going_on(cut: Cut, phrase: str) -> float:
-    """Points for stems known to us; at most four. A text that goes on about going on gets fewer."""
+    """Return points for known stems, at most 4; fewer if the text has the stem, 0 for its words."""
     found = _RESUMING.search(phrase)
     if found and _SENTENCE_GAP.split(phrase[found.start() :])[0] in cut.near:
-        return 0.0  # it has the very words
+        return 0.0  # the text contains the same words
     points = 0.0 if found is None else 1.0 if found[0].lower() in cut.near.lower() else 2.0
     points += 0.5 if _AGREEING.match(phrase) else 0.0
     return points + (1.5 if len(phrase) <= 160 and _OF_ITSELF.search(phrase) else 0.0)
 
 
 def _goes_on(cut: Cut, rest: str) -> float:
-    """Points for reading on from the cut: in the word, at the indentation, as the code."""
+    """Return points for `rest` continuing at the cut: the word, the indentation or the code."""
     if not rest.strip():
         return 0.0
     if rest[0].islower():
@@ -205,13 +205,13 @@ def _goes_on(cut: Cut, rest: str) -> float:
 
 
 def _steps_as_before(cut: Cut, rest: str) -> bool:
-    """Whether a line like the first of `rest` follows one like the last elsewhere, twice."""
+    """Whether the step from the last line to `rest`, by shape, occurs twice elsewhere."""
     step = (shape(cut.last_line), shape(rest.partition("\n")[0]))
     return not cut.near.endswith("\n\n") and [*pairwise(cut.shapes)].count(step) >= 2
 
 
 def ends_of_openings(head: str) -> list[int]:
-    """Where a preamble at the start of `head` may end: after lines, or after a colon."""
+    """Return where a preamble at the start of `head` may end: after a newline, after a colon."""
     ends = [found.end() for found in re.finditer(r"\n[ \t\r]*\n|\n", head[: LONGEST + 20])]
     colon = re.match(r"[^\n:\uff1a]{2,160}[:\uff1a…][^\S\n]+(?=\S)", head)
     if colon:
@@ -220,10 +220,10 @@ def ends_of_openings(head: str) -> list[int]:
 
 
 def only_says_complete(cut: Cut, text: str) -> bool:
-    """Whether a whole attempt only says that there is nothing to go on with.
+    """Whether a whole attempt only states that there is nothing to continue.
 
-    Where a sentence or a block has ended, the answer itself may close with such words ("That is
-    all the code you need."); there they must point back at it as well.
+    After a whole sentence or block such words may be the answer's own ("That is all the code you
+    need."); there they must also refer back to the answer.
     """
     phrase = text.strip()
     if not 8 <= len(phrase) <= 300 or "\n\n" in phrase or _CODE_SIGNS.search(phrase):
@@ -234,16 +234,16 @@ def only_says_complete(cut: Cut, text: str) -> bool:
     return not ended or _POINTS_BACK.search(phrase) is not None
 
 
-# The stems by which models speak of going on: one piece of evidence, never proof ---------------
+# The stems by which models speak of continuing: one piece of evidence, never proof --------------
 
-#: What ends a sentence, what announces something, what may end words to the reader.
+#: Characters that end a sentence, that announce something, that may end a preamble.
 _STOPS: Final = ".!?。！？"
 _COLONS: Final = ":：…"
 _ENDS: Final = ".!?…:。！？：।؟"
-#: After these a capital letter is nothing unusual.
+#: After these a capital letter is not unusual.
 _OPENERS: Final = "([{\"'`*_#>/“‘«-"
 
-#: Going on, having been cut off, apologising.
+#: Continuing, having been cut off, apologising.
 _RESUMING: Final = re.compile(
     r"\b(?:continu|contin[uú]|resum|left off|cut off|cut short|truncat|interrupt|apolog|sorry"
     r"|pick\w* (?:it |this |things )?(?:back )?up|rest of|the rest\b|remaind|remaining"
@@ -279,7 +279,7 @@ _AGREEING: Final = re.compile(
     re.IGNORECASE,
 )
 
-#: Speaking of the answer itself: hardly ever part of one.
+#: Speaking about the answer: such words are hardly ever part of one.
 _OF_ITSELF: Final = re.compile(
     r"left off|i stopped|(?:was|got|were) (?:cut|interrupted)|cut off|cut short|truncated"
     r"|the last (?:token|line|word|character)|(?:length|output|token) limit|of interruption"
@@ -309,7 +309,7 @@ _COMPLETE: Final = re.compile(
     re.IGNORECASE,
 )
 
-#: Looking back at it, or denying that anything is missing.
+#: Referring back to the answer, or denying that anything is missing.
 _POINTS_BACK: Final = re.compile(
     r"\balready|above|previous|earlier|\b(?:my|last) (?:answer|response|message|output|reply)"
     r"|nothing (?:\w+ )?(?:to|left|remain)|no (?:further|more|additional|other)|n['’]t\b|\bnot\b"
@@ -318,7 +318,7 @@ _POINTS_BACK: Final = re.compile(
     re.IGNORECASE,
 )
 
-#: The answer, in a sentence that says it is complete.
+#: Words for the answer, in a sentence that states it is complete.
 _ANSWER: Final = re.compile(
     r"response|answer|message|output|reply|text|code|file|document|content|explanation|list"
     r"|article|everything|to (?:add|continue|say|write)"

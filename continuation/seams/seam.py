@@ -1,18 +1,17 @@
-"""The seam: where the text of a later attempt is joined onto the text before it.
+"""The seam: where the text of a later attempt is joined to the text before it.
 
-What the head of that attempt shows is for the `Judge` to say. `Seam` takes the pieces as they
-arrive, decides by what the judge finds, and gives back what may be shown. It is in one of three
-states:
+The `Judge` reads the head, the beginning of that attempt. `Seam` takes the pieces as they arrive,
+decides by what the judge finds, and returns what may be shown. It is in one of three states:
 
-- The **head** is held. It is looked at whenever it has one of a fixed list of lengths, so that the
-  pieces in which it came make no difference; most continuations are let go after 24 to 48
+- The **head** is held. It is judged whenever it has one of a fixed list of lengths, so that the
+  pieces in which it came make no difference; most continuations are released after 24 to 48
   characters.
-- A head that is as long as it may get (the anchor and `hold` more) and repeats earlier text word
-  for word is **replayed**: followed by position until it leaves that text or goes on from its end.
-  Any other must be judged as it is.
+- A head of the greatest length (the anchor and `hold` more) that repeats earlier text word for word
+  is a **replay**: it is followed by position until it leaves that text or continues after its end.
+  Any other head of that length must be judged as it is.
 - After the **verdict** text passes through.
 
-After a prefill there is hardly anything to decide, and `_after_prefill` does it.
+After a prefill there is hardly anything to decide; `_after_prefill` does that.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import Final
 from continuation.seams.judge import Finding, Judge, SeamKind
 from continuation.seams.text import common_prefix, is_run
 
-#: Lengths of the head at which it is looked at, whatever pieces it came in.
+#: Lengths of the head at which it is judged, whatever pieces it came in.
 _LOOKS: Final = (24, 48, 80, 128, 200, 320, 480)
 
 
@@ -34,7 +33,7 @@ class Verdict:
     """What was done at one seam: counts only, never message text."""
 
     kind: SeamKind
-    """What was found there."""
+    """What was found at the seam."""
     dropped: int = 0
     """Characters of the later attempt that were not shown."""
     taken_back: int = 0
@@ -46,12 +45,13 @@ class Verdict:
 
 
 class Seam:
-    """Joins one later attempt's text onto the text before it, piece by piece.
+    """Joins one later attempt's text to the text before it, piece by piece.
 
     before: the visible text of the turn so far, exactly as generated.
-    anchor: the words with which it ends and which the recovery prompt asked for, if it asked.
+    anchor: the end of `before` that the recovery prompt asked the model to repeat, if it did.
     prefilled: the text sent as the trailing assistant message, when the attempt is a prefill.
     unshown: how many characters at the end of `before` may still be taken back.
+    hold: how many characters of the head, besides the anchor, may be held.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class Seam:
         self._head = ""
         self._replay: Replay | None = None
         self._opening = ""
-        """What stood before a replay began."""
+        """The beginning of the head, before a replay."""
         self._fence: str | None = None
-        """What may be the line that closes a fence whose opening line was dropped."""
+        """Held text that may be the line closing a fence whose opening line was dropped."""
         self.restarted = False
-        """Whether the attempt only said again how the answer began, and got no further."""
+        """Whether the attempt only repeated the answer's beginning, and got no further."""
         self.verdict: Verdict | None = None
-        """What was done, once it is decided."""
+        """What was done; `None` until it is decided."""
 
     def feed(self, piece: str) -> str:
         """Take a piece of the attempt's text; return what may be shown now."""
@@ -106,7 +106,7 @@ class Seam:
         return ""
 
     def finish(self, stop: str = "") -> str:
-        """The attempt's text has ended: return what was held and must be shown after all.
+        """Return the held text that must be shown after all, because the attempt's text has ended.
 
         `stop` is the stop sequence at which it ended, if the provider named one.
         """
@@ -132,7 +132,7 @@ class Seam:
         return self._judge.look(self._head, final=final)
 
     def _replays(self) -> bool:
-        """Whether a head that is as long as it may get repeats earlier text, to be followed."""
+        """Whether a head of the greatest length repeats earlier text; then follow the replay."""
         if self._prefilled is not None:
             self._replay = Replay(self._prefilled, 0, len(self._head))
         elif place := self._judge.replays(self._head):
@@ -152,7 +152,7 @@ class Seam:
         self._replay = None
         taken = len(self._opening) + replay.at - replay.start
         if self._prefilled is not None:
-            # The prefill came back whole: what follows is held until its white space is known.
+            # The server sent the whole prefill back: what follows is held as far as white space.
             self._head = replay.source[: replay.at]
             self._looks = [taken + n for n in (1, 2, 3, 4, 8, 16, 32)]
             self._hold = self._looks[-1]
@@ -161,7 +161,7 @@ class Seam:
         return self._decide(Finding(SeamKind.RESTART, taken)) + self.feed(rest)
 
     def _leave(self, replay: Replay, *, ended: bool = False) -> str:
-        """The replay stopped short of the text's end: it is shown, unless it was all."""
+        """Show a replay that left the text before its end, unless the whole attempt is a replay."""
         self._replay = None
         self._head = self._opening + replay.source[replay.start : replay.at]
         if ended and not replay.source[: replay.start].strip():
@@ -175,7 +175,7 @@ class Seam:
 
     def _decide(self, found: Finding) -> str:
         rest, self._head = self._head[found.drop :], ""
-        # Half a character arrived with each attempt: the first half's sign is taken back.
+        # The sign of half a character before is taken back, unless the attempt begins with one too.
         broken = len(self._before) - len(self._before.rstrip("\ufffd"))
         takes = bool(rest) and not rest.startswith("\ufffd") and broken <= 3
         back = found.back + (broken if takes else 0)
@@ -193,7 +193,7 @@ class Seam:
         return text if self._fence is None else self._without_own_fence(self._fence + text)
 
     def _without_own_fence(self, held: str) -> str:
-        """Hold back the line that closes a fence whose opening line was dropped."""
+        """Return the text to show, without the closing line of a fence whose first was dropped."""
         places = (held.find(marker) for marker in ("\n```", "\n~~~"))
         bare = [at for at in places if at >= 0 and not held[at + 4 :].partition("\n")[0].strip()]
         at = bare[0] if bare else held.rfind("\n")
@@ -220,10 +220,10 @@ def join(
     prefilled: str | None = None,
     unshown: int | None = None,
 ) -> tuple[str, Verdict]:
-    """Join two whole texts: the same as a `Seam` that was fed with `after` in any pieces.
+    """Join two whole texts, as a `Seam` does that is fed with `after` in any pieces.
 
-    `unshown=None` means that none of `before` has reached the caller yet. Returns the joined
-    text and the verdict.
+    `unshown=None` means that none of `before` has reached the caller yet. Return the joined text
+    and the verdict.
     """
     unshown = len(before) if unshown is None else unshown
     seam = Seam(before, anchor=anchor, prefilled=prefilled, unshown=unshown)
@@ -233,16 +233,16 @@ def join(
 
 
 def _after_prefill(before: str, prefilled: str, head: str, *, final: bool) -> Finding | None:
-    """The finding about `head` where the model goes on right after `prefilled`, or None for more.
+    """Return what `head` shows where the model continues right after `prefilled`; `None`: wait.
 
-    Some servers send the prefilled text back before going on. White space at the end of `before`
-    was stripped on the wire: it is shown already, so it is dropped when the model writes it
-    again, and stays when the model does not.
+    Some servers send the prefilled text back first. White space at the end of `before` is not part
+    of `prefilled`: it is shown already, so it is dropped when the model writes it again, and stays
+    when the model does not.
     """
     if not head:
         return Finding(SeamKind.EMPTY) if final else None
     echoed = 0
-    # A shorter one may well be repeated by chance, and one unit over and over goes on like that.
+    # A shorter one may be repeated by chance, and in a run repetition is how the text continues.
     repeats = len(prefilled) >= 16 and head.startswith(prefilled[: len(head)])
     if repeats and not is_run(prefilled):
         again = head[len(prefilled) :]
@@ -260,7 +260,7 @@ def _after_prefill(before: str, prefilled: str, head: str, *, final: bool) -> Fi
 
 
 class Replay:
-    """Follows a text that says `source` again from `start` on, and has said it up to `at`."""
+    """Follows a text that repeats `source` from `start` on, and has repeated it up to `at`."""
 
     def __init__(self, source: str, start: int = 0, at: int = 0) -> None:
         self.source = source
@@ -271,11 +271,11 @@ class Replay:
 
     @property
     def done(self) -> bool:
-        """Whether the source was said to its end, so that all that follows is new."""
+        """Whether the source was repeated to its end, so that all that follows is new."""
         return self.at >= len(self.source) and not self.lost
 
     def feed(self, piece: str) -> str:
-        """Take a piece of the text; return what of it the source does not say here."""
+        """Take a piece of the text; return the part of it that is not the source's next text."""
         if self.lost:
             return piece
         expected = self.source[self.at : self.at + len(piece)]

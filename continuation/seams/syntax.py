@@ -1,8 +1,8 @@
 """What the syntax at the cut decides: blocks that are written again, white space at the seam.
 
-Models open a fence again that is open, repeat the head of the open table or the last line. Where
-the syntax leaves one reading no odds are needed. White space is kept as it is, unless the state
-of the text leaves one reading there too.
+Models open a fence again that is open, or repeat the head of the open table or the last line. Where
+the syntax allows only one reading, no odds are needed. White space is kept as it is, unless the
+state of the text allows only one reading there too.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ _ALIASES: Final = {
     "rs": "rust",
     "rb": "ruby",
 }
-#: A line of JSON behind which it cannot stand again: a key, or the last value of its kind.
+#: A line of JSON that cannot follow itself: a member, or a last value.
 _JSON_LINE: Final = re.compile(
     r'"[^"]+": (?:.*,|\[)|(?:"[^"]+": )?(?:"(?:[^"\\]|\\.)*"|-?\d[\w.+-]*|true|false|null)'
 )
 _NUMBERED: Final = re.compile(r"\s*(?:[-*]\s+)?(\d{1,4})([.)])\s+\S")
-#: What may be followed by a deeper line.
+#: Ends of lines that may be followed by a deeper line.
 _OPENING: Final = tuple(":({[,\\=|&+-*>")
 
 # Fences -----------------------------------------------------------------------------------------
 
 
 def reopens(cut: Cut, head: str) -> tuple[int, bool | None] | None:
-    """The size of the fence line with which `head` begins, and what it opens again, if anything.
+    """Return the size of the fence line at the start of `head` (if any), and what it opens again.
 
-    True: what was written without a fence, so that the line which closes the fence later on is
-    superfluous as well. False: the fence that was open already. None: nothing.
+    `True`: text that was written without a fence, so that the line which closes the fence later is
+    superfluous as well. `False`: the fence that is open. `None`: nothing.
     """
     opened = _OPENER.match(head)
     fence = fence_line(opened[1]) if opened else None
@@ -65,16 +65,16 @@ def reopens(cut: Cut, head: str) -> tuple[int, bool | None] | None:
         return size, True if _wraps_document(cut, fence) else None
     if fence.info:
         ours, theirs = _language(cut.fence), _language(fence)
-        if not ours:  # behind a blank line it is a block of its own, in a fence that is plain
+        if not ours:  # in a plain fence, after a blank line, it is a block of its own
             same = cut.inside_line or head[0] != "\n"
         else:
             same = ours == theirs or (
-                ours not in ("markdown", "mdx", "rst")  # in these other fences are content
+                ours not in ("markdown", "mdx", "rst")  # in these, other fences are content
                 and (ours.startswith(theirs) or theirs.startswith(ours))
             )
         return size, False if same else None
     if head.lstrip("\r\n")[:1].isspace():
-        return size, None  # indented with the text around it: it closes
+        return size, None  # indented like the text around it, so it closes the fence
     return size, False if _goes_on_as_code(cut, head[size:]) else None
 
 
@@ -87,7 +87,7 @@ def _wraps_document(cut: Cut, fence: Fence) -> bool:
     """Whether the fence wraps a document that was being written without one."""
     if cut.inside_line and cut.form in (Form.JSON, Form.CSV, Form.HTML):
         return True
-    if cut.form is Form.CODE and cut.line:  # a line of code is not broken off by a fence
+    if cut.form is Form.CODE and cut.line:  # no fence belongs inside a line of code
         return fence.marker[:3] not in cut.near
     languages = {
         Form.JSON: ("json", "jsonc", ""),
@@ -98,13 +98,13 @@ def _wraps_document(cut: Cut, fence: Fence) -> bool:
 
 
 def _goes_on_as_code(cut: Cut, rest: str) -> bool:
-    """Whether a bare fence line before `rest` closed nothing, as `rest` is what was fenced."""
+    """Whether a bare fence line before `rest` did not close the fence: `rest` is fenced text."""
     if not rest.strip() or fence_line(rest.lstrip("\n").partition("\n")[0]) is not None:
-        return False  # a block that holds nothing was not opened again
+        return False  # an empty block was not opened again
     if rest.startswith("\n"):
         return _looks_fenced(cut, rest.lstrip("\n")) and _next_fence_closes(rest)
     if cut.inside_line or fence_line(cut.last_line) is not None:
-        return True  # in a line, or before the first one
+        return True  # inside a line, or before the block's first line
     return _looks_fenced(cut, rest) or (_next_fence_closes(rest) and not _is_sentence(rest))
 
 
@@ -135,10 +135,10 @@ def _looks_fenced(cut: Cut, rest: str) -> bool:
 
 
 def line_again(cut: Cut, head: str) -> int | None:
-    """Characters at the start of `head` that say the last line again, as the syntax proves.
+    """Return how many characters of `head` repeat the last line, as the syntax proves; 0: none.
 
     A table row or record would have a cell too many, a mapping the same key twice, a list an
-    end after its comma. None when the first line of `head` is needed whole to tell; else 0.
+    end after its comma. `None`: the whole first line of `head` is needed to tell.
     """
     line = cut.line or cut.last_line + "\n"
     if not line.strip() or not cut.text.endswith(line) or not head.startswith(line):
@@ -153,10 +153,10 @@ def line_again(cut: Cut, head: str) -> int | None:
 
 
 def fits_only_without(cut: Cut, head: str, size: int) -> bool | None:
-    """Whether only without its first `size` characters `head` is how such a text goes on.
+    """Whether `head` continues such a text only if its first `size` characters are left out.
 
-    With them a row or record has too many cells, a line is like no other of the text, or JSON is
-    indented as it cannot be. None when more of `head` is needed to tell.
+    With them a row or record has too many cells, a line is unlike all others of the text, or JSON
+    is indented in an impossible way. `None`: more of `head` is needed to tell.
     """
     if cut.form is Form.JSON and not _is_indented_json(cut, head[:size]):
         return _is_indented_json(cut, "") and _is_indented_json(cut, head[size:])
@@ -178,7 +178,7 @@ def fits_only_without(cut: Cut, head: str, size: int) -> bool | None:
 
 
 def _is_indented_json(cut: Cut, more: str) -> bool:
-    """Whether the last lines of the text, with `more`, are indented as JSON is, each key once."""
+    """Whether the last lines with `more` are indented as JSON, with no key twice in a row."""
     lines = [line for line in (cut.near[-1024:] + more).split("\n")[1:] if line.strip()]
     return len(lines) > 4 and all(_may_follow(*pair) for pair in pairwise(lines))
 
@@ -195,13 +195,13 @@ def _may_follow(above: str, below: str) -> bool:
 
 
 def _row_again(above: str, head: str, size: int) -> int | None:
-    """The bar with which a row had just begun, said again: the row has all its bars without it."""
+    """Return `size` if `head` repeats the bar that begins its row, else 0; `None`: unknown yet."""
     inside = above.lstrip().startswith("|")
     rows = head.split("\n", 2)
     if len(rows) < 3:
         return None
     if inside == (_RULER.fullmatch(rows[1]) is not None):
-        return 0  # the head of a table: of this one, or of none
+        return 0  # a table's header row, not a repeated bar
     return size if rows[0].count("|") == (above if inside else rows[1]).count("|") else 0
 
 
@@ -212,10 +212,10 @@ def _cannot_follow_itself(cut: Cut, line: str) -> bool:
 
 
 def repeated_header(cut: Cut, head: str) -> int:
-    """Characters of whole lines at the start of `head` that head what is being written.
+    """Return how many characters of `head` repeat the header of what is being written; 0: none.
 
-    That is the header row of the open table with its ruler, the header of the CSV file, or a
-    block of Markdown that stands a few lines above.
+    The header is the header row of the open table with its ruler, that of the CSV file, or a block
+    of Markdown a few lines above. Only whole lines count.
     """
     body = head.lstrip("\n")
     if "\n" not in body:
@@ -235,7 +235,7 @@ def _csv_header(cut: Cut, body: str) -> int:
 
 
 def _table_header(cut: Cut, body: str) -> int:
-    """The size of header row and ruler, when they are those of the table that is open."""
+    """Return the size of header row and ruler, if they are those of the open table; else 0."""
     header = body.split("\n", 2)[:-1]
     in_table = cut.last_line.lstrip().startswith("|")
     if not in_table or len(header) < 2 or not _RULER.fullmatch(header[1]):
@@ -251,7 +251,7 @@ def _table_header(cut: Cut, body: str) -> int:
 
 
 def _block_above(cut: Cut, body: str) -> int:
-    """Two or more lines of Markdown blocks, written again from just above an unfinished line."""
+    """Return the size of two or more Markdown lines repeated from above an unfinished one; or 0."""
     if not cut.inside_line or cut.last_line.lstrip().startswith("|"):
         return 0
     lines, above = body.split("\n"), [x.strip() for x in cut.text[-400:].split("\n")[1:-1]]
@@ -269,7 +269,7 @@ def _block_above(cut: Cut, body: str) -> int:
 
 
 def superfluous(cut: Cut, head: str) -> int:
-    """White space at the start of `head` that the state of the text forbids."""
+    """Return how many white space characters at the start of `head` the text's state forbids."""
     space = head[: len(head) - len(head.lstrip())]
     if not space or len(space) == len(head) or not cut.text:
         return 0
@@ -283,7 +283,7 @@ def superfluous(cut: Cut, head: str) -> int:
 
 
 def _joins_to_known_word(cut: Cut, rest: str) -> bool:
-    """Whether the parts on both sides are pieces of one word the text has used before."""
+    """Whether the letters on both sides of the seam make one word that the text has used before."""
     left, right = re.search(r"[^\W\d_]+$", cut.near), re.match(r"[^\W\d_]+", rest)
     if left is None or right is None or not rest[0].islower():
         return False
@@ -296,10 +296,10 @@ def _joins_to_known_word(cut: Cut, rest: str) -> bool:
 
 
 def _indents_twice(cut: Cut, space: str) -> bool:
-    """Whether white space that is an indentation of its own follows on one.
+    """Whether an indentation is followed by `space`, a whole indentation of its own.
 
-    Together they would indent deeper than the line above, which opens nothing, or by an odd
-    width, and by one the text has not used; the second alone is one that it has.
+    Together they would indent deeper than the line above, which opens nothing, or by an odd width,
+    and by a width new to the text; `space` alone is an indentation that the text has.
     """
     line = cut.line
     if not line or line.strip() or "\n" in space or not space.startswith(line) or len(space) < 2:
@@ -321,9 +321,10 @@ def _never_doubles_spaces(cut: Cut) -> bool:
 
 
 def lacks(cut: Cut, space: str, rest: str) -> bool:
-    """Whether `space` must stand before `rest`, to go on as the text does elsewhere.
+    """Whether `space` must be put before `rest`, as the text has it elsewhere.
 
-    Without it the text would go on as it does nowhere. With nothing in `rest`: whether it may.
+    Without it the characters at the seam would follow each other as nowhere in the text. With an
+    empty `rest`: whether it may be needed.
     """
     end, begun = cut.near.rstrip(), rest.lstrip()
     if not end:
@@ -342,7 +343,7 @@ def _like(char: str) -> str:
 
 
 def wanted(cut: Cut, head: str) -> str:
-    """The newline that must stand before `head`, or nothing."""
+    """Return the newline that must be put before `head`, or `""`."""
     if not cut.inside_line or not head or head[0].isspace():
         return ""
     new_line = (
@@ -355,7 +356,7 @@ def wanted(cut: Cut, head: str) -> str:
 
 
 def _starts_new_row(cut: Cut, head: str) -> bool:
-    """A whole table row right after a whole one: `| a | b || c | d |` is no row."""
+    """Whether a whole table row follows a whole one: `| a | b || c | d |` is not a row."""
     row, line = cut.line.strip(), head.partition("\n")[0].rstrip()
     if not (row.startswith("|") and row.endswith("|") and line.startswith("|")):
         return False
@@ -366,7 +367,7 @@ def _starts_new_row(cut: Cut, head: str) -> bool:
 
 
 def _starts_next_item(cut: Cut, head: str) -> bool:
-    """Item n + 1 right after item n, in the same style."""
+    """Whether item n + 1 follows item n, in the same style."""
     this, following = _NUMBERED.match(cut.line), re.match(r"(\d{1,4})([.)])\s+\S", head)
     if this is None or following is None or cut.text[-1].isspace() or cut.text[-1].isdigit():
         return False
@@ -374,7 +375,7 @@ def _starts_next_item(cut: Cut, head: str) -> bool:
 
 
 def _closes_fence(cut: Cut, head: str) -> bool:
-    """The bare fence line that closes the open fence, glued to a line of code."""
+    """Whether a bare fence line that closes the open fence follows a line of code directly."""
     line, newline, rest = head.partition("\n")
     closing = fence_line(line) if head.startswith(("```", "~~~")) else None
     if closing is None or closing.info or cut.fence is None:
@@ -383,7 +384,7 @@ def _closes_fence(cut: Cut, head: str) -> bool:
 
 
 def _starts_next_record(cut: Cut, head: str) -> bool:
-    """A whole CSV record right after a whole one."""
+    """Whether a whole CSV record follows a whole one."""
     if cut.form is not Form.CSV or cut.columns < 3 or cells(cut.line, cut.separator) != cut.columns:
         return False
     line, newline, _ = head.partition("\n")
@@ -393,7 +394,7 @@ def _starts_next_record(cut: Cut, head: str) -> bool:
 
 
 def skips_ahead(cut: Cut, head: str) -> bool:
-    """Whether something seems to be missing: a broken word, or a number left out of a list."""
+    """Whether something seems to be missing: the rest of a word, or a number in a list."""
     if cut.inside_word and re.match(r"#{1,6} |\n\s*#{1,6} ", head) and cut.fence is None:
         return True
     this = _NUMBERED.match(cut.line or cut.last_line)

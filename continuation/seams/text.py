@@ -1,7 +1,7 @@
-"""One text, looked at: what is open at its end, how new a part of it is, whether it goes round.
+"""Analysis of one text: what is open at its end, how new a part of it is, whether it repeats.
 
-What is open (`Cut`) is a code fence, a JSON string, a table, a list, a word. How new something is
-(`novelty`) is measured in bits: what it would take to write it, given the text before it.
+What is open (`Cut`) is a code fence, a JSON string, a table, a list, a word. How new a part is
+(`novelty`) is measured in bits: how many it takes to write it, given the text before it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Form(StrEnum):
     LIST = "list"
 
 
-#: Forms by the info string of a fence: code when it is not listed, any when it is plain.
+#: Info string of a fence -> form; others mean code, and those in `_PLAIN` any form.
 _FORMS: Final = {
     **dict.fromkeys(("json", "jsonc"), Form.JSON),
     **dict.fromkeys(("csv", "tsv"), Form.CSV),
@@ -58,13 +58,13 @@ class Fence:
 
 
 def fence_line(line: str) -> Fence | None:
-    """The fence that `line` opens or closes, if it is such a line."""
+    """Return the fence that `line` opens or closes; `None`: it is not a fence line."""
     found = _FENCE.fullmatch(line.rstrip())
     return Fence(found[1], found[2].strip()) if found else None
 
 
 def cells(line: str, separator: str = ",") -> int:
-    """The number of fields in a line of separated values or of a Markdown table."""
+    """Return the number of fields in a line of separated values or of a Markdown table."""
     if separator == "|":
         return line.replace("\\|", "").strip().strip("|").count("|") + 1
     unquoted = _QUOTED.sub("", line) if '"' in line else line
@@ -72,7 +72,7 @@ def cells(line: str, separator: str = ",") -> int:
 
 
 def shape(line: str) -> str:
-    """`line` with one letter for each word or number, and without its indentation."""
+    """Return `line` with one letter for each word or number, and without its indentation."""
     return re.sub(r"\w+", "w", line.strip())
 
 
@@ -82,7 +82,7 @@ def is_indentation(text: str, space: str) -> bool:
 
 
 class Cut:
-    """The end of a text: what reads more than a few lines of it is looked at only when asked."""
+    """The end of a text; what takes reading more than a few lines is computed when first used."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -90,9 +90,9 @@ class Cut:
         self.line = near[near.rfind("\n") + 1 :]
         """The unfinished last line; empty right after a newline."""
         self.last_line = near.rstrip("\n").rpartition("\n")[2]
-        """The last line that says something, finished or not."""
+        """The last line that is not empty, finished or not."""
         self.inside_line = bool(self.line.strip())
-        """Whether the last line has something on it that is not white space."""
+        """Whether the unfinished last line has more than white space."""
         self.inside_word = text[-1:].isalnum()
         """Whether the last character is a letter or digit."""
 
@@ -103,11 +103,11 @@ class Cut:
 
     @cached_property
     def fence(self) -> Fence | None:
-        """The code fence that is open (CommonMark 4.5)."""
+        """The code fence that is open (CommonMark 4.5); `None`: none is."""
         text = self.text
         starts: set[int] = set()  # of the lines that hold a marker
         for marker in ("```", "~~~"):
-            # One character is looked for much faster than three, and most texts have none.
+            # One character is found much faster than three, and most texts have none.
             at = text.find(marker[0])
             at = text.find(marker, at) if at >= 0 else -1
             while at >= 0:
@@ -131,7 +131,7 @@ class Cut:
 
     @cached_property
     def form(self) -> Form:
-        """What was being written: by the fence, by the top of the document, by the last lines."""
+        """The kind of text at the end: by the fence, the document's top, or the last lines."""
         info = self.fence.info.lower() if self.fence is not None else ""
         if info not in _PLAIN:
             return _FORMS.get(info.split()[0], Form.CODE)
@@ -162,7 +162,7 @@ class Cut:
 
     @cached_property
     def separator(self) -> str:
-        """What parts the fields of a record: a comma, unless others part three or more of them."""
+        """The separator of fields: a comma, unless `;` or a tab separates three or more of them."""
         records = self.near.rsplit("\n", 3)[-3:-1]
         for mark in (";", "\t"):
             found = {cells(record, mark) for record in records}
@@ -179,7 +179,7 @@ class Cut:
 
     @property
     def at_end(self) -> bool:
-        """Whether a whole text may end here: inside no word, sentence, fence, table row or JSON."""
+        """Whether a whole text may end here: not in a word, sentence, fence, table row or JSON."""
         text = self.text.rstrip()
         if not text or self.fence is not None:
             return False
@@ -208,21 +208,21 @@ class Cut:
 
 # How new a part of it is ------------------------------------------------------------------------
 
-#: Characters of earlier text looked at: bounds the time, whatever the size of the answer.
+#: Most characters of earlier text that are read: it bounds the time for answers of any size.
 WINDOW: Final = 8192
 #: Characters of context that make the next ones predictable when they occurred together before.
 _CONTEXT: Final = 5
-#: Cost in bits of going on as a known context predicts, and of copying from anywhere.
+#: Cost in bits of continuing as a known context predicts, and of copying from anywhere.
 _PREDICTED: Final = 4.0
 _COPIED: Final = 13.0
-#: Longest single copy we look for; a longer one just counts again.
+#: Longest single copy that is looked for; a longer one counts as several.
 _PHRASE: Final = 64
 
 
 def novelty(before: str, repeated: str, *, enough: float = 96.0) -> float:
-    """Bits it takes to write `repeated`, with which `before` ends, given what came before it.
+    """Return the bits needed to write `repeated`, with which `before` ends, given the text before.
 
-    Coded the way a small compressor would; counting stops at `enough` bits.
+    They are counted as a small compressor would; counting stops at `enough` bits.
     """
     known = before[max(0, len(before) - len(repeated) - WINDOW) : len(before) - len(repeated)]
     led_by = before[-_CONTEXT:] + repeated
@@ -241,13 +241,13 @@ def novelty(before: str, repeated: str, *, enough: float = 96.0) -> float:
 
 
 def _copied(known: str, context: str, text: str, at: int) -> int:
-    """How many characters of `text` from `at` on occur in `known` right after `context`."""
+    """Return how many characters of `text` from `at` on occur in `known` right after `context`."""
     most = min(_PHRASE, len(text) - at)
     return _longest(most, lambda n: context + text[at : at + n] in known)
 
 
 def seen_with(known: str, right: str) -> int:
-    """The longest ending of `known`, up to 12, that `right` follows in it somewhere.
+    """Return how much of `known`'s end, up to 12 characters, stands before `right` elsewhere in it.
 
     -1 when `right` does not occur at all.
     """
@@ -257,31 +257,31 @@ def seen_with(known: str, right: str) -> int:
 
 
 def is_run(text: str) -> bool:
-    """Whether `text` itself repeats one unit: then more of it may well follow."""
+    """Whether `text` itself repeats one unit, so that more of the same may follow."""
     third = len(text) // 3
     unit = text.find(text[:third], 1)
     while 0 < unit <= len(text) * 2 // 3:
         same = common_prefix(text[unit:], text)
         if same == len(text) - unit:
             return True
-        # No unit that is a multiple of this one reaches over the place where it breaks.
+        # A multiple of this unit would break at the same place, so multiples are skipped.
         unit = text.find(text[:third], max(unit, unit + same - third) + 1)
     return False
 
 
 def common_suffix(left: str, right: str, most: int = 1024) -> int:
-    """Length of the longest common ending, at most `most`."""
+    """Return the length of the longest common ending, at most `most`."""
     most = min(len(left), len(right), most)
     return _longest(most, lambda n: left.endswith(right[len(right) - n :]))
 
 
 def common_prefix(left: str, right: str) -> int:
-    """Length of the longest common beginning."""
+    """Return the length of the longest common beginning."""
     return _longest(min(len(left), len(right)), lambda n: left.startswith(right[:n]))
 
 
 def _longest(most: int, fits: Callable[[int], bool]) -> int:
-    """The largest length up to `most` that fits: found by doubling, then by halving."""
+    """Return the largest length up to `most` that fits: found by doubling, then by halving."""
     low, high = 0, 1
     while high <= most and fits(high):
         low, high = high, high * 2
@@ -297,7 +297,7 @@ def _longest(most: int, fits: Callable[[int], bool]) -> int:
 
 # The same in other typography -------------------------------------------------------------------
 
-#: What stands for a sign where typography is plain.
+#: Typographic characters -> the plain ones that stand for them.
 _PLAINLY: Final = {
     **dict.fromkeys("“”„‟«»″", '"'),
     **dict.fromkeys("‘’‚‛′´`", "'"),  # noqa: RUF001 - the signs that are meant
@@ -307,9 +307,9 @@ _PLAINLY: Final = {
 
 
 def fold(text: str) -> tuple[str, list[int]]:
-    """`text` in plain typography, decomposed and with single spaces, and where each part ends.
+    """Return `text` in plain typography, decomposed, with single spaces, and a list of ends.
 
-    The second says behind how many characters of `text` each character of the first is said.
+    For each character of the first, the list has the index in `text` where its source ends.
     """
     folded: list[str] = []
     ends: list[int] = []
@@ -325,14 +325,14 @@ def fold(text: str) -> tuple[str, list[int]]:
     return "".join(folded), ends
 
 
-# An end of it worth asking for ------------------------------------------------------------------
+# An end of it to be repeated --------------------------------------------------------------------
 
 
 def choose_anchor(before: str) -> str | None:
-    """The shortest end of `before` that is long, rare and surprising enough to be asked for.
+    """Return the shortest end of `before` that is long, rare and surprising enough for an anchor.
 
-    It starts at a word or a line. None when the text is too short, or repeats itself up to its
-    end, so that no anchor would tell a repetition from a continuation.
+    It starts at a word or a line. `None`: the text is too short, or repeats itself up to its end,
+    so that no anchor could distinguish a repetition from a continuation.
     """
     text = before.rstrip("\ufffd")
     near = text[-262144:]  # how far back it must be unique
@@ -342,10 +342,10 @@ def choose_anchor(before: str) -> str | None:
         at = start = len(text) - size
         while start > max(0, at - 16) and not text[start - 1].isspace():
             start -= 1
-        # A word that is longer than that is broken.
+        # A longer word is broken.
         tail = text[start if start == 0 or text[start - 1].isspace() else at :]
         if near.count(tail) == 1 and not is_run(tail) and novelty(text, tail) >= 56.0:  # bits
-            # Where the text before ends much as the anchor does, more of the same may follow.
+            # If the text before the anchor has much the same end, more of the same may follow.
             run = common_suffix(text, text[: len(text) - len(tail)])
             if run * 4 <= len(tail):
                 return tail
@@ -354,15 +354,15 @@ def choose_anchor(before: str) -> str | None:
 
 # Whether it brings something new ----------------------------------------------------------------
 
-#: Characters that say one unit over and over, at the least, before it is taken for no more.
+#: Least characters of one unit repeated that count as nothing new.
 _SAME: Final = 128
 
 
 def says_the_same(text: str, at: int) -> bool:
-    """Whether `text[at:]` is one unit, four times or more, be it new or how `text[:at]` ended.
+    """Whether `text[at:]` is one unit, four times or more, new or continued from `text[:at]`.
 
-    Answers that are meant to repeat themselves look like this as well (padding, a column of
-    zeros): nothing may be taken away or broken off for it.
+    Answers that are meant to repeat themselves (padding, a column of zeros) look the same, so this
+    must never cause text to be dropped or an answer to be broken off.
     """
     new = len(text) - at
     before = text.rfind(text[-64:], 0, len(text) - 1)
