@@ -271,7 +271,7 @@ class ReplayBuffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Resume:
+class JoinPlan:
     """How the next attempt's answer joins the turn."""
 
     mode: Mode

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections import defaultdict
 
 import draw_rooms
 from draw_rooms import imports, modules, room
@@ -102,6 +104,23 @@ def test_no_underscore_stands_for_a_folder() -> None:
     for module, _ in modules():
         leaf = module.rsplit(".", 1)[-1]
         assert not leaf.startswith("_") or leaf == "__main__", module
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    places = defaultdict[str, list[str]](list)
+    for module, path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(module)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+def test_a_name_says_what_it_holds() -> None:
+    """Words that once meant nine things each; `design/internals/words.md` has one for each."""
+    for module, path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            named = {getattr(node, key, None) for key in ("id", "attr", "arg", "name")}
+            assert not {"told", "said", "_told", "_said"} & named, (module, named)
 
 
 def test_the_engine_does_no_io_and_knows_no_provider() -> None:

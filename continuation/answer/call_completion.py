@@ -36,7 +36,7 @@ from continuation.answer.open_string import (
 )
 from continuation.seams.judge import Judge, SeamKind
 from continuation.seams.text import choose_anchor
-from continuation.types import AttemptResult, Enough, Head, Json, Proof, Resume, Stop
+from continuation.types import AttemptResult, Enough, Head, JoinPlan, Json, Proof, Stop
 from continuation.wire.json_values import as_json, as_list, as_text, dumps, parsed
 
 if TYPE_CHECKING:
@@ -150,9 +150,9 @@ class CallCompletion:
         """The JSON text of the members that are whole."""
         return self._members.head + "}" if self._members is not None else ""
 
-    def begin(self, resume: Resume, head: Head) -> Feed:
+    def begin(self, plan: JoinPlan, head: Head) -> Feed:
         """Return the feed for the model's continuation; in a live call it shows what comes."""
-        feed, (place, known) = self.text.begin(resume, head), self._shown
+        feed, (place, known) = self.text.begin(plan, head), self._shown
         if not self.call.begun or (not self.call.free and (place is None or place.half)):
             return feed
 

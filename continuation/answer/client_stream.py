@@ -28,7 +28,7 @@ A character, or a piece of a call, is in one of three states.
 What is called when. The `MessageBuilder` reads; it never writes a byte for the caller.
 
     begin        an attempt's opening was read: the caller gets the first one
-    join         another response is about to be read; `resume` tells how it joins the answer
+    join         another response is about to be read; `plan` tells how it joins the answer
     revert       that response was of no use
     show         by the gate: all that was read of the attempt so far may be shown
     run, more    the same for the common case, one more piece of a text that is being shown
@@ -69,7 +69,7 @@ from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment
 from continuation.answer.wire_codec import Writer
 from continuation.prompts import cut_call_note
 from continuation.seams.seam import Replay, Seam
-from continuation.types import Json, Mode, ReplayBuffer, Resume
+from continuation.types import JoinPlan, Json, Mode, ReplayBuffer
 from continuation.wire.eventstream import reframed
 from continuation.wire.json_values import as_text, dumps
 
@@ -294,9 +294,9 @@ class ClientStream:
 
     # --- an attempt begins -----------------------------------------------------------------------
 
-    def join(self, segment: Segment, resume: Resume) -> None:
-        """Begin another response of the provider; `resume`: how it joins the answer so far."""
-        mode, self._earlier = resume.mode, self.joined
+    def join(self, segment: Segment, plan: JoinPlan) -> None:
+        """Begin another response of the provider; `plan`: how it joins the answer so far."""
+        mode, self._earlier = plan.mode, self.joined
         if mode is Mode.NATIVE_CONTINUATION:
             # The same answer continues, with its seam if that has not decided.
             if not self.joined.waits:
@@ -310,20 +310,20 @@ class ClientStream:
         if mode is Mode.APPEND_TAIL:
             joined.follow = Replay(self.text)
             joined.ran = [*self._ran]
-        elif mode is Mode.RECOVERY and not resume.glue:
+        elif mode is Mode.RECOVERY and not plan.glue:
             self._stop()
         elif mode is Mode.RECOVERY and (before := self.tail):
-            joined.before, joined.anchor, joined.retractable = before, resume.anchor, self.open_text
+            joined.before, joined.anchor, joined.retractable = before, plan.anchor, self.open_text
             unshown = 0
             if joined.retractable is not None:
                 joined.retractable.merge_text(joined.retractable.text)  # it will be read often
                 unshown = 0 if self.streamed else len(joined.retractable.text)
             joined.seam = Seam(
                 before,
-                anchor=resume.anchor,
-                prefilled=resume.prefilled,
+                anchor=plan.anchor,
+                prefilled=plan.prefilled,
                 unshown=unshown,
-                hold=resume.hold,
+                hold=plan.hold,
             )
 
     def revert(self) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from continuation.answer.blocks import NATIVE, Segment
 from continuation.answer.client_stream import ClientStream
 from continuation.answer.wire_codec import WireCodec
-from continuation.types import Json, Mode, ReplayBuffer, Resume
+from continuation.types import JoinPlan, Json, Mode, ReplayBuffer
 from continuation.wire import eventstream, sse
 from continuation.wire.json_values import as_json, as_text, loads
 from continuation.wire.text_template import KEYS
@@ -182,7 +182,7 @@ def played(codec: WireCodec, events: Sequence[Json], *, framed: bool = False) ->
     """Return the bytes of a stream with these block events; it ends if they have a stop reason."""
     segment = Segment()
     client = ClientStream(codec.writer(), ReplayBuffer(), streamed=True, framed=framed)
-    client.join(segment, Resume(Mode.FIRST))
+    client.join(segment, JoinPlan(Mode.FIRST))
     for event in events:
         segment.add(event)
         if event["type"] == "message_start":

@@ -25,10 +25,10 @@ from continuation.types import (
     AttemptResult,
     Enough,
     Head,
+    JoinPlan,
     Json,
     Mode,
     ReplayBuffer,
-    Resume,
     Stop,
     StopWord,
     StreamError,
@@ -415,7 +415,7 @@ class MessageBuilder:
         self._framed = False
         """The caller's stream has AWS's framing."""
         self._first: FirstStream | None = None
-        self._resume = Resume(Mode.FIRST)
+        self._plan = JoinPlan(Mode.FIRST)
         self._client: ClientStream
         self._segment: Segment
         self._gate: Gate
@@ -447,12 +447,12 @@ class MessageBuilder:
         self._first = kind(self._codec, replay, Gate(self._policy, self._codec.live))
         return self._first.feed
 
-    def begin(self, resume: Resume, head: Head) -> Feed:
+    def begin(self, plan: JoinPlan, head: Head) -> Feed:
         """Return the feed for a later attempt."""
-        self._resume = resume
-        if resume.mode is not Mode.REPLACE:  # a replacement has pings of its own
+        self._plan = plan
+        if plan.mode is not Mode.REPLACE:  # a replacement has pings of its own
             self._pass_on_held()
-        if resume.mode is Mode.RECOVERY:
+        if plan.mode is Mode.RECOVERY:
             self._client.leave()
         self._join(unary=not head.streamed)
         self._length_before = len(self._client.text)
@@ -468,7 +468,7 @@ class MessageBuilder:
 
     def _join(self, *, unary: bool) -> None:
         """Begin another response of the provider, joined to the caller's answer so far."""
-        client, mode = self._client, self._resume.mode
+        client, mode = self._client, self._plan.mode
         if mode is Mode.NATIVE_CONTINUATION:  # the response continues the same answer
             self._token = self._segment.token
             self._segment.reopen()
@@ -476,7 +476,7 @@ class MessageBuilder:
         else:
             self._token = None
             self._segment = Segment(unary=unary)
-        client.join(self._segment, self._resume)
+        client.join(self._segment, self._plan)
         if mode is not Mode.NATIVE_CONTINUATION:
             held = bool(client.joined.live_calls)
             live = self._codec.live
@@ -509,7 +509,7 @@ class MessageBuilder:
         """Read the end of the attempt's bytes, and return its result; `error` broke them off."""
         first, self._first = self._first, None
         passed_on = list[Json]()
-        if self._resume.mode is Mode.FIRST:
+        if self._plan.mode is Mode.FIRST:
             codec, muted = self._codec, first is not None
             self._client = ClientStream(
                 codec.writer(),
@@ -536,7 +536,7 @@ class MessageBuilder:
                 self._read_body(self._attempt.buffer)
         client, stop = self._client, self._ending
         # A first answer that is whole may still go out as it came, all of it.
-        whole = self._resume.mode is Mode.FIRST and stop not in {Stop.LENGTH, Stop.DROPPED}
+        whole = self._plan.mode is Mode.FIRST and stop not in {Stop.LENGTH, Stop.DROPPED}
         self._held_events = [] if whole else passed_on
         if (client.joined.adds or client.blocks) and not whole:
             client.flush_held()
@@ -565,7 +565,7 @@ class MessageBuilder:
         self._attempt.see(self._codec.to_events(as_json(loads(raw))))
 
     def _result(self, stop: Stop, error: BaseException | None) -> AttemptResult:
-        segment, client, mode = self._segment, self._client, self._resume.mode
+        segment, client, mode = self._segment, self._client, self._plan.mode
         text, calls = client.text, segment.calls
         opened = segment.events > 0
         counted = segment.reason is not None and bool(segment.usage)
@@ -617,13 +617,13 @@ class MessageBuilder:
     def _ending(self) -> Stop:
         stop = self._codec.stop_of(self._segment.reason, closed=self._segment.stopped)
         # A pause of the caller's own attempt is shown to the caller, who may continue from it.
-        return Stop.END if stop is Stop.PAUSED and self._resume.mode is Mode.FIRST else stop
+        return Stop.END if stop is Stop.PAUSED and self._plan.mode is Mode.FIRST else stop
 
     # --- what a later request replays ---------------------------------------------------------
 
     def _remember(self) -> None:
         """Keep what later requests and the end of the turn need from the attempt read last."""
-        mode, prompt, delta = self._resume.mode, self._resume.prompt, self._segment.delta
+        mode, prompt, delta = self._plan.mode, self._plan.prompt, self._segment.delta
         if mode is Mode.REPLACE:
             self._usage = {**self._usage, **self._segment.usage}
         else:
@@ -687,12 +687,12 @@ class MessageBuilder:
     def cut_call(self) -> tuple[str, int]:
         """The name of the attempt's last call, and how many characters of its arguments arrived."""
         call = self._segment.calls[-1]
-        return as_text(call.start.get("name")), len(call.arguments)
+        return as_text(call.start.get("name")), len(self.arrived(call) or call.arguments)
 
     @property
     def calls(self) -> list[tuple[str, int]]:
-        """The name of each call in the caller's answer, and the characters of its arguments."""
-        calls = calls_in(self._client.blocks)
+        """The name of each whole call in the caller's answer, and how long its arguments are."""
+        calls = [call for call in calls_in(self._client.blocks) if not call.broken]
         return [
             (as_text(call.start.get("name")), len(self.arrived(call) or call.arguments))
             for call in calls

@@ -84,13 +84,13 @@ from continuation.seams.text import Cut, choose_anchor
 from continuation.types import (
     AttemptResult,
     Head,
+    JoinPlan,
     Json,
     Mode,
     Outcome,
     Outgoing,
     ReplayBuffer,
     Request,
-    Resume,
     Stop,
     StopWord,
     StreamError,
@@ -392,18 +392,18 @@ class Turn:
         if action not in {Action.TOKEN, Action.CHECKPOINT}:
             return (yield from self._recover(action, limit, held))
         # Continue by the provider's own token: no seam, and nothing is generated twice.
-        answer, request, resume = (
+        answer, request, plan = (
             self._answer,
             self._attempts.request,
-            Resume(Mode.NATIVE_CONTINUATION),
+            JoinPlan(Mode.NATIVE_CONTINUATION),
         )
         self.recorder.tell(Recovering(self._ledger.sent + 1, limit, "token"))
         opened = yield from self._attempts.open(
-            lambda n, _: request.hop(answer, n), limit, resume.mode
+            lambda n, _: request.hop(answer, n), limit, plan.mode
         )
         if opened is None:
             return replace(held, token=False)
-        return (yield from self._read(answer, resume, opened[0]))
+        return (yield from self._read(answer, plan, opened[0]))
 
     def _ask_again(
         self, action: Action, limit: int | None, held: AttemptResult, *, replaces: bool
@@ -419,20 +419,20 @@ class Turn:
             self.recorder.tell(Escalating(number, limit, replaces))
         else:
             self.recorder.tell(Recovering(number, limit, "resend", replaces))
-        answer, resume = kept, Resume(Mode.APPEND_TAIL)
+        answer, plan = kept, JoinPlan(Mode.APPEND_TAIL)
         if replaces:
-            answer, resume = kept.fork(), Resume(Mode.REPLACE)
+            answer, plan = kept.fork(), JoinPlan(Mode.REPLACE)
         request = self._attempts.request
         # Of a call that can be completed, another answer cut at the same limit is of no use, unless
         # its arguments came parsed: then only a stream shows how far they came.
         known = self._completion is not None and held.args_verified
         above = self._ledger.limit if known else None
         opened = yield from self._attempts.open(
-            lambda n, _: request.again(n), limit, resume.mode, above=above or 0
+            lambda n, _: request.again(n), limit, plan.mode, above=above or 0
         )
         new, budget = held, self._attempts.budget
         if opened is not None:
-            new = yield from self._read(answer, resume, opened[0])
+            new = yield from self._read(answer, plan, opened[0])
         elif action in {Action.RESEND, Action.RESEND_BEHIND}:
             budget.drops = 0  # it failed for good, so another one would fail too
         again = Again(
@@ -487,11 +487,11 @@ class Turn:
         head, way = opened
         hold = self.policy.seam_buffer_chars
         if way is Way.PREFILL:
-            resume = Resume(Mode.RECOVERY, prefilled=request.prefilled(answer), hold=hold)
+            plan = JoinPlan(Mode.RECOVERY, prefilled=request.prefilled(answer), hold=hold)
         else:
             glue = way is not Way.RETRY_SMALLER
-            resume = Resume(Mode.RECOVERY, anchor, prompt=prompt, glue=glue, hold=hold)
-        return (yield from self._read(answer, resume, head))
+            plan = JoinPlan(Mode.RECOVERY, anchor, prompt=prompt, glue=glue, hold=hold)
+        return (yield from self._read(answer, plan, head))
 
     def _complete(
         self, completion: CallCompletion, limit: int | None, held: AttemptResult
@@ -526,9 +526,9 @@ class Turn:
             completion.know(error=self._ledger.error or "failed")
             return False
         hold = self.policy.seam_buffer_chars
-        resume = Resume(Mode.RECOVERY, anchor, prompt=prompt, hold=hold)
+        plan = JoinPlan(Mode.RECOVERY, anchor, prompt=prompt, hold=hold)
         place = f"{completion.name}.{completion.argument}"
-        result = self._ended((yield StreamBody(completion.begin(resume, opened[0]))), text, place)
+        result = self._ended((yield StreamBody(completion.begin(plan, opened[0]))), text, place)
         completion.take(result, sure=self.policy.complete_seams == "sure")
         return result.stop is Stop.END and objection(completion.proof) is None
 
@@ -552,15 +552,15 @@ class Turn:
         if opened is None:
             completion.know(lacking=", ".join(completion.lacking))
             return
-        reply = yield StreamBody(asked.begin(Resume(Mode.REPLACE), opened[0]))
+        reply = yield StreamBody(asked.begin(JoinPlan(Mode.REPLACE), opened[0]))
         completion.add(self._ended(reply, asked))
 
     def _read(
-        self, answer: MessageBuilder, resume: Resume, head: Head
+        self, answer: MessageBuilder, plan: JoinPlan, head: Head
     ) -> Generator[Command, Reply, AttemptResult]:
         """Read the answer to a later attempt, and return its result."""
-        self._mode, self._answer = resume.mode, answer
-        feed = self._ledger.watching(answer.begin(resume, head))
+        self._mode, self._answer = plan.mode, answer
+        feed = self._ledger.watching(answer.begin(plan, head))
         return self._ended((yield StreamBody(feed)))
 
     # --- the end -------------------------------------------------------------------------------
@@ -650,9 +650,8 @@ class Turn:
             calls.append(CallReport(name, "asked again" if again else "as it came", length))
         if decision.action is Action.CUT_CALL:
             why = objection(completion.proof) if completion is not None else None
-            calls.append(
-                CallReport(self._answer.cut_call[0], self.policy.truncated_tool_call, 0, why)
-            )
+            name, length = self._answer.cut_call
+            calls.append(CallReport(name, self.policy.truncated_tool_call, length, why))
         elif completion is not None and objection(completion.proof) is None:
             calls[-1] = replace(calls[-1], how="completed" if completion.in_text else "asked again")
 

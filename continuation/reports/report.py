@@ -160,7 +160,7 @@ class CallReport:
     """`as it came`, `asked again` (the request, or missing arguments), `completed` (its argument
     was continued), or for a call that stays cut the policy: `explain`, `drop`, `keep`..."""
     characters: int
-    """Characters of its arguments that arrived; 0 for a call that stays cut."""
+    """Characters of its arguments that arrived."""
     reason: str | None = None
     """Why a cut call was not completed, if policy asks for that."""
 

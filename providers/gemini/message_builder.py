@@ -21,10 +21,10 @@ from continuation.types import (
     AttemptResult,
     Enough,
     Head,
+    JoinPlan,
     Json,
     Mode,
     ReplayBuffer,
-    Resume,
     StopWord,
     Usage,
 )
@@ -58,11 +58,11 @@ class GeminiMessageBuilder(MessageBuilder):
 
         return look
 
-    def begin(self, resume: Resume, head: Head) -> Feed:
-        hops = resume.mode is Mode.NATIVE_CONTINUATION
-        self._mixed = self._mixed or resume.mode in {Mode.RECOVERY, Mode.APPEND_TAIL}
+    def begin(self, plan: JoinPlan, head: Head) -> Feed:
+        hops = plan.mode is Mode.NATIVE_CONTINUATION
+        self._mixed = self._mixed or plan.mode in {Mode.RECOVERY, Mode.APPEND_TAIL}
         self._hopped = len(self._segment.text) if hops else 0
-        return super().begin(resume, head)
+        return super().begin(plan, head)
 
     def finish(self, stop: StopWord, usage: Usage) -> bytes:
         delta = self._segment.delta
@@ -82,7 +82,7 @@ class GeminiMessageBuilder(MessageBuilder):
     def _remember(self) -> None:
         super()._remember()
         items = [as_json(item) for item in as_list(self._segment.delta.get("beside"))]
-        if self._resume.mode in {Mode.FIRST, Mode.REPLACE}:
+        if self._plan.mode in {Mode.FIRST, Mode.REPLACE}:
             self._beside = items
             return
         before = [as_json(item.get("candidate")) for item in self._beside]

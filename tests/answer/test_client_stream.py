@@ -15,7 +15,7 @@ from continuation.answer.blocks import TEXT, TOOL_CALL, Block, Segment, calls_in
 from continuation.answer.client_stream import ClientStream
 from continuation.answer.message_builder import AttemptReader, Gate
 from continuation.policy import Policy
-from continuation.types import Json, Mode, ReplayBuffer, Resume
+from continuation.types import JoinPlan, Json, Mode, ReplayBuffer
 from continuation.wire.sse import Frame
 
 
@@ -106,14 +106,14 @@ def attempts(draw: st.DrawFn) -> list[Json]:
 
 MODES = st.sampled_from([Mode.RECOVERY, Mode.APPEND_TAIL])
 POLICIES = st.sampled_from([Policy(), Policy(stream_tool_calls="live", stream_thinking="live")])
-FIRST = Resume(Mode.FIRST)
+FIRST = JoinPlan(Mode.FIRST)
 CUT_CALLS = st.sampled_from([None, "keep", "drop", "explain"])
 
 
-def read(client: ClientStream, events: list[Json], resume: Resume, policy: Policy) -> None:
+def read(client: ClientStream, events: list[Json], plan: JoinPlan, policy: Policy) -> None:
     """Read an attempt to its end, as the builder does."""
     segment = Segment()
-    client.join(segment, resume)
+    client.join(segment, plan)
     held = bool(client.joined.live_calls)
     gate = Gate(policy, hold_calls=held, streamed=client.streamed)
     AttemptReader(Tells(), segment, gate, client).see(events)
@@ -163,7 +163,7 @@ def test_what_was_streamed_joined_is_the_final_text(
     for number, (events, mode) in enumerate(turn):
         if number and mode is Mode.RECOVERY:
             client.leave()
-        read(client, events, Resume(mode if number else Mode.FIRST), policy)
+        read(client, events, JoinPlan(mode if number else Mode.FIRST), policy)
         assert texts(log).startswith(seen), "what was streamed was taken back"
         assert texts(log) == client.text
         seen = texts(log)
@@ -201,7 +201,7 @@ def test_pieces_make_no_difference_to_what_is_shown(
         client = ClientStream(log, ReplayBuffer(), streamed=True)
         read(client, first, FIRST, Policy())
         segment = Segment()
-        client.join(segment, Resume(mode, hold=size or 1))
+        client.join(segment, JoinPlan(mode, hold=size or 1))
         reader = AttemptReader(Tells(), segment, Gate(Policy()), client)
         for event in events:
             reader.see([event])
@@ -225,7 +225,7 @@ def test_a_body_may_have_its_end_taken_back_and_a_stream_may_not() -> None:
     for streamed in (True, False):
         client = ClientStream(Log(), ReplayBuffer(), streamed=streamed)
         read(client, first, FIRST, Policy())
-        read(client, again, Resume(Mode.RECOVERY), Policy())
+        read(client, again, JoinPlan(Mode.RECOVERY), Policy())
         shown[streamed] = client.text
     assert shown[True].startswith("The word is na\ufffd")
     assert shown[False] == "The word is na\u00efve, as they say in books of that kind, or so."

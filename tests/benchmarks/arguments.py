@@ -40,7 +40,7 @@ from continuation.answer.open_string import escaped
 from continuation.engine.table import objection
 from continuation.providers.anthropic_messages.codec import MessagesCodec
 from continuation.simulator import Scenario, Simulator, tokens
-from continuation.types import Enough, Head, Json, Mode, ReplayBuffer, Resume
+from continuation.types import Enough, Head, JoinPlan, Json, Mode, ReplayBuffer
 from continuation.wire.json_values import as_list
 
 HEAD = Head(200, {"content-type": "text/event-stream"})
@@ -172,9 +172,9 @@ def run(cases: int, seed: int, *, live: bool) -> Mapping[str, Tally]:
             said = manner(Asked(before, completion.anchor or "", text[len(before) :], sign, end))
             start, delta = {"type": "text", "text": ""}, {"type": "text_delta", "text": said}
             stream = told({"start": start, "deltas": [delta]}, stop="end_turn")
-            resume = Resume(Mode.RECOVERY, completion.anchor, prompt="Go on.", hold=600)
+            plan = JoinPlan(Mode.RECOVERY, completion.anchor, prompt="Go on.", hold=600)
             with suppress(Enough):
-                completion.begin(resume, HEAD)(stream)
+                completion.begin(plan, HEAD)(stream)
             result = completion.text.end()
             tally.cases += 1
             completion.take(result, sure=True)

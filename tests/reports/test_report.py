@@ -24,7 +24,7 @@ from continuation.ledger import Ledger, Lesson
 from continuation.reports import account
 from continuation.reports import report as reports
 from continuation.simulator import Reply, Simulator, Text, Thinking, ToolUse
-from continuation.testing import simulate
+from continuation.testing import Rehearsal, simulate
 from continuation.types import AttemptResult, Head, Mode, Outcome, Stop
 
 CUT = Reply([Text("One, ")], stop="max_tokens")
@@ -438,3 +438,23 @@ def test_a_bug_of_ours_is_logged_without_what_was_said(
 def test_each_remedy_is_for_a_reason_that_a_turn_can_end_with() -> None:
     told = "".join(inspect.getsource(module) for module in (table, attempts))
     assert all(f'"{reason}"' in told for reason in account._REMEDIES)
+
+
+@pytest.mark.parametrize("live", ["hold", "live"])
+@pytest.mark.parametrize("policy", ["explain", "drop", "keep"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_call_that_stays_cut_stands_in_the_report_once(
+    policy: Any, live: Any, *, stream: bool
+) -> None:
+    tools: Any = [{"name": "Write", "input_schema": {"type": "object"}}]
+    with Rehearsal("call-stays-cut") as provider:
+        bare = anthropic.Anthropic(base_url=provider.url, api_key="any", max_retries=0)
+        keywords = {"truncated_tool_call": policy, "stream_tool_calls": live}
+        with bare, continuation.wrap(bare, **keywords) as client:
+            asked = client.messages.create(**ask(max_tokens=4096, tools=tools), stream=stream)
+            _ = [*asked] if stream else asked
+    report = continuation.last_report()
+    assert report is not None
+    (call,) = report.calls
+    assert (call.name, call.how, call.reason) == ("Write", policy, None)
+    assert call.characters > 1000
