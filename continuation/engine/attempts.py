@@ -51,6 +51,10 @@ WORTH = 1.2
 HOPS = 32
 """Provider hops not counted against `max_attempts`; 16 of them fill the largest window."""
 _LOOKUP_SECONDS = 5.0
+_TAKEN = 4_096
+"""Tokens that any server gives, where neither request nor answer say what it has given."""
+_REFUSED = frozenset({400, 413, 422})
+"""What servers answer to a limit that they do not give."""
 
 Build: TypeAlias = Callable[[int | None, Way], Outgoing]
 """Makes an attempt's request for a limit and a way; called for each try."""
@@ -91,7 +95,10 @@ class Budget:
         # A stopped process is not one of the drops that policy counts.
         self.drops = policy.max_drop_recoveries + attempts.recorder.ledger.played
         self.escalated = False
-        self.stepped_down = False
+        self.steps = LESSONS
+        """How often a limit may still be lowered that is refused without a number."""
+        self._most: int | None = None
+        """What the rest of the turn may ask for, after such a refusal."""
         self.may_retry_smaller = policy.truncated_tool_call == "retry_smaller"
         self.may_think_less = policy.less_thinking
         self.learned, self.key = attempts.learned, attempts.key
@@ -136,7 +143,7 @@ class Budget:
         prompt = None if turn.prompt is None else turn.prompt + held
         floor = self._ledger.limit or 1
         room = clamp(self._top, self.table.window, prompt, margin=MARGIN, floor=floor)
-        return min(room, max(self._tokens_left, self._least))
+        return min(room, max(self._tokens_left, self._least), self._most or room)
 
     @property
     def _tokens_left(self) -> int:
@@ -290,18 +297,19 @@ class Budget:
         self.forget()
         return most
 
-    def step_down(self, limit: int | None) -> int | None:
-        """Return a smaller raised limit to try once after a 429; `None`: there is none.
+    def step_down(self, limit: int | None, *, anew: bool) -> int | None:
+        """Return a smaller limit to try, when a raised one itself may be what is refused.
 
-        Some vendors count the whole limit against the quota, so the raise may have caused the 429.
+        Some vendors reserve the limit against the quota, so that a 429 can be our doing; others say
+        in words of their own what they do not give. At last it is the limit that was taken, which
+        is no use to an answer that is asked for `anew`.
         """
         self.forget()
-        before = self._ledger.limit or 0
-        smaller = math.isqrt(before * (limit or 0))
-        if self.stepped_down or smaller < WORTH * before or before == 0:
-            return None
-        self.stepped_down = True
-        return smaller
+        before = self._ledger.limit or delivered(self._ledger.attempts).output or _TAKEN
+        self.steps -= 1
+        smaller = math.isqrt(before * (limit or 0)) if self.steps >= 0 else 0
+        self._most = smaller = smaller if smaller >= WORTH * before else before
+        return smaller if smaller < (limit or 0) and not (anew and smaller == before) else None
 
 
 @dataclass(eq=False)
@@ -520,14 +528,6 @@ class Attempts:
                 if not (yield from self._waited(reply, error, tries)):
                     return None
                 tries += 1
-            # A 429 after an escalation: the raised limit may be its cause.
-            elif (
-                anew
-                and isinstance(reply, Head)
-                and reply.status == 429
-                and (smaller := budget.step_down(limit))
-            ):
-                limit = smaller
             elif (
                 lessons
                 and budget.learn(error, limit)
@@ -536,6 +536,14 @@ class Attempts:
                 lessons -= 1
                 way = Way.PROMPT if error.kind is ErrorKind.PREFILL else way
                 limit = error.maximum or limit
+            # The raised limit may be what is refused, or what a rate limit met.
+            elif (
+                isinstance(reply, Head)
+                and mode is not Mode.NATIVE_CONTINUATION  # its token, rather
+                and (reply.status in _REFUSED or (anew and reply.status == 429 and budget.steps == LESSONS))
+                and (smaller := budget.step_down(limit, anew=anew))
+            ):
+                limit = smaller
             else:
                 return None
 

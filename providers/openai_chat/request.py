@@ -34,8 +34,10 @@ class ChatRequest(OpenAIRequest):
     def __init__(self, request: Request, body: Json) -> None:
         super().__init__(request, body)
         vendor = self._vendor
-        self._added = self._guessed = False
+        self._added = False
         """The last request asks for usage where the caller's does not."""
+        self._guessed = False
+        """That was taken for what is refused: this turn does without."""
         # A limit that the server does not read is none: neither what cut the answer nor raisable.
         read = (vendor.limit,) if vendor.limit_only else _LIMITS
         self._given = next((name for name in read if as_int(body.get(name)) is not None), None)
@@ -181,8 +183,9 @@ class ChatRequest(OpenAIRequest):
             self._manners.counts = True  # without it as well: that was not the reason
         # It may be what an unknown server does not take, in words nobody knows.
         strange = self._added and self._vendor.name == UNKNOWN
-        self._guessed = strange and refused.kind is ErrorKind.FINAL and head.status in {400, 422}
-        refuses = self._guessed or errors.refuses("stream_options", head.status, body)
+        guessed = strange and refused.kind is ErrorKind.FINAL and head.status in {400, 422}
+        self._guessed = self._guessed or guessed
+        refuses = guessed or errors.refuses("stream_options", head.status, body)
         if self._manners.counts and self._added and refuses:
             self._manners.counts = False
             return ClassifiedError(ErrorKind.UNSUPPORTED_PARAMETER, refused.error)
@@ -217,7 +220,8 @@ class ChatRequest(OpenAIRequest):
             return super()._send(body, limit)
         body = {**self._limited(body, limit), "stream": True}
         options = as_json(body.get("stream_options"))
-        self._added = self._vendor.stream_options and self._manners.counts and not options
+        takes = self._vendor.stream_options and self._manners.counts and not self._guessed
+        self._added = takes and not options
         if self._added or options:
             body["stream_options"] = {**options, "include_usage": True}
         if not self._manners.counts:

@@ -20,6 +20,7 @@ from support.sdks.turn import BOTH, FAST, How, body_of, cut, end, streamed
 
 from continuation import Policy
 from continuation.simulator import Block, Reply, Scenario, Simulator, ToolUse
+from continuation.simulator.model import Ask
 from continuation.types import Outcome
 
 LIMIT = 1000
@@ -272,7 +273,7 @@ def test_a_failed_escalation_goes_on_from_the_partial(
 ) -> None:
     if streamed(how):
         pytest.skip("shown text is not escalated")
-    sim.script([cut("One, two, "), Reply(status=400), end("three.")])
+    sim.script([cut("One, two, "), Reply(status=403), end("three.")])
     ran = form.ask(sim, how, LIMIT)
     assert (ran.text, ran.told.outcome) == ("One, two, three.", Outcome.HEALED)
 
@@ -302,6 +303,34 @@ def test_a_limit_above_the_ceiling_is_a_lesson(how: How, name: str) -> None:
         ran = form.ask(sim, how, LIMIT)
         assert form.limits(sim) == [LIMIT, form.top, 4096]
         assert (ran.text, ran.told.outcome) == ("The quick brown fox jumps.", Outcome.HEALED)
+
+
+class Sparing(Simulator):
+    """Gives no more than `most` tokens, and says so in words of its own."""
+
+    most = 0
+
+    def _reply(self, ask: Ask, scenario: Scenario, attempt: int) -> Reply:
+        if ask.limit > self.most:
+            return Reply(status=400, error=("invalid_request_error", "You ask too much of us."))
+        return super()._reply(ask, scenario, attempt)
+
+
+@formats
+@pytest.mark.parametrize("most", [LIMIT, 12_000])
+def test_a_limit_that_is_refused_in_words_nobody_knows_is_lowered(
+    how: How, form: Format, most: int
+) -> None:
+    with Sparing() as sim:
+        sim.most = most
+        gone_on = [cut("brown "), end("fox jumps.")]
+        anew = most > LIMIT and not streamed(how)
+        sim.script([cut("The quick "), *([end("The quick brown fox jumps.")] if anew else gone_on)])
+        ran = form.ask(sim, how, LIMIT)
+        assert (ran.text, ran.told.outcome) == ("The quick brown fox jumps.", Outcome.HEALED)
+        taken = [limit for limit in form.limits(sim) if limit and limit <= most]
+        assert all(later == taken[-1] for later in taken[1:])
+        assert (taken[-1] == LIMIT) == (most == LIMIT)
 
 
 @formats

@@ -128,7 +128,8 @@ def test_a_refusal_of_something_else_switches_no_usage_off() -> None:
                 client.chat.completions.create(model="m", max_tokens=1000, messages=GO, stream=True)
             )
     told = [asked.body.get("stream_options") for asked in server.asked]
-    assert told == [None, {"include_usage": True}, None] * 2
+    # Without it once more at that limit, then at smaller ones.
+    assert told == [None, {"include_usage": True}, *[None] * 4] * 2
 
 
 # --- what a report may say ---------------------------------------------------------------------
