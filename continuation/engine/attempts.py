@@ -540,7 +540,10 @@ class Attempts:
             elif (
                 isinstance(reply, Head)
                 and mode is not Mode.NATIVE_CONTINUATION  # its token, rather
-                and (reply.status in _REFUSED or (anew and reply.status == 429 and budget.steps == LESSONS))
+                and (
+                    reply.status in _REFUSED
+                    or (anew and reply.status == 429 and budget.steps == LESSONS)
+                )
                 and (smaller := budget.step_down(limit, anew=anew))
             ):
                 limit = smaller

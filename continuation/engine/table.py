@@ -282,6 +282,8 @@ class Situation:
     the answer stays as it came, because a later request continues from the server's version."""
     recoveries: bool = True
     """A recovery is left."""
+    prefilled: bool = False
+    """The attempt was to go on from a last message of the model's own."""
     drops: bool = True
     """A resumption after a drop is left, and the error that broke the stream may pass."""
     think_less: bool = False
@@ -330,6 +332,10 @@ ROWS: tuple[Row, ...] = (
     Row("a recovery had nothing to add", Action.FINISH, Outcome.HEALED,
         "the text was whole: nothing was left to add",
         when={"recovering": True, "made_progress": False, "stop": Stop.END, "at_end": True}),
+    # To some servers that message is a turn that is over; or its reader took the rest for thinking.
+    Row("a prefill was not gone on from", Action.RECOVER,
+        when={"recovering": True, "made_progress": False, "prefilled": True, "recoveries": True,
+              "spent": False, "stop": frozenset({Stop.END, Stop.LENGTH})}),
     Row("a recovery was empty", Action.STOP, Outcome.PARTIAL, "recovery was empty",
         when={"recovering": True, "made_progress": False, "stop": NOT_DROPPED}),
     # --- answers that must stay as they came --------------------

@@ -146,6 +146,8 @@ class Turn:
         self._ledger = recorder.ledger
         self.replay = ReplayBuffer(seconds=lambda: recorder.ledger.seconds)
         self._mode = Mode.FIRST
+        self._prefilled = False
+        """The last recovery was a prefill."""
         self._broke: BaseException | None = None
         """The error that broke off the caller's own attempt, if one did."""
         self._completion: CallCompletion | None = None
@@ -345,6 +347,7 @@ class Turn:
             spent=budget.spent,
             unkept=None,
             recoveries=budget.recoveries > 0,
+            prefilled=self._prefilled,
             drops=budget.drops > 0 and not getattr(result.error, "lasting", False),
             think_less=budget.may_think_less and request.with_less_thinking() is not None,
             retry_smaller=budget.may_retry_smaller
@@ -472,7 +475,8 @@ class Turn:
         else:
             prefills = self.policy.prefill and request.prefills(budget.table.prefill)
             refused = not before.strip() or budget.learned.get(budget.key).no_prefill
-            way = Way.PREFILL if prefills and not refused else Way.PROMPT
+            vain = self._prefilled and not held.made_progress
+            way = Way.PREFILL if prefills and not (refused or vain) else Way.PROMPT
             cause = Cause.DROP if action is Action.RESUME else Cause.LENGTH
             prompt = recovery_prompt(before, anchor, cause, self.policy.recovery_prompt or None)
         self.recorder.tell(Recovering(self._ledger.sent + 1, limit, str(way)))
@@ -485,6 +489,7 @@ class Turn:
             self._mode = Mode.RECOVERY
             return replace(held, error=Failed(self._ledger.error or "failed"))
         head, way = opened
+        self._prefilled = way is Way.PREFILL
         hold = self.policy.seam_buffer_chars
         if way is Way.PREFILL:
             plan = JoinPlan(Mode.RECOVERY, prefilled=request.prefilled(answer), hold=hold)

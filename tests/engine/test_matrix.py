@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from support.sdks import chat, gemini
+from support.sdks import chat, gemini, messages
 from support.sdks.formats import FORMATS, LIMITS, MAKES, SCHEMA, request
 from support.sdks.turn import FAST, HOWS, How, cut, end, play
 
@@ -167,7 +167,8 @@ TEXTS: Mapping[str, str] = {
 }  # fmt: skip
 ASKED: Mapping[str, dict[str, Any]] = {
     "streams": {"ways": STREAMS}, "bodies": {"ways": BODIES}, "top": {"at_ceiling": True},
-    "hops": HOPS,
+    "hops": HOPS, "chat": {"formats": FORMATS[1:2]},
+    "prefilled": {"formats": FORMATS[:1], "more": {"model": messages.OLD}},
 }  # fmt: skip
 
 
@@ -188,7 +189,7 @@ def how_asked(words: str) -> dict[str, Any]:
     for word in words.split():
         name, _, value = word.partition("=")
         number = int(value) if value.isdigit() else value
-        if name in {"drop", "deltas", "checkpoint", "hop"}:
+        if name in {"drop", "deltas", "checkpoint", "hop", "vendor"}:
             provider[name] = {1: number} if name == "drop" else number
         elif value:
             policy[name] = number
@@ -231,6 +232,10 @@ a recovery was refused | cut thought fox; refusal | top
 a recovery only said the same again | cut same; cut same | top
   | stalled, same twice, cut, posts=2, prompts=1
 a recovery had nothing to add | cut jumps; end | top | healed, jumps, posts=2, prompts=1
+a prefill was not gone on from | cut fox; end; end rest | prefilled model_max_output_tokens=1000
+  | healed, healed, posts=3, prompts=1
+a prefill was not gone on from | cut fox; end; end rest | top chat vendor=vllm
+  | healed, healed, posts=3, prompts=1
 a recovery was empty | cut fox; end | top | partial, fox, posts=2, prompts=1
 ended normally after a later attempt | cut thought fox; end rest | top
   | healed, healed, posts=2, prompts=1
@@ -430,6 +435,7 @@ NOTHING_SHOWN = "of a JSON body nothing is shown before its end: it is asked for
 ONLY_CHAINED = "Responses that are stored, without a store (openai_responses/test_chain.py)"
 ONLY_GEMINI = "only Gemini gives tokens and answers in hops"
 NO_HALF_CALLS = "a call of Gemini's comes whole or not at all, but where its arguments are streamed"
+NO_PREFILL = "its servers take none (Gemini's older models do: providers/gemini)"
 NO_SUCH_STOP = "the format has no stop reason of its own for a full context window"
 
 
@@ -440,6 +446,7 @@ def _without(
 
 
 REASONS: Mapping[Cell, str] = {
+    **_without("a prefill was not gone on from", NO_PREFILL, FORMATS[2:]),
     **_without("the chain store cannot be told", ONLY_CHAINED),
     **_without("the chain store cannot be told, and the stream dropped", ONLY_CHAINED),
     **_without("dropped, nothing in hand, none left", WHOLE_OR_ERROR, ways=BODIES),
