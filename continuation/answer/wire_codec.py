@@ -184,13 +184,13 @@ class WireCodec(ABC):
     # --- what a format may define ----------------------------------------------------------------
 
     def stop_of(self, reason: str | None, *, closed: bool) -> Stop:
-        """Return what a stop reason means; an unknown one is an ordinary end.
+        """Return what a stop reason means, in capitals or not; an unknown one is an ordinary end.
 
         `closed`: the answer's terminal event came; then an answer without a reason ended normally.
         """
         if reason is None:
             return Stop.END if closed else Stop.DROPPED
-        return self.stops.get(reason, Stop.END)
+        return self.stops.get(reason) or self.stops.get(reason.lower(), Stop.END)
 
     def identity(self, message: Json) -> str:
         """Return the answer's own id, from its opening; `""`: it has none."""

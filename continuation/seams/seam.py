@@ -24,6 +24,9 @@ from typing import Final
 from continuation.seams.judge import Finding, Judge, SeamKind
 from continuation.seams.text import common_prefix, is_run
 
+#: How models write their thoughts into a text, where no server parses them.
+_THOUGHTS: Final = ("<think>", "</think>")
+
 #: Lengths of the head at which it is judged, whatever pieces it came in.
 _LOOKS: Final = (24, 48, 80, 128, 200, 320, 480)
 
@@ -71,6 +74,11 @@ class Seam:
         looks = sorted({0, *_LOOKS, known, known + 24})
         self._looks = [*looks[1 : bisect_left(looks, self._hold)], self._hold]
         self._judge = Judge(before, anchor)
+        thinks = prefilled is None and before.lstrip().startswith(_THOUGHTS[0])
+        self._thoughts = "" if thinks and _THOUGHTS[1] in before else None
+        """What came so far, where the text began with thoughts and this attempt may as well."""
+        self._skipped = 0
+        """Characters of thoughts."""
         self._head = ""
         self._replay: Replay | None = None
         self._opening = ""
@@ -88,6 +96,8 @@ class Seam:
             return self._pass(piece)
         if self._replay is not None:
             return self._follow(self._replay, piece)
+        if self._thoughts is not None:
+            piece = self._past_thoughts(self._thoughts, piece)
         at = 0
         while at < len(piece):
             look = self._looks[bisect_right(self._looks, len(self._head))]
@@ -112,6 +122,9 @@ class Seam:
         """
         if self._replay is not None:
             return self._leave(self._replay, ended=True)
+        if self._thoughts is not None:  # they never ended, or were none
+            over = self._thoughts.lstrip().startswith(_THOUGHTS[0])
+            self._skipped, self._head = (len(self._thoughts), "") if over else (0, self._thoughts)
         shown = ""
         if self.verdict is None:
             found = self._judge.adds_nothing(self._head, stop) if self._prefilled is None else None
@@ -123,6 +136,21 @@ class Seam:
             self._drop_more(len(held))
             held = ""
         return shown + held
+
+    # Before the head ---------------------------------------------------------------------
+
+    def _past_thoughts(self, held: str, piece: str) -> str:
+        """Leave out the thoughts that the attempt begins with; "" while they are under way."""
+        begin, end = _THOUGHTS
+        held += piece
+        begun = held.lstrip()
+        if not begun.startswith(begin):
+            self._thoughts = held if begin.startswith(begun) else None
+            return "" if self._thoughts is not None else held
+        rest = held.partition(end)[2].lstrip("\n")
+        self._thoughts = None if rest else held
+        self._skipped = len(held) - len(rest)
+        return rest
 
     # While the head is held --------------------------------------------------------------
 
@@ -181,7 +209,7 @@ class Seam:
         back = found.back + (broken if takes else 0)
         self.verdict = Verdict(
             kind=found.kind,
-            dropped=found.drop,
+            dropped=found.drop + self._skipped,
             taken_back=min(back, self._unshown),
             inserted=len(found.insert),
             confidence=round(1 / (1 + exp(-max(-20.0, min(20.0, found.odds)))), 4),

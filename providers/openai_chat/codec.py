@@ -25,7 +25,7 @@ _STOPS = {
     # Gateways that pass on what another format calls it.
     "max_tokens": Stop.LENGTH,
     "max_output_tokens": Stop.LENGTH,
-    "MAX_TOKENS": Stop.LENGTH,
+    "model_length": Stop.WINDOW,  # Mistral
     "model_context_window_exceeded": Stop.WINDOW,  # Zhipu
     "content_filter": Stop.REFUSED,
     "sensitive": Stop.REFUSED,  # Zhipu

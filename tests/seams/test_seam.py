@@ -288,6 +288,38 @@ def test_half_a_character_is_taken_back_only_where_it_was_not_shown() -> None:
     assert join(before, after, unshown=0)[0] == before + after
 
 
+THOUGHT = "<think>\nThe rest of the talk, then.\n</think>\n\n"
+
+
+@pytest.mark.parametrize("lead", [THOUGHT, "\n" + THOUGHT, THOUGHT.replace("then", "then, " * 500)])
+@pytest.mark.parametrize("said", ["", "the most impor", PROSE])
+def test_thoughts_in_a_text_that_began_with_some_are_left_out(lead: str, said: str) -> None:
+    before, after = "<think>Fishing.</think>\n" + PROSE, lead + said + PROSE_REST
+    for cuts in ([], list(range(len(after)))):
+        joined, verdict = stream(before, after, cuts)
+        assert joined == before + PROSE_REST
+        assert verdict.dropped == len(lead + said)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("Tags that models write: ", THOUGHT),  # no thoughts so far: its own words
+        ("<think>Not yet at an ", "end.</think>\nFishing."),
+        ("<think>Fishing.</think>\n" + PROSE, "<thin" + PROSE_REST),
+        ("<think>Fishing.</think>\n" + PROSE, "<thin"),
+    ],
+)
+def test_what_only_looks_like_thoughts_stays(before: str, after: str) -> None:
+    for cuts in ([], list(range(len(after)))):
+        assert stream(before, after, cuts)[0] == before + after
+
+
+def test_thoughts_that_never_end_add_nothing() -> None:
+    before = "<think>Fishing.</think>\n" + PROSE
+    assert join(before, "<think>The rest of the talk")[0] == before
+
+
 def test_the_closing_fence_of_a_fence_we_dropped_is_dropped_as_well() -> None:
     before = '{\n  "name": "harbour",\n  "note": "leaves at s'
     after = '```json\nix in the morning",\n  "open": true\n}\n```'

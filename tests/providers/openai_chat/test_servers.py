@@ -186,6 +186,27 @@ def test_a_gateway_that_adds_its_own_reason_does_not_hide_the_cut(last: list[str
     assert told(driven)["finish_reason"] == "stop"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_reason_in_other_letters_is_the_same_reason(stream: bool) -> None:
+    cut = streamed(OPENING, *said(TEXT), chunk({}, "LENGTH")) if stream else unary(TEXT, "LENGTH")
+    whole = rest() if stream else unary(TEXT + REST, "stop")
+    driven = ask(cut, whole, stream=stream, max_tokens=4000)
+    assert told(driven)["message"]["content"] == TEXT + REST
+
+
+def test_the_end_of_the_window_in_mistrals_word_is_no_ordinary_end() -> None:
+    driven = ask(streamed(OPENING, *said(TEXT), chunk({}, "model_length")), stream=True)
+    assert (outcome(driven), driven.report.reason) == (Outcome.TRUNCATED, "context window full")
+
+
+def test_thoughts_in_the_text_of_a_recovery_are_not_its_text() -> None:
+    """Of models that write them there, where no server parses them."""
+    thought = "<think>\nIt was tired, I think.\n</think>\n\n"
+    cut = streamed(OPENING, *said(thought + TEXT), chunk({}, "length"))
+    driven = ask(cut, rest(thought + REST), stream=True)
+    assert shown(driven) == thought + TEXT + REST
+
+
 @pytest.mark.parametrize("none", ["", "null"])
 def test_a_reason_that_is_none_does_not_hold_the_text_up(none: str) -> None:
     first = [chunk(piece["choices"][0]["delta"], none) for piece in said(TEXT)]
