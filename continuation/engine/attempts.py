@@ -305,7 +305,7 @@ class Budget:
         is no use to an answer that is asked for `anew`.
         """
         self.forget()
-        before = self._ledger.limit or delivered(self._ledger.attempts).output or _TAKEN
+        before = self._ledger.limit or max(delivered(self._ledger.attempts).output or 0, _TAKEN)
         self.steps -= 1
         smaller = math.isqrt(before * (limit or 0)) if self.steps >= 0 else 0
         self._most = smaller = smaller if smaller >= WORTH * before else before
