@@ -7,7 +7,7 @@ the types of openai 3.5x, and the fields that vendors add to them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from continuation.answer import blocks as _blocks
 from continuation.answer.blocks import Block, Segment
@@ -49,13 +49,17 @@ class ChatCodec(WireCodec):
     truncated = "length"
     stops = _STOPS
     last = DONE
+    lasting = ("counted",)
 
-    def __init__(self, profile: Profile, *, usage_asked: bool) -> None:
+    def __init__(
+        self, profile: Profile, *, usage_asked: bool, asks: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Begin. `usage_asked`: by the caller; `asks`: whether the last request did by itself."""
         self._profile = profile
-        self._usage_asked = usage_asked
+        self._usage_asked, self._asks = usage_asked, asks
 
     def reader(self) -> Reader:
-        return ChatReader(self._profile)
+        return ChatReader(self._profile, unasked=not self._asks())
 
     def fast_path(self) -> FastPath:
         return ChatPath()

@@ -32,7 +32,9 @@ _CALL = frozenset({"index", "id", "type", "function", "custom"})
 class ChatReader(PlainReader):
     """Tells chunks as block events."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, *, unasked: bool = False) -> None:
+        """Begin. `unasked`: nobody has asked for usage; where it is told, it is the caller's."""
+        self._unasked = unasked
         self._terminal = profile.terminal
         self._pieces = Pieces(profile)
         self._opened = self._counted = False
@@ -112,7 +114,8 @@ class ChatReader(PlainReader):
         if usage:
             self._counted = True
             if reason is None:  # before the text, so that text is the last word of its chunk
-                yield {"type": "message_delta", "delta": {}, "usage": usage}
+                counted = {"counted": True} if self._unasked and not choices else {}
+                yield {"type": "message_delta", "delta": counted, "usage": usage}
         if choices:
             last = reason is not None  # what stands beside the reason is told with it
             first = as_json(choice.get("delta"))

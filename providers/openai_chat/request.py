@@ -152,7 +152,7 @@ class ChatRequest(OpenAIRequest):
 
     def codec(self) -> ChatCodec:
         asked = as_json(self.body.get("stream_options")).get("include_usage") is True
-        return ChatCodec(self._vendor, usage_asked=asked)
+        return ChatCodec(self._vendor, usage_asked=asked, asks=lambda: self._added)
 
     def answer(self, policy: Policy) -> MessageBuilder:
         return MessageBuilder(self.codec(), policy)

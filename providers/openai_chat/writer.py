@@ -97,7 +97,7 @@ class ChatWriter(Writer):
         if inline:
             beside["usage"] = usage
         ending = self._chunk({}, around, beside, _finish(blocks, delta))
-        if usage and self._usage_asked and not inline:
+        if usage and (self._usage_asked or delta.get("counted")) and not inline:
             counted = dumps({**self._head, "choices": [], "usage": usage})
             ending += _sse.encode("", counted)
         return ending + DONE

@@ -186,6 +186,17 @@ def test_a_gateway_that_adds_its_own_reason_does_not_hide_the_cut(last: list[str
     assert told(driven)["finish_reason"] == "stop"
 
 
+@pytest.mark.parametrize("unasked", [False, True])
+def test_usage_that_a_server_tells_unasked_is_told_of_the_whole_answer(unasked: bool) -> None:
+    used = {"prompt_tokens": 10, "completion_tokens": 40, "total_tokens": 50}
+    counted = {**chunk({}), "choices": [], "usage": used}
+    cut = streamed(OPENING, *said(TEXT), chunk({}, "length"), *([counted] if unasked else []))
+    driven = ask(cut, streamed(OPENING, *said(REST), chunk({}, "stop"), counted), stream=True)
+    tokens = [each["usage"]["completion_tokens"] for each in driven.told if each.get("usage")]
+    assert tokens == ([80] if unasked else [])  # else it was us who asked
+    assert [each["choices"] for each in driven.told].count([]) == len(tokens)
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_reason_in_other_letters_is_the_same_reason(stream: bool) -> None:
     cut = streamed(OPENING, *said(TEXT), chunk({}, "LENGTH")) if stream else unary(TEXT, "LENGTH")
