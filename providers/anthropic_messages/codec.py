@@ -181,6 +181,13 @@ def _events_of(message: Json) -> list[Json]:
     return [*events, {"type": "message_delta", "delta": delta, "usage": usage}]
 
 
+_LASTING = frozenset(
+    f"{kind}_error"
+    for kind in ("invalid_request", "authentication", "permission", "not_found", "billing")
+)
+"""Errors that would be told again, however often one asks."""
+
+
 class _Reader(PlainReader):
     """Events are what they are; the name in front may say the type that the data leaves out."""
 
@@ -193,6 +200,12 @@ class _Reader(PlainReader):
         event = sse.typed(frame)
         if event["type"] == "content_block_delta":  # it says its index: no other event changes it
             self._plain.learn(frame, (event,))
+        elif event["type"] == "content_block_start":
+            if as_json(event.get("content_block")).get("input"):
+                event["args_verified"] = False  # parsed by the server, as in a body
+        elif event["type"] == "error":
+            error = as_json(event.get("error"))
+            event["error"] = {**error, "lasting": error.get("type") in _LASTING}
         elif event["type"] == "message_start":
             message = as_json(event.get("message"))
             if message.get("content") or message.get("stop_reason"):

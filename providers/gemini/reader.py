@@ -92,8 +92,10 @@ class GeminiReader(PlainReader):
             return
         self._parsed += 1
         if error := as_json(chunk.get("error")):
-            kind = as_text(error.get("status")) or str(error.get("code") or "error")
-            yield {"type": "error", "error": {"type": kind}}
+            code = as_int(error.get("code"))
+            kind = as_text(error.get("status")) or str(code or "error")
+            lasting = code is not None and 400 <= code < 500 and code not in {408, 429, 499}
+            yield {"type": "error", "error": {"type": kind, "lasting": lasting}}
             return
         self._usage = as_json(chunk.get(_COUNTS)) or self._usage
         if not self._begun:

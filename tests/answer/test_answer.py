@@ -66,7 +66,7 @@ def test_the_thinking_before_a_whole_call_stays_when_asking_again_fails(refused:
         *closing("max_tokens", 1000),
     ]
     again = messages([opening(), *text_block(0, ["I write it. "])])
-    later: Answered = (400, JSON, [b"{}"], None) if refused else (200, STREAM, [again], None)
+    later: Answered = (403, JSON, [b"{}"], None) if refused else (200, STREAM, [again], None)
     answers = iter([(200, STREAM, [messages(first)], None), later])
     request = {"model": "claude-sonnet-4-5", "max_tokens": 1000, "stream": True, "messages": []}
     policy = Policy(models_endpoint=False, truncated_tool_call="drop", max_drop_recoveries=0)

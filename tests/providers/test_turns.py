@@ -345,6 +345,19 @@ def test_an_error_event_counts_as_a_drop(sim: Simulator, how: How, form: Format)
 
 
 @formats
+def test_an_error_event_that_would_be_told_again_is_the_callers(
+    sim: Simulator, how: How, form: Format
+) -> None:
+    if not streamed(how):
+        pytest.skip("a body has no events")
+    wrong = Reply(error_after=0, error=("invalid_request_error", "bad thing"))
+    sim.script([wrong, end("never asked for")])
+    ran = form.ask(sim, how, LIMIT)
+    assert ran.error is not None
+    assert len(sim.posts) == 1
+
+
+@formats
 def test_half_a_call_in_a_dropped_recovery_is_forgotten(
     sim: Simulator, how: How, form: Format
 ) -> None:

@@ -56,6 +56,18 @@ def test_a_search_before_text_that_was_shown_is_not_told_again_behind_it() -> No
     assert told.report.outcome is Outcome.HEALED
 
 
+def test_arguments_that_came_parsed_prove_nothing_in_a_stream_either() -> None:
+    """What a gateway made of half a call, and sends with its beginning, is JSON as well."""
+    sent = [event for event in cut(write()).events if "input_json_delta" not in event]
+    parsed = [event.replace('"input": {}', '"input": {"path": "a."}') for event in sent]
+    policy = replace(FAST, model_max_output_tokens=4 * LIMIT)
+    told = ask(Answer(events=parsed), said(write(), stop="tool_use"), policy=policy)
+    assert [block.input for block in told.message.content if block.type == "tool_use"] == [
+        {"path": "a.txt"}
+    ]
+    assert told.report.outcome is Outcome.HEALED
+
+
 # --- echoes -------------------------------------------------------------------------------------
 
 
