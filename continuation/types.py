@@ -328,6 +328,9 @@ class Outgoing:
     """The body of a 400 that states why the request is not sent: it would mean something else."""
 
 
+_UNTYPED = frozenset({"", "text/plain", "application/octet-stream"})
+
+
 class Head:
     """Status and headers of a response, before its body. Header names are lower-case."""
 
@@ -339,6 +342,8 @@ class Head:
         """The content type, in lower case."""
         self.framed = "application/vnd.amazon.eventstream" in self.kind
         self.streamed = self.framed or "text/event-stream" in self.kind
+        self.untyped = self.kind.partition(";")[0] in _UNTYPED
+        """Its type says nothing: to who asked for a stream it is one, as to the SDKs."""
 
 
 class ErrorKind(StrEnum):

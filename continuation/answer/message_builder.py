@@ -11,7 +11,6 @@ decides what may be shown. The codec translates bytes to events and events to by
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from continuation.answer.blocks import NATIVE, TEXT, THINKING, TOOL_CALL, Block, Segment, calls_in
@@ -532,8 +531,10 @@ class MessageBuilder:
         elif not self._segment.unary:
             self._attempt.finish(ended=error is None)
         else:
-            with suppress(ValueError):  # half a body: nothing is read, so the stop is DROPPED
+            try:
                 self._read_body(self._attempt.buffer)
+            except ValueError:  # half a body, as good as dropped; or a stream under another type
+                self._attempt.finish(ended=error is None)
         client, stop = self._client, self._ending
         # A first answer that is whole may still go out as it came, all of it.
         whole = self._plan.mode is Mode.FIRST and stop not in {Stop.LENGTH, Stop.DROPPED}

@@ -149,7 +149,7 @@ class OpeningFacts:
     kind: str = ""
     """The answer's content type."""
     known_kind: bool = True
-    """The content type is JSON or an event stream."""
+    """The content type is JSON or an event stream, or none where a stream was asked for."""
 
 
 # fmt: off

@@ -263,6 +263,8 @@ class Turn:
             reply = yield from self._attempts.first(ours=ours)
         error = None
         if isinstance(reply, Head):
+            asked = ours and self._attempts.request.streamed
+            reply.streamed = reply.streamed or (reply.untyped and asked)
             known = "json" in reply.kind or reply.streamed
             opening = replace(
                 opening,

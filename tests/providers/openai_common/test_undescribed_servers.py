@@ -12,7 +12,7 @@ import pytest
 from google import genai
 from google.genai import types
 from support import drive
-from support.drive import streams
+from support.drive import body, streams
 from support.drive_chat import OPENING, asking, call, chat, chunk, closing, sse, texts
 from support.sdks.turn import FAST
 from support.servers import Answer, Asked, Canned, Handler, Local
@@ -101,6 +101,23 @@ def test_a_content_type_means_the_same_in_any_case() -> None:
     driven = chat(streams(*answers), asking(stream=None), FAST)
     whole = json.loads(b"".join(driven.pieces))
     assert whole["choices"][0]["message"]["content"] == "One, two."
+
+
+@pytest.mark.parametrize("kind", ["", "text/plain; charset=utf-8", "application/octet-stream"])
+@pytest.mark.parametrize("stream", [True, None])
+def test_a_stream_of_no_type_is_what_was_asked_for(kind: str, stream: bool | None) -> None:
+    """The SDKs look at no type either; what was asked for as a body is gone on with as a stream."""
+
+    def said(text: str, end: str) -> drive.Attempt:
+        return 200, {"content-type": kind}, [sse([*texts(text), *closing(end)])], None
+
+    if stream:
+        answers = said("One, ", "length"), said("two.", "stop")
+    else:
+        answers = body(completion("One, ", "length")), said("One, two.", "stop")
+    driven = chat(streams(*answers), asking(stream=stream), FAST)
+    assert b"two." in b"".join(driven.pieces)
+    assert driven.report.outcome is Outcome.HEALED
 
 
 @pytest.mark.parametrize(
