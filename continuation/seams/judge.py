@@ -55,6 +55,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Final
 
 from continuation.seams.evidence import THRESHOLD, odds
@@ -87,6 +88,9 @@ _TOP: Final = 200
 _FIRST: Final = 20
 #: Least bits of an echo that leaves out the white space at the end, or puts some before it.
 _BARE_BITS: Final = 40.0
+#: Bits and characters of an unfinished line that is known in other white space and typography.
+_LINE_KNOWN: Final = 64.0
+_LONGEST_LINE: Final = 480
 #: Log odds that words to the reader add to a repetition after them.
 _SPOKEN: Final = 2.0
 #: Least bits of a whole line that is repeated after an opening.
@@ -174,7 +178,6 @@ class Judge:
         tells = asked.strip() and text.endswith(asked) and not is_run(asked)
         tells = tells and novelty(text, asked, enough=12.0) >= 12.0
         self._anchor = asked if tells else ""
-        self._folded = fold(self._anchor.strip())[0]
         self._half_mark = _HALF_MARK.search(text[-12:]) is not None
         self._period = 0
         """The length of the unit of which the text ends in two or more; 0: it does not."""
@@ -188,6 +191,13 @@ class Judge:
             if same >= unit and same + unit >= 8:
                 self._period = unit
                 self._run = common_suffix(text, text[:-unit], most=65536) + unit
+
+    @cached_property
+    def _line(self) -> str:
+        """The unfinished line, where it carries bits enough to be known in other white space."""
+        line = self._cut.line
+        tells = len(line) <= _LONGEST_LINE and not is_run(line)
+        return line if tells and novelty(self.text, line, enough=_LINE_KNOWN) >= _LINE_KNOWN else ""
 
     def look(self, head: str, *, final: bool) -> Finding | None:
         """Return the finding about `head`; `None`: more of it is needed."""
@@ -286,6 +296,9 @@ class Judge:
         found = self._anchored(head, final=final)
         found = found or self._echo(head, self.text, final=final, spoken=spoken)
         found = found or self._proven(head, final=final)
+        if found is None and self._line:
+            found = self._loosely(head, self._line, final=final)
+            found = found and replace(found, kind=SeamKind.ECHO)
         if found is None and len(self._bare) < len(self.text):
             found = self._echo_without_space(head, final=final)
         if found is None and head[0].isspace():
@@ -302,10 +315,12 @@ class Judge:
             end, rest = anchor[len(anchor.rstrip()) :], head[len(anchor) :]
             # The white space at its end is the anchor's own; or that was left out, and it is new.
             left_out = end and lacks(self._cut, end, rest)
-            if left_out and not final and not rest.strip():
-                raise _MoreNeededError
+            if left_out and not rest.strip():
+                if not final:
+                    raise _MoreNeededError
+                left_out = False  # nothing follows for it to stand before
             return Finding(SeamKind.ANCHOR, len(anchor) - (len(end) if left_out else 0))
-        return self._loosely(head, final=final)
+        return self._loosely(head, anchor, final=final)
 
     def _marked(self, head: str, anchor: str, *, final: bool) -> Finding | None:
         """Return the anchor inside our tag, after a text that ends like the beginning of that tag.
@@ -323,12 +338,14 @@ class Judge:
         closing = f"</{mark[1]}>"
         return Finding(SeamKind.ANCHOR, size + len(closing) * head.startswith(closing, size), 8.0)
 
-    def _loosely(self, head: str, *, final: bool) -> Finding | None:
-        """Return the anchor in other white space or typography, or with a capital letter first."""
-        anchor = self._anchor
+    def _loosely(self, head: str, anchor: str, *, final: bool) -> Finding | None:
+        """Return the anchor in other white space or typography, or with a capital letter first.
+
+        Or the unfinished line, in its place.
+        """
         lead = len(head) - len(head.lstrip()) if anchor[0].isspace() else 0
         words, ends = fold(head[lead : lead + 2 * len(anchor) + 8])
-        asked = self._folded
+        asked = fold(anchor.strip())[0]
         if asked[:1].islower() and words[:1].isupper():  # as a sentence would begin
             asked = asked[0].upper() + asked[1:]
         if not final and asked.startswith(words.rstrip()):

@@ -281,11 +281,42 @@ def test_an_obeyed_anchor_is_cut_once_even_where_the_line_follows_again() -> Non
     assert verdict.kind is SeamKind.ANCHOR
 
 
+def test_a_whole_text_gets_no_blank_line_from_an_anchor_that_nothing_follows() -> None:
+    before = "".join(f"The {n} bells rang over the quay.\n\n" for n in range(2, 30))[:-1]
+    anchor = before[before.rindex("The") :]
+    assert join(before, anchor, anchor=anchor)[0] == before
+    assert join(before, anchor + "Silence.", anchor=anchor)[0] == before + "\nSilence."
+
+
 def test_half_a_character_is_taken_back_only_where_it_was_not_shown() -> None:
     before, after = "今天的天气很好，我们\ufffd", "去公园散步。"
     assert join(before, after)[0] == "今天的天气很好，我们去公园散步。"
     assert join(before, after)[1].taken_back == 1
     assert join(before, after, unshown=0)[0] == before + after
+
+
+SENTENCE = (
+    "Nobody complains; the islanders “bring” bread, cards and a lantern, and talk about the impor"
+)
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        SENTENCE.replace(" ", "  "),
+        SENTENCE.replace(" ", "\u00a0"),
+        SENTENCE.replace("; ", ";\n"),
+        SENTENCE.replace("“", '"').replace("”", '"'),
+    ],
+    ids=["two spaces", "no-break spaces", "line break", "straight quotes"],
+)
+@pytest.mark.parametrize("anchor", [None, "talk about the impor"])
+def test_the_unfinished_line_is_known_in_other_white_space(again: str, anchor: str | None) -> None:
+    before = PROSE[: PROSE.index("Nobody")] + "\n\n" + SENTENCE
+    for cuts in ([], list(range(len(again)))):
+        joined, verdict = stream(before, again + PROSE_REST, cuts, anchor=anchor)
+        assert joined == before + PROSE_REST
+        assert (verdict.kind, verdict.dropped) == (SeamKind.ECHO, len(again))
 
 
 THOUGHT = "<think>\nThe rest of the talk, then.\n</think>\n\n"
