@@ -307,4 +307,5 @@ def _context(
         vendor=vendor or "",
         alternate=policy.alternate,
         reasoning=policy.reasoning,
+        system_messages=policy.system_messages,
     )

@@ -54,6 +54,8 @@ class HistoryError:
             return replace(policy, thinking="strip")
         if self.code in ("prefill_unsupported", "last_not_user"):
             return replace(policy, prefill=False)
+        if self.code in ("role_invalid", "system_misplaced"):
+            return replace(policy, system_messages="user")
         if self.code == "roles_not_alternating":
             return replace(policy, alternate=True)
         if self.code in ("user_after_tool", "tool_use_id_invalid") and policy.vendor is None:

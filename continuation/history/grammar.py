@@ -44,6 +44,8 @@ class HistoryContext:
     """Whether no two messages of one role may follow each other; the policy's word, for Chat."""
     reasoning: str = "auto"
     """The policy's word on `reasoning_content`, as in `RepairPolicy`."""
+    system_messages: str = "keep"
+    """The policy's word on system messages among the others, as in `RepairPolicy`."""
 
 
 @dataclass(slots=True)

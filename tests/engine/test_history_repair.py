@@ -69,6 +69,20 @@ def test_an_empty_text_and_unsigned_thinking_are_repaired_as_well(
         _healed(send(sim, "anthropic", body, how=how), "anthropic")
 
 
+@pytest.mark.parametrize("how", BOTH)
+def test_a_system_message_whose_answer_was_interrupted_is_brought_behind_the_next_question(
+    how: How,
+) -> None:
+    """Agents send one behind the user's; interrupted, it stands between two of the user's."""
+    system = {"role": "system", "content": "Be brief."}
+    body = history("anthropic", "U:go U:stop")
+    body["messages"].insert(1, system)
+    with Simulator(answer="All is well.") as sim:
+        ran = send(sim, "anthropic", body, how=how)
+        _healed(ran, "anthropic")
+        assert ran.sent[1]["messages"][-1] == system
+
+
 def test_another_400_is_none_of_ours() -> None:
     refusal = Reply(status=400, error=("invalid_request_error", "prompt is too long: 9 > 8"))
     with Simulator() as sim:

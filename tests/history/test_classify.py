@@ -137,6 +137,17 @@ role_invalid convert_message
     Please use a valid role: user, model.
     messages: Unexpected role "system". The Messages API accepts a top-level `system` parameter
     messages.5.role: Input should be 'user' or 'assistant'
+    role 'system' is not supported on this model
+    messages[1].role must be either 'user' or 'assistant', but got 'system'
+    Failed to deserialize the JSON body into the target type: messages[1].role: unknown variant
+        `system`, expected `user` or `assistant` at line 1 column 1932
+system_misplaced place_system
+    messages.67: role 'system' must precede an 'assistant' message or end the array
+    messages.2: role 'system' must follow a 'user' message or an 'assistant' message ending in a
+        server tool result; the directive-only form (content: [] with output_config) is accepted
+        at any position
+    messages.0: use the top-level 'system' parameter for the initial system prompt; the
+        directive-only form (content: [] with output_config) is accepted at any position
 text_empty drop_text
     messages: text content blocks must be non-empty
 text_blank drop_text
@@ -152,6 +163,7 @@ message_empty drop_message
     Assistant message must have either content or tool_calls, but not none.
     The content field in the Message object at messages.1 is empty.
     messages.0: user messages must have non-empty content
+    messages.1: system content must contain at least one block
 trailing_whitespace trim_text
     messages: final assistant content cannot end with trailing whitespace
 prefill_unsupported add_last_user

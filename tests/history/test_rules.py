@@ -64,6 +64,7 @@ def _result(call: str = "a", content: Any = "ok") -> Json:
 
 _T, _C = anthropic_block("t", "hi"), anthropic_block("c", "a")
 _MANUAL = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
+_SYSTEM = {"role": "system", "content": "be brief"}
 
 ANTHROPIC_CASES = [
     *_noted(
@@ -159,6 +160,22 @@ ANTHROPIC_CASES = [
         "role_invalid messages[1]",
         "messages.1.role: Input should be 'user' or 'assistant'",
         ["U:x", {"role": "model", "content": "y"}, "U:z"],
+    ),
+    _an(
+        "system_misplaced messages[1]",
+        "messages.1: role 'system' must precede an 'assistant' message or end the array; the",
+        ["U:x", _SYSTEM, "U:y"],
+    ),
+    _an(
+        "system_misplaced messages[2]",
+        "messages.2: role 'system' must follow a 'user' message or an 'assistant' message ending",
+        ["U:x A[c:a]", _SYSTEM, "R:a"],
+    ),
+    _an(
+        "system_misplaced messages[0]",
+        "messages.0: use the top-level 'system' parameter for the initial system prompt",
+        [_SYSTEM, "U:x"],
+        fields={"max_tokens": 9},
     ),
     _an(
         "block_invalid messages[0].content[0]",

@@ -7,6 +7,7 @@ are in `thinking`.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,8 +15,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from continuation.history.anthropic import thinking
+from continuation.history.anthropic import systems, thinking
 from continuation.history.grammar import Grammar, History, HistoryContext, HistoryRepair, JoinTexts
+from continuation.history.images import anthropic_image, image_url
 from continuation.history.passes import side_fault, split_by_side
 from continuation.history.rules import texts
 from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, text_of
@@ -33,11 +35,16 @@ _FOREIGN_SIGNATURES: Final = (
     "gAAAA",
 )
 _LONGEST_ID: Final = 64
-_FOREIGN_BLOCKS: Final = {"input_text", "output_text", "refusal", "image_url", "reasoning", "text"}
+_FOREIGN_BLOCKS: Final = frozenset(
+    {"input_text", "output_text", "refusal", "image_url", "input_image", "reasoning", "text"}
+)
 """Blocks of other dialects, for certain, and a text without text; what we merely do not know may be
 new, and stays."""
 _UNSIGNED: Final = frozenset({"thinking_unsigned", "thinking_blank", "thinking_foreign"})
-_CHAT_ONLY: Final = {"tool_calls", "reasoning_content", "refusal", "annotations", "audio"}
+_CHAT_ONLY: Final = frozenset(
+    {"tool_calls", "reasoning_content", "refusal", "annotations", "audio", "function_call"}
+)
+_SYSTEM_ONLY: Final = frozenset({"output_config", "clear_at"})
 
 
 class AnthropicGrammar(Grammar):
@@ -78,7 +85,11 @@ class AnthropicGrammar(Grammar):
         last = messages[-1] if messages else None
         if last and last.role == "assistant" and as_map(last.native).get("content") == "":
             last.parts = []  # a message without content, which the last one may be
-        if context.model and "claude" not in context.model.lower():
+        if context.system_messages == "user":  # but for the first, which have another place
+            for message in itertools.dropwhile(lambda each: each.role == "system", messages):
+                if message.role == "system":
+                    message.faults = (Fault("role_invalid"),)
+        if thinking.strange(context):
             # Other models behind this API do not sign, and some demand their thinking back.
             for part in (part for message in messages for part in message.of(Kind.THINKING)):
                 part.faults = tuple(f for f in part.faults if f.code not in _UNSIGNED)
@@ -90,7 +101,7 @@ class AnthropicGrammar(Grammar):
         message = Message(_ROLES.get(role, "user"), [], native, index)
         if not is_map(native):
             message.faults = (Fault("message_invalid"),)
-        elif role not in _ROLES or "tool_calls" in fields:
+        elif role not in _ROLES or not _CHAT_ONLY.isdisjoint(fields):
             message.faults = (Fault("role_invalid"),)
         elif is_map(content):
             message.faults = (Fault("content_invalid"),)
@@ -146,13 +157,16 @@ class AnthropicGrammar(Grammar):
             yield history.violation(code, part)
         if _undeclared_tools(history):
             yield history.violation("tools_undeclared", "tools")
-        for path in _blank_system(history.body):
+        for path in _blank_system(history.body.get("system")):
             yield history.violation("system_text_empty", path)
+        yield from systems.check(history)
         yield from thinking.check(history)
 
     def empty_fault(self, message: Message, *, last: bool) -> str | None:
-        if message.parts or message.faults or message.role == "system":
+        if message.parts or message.faults:
             return None
+        if message.role == "system" and "output_config" in as_map(message.native):
+            return None  # it is there for its settings
         prefill = last and message.role == "assistant" and not message.touched
         content = as_map(message.native).get("content")
         return None if prefill and isinstance(content, (str, list)) else "message_empty"
@@ -191,13 +205,14 @@ class AnthropicGrammar(Grammar):
         content = fields.get("content")
         if fields.get("role") in ("tool", "function"):
             call = fields.get("tool_call_id", "")
-            result = {"type": "tool_result", "tool_use_id": call, "content": content or ""}
+            parts = [anthropic_image(url) if (url := image_url(b)) else b for b in as_list(content)]
+            result = {"type": "tool_result", "tool_use_id": call, "content": parts or content or ""}
             return [{"role": "user", "content": [result]}]
         blocks: list[Any] = [*as_list(content)]
-        if isinstance(content, str) and content:
-            blocks = [{"type": "text", "text": content}]
-        elif is_map(content):
+        if is_map(content):
             blocks = [content]
+        texts = (content, fields.get("refusal"))
+        blocks += [{"type": "text", "text": each} for each in texts if each and type(each) is str]
         for call in map(as_map, as_list(fields.get("tool_calls"))):
             function = as_map(call.get("function"))
             arguments = function.get("arguments")
@@ -207,7 +222,7 @@ class AnthropicGrammar(Grammar):
             named = {"id": call.get("id", ""), "name": function.get("name", "")}
             blocks.append({"type": "tool_use", **named, "input": arguments})
         role = "assistant" if fields.get("role") in ("assistant", "model") else "user"
-        rest = {key: value for key, value in fields.items() if key not in _CHAT_ONLY}
+        rest = {k: value for k, value in fields.items() if k not in _CHAT_ONLY | _SYSTEM_ONLY}
         return [{**rest, "role": role, "content": blocks}]
 
     def repaired_part(self, message: Message, part: Part, fault: Fault) -> Iterable[Part]:
@@ -222,6 +237,8 @@ class AnthropicGrammar(Grammar):
                 if not blocks:
                     del native["content"]
                 return [replace(part, native=native, faults=())]
+            case "block_invalid" if url := image_url(native):
+                return [Part(Kind.OTHER, anthropic_image(url), part.index, part.place)]
             case "block_invalid":
                 text = native if isinstance(native, str) else as_map(native).get("text")
                 if not isinstance(text, str):
@@ -237,8 +254,11 @@ class AnthropicGrammar(Grammar):
 
     def prepare(self, repair: HistoryRepair) -> None:
         split_by_side(repair)
+        systems.place(repair)
         thinking.prepare(repair)
-        repair.messages = [new for each in repair.messages for new in _calls_last(repair, each)]
+        repair.messages = [
+            each for message in repair.messages for each in _calls_last(repair, message)
+        ]
 
     def finish(self, repair: HistoryRepair) -> None:
         repair.drop("drop_call", _unpaired_on_server(repair))
@@ -258,8 +278,9 @@ class AnthropicGrammar(Grammar):
             schema = {"type": "object", "additionalProperties": True}
             repair.settings["tools"] = [{"name": name, "input_schema": schema} for name in names]
             repair.settings["tool_choice"] = {"type": "none"}
-        if _blank_system(repair.body) and repair.may("drop_text", "system", "system_text_empty"):
-            blocks = [block for block in as_list(repair.body["system"]) if not _blank_block(block)]
+        system = repair.settings.get("system", repair.body.get("system"))
+        if _blank_system(system) and repair.may("drop_text", "system", "system_text_empty"):
+            blocks = [block for block in as_list(system) if not _blank_block(block)]
             repair.settings["system"] = blocks or None
 
     def joined_text(self, first: Part, second: Part, join: JoinTexts) -> Part | None:
@@ -388,9 +409,8 @@ def _undeclared_tools(history: History) -> bool:
     return any(message.has(Kind.CALL, Kind.RESULT) for message in history.messages)
 
 
-def _blank_system(body: Body) -> list[str]:
+def _blank_system(system: Any) -> list[str]:
     """Paths of system texts that say nothing."""
-    system = body.get("system")
     if isinstance(system, str):
         return ["system"] if system and blank(system) else []
     return [f"system[{n}]" for n, block in enumerate(as_list(system)) if _blank_block(block)]
@@ -417,7 +437,9 @@ def _messages(messages: list[Any], seen: set[str]) -> bool:
     before = "assistant"
     for message in messages:
         role, content = message["role"], message["content"]
-        if role == before or (role != "user" and role != "assistant") or "tool_calls" in message:
+        if role == before or (role != "user" and role != "assistant"):
+            return False
+        if len(message) > 2 and not _CHAT_ONLY.isdisjoint(message):
             return False
         if type(content) is str:
             if waiting or not content or content.isspace():

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from continuation.history.grammar import History, HistoryRepair
+from continuation.history.grammar import History, HistoryContext, HistoryRepair
 from continuation.history.tree import Fault, Kind, Message, Part
 from continuation.history.types import Violation
 from continuation.wire.json_values import as_list, as_map
@@ -26,6 +26,11 @@ REFUSED_MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "always": ("disabled", "enabled"),
 }
 """By what a model is able to do: the modes it refuses."""
+
+
+def strange(context: HistoryContext) -> bool:
+    """Whether the model is known and not Claude: one of the others behind this API."""
+    return bool(context.model) and "claude" not in context.model.lower()
 
 
 def check(history: History) -> Iterator[Violation]:
@@ -48,8 +53,10 @@ def prepare(repair: HistoryRepair) -> None:
     if repair.policy.thinking != "keep":
         codes = dict.fromkeys(repair.parts(Kind.THINKING), "thinking_foreign")
     repair.drop("drop_thinking", codes)
-    strange = repair.context.model and "claude" not in repair.context.model.lower()  # may think
-    if repair.policy.thinking == "off" and (strange or _mode(repair) in ("enabled", "adaptive")):
+    asked = _mode(repair) in ("enabled", "adaptive")
+    if repair.policy.thinking == "off" and (
+        asked or strange(repair.context)
+    ):  # others think unasked
         _turn_off(repair, "thinking_foreign")
 
 

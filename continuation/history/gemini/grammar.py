@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 from continuation.history.grammar import Grammar, History, HistoryContext, HistoryRepair, JoinTexts
 from continuation.history.passes import merge_neighbours, side_fault, split_by_side
 from continuation.history.rules import texts
-from continuation.history.tree import Fault, Kind, Message, Part, Role, blank
+from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, text_of
 from continuation.history.types import Body, HistoryFormat, Violation
 from continuation.history.wordings import LEAD, LEADS, looks_synthetic
 from continuation.wire.json_values import as_list, as_map, as_text, is_map
@@ -58,7 +58,7 @@ class GeminiGrammar(Grammar):
         message = Message(_ROLES.get(role, "user"), [], native, index)
         if not is_map(native):
             message.faults = (Fault("message_invalid"),)
-        elif role not in _ROLES:
+        elif role not in _ROLES or ("content" in fields and "parts" not in fields):
             message.faults = (Fault("role_invalid"),)
         for n, each in enumerate(as_list(fields.get("parts"))):
             part = _read_part(index, n, each)
@@ -119,6 +119,9 @@ class GeminiGrammar(Grammar):
     def converted(self, native: Any) -> list[Any]:
         fields = as_map({"parts": [{"text": native}]} if isinstance(native, str) else native)
         role = "model" if fields.get("role") in ("assistant", "ai") else "user"
+        if "content" in fields and "parts" not in fields:  # a message of another dialect: its texts
+            texts = as_list(content := fields["content"]) or [content]
+            fields = {"parts": [{"text": text_of([t] if is_map(t) else t)} for t in texts]}
         return [{**fields, "role": role}] if fields else []
 
     def repaired_part(self, message: Message, part: Part, fault: Fault) -> Iterable[Part]:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final
 from jiter import from_json
 
 from continuation.history.grammar import Grammar, History, HistoryContext, HistoryRepair, JoinTexts
+from continuation.history.images import image_url
 from continuation.history.rules import texts
 from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, text_of
 from continuation.history.types import Body, HistoryFormat, Violation
@@ -37,7 +38,9 @@ _LONGEST_ID: Final = 40
 _MISTRAL_ID: Final = re.compile(r"[a-zA-Z0-9]{9}\Z")
 #: Models of DeepSeek and Moonshot that reason whether asked or not.
 _THINKING_MODEL: Final = re.compile(r"reasoner|thinking|-r1\b", re.IGNORECASE)
-_FOREIGN_BLOCKS: Final = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking"})
+_FOREIGN_BLOCKS: Final = frozenset(
+    {"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "input_image"}
+)
 """Anthropic's blocks that Chat has no place for inside `content`."""
 
 
@@ -185,8 +188,9 @@ class ChatGrammar(Grammar):
     def converted(self, native: Any) -> list[Any]:
         """Understood are strings, strange roles and Anthropic's messages.
 
-        Results come first, then what the message says, with its calls. Thinking is dropped: no
-        other provider can take it back.
+        Results come first, then what the message says, with its calls and with the images of its
+        results, which have no place in them. Thinking is dropped: no other provider can take it
+        back.
         """
         fields = {"role": "user", "content": native} if isinstance(native, str) else as_map(native)
         if not fields:
@@ -198,15 +202,20 @@ class ChatGrammar(Grammar):
             return [rest]
         messages: list[dict[str, Any]] = []
         calls: list[dict[str, Any]] = []
+        blocks: list[Any] = []
         for block in map(as_map, content):
-            if block.get("type") == "tool_result":
-                call, text = block.get("tool_use_id", ""), text_of(block.get("content"))
-                messages.append({"role": "tool", "tool_call_id": call, "content": text})
+            if url := image_url(block):
+                blocks.append(_image(url))
+            elif not _is_foreign(block):
+                blocks.append(block)
+            elif block.get("type") == "tool_result":
+                call, inner = block.get("tool_use_id", ""), block.get("content")
+                messages.append({"role": "tool", "tool_call_id": call, "content": text_of(inner)})
+                blocks += [_image(url) for each in as_list(inner) if (url := image_url(each))]
             elif block.get("type") == "tool_use":
                 arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
                 function = {"name": block.get("name", ""), "arguments": arguments}
                 calls.append({"id": block.get("id", ""), "type": "function", "function": function})
-        blocks = [block for block in content if not _is_foreign(block)]
         if blocks or calls or not messages:
             rest = {**rest, "content": blocks or None}
             messages.append({**rest, "tool_calls": calls} if calls else rest)
@@ -276,6 +285,10 @@ def _read_parts(fields: Mapping[str, Any], index: int) -> Iterator[Part]:
         if call.get("type", "function") == "function" and not is_map(parsed(as_text(arguments))):
             part.cut, part.faults = bool(arguments), (Fault("tool_input_invalid"),)
         yield part
+
+
+def _image(url: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 def _is_foreign(block: object) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final
 from jiter import from_json
 
 from continuation.history.grammar import Grammar, History, HistoryContext, HistoryRepair, JoinTexts
+from continuation.history.images import image_url
 from continuation.history.rules import REPAIRS, texts
 from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, text_of
 from continuation.history.types import Body, HistoryFormat, Violation
@@ -283,7 +284,10 @@ def _read_text(fields: Mapping[str, Any], role: str, index: int) -> Part:
     kinds = [as_text(as_map(block).get("type")) for block in as_list(content)]
     part = Part(Kind.TEXT, fields, index, id=as_text(fields.get("id")), text=text)
     part.blank = blank(text) and {"text", "input_text", "output_text"}.issuperset(kinds)
-    refused = ("input_text", "text") if role == "assistant" else ("output_text", "text", "refusal")
+    if role == "assistant":
+        refused: tuple[str, ...] = ("input_text", "text")
+    else:
+        refused = ("output_text", "text", "refusal", "image", "image_url")
     wrong = next((kind for kind in kinds if kind in refused), "")
     if (part.blank and role == "assistant") or content is None or content == []:
         part.faults = (Fault("message_empty"),)
@@ -303,6 +307,8 @@ def _retyped(native: Mapping[str, Any]) -> dict[str, Any]:
             content.append({"type": own, "text": block.get("refusal", "")})
         elif kind in ("text", "input_text", "output_text") and kind != own:
             content.append({"type": own, "text": block.get("text", "")})
+        elif kind != "input_image" and (url := image_url(block)):
+            content.append({"type": "input_image", "image_url": url})
         else:
             content.append(block)
     return {**native, "content": content}

@@ -1,0 +1,93 @@
+"""What a change of provider leaves behind is said in the new provider's form, images and all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from continuation.history import repair, validate
+
+DATA = "data:image/png;base64,iVBORw0KGgo="
+LINK = "https://example.org/a.png"
+CHAT = [{"type": "image_url", "image_url": {"url": url}} for url in (DATA, LINK)]
+ITEMS = [{"type": "input_image", "image_url": url} for url in (DATA, LINK)]
+MESSAGES = [
+    {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="},
+    },
+    {"type": "image", "source": {"type": "url", "url": LINK}},
+]
+
+
+def _repaired(field: str, dialect: str, given: list[Any]) -> list[Any]:
+    done = repair({field: given}, dialect).body
+    assert validate(done, dialect, live=False) == []
+    made: list[Any] = done[field]
+    return made
+
+
+@pytest.mark.parametrize("images", [CHAT, ITEMS])
+def test_images_of_openai_are_read_in_a_messages_history(images: list[Any]) -> None:
+    user = {"role": "user", "content": [{"type": "text", "text": "see"}, *images]}
+    (made,) = _repaired("messages", "anthropic", [user])
+    assert made["content"] == [{"type": "text", "text": "see"}, *MESSAGES]
+
+
+def test_images_in_a_result_of_chat_stay_in_it() -> None:
+    function = {"name": "look", "arguments": "{}"}
+    call = {"id": "a", "type": "function", "function": function}
+    told = [{"type": "text", "text": "here"}, *CHAT]
+    said = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "content": told},
+    ]
+    made = _repaired("messages", "anthropic", said)
+    assert made[2]["content"][0]["content"] == [{"type": "text", "text": "here"}, *MESSAGES]
+
+
+def test_images_of_messages_are_read_in_chat_those_of_results_behind_them() -> None:
+    call = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": [*MESSAGES[:1]]}
+    said = [
+        {"role": "user", "content": [{"type": "text", "text": "x"}, MESSAGES[1]]},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+    ]
+    made = _repaired("messages", "openai-chat", said)
+    assert made[0]["content"] == [{"type": "text", "text": "x"}, CHAT[1]]
+    assert [message["role"] for message in made[1:]] == ["assistant", "tool", "user"]
+    assert made[3]["content"] == CHAT[:1]
+
+
+@pytest.mark.parametrize("images", [CHAT, MESSAGES])
+def test_images_are_read_in_responses(images: list[Any]) -> None:
+    (made,) = _repaired("input", "openai-responses", [{"role": "user", "content": images}])
+    assert made["content"] == ITEMS
+
+
+def test_what_a_chat_message_has_beside_its_text_is_no_part_of_messages() -> None:
+    """As answers of Chat come, and are kept; a refusal is what was said."""
+    answer = {"role": "assistant", "content": "y", "refusal": None, "annotations": []}
+    refused = {"role": "assistant", "content": None, "refusal": "I will not."}
+    user = {"role": "user", "content": "x"}
+    made = _repaired("messages", "anthropic", [user, answer, user, refused, user])
+    assert made[1] == {"role": "assistant", "content": [{"type": "text", "text": "y"}]}
+    assert made[3]["content"] == [{"type": "text", "text": "I will not."}]
+
+
+def test_texts_of_others_are_read_in_a_gemini_history() -> None:
+    blocks = [{"type": "text", "text": "y"}, {"type": "text", "text": "z"}]
+    said = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": blocks},
+        {"role": "user", "parts": [{"text": "w"}]},
+    ]
+    made = _repaired("contents", "gemini", said)
+    assert made == [
+        {"role": "user", "parts": [{"text": "x"}]},
+        {"role": "model", "parts": [{"text": "y"}, {"text": "z"}]},
+        {"role": "user", "parts": [{"text": "w"}]},
+    ]
