@@ -69,7 +69,8 @@ class History:
     def pairing(self) -> Pairing:
         """Its calls and results, paired anew only if a change was noted since."""
         if self._paired is None:
-            self._paired = Pairing(self.messages)
+            needed = self.grammar.id_keys is not None
+            self._paired = Pairing(self.messages, ids_needed=needed)
         return self._paired
 
     def torn(self) -> dict[Part, Part]:

@@ -10,10 +10,10 @@ the answer to its last try.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from continuation.history.tree import Fault, Kind, Message, Part
@@ -50,7 +50,7 @@ class Exchange:
 class Pairing:
     """All exchanges of a history, and the results that answer no call."""
 
-    def __init__(self, messages: list[Message]) -> None:
+    def __init__(self, messages: list[Message], *, ids_needed: bool = True) -> None:
         self.exchanges: list[Exchange] = []
         self.orphans: list[tuple[int, Part]] = []
         # Ids that some result names: such a call is not for a result without id to take.
@@ -58,9 +58,10 @@ class Pairing:
         self._answered = set(results) - {""}
         # The latest calls of each id (several only within one message), and how many are answered.
         self._by_id: dict[str, tuple[int, list[Pair], list[int]]] = {}
-        # Where to look for a call by name, if a result may ask: each message's, by (has an id,
-        # name), with its position.
-        self._nameless = "" in results
+        # Where to look for a call by name, if a result may ask: each message's, by (whether it must
+        # have no id, name), with its position. Where calls need none, agents make some for results.
+        self._ids_needed = ids_needed
+        self._nameless = "" in results or (not ids_needed and bool(results))
         self._by_name: dict[tuple[bool, str], list[tuple[int, deque[Pair]]]] = {}
         for at, message in enumerate(messages):
             for part in message.parts:
@@ -88,8 +89,9 @@ class Pairing:
             else:
                 latest[1].append(pair)
         if self._nameless and part.id not in self._answered:
-            for name in {part.name, ""}:
-                stack = self._by_name.setdefault((bool(part.id), name), [])
+            ways = itertools.product({False, not part.id}, {part.name, ""})
+            for way in ways:
+                stack = self._by_name.setdefault(way, [])
                 if not stack or stack[-1][0] != at:
                     stack.append((at, deque()))
                 stack[-1][1].append(pair)
@@ -102,23 +104,22 @@ class Pairing:
             pair = same[answered[0]] if answered[0] < len(same) else same[0]
             answered[0] += 1
         else:
-            pair = None
+            pair = None if self._ids_needed else self._nearest(part.name, without_id=True)
         if pair is None:
             self.orphans.append((at, part))
         else:
             pair.results.append((at, part))
 
-    def _nearest(self, name: str) -> Pair | None:
-        """For a result without id: the nearest message's first open call of the name."""
-        for has_id in (False, True):
-            stack = self._by_name.get((has_id, name), [])
-            while stack:
-                _, waiting = stack[-1]
-                while waiting and waiting[0].results:
-                    waiting.popleft()
-                if waiting:
-                    return waiting[0]
-                stack.pop()
+    def _nearest(self, name: str, *, without_id: bool = False) -> Pair | None:
+        """For a result that no id leads on: the nearest message's first open call of the name."""
+        stack = self._by_name.get((without_id, name), [])
+        while stack:
+            _, waiting = stack[-1]
+            while waiting and waiting[0].results:
+                waiting.popleft()
+            if waiting:
+                return waiting[0]
+            stack.pop()
         return None
 
 
@@ -131,15 +132,26 @@ _NAMED = 50
 def check(history: History) -> Iterator[Violation]:
     """Report what is wrong with calls and results."""
     grammar, pairing = history.grammar, history.pairing()
-    if not grammar.calls_on_server(history):
-        for position, part in pairing.orphans:
-            yield history.violation(grammar.orphan_code(history.messages, position), part)
+    yield from (history.violation(code, part) for part, code in surplus(history))
     if grammar.id_keys is not None:
         yield from _check_ids(history, pairing)
     for exchange in pairing.exchanges:
         call = history.messages[exchange.at].index
         for code, part, detail in findings(history, exchange):
             yield history.violation(Fault(code, detail, call=call), part)
+
+
+def surplus(history: History) -> Iterator[tuple[Part, str]]:
+    """Results of no call, or of one that the server keeps and that has one, each with its rule."""
+    grammar, pairing, answered = history.grammar, history.pairing(), set[str]()
+    kept = pairing.orphans and grammar.calls_on_server(history)
+    shown = {pair.call.id for each in pairing.exchanges for pair in each.pairs} if kept else ()
+    for place, part in pairing.orphans:
+        if not kept or not part.id or part.id in shown:
+            yield part, grammar.orphan_code(history.messages, place)
+        elif part.id in answered:
+            yield part, "tool_result_duplicate"
+        answered.add(part.id)
 
 
 def _check_ids(history: History, pairing: Pairing) -> Iterator[Violation]:
@@ -234,7 +246,9 @@ def _bounds(history: History, first: int) -> tuple[int, int, set[Part]]:
         return end, split, ahead
     if first < len(messages) and messages[first].role == "user":
         end += 1
-        ahead.update(takewhile(lambda part: part.kind is Kind.RESULT, messages[first].parts))
+        ahead.update(
+            itertools.takewhile(lambda part: part.kind is Kind.RESULT, messages[first].parts)
+        )
     while split < len(messages) and messages[split].role == "user":
         if not messages[split].has(Kind.RESULT):
             break

@@ -66,6 +66,7 @@ from continuation.history.pairing import (
     may_be_live,
     misplaced,
     open_call,
+    surplus,
 )
 from continuation.history.tree import Fault, Kind, Message, Part, Role
 from continuation.history.types import Decision, NewSessionWanted
@@ -321,11 +322,8 @@ def _arrange(repair: HistoryRepair) -> None:
 
     Raises NewSessionWanted if the policy's `ask` decides so.
     """
-    pairing, orphans = repair.pairing(), set[Part]()
-    if not repair.grammar.calls_on_server(repair):
-        for at, part in pairing.orphans:
-            if repair.may("drop_result", part, repair.grammar.orphan_code(repair.messages, at)):
-                orphans.add(part)
+    pairing = repair.pairing()
+    orphans = {p for p, code in [*surplus(repair)] if repair.may("drop_result", p, code)}
     moves = _Moves(_decisions(repair, pairing), orphans)
     for exchange in pairing.exchanges:
         if any(findings(repair, exchange)):

@@ -199,17 +199,43 @@ def test_what_others_broke_is_mended_the_same_way_through_each_door(
     assert made != theirs
 
 
-def test_a_result_with_an_id_is_not_for_a_call_without() -> None:
-    call = {"functionCall": {"name": "tool", "args": {}}}
-    answer = {"id": "other", "name": "tool", "response": {"output": "not yours"}}
-    body = {
+def _gemini(calls: list[Json], answers: list[Json]) -> Json:
+    return {
         "contents": [
             {"role": "user", "parts": [{"text": "x"}]},
-            {"role": "model", "parts": [call]},
-            {"role": "user", "parts": [{"functionResponse": answer}]},
+            {"role": "model", "parts": [{"functionCall": {"args": {}, **call}} for call in calls]},
+            {"role": "user", "parts": [{"functionResponse": answer} for answer in answers]},
+            {"role": "user", "parts": [{"text": "y"}]},
         ]
     }
+
+
+def test_a_result_whose_id_is_its_agents_own_answers_a_call_without() -> None:
+    """gemini-cli gives results an id where the model gave the call none (its issue 6974)."""
+    calls = [{"name": "look"}, {"name": "look"}, {"name": "go"}]
+    answers = [
+        {"id": f"{call['name']}-175589928-{n}", "name": call["name"], "response": {"output": "ok"}}
+        for n, call in enumerate(calls)
+    ]
+    body = _gemini(calls, answers)
+    assert repair(body, GE, policy=RepairPolicy(live=False)).body is body
+    one = repair(_gemini(calls, answers[1:]), GE, policy=RepairPolicy(live=False))
+    assert [change.what for change in one.changes][:1] == ["synthesize_result"]
+    assert str(one.body).count("175589928") == len(answers) - 1
+
+
+def test_a_result_with_an_id_is_not_for_a_call_with_another() -> None:
+    answer = {"id": "other", "name": "tool", "response": {"output": "not yours"}}
+    body = _gemini([{"name": "tool", "id": "mine"}], [answer])
     assert "not yours" not in str(repair(body, GE, policy=RepairPolicy(live=False)).body)
+
+
+def test_results_without_id_answer_calls_in_their_order_with_id_or_without() -> None:
+    calls: list[Json] = [{"name": "look", "id": "q"}, {"name": "look"}]
+    answers: list[Json] = [{"name": "look", "response": {"output": word}} for word in ("a", "b")]
+    body = _gemini(calls, answers)
+    assert repair(body, GE, policy=RepairPolicy(live=False, strict=True)).left == ()
+    assert repair(body, GE, policy=RepairPolicy(live=False)).body is body
 
 
 def test_a_made_up_search_result_claims_nothing() -> None:

@@ -373,6 +373,12 @@ CHAT_CASES += [
         "expected a string, got null",
         ["U:x A[c:a]", {"role": "tool", "tool_call_id": "a", "content": None}],
     ),
+    _oc("message_empty messages[0]", "set", [{"role": "system", "content": None}, "U:x"]),
+    _oc(
+        "content_invalid messages[2]",
+        "expected a string, got null",
+        ["U:x A[c:a]", {"role": "tool", "tool_call_id": "a", "content": []}],
+    ),
     _oc(
         "user_after_tool messages[3]",
         "Unexpected role 'user' after role 'tool'",
@@ -433,6 +439,23 @@ RESPONSES_CASES = [
         "output_type_invalid input[2]",
         "No tool call found for custom tool call output with call_id a.",
         ["U:x A[c:a]", {"type": "custom_tool_call_output", "call_id": "a", "output": "ok"}],
+    ),
+    _or(
+        "output_foreign input[2]",
+        "No tool call found for computer call output with call_id a.",
+        ["U:x A[c:a]", {"type": "computer_call_output", "call_id": "a", "output": {}}],
+    ),
+    _or(
+        "tool_result_duplicate input[1]",
+        "Duplicate 'call_id': a",
+        "R:a R:a",
+        fields={"previous_response_id": "resp_1"},
+    ),
+    _or(
+        "tool_result_orphan input[0]",
+        "No tool call found for function call output with call_id .",
+        [{"type": "function_call_output", "call_id": "", "output": "ok"}, "U:x"],
+        fields={"previous_response_id": "resp_1"},
     ),
     _or("message_invalid input[1]", "expected an object", ["U:x", 7]),
     _or("message_empty input[1]", "empty", ["U:x", {"role": "assistant", "content": []}]),

@@ -62,7 +62,7 @@ class ChatGrammar(Grammar):
         for message in messages:
             role, content = message["role"], message["content"]
             if role == "tool":
-                waiting.remove(message["tool_call_id"] if content is not None else "")
+                waiting.remove(message["tool_call_id"] if content not in (None, []) else "")
             elif waiting or role not in _PLAIN_ROLES:
                 return False
             elif role == "assistant":
@@ -93,7 +93,7 @@ class ChatGrammar(Grammar):
             part = Part(Kind.RESULT, fields, index, id=as_text(fields.get("tool_call_id")))
             part.name = as_text(fields.get("name"))
             part.synthetic = looks_synthetic(text_of(fields.get("content")))
-            part.faults = () if fields.get("content") is not None else (Fault("content_invalid"),)
+            part.faults = (Fault("content_invalid"),) if fields.get("content") in (None, []) else ()
             message.parts = [part]
         elif role == "function":
             message.parts = [Part(Kind.OTHER, native, index)]
@@ -160,9 +160,9 @@ class ChatGrammar(Grammar):
         return super().merged(run)
 
     def empty_fault(self, message: Message, *, last: bool) -> str | None:
-        if message.faults or message.role in ("tool", "system"):
+        if message.faults or message.role == "tool":
             return None
-        if message.role == "user":
+        if message.role in ("user", "system"):
             return None if message.parts else "message_empty"
         prefill = last and any(as_map(message.native).get(key) for key in ("prefix", "partial"))
         says = any(part.kind is not Kind.THINKING and not part.blank for part in message.parts)

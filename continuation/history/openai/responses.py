@@ -197,8 +197,6 @@ class ResponsesGrammar(Grammar):
         if fault.code == "tool_input_invalid":
             return [replace(part, native={**part.native, "arguments": "{}"}, faults=rest)]
         if fault.code == "output_type_invalid":
-            if not {kind_of(part.native), part.name} <= _ALIKE:
-                return []
             return [replace(part, native={**part.native, "type": part.name}, name="", faults=rest)]
         if fault.code in ("content_type_invalid", "input_type_invalid"):
             return [replace(part, native=_retyped(part.native), faults=rest)]
@@ -346,7 +344,8 @@ def _note_outputs(messages: list[Message]) -> None:
         elif part.kind is Kind.RESULT and kind not in wanted.get(part.id, kind):
             part.name = wanted[part.id][-1]  # what it is to become
             words = kind.removesuffix("_output").replace("_", " ")
-            part.faults += (Fault("output_type_invalid", words),)
+            alike = {kind, part.name} <= _ALIKE
+            part.faults += (Fault("output_type_invalid" if alike else "output_foreign", words),)
 
 
 def _has_known_id(part: Part) -> bool:
