@@ -68,7 +68,7 @@ _OTHER_CAUSES: Final = (
     *("prompt is too long", "context length", "context_length", "context window"),
     *("maximum context", "input is too long", "too many requests", "rate limit", "rate_limit"),
     *("request too large", "request_too_large", "could not process image", "image exceeds"),
-    *("image dimensions", "invalid image", "unsupported image", "image_url", "tool debug summary"),
+    *("image dimensions", "invalid image", "unsupported image", "tool debug summary"),
 )
 
 _Row: TypeAlias = tuple[str, Family, str, str]

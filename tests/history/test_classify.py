@@ -137,6 +137,9 @@ role_invalid convert_message
     Please use a valid role: user, model.
     messages: Unexpected role "system". The Messages API accepts a top-level `system` parameter
     messages.5.role: Input should be 'user' or 'assistant'
+    Invalid value: 'tool'. Supported values are: 'assistant', 'system', 'developer', and 'user'.
+    Invalid value: 'model'. Supported values are: 'system', 'assistant', 'user', 'function', 'tool',
+        and 'developer'.
     role 'system' is not supported on this model
     messages[1].role must be either 'user' or 'assistant', but got 'system'
     Failed to deserialize the JSON body into the target type: messages[1].role: unknown variant
@@ -181,6 +184,7 @@ tool_use_id_invalid rename_call
     messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+'
     Tool call id was call_abc but must be a-z, A-Z, 0-9, with a length of 9.
     Tool call IDs should be alphanumeric strings with length 9!
+    Missing required parameter: 'input[1].call_id'.
 tool_input_invalid fix_arguments
     messages.1.content.0.tool_use.input: Input should be a valid dictionary
     messages.70.tool_calls.0.function.arguments: arguments must be a valid JSON object string
@@ -209,14 +213,26 @@ tool_use_id_too_long rename_call
         40, but got a string with length 46 instead.
     messages.1.content.0.tool_use.id: String should have at most 64 characters
 block_invalid convert_block
+    messages.12.content.1: Input tag 'image_url' found using 'type' does not match any of the
+        expected tags: 'document', 'image', 'text'
     contents[2].parts[0].data: required oneof field 'data' must have one initialized field
 content_type_invalid convert_block
     Invalid value: 'input_text'. Supported values are: 'output_text' and 'refusal'.
 input_type_invalid convert_block
     Invalid value: 'output_text'. Supported values are: 'input_text', 'input_image', and
         'input_file'.
+    Invalid value: 'image_url'. Supported values are: 'input_text', 'input_image', 'output_text',
+        'refusal', 'input_file', 'computer_screenshot', and 'summary_text'.
 content_empty_with_calls drop_text
     Invalid assistant message: content must not be an empty string
+message_foreign convert_message
+    Invalid value: 'tool_use'. Supported values are: 'text', 'image_url', 'input_audio', 'refusal',
+        'audio', and 'file'.
+    Invalid value: 'image'. Supported values are: 'text', 'image_url', 'input_audio' and 'file'.
+field_foreign -
+    messages.1.refusal: Extra inputs are not permitted
+    messages.3.annotations: Extra inputs are not permitted
+    Invalid JSON payload received. Unknown name "content" at 'contents[1]': Cannot find field.
 thinking_blank drop_thinking
     messages.1.content.0.thinking: each thinking block must contain thinking
 thinking_mode_unsupported thinking_off

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from continuation.history import repair, validate
+from continuation.history import classify, repair, repair_refused, validate
 
 DATA = "data:image/png;base64,iVBORw0KGgo="
 LINK = "https://example.org/a.png"
@@ -76,6 +76,46 @@ def test_what_a_chat_message_has_beside_its_text_is_no_part_of_messages() -> Non
     made = _repaired("messages", "anthropic", [user, answer, user, refused, user])
     assert made[1] == {"role": "assistant", "content": [{"type": "text", "text": "y"}]}
     assert made[3]["content"] == [{"type": "text", "text": "I will not."}]
+
+
+REFUSED = [
+    (
+        "anthropic",
+        {"messages": [{"role": "user", "content": CHAT}]},
+        "messages.0.content.0: Input tag 'image_url' found using 'type' does not match any of the"
+        " expected tags: 'document', 'image', 'text'",
+    ),
+    (
+        "anthropic",
+        {"messages": [{"role": "user", "content": "x", "annotations": []}]},
+        "messages.0.annotations: Extra inputs are not permitted",
+    ),
+    (
+        "openai-chat",
+        {"messages": [{"role": "user", "content": MESSAGES}]},
+        "Invalid value: 'image'. Supported values are: 'text', 'image_url' and 'file'.",
+    ),
+    (
+        "openai-responses",
+        {"input": [{"role": "user", "content": CHAT}]},
+        "Invalid value: 'image_url'. Supported values are: 'input_text', 'input_image', and"
+        " 'input_file'.",
+    ),
+    (
+        "gemini",
+        {"contents": [{"role": "user", "content": "x"}]},
+        "Unknown name \"content\" at 'contents[0]': Cannot find field. Invalid JSON payload",
+    ),
+]
+
+
+@pytest.mark.parametrize(("dialect", "body", "text"), REFUSED)
+def test_a_refusal_of_it_is_understood(dialect: str, body: Any, text: str) -> None:
+    error = classify(400, text)
+    assert error is not None
+    done = repair_refused(body, error, dialect)
+    assert done.changes
+    assert validate(done.body, dialect, live=False, strict=True) == []
 
 
 def test_texts_of_others_are_read_in_a_gemini_history() -> None:
