@@ -7,17 +7,21 @@ calls and results, the order of passes, the asking and noting of changes are wri
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from continuation.history.pairing import Pairing
 from continuation.history.rules import REPAIRS
 from continuation.history.tree import MADE_HERE, Fault, Kind, Message, Part, text_of, unbroken
 from continuation.history.types import Body, HistoryFormat, RepairPolicy, Violation
 from continuation.types import Change
-from continuation.wire.json_values import as_list, as_map
+from continuation.wire.json_values import as_list, as_map, as_text
+
+_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+"""What every server takes for the name of a tool."""
 
 JoinTexts: TypeAlias = Callable[[str, str], str]
 """Makes one text of two that an old recovery prompt had split."""
@@ -61,6 +65,23 @@ class History:
 
     def __post_init__(self) -> None:
         self.messages = self.grammar.read(self.body, self.context)
+        self._note_names()
+
+    def _note_names(self) -> None:
+        """Note tools' names that are refused; what a request declares is none of them."""
+        grammar, declared = self.grammar, set[str]()
+        for tool in map(as_map, as_list(self.body.get("tools"))):
+            declared.add(as_text(tool.get("name") or as_map(tool.get("function")).get("name")))
+        for part in self.parts(*grammar.named):
+            if not part.name:
+                detail = grammar.name_empty
+            elif grammar.longest_name and len(part.name) > grammar.longest_name:
+                detail = f"have at most {grammar.longest_name} characters"
+            elif self.context.strict and not _NAME.match(part.name) and part.name not in declared:
+                detail = grammar.name_unfit
+            else:
+                continue
+            part.faults += (Fault("tool_name_invalid", detail),) if detail else ()
 
     def parts(self, *kinds: Kind) -> list[Part]:
         """All parts of these kinds, in order."""
@@ -195,6 +216,20 @@ class Grammar(ABC):
     id_keys: ClassVar[tuple[str, str] | None] = None
     """Where a call and a result carry the call's id, where they must."""
 
+    named: ClassVar[tuple[Kind, ...]] = (Kind.CALL,)
+    """Parts that need the name of a tool."""
+    longest_name: ClassVar[int] = 0
+    """So many letters it may have; 0: not known."""
+    name_empty: ClassVar[str] = (
+        "empty string. Expected a string with minimum length 1, but got an empty string instead."
+    )
+    """What is said of one that is missing."""
+    name_unfit: ClassVar[str] = (
+        "string does not match pattern. Expected a string that matches the pattern"
+        " '^[a-zA-Z0-9_-]+$'."
+    )
+    """What strict servers say of one with other characters than these; "" where all are taken."""
+
     unique_ids: ClassVar[bool] = True
     """A call id may be used once only in the whole history; else only strictly so."""
 
@@ -315,6 +350,11 @@ class Grammar(ABC):
     @abstractmethod
     def converted(self, native: Any) -> list[Any]:
         """A message that is not in this dialect's form as messages that are; [] drops it."""
+
+    def renamed(self, part: Part, name: str) -> Part:
+        """A call, or a result, of a tool of this name."""
+        native = {**part.native, "name": name}
+        return replace(part, native=native, name=name, faults=part.faults[1:])
 
     def repaired_part(self, message: Message, part: Part, fault: Fault) -> Iterable[Part]:
         """What a part with this fault becomes, after the policy agreed; nothing drops it."""

@@ -75,6 +75,11 @@ class Pairing:
         for exchange in self.exchanges:
             yield from ((exchange, pair) for pair in exchange.pairs if not pair.results)
 
+    def calls(self) -> dict[Part, Part]:
+        """The call that each result answers."""
+        pairs = (pair for exchange in self.exchanges for pair in exchange.pairs)
+        return {result: pair.call for pair in pairs for _, result in pair.results}
+
     def _call(self, at: int, part: Part) -> None:
         if not self.exchanges or self.exchanges[-1].at != at:
             self.exchanges.append(Exchange(at, []))

@@ -52,6 +52,7 @@ derived from the old ones, never drawn. What the policy refuses stays wrong; it 
 from __future__ import annotations
 
 import itertools
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -88,11 +89,16 @@ def run(repair: HistoryRepair) -> None:
     if repair.context.strict:
         repair.replace("replace_halves", "text_surrogate", repair.torn())
     _join_recoveries(repair)
+    calls = work.pairing().calls() if any(p.faults for p in work.parts(Kind.RESULT)) else {}
     for message in [m for m in repair.messages if any(part.faults for part in m.parts)]:
         parts: list[Part] = []
         for part in message.parts:
             fault = repair.may_repair(part)
-            parts += grammar.repaired_part(message, part, fault) if fault else [part]
+            if fault is not None and fault.code == "tool_name_invalid":
+                own = calls[part].name if part in calls else ""
+                parts.append(grammar.renamed(part, own or _plain_name(part.name)))
+            else:
+                parts += grammar.repaired_part(message, part, fault) if fault else [part]
         if parts != message.parts:
             message.keep(parts)
     grammar.prepare(repair)
@@ -101,6 +107,10 @@ def run(repair: HistoryRepair) -> None:
     _arrange(repair)
     _drop_silent(repair, asked=asked)
     grammar.finish(repair)
+
+
+def _plain_name(name: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "unknown_tool"
 
 
 def _drop_silent(repair: HistoryRepair, *, asked: bool) -> None:

@@ -180,6 +180,15 @@ last_not_user add_last_user
     Please ensure that multiturn requests ends with a user role or a function response
     The last message of deepseek-reasoner must be a user message, or an assistant message with
         prefix mode on
+tool_name_invalid rename_tool
+    messages.1.content.1.tool_use.name: String should have at most 200 characters
+    messages.5.content.1.tool_use.name: String should have at least 1 character
+    Invalid 'messages[9].tool_calls[0].function.name': string does not match pattern. Expected a
+        string that matches the pattern '^[a-zA-Z0-9_-]+$'.
+    Invalid 'input[226].name': empty string. Expected a string with minimum length 1
+    * GenerateContentRequest.contents[3].parts[0].function_response.name: Name cannot be empty.
+    Value 'browser.tabs.open' at 'messages.3.member.content.1.member.toolUse.name' failed to satisfy
+        constraint: Member must satisfy regular expression pattern: [a-zA-Z0-9_-]+
 tool_use_id_invalid rename_call
     messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+'
     Tool call id was call_abc but must be a-z, A-Z, 0-9, with a length of 9.

@@ -127,6 +127,22 @@ ANTHROPIC_CASES = [
         strict=True,
     ),
     _an(
+        "tool_name_invalid messages[1].content[0]",
+        "messages.1.content.0.tool_use.name: String should have at least 1 character",
+        ["U:x", _says({**_C, "name": ""}), "R:a"],
+    ),
+    _an(
+        "tool_name_invalid messages[1].content[0]",
+        "tool_use.name: String should have at most 200 characters",
+        ["U:x", _says({**_C, "name": "path=" * 50}), "R:a"],
+    ),
+    _an(
+        "tool_name_invalid messages[1].content[0]",
+        "tool_use.name: String should match pattern",
+        ["U:x", _says({**_C, "name": "browser.tabs.open"}), "R:a"],
+        strict=True,
+    ),
+    _an(
         "tool_input_invalid messages[1].content[0]",
         "messages.1.content.0.tool_use.input: Input should be a valid dictionary",
         ["U:x", _says({**_C, "input": '{"path":"/a","content":"he'})],
@@ -312,6 +328,17 @@ CHAT_CASES = [
         strict=True,
     ),
     _oc(
+        "tool_name_invalid messages[1].tool_calls[0]",
+        "Invalid 'messages[1].tool_calls[0].function.name': empty string.",
+        ["U:x", _calls({**chat_call("a"), "function": {"arguments": "{}"}}), "R:a"],
+    ),
+    _oc(
+        "tool_name_invalid messages[1].tool_calls[0]",
+        "function.name': string does not match pattern.",
+        ["U:x", _calls({**chat_call("a"), "function": {"name": "a.b", "arguments": "{}"}}), "R:a"],
+        strict=True,
+    ),
+    _oc(
         "tool_input_invalid messages[1].tool_calls[0]",
         "messages.1.tool_calls.0.function.arguments: arguments must be a valid JSON object string",
         ["U:x", _calls(chat_call("a", '{"a": 1, "b": "xx'))],
@@ -421,6 +448,11 @@ RESPONSES_CASES = [
         ["U:x A[c:a]", {"type": "function_call_output", "call_id": "", "output": "ok"}],
     ),
     _or("tool_use_id_invalid input[1]", "input[1].call_id", ["U:x", _call(""), "U:y"]),
+    _or(
+        "tool_name_invalid input[1]",
+        "Invalid 'input[1].name': empty string. Expected a string with minimum length 1",
+        ["U:x", _call("a", name=""), "R:a"],
+    ),
     _or("tool_input_invalid input[1]", "arguments", ["U:x", _call("a", arguments='{"b')]),
     _or(
         "call_incomplete input[1]",
@@ -529,6 +561,14 @@ GEMINI_CASES = [
         """,
     ),
     _ge("tool_result_missing contents[1].parts[0]", _COUNT, "U:x A[c:a] U:y"),
+    _ge(
+        "tool_name_invalid contents[2].parts[0]",
+        "Name cannot be empty",
+        [
+            "U:x A[c:a]",
+            {"role": "user", "parts": [{"functionResponse": {"id": "a", "response": {}}}]},
+        ],
+    ),
     _ge("tool_result_displaced contents[4].parts[0]", _COUNT, "U:x A[c:a] U:y A[t:z] R:a"),
     _ge(
         "tool_results_split contents[3].parts[0]",

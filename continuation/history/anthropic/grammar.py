@@ -54,6 +54,9 @@ class AnthropicGrammar(Grammar):
     field: ClassVar[str] = "messages"
     rules: ClassVar[Mapping[str, str]] = texts(dialect)
     calls_last: ClassVar[bool] = True
+    longest_name: ClassVar[int] = 200
+    name_empty: ClassVar[str] = "have at least 1 character"
+    name_unfit: ClassVar[str] = "match pattern '^[a-zA-Z0-9_-]{1,64}$'"
     id_keys: ClassVar[tuple[str, str] | None] = ("id", "tool_use_id")
 
     def common_shapes_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:
@@ -466,6 +469,8 @@ def _assistant(content: Iterable[Any], waiting: set[str], seen: set[str]) -> boo
         elif kind == "tool_use":
             call = block["id"]
             if call in seen or not _ID.match(call) or type(block["input"]) is not dict:
+                return False
+            if not 0 < len(block["name"]) <= AnthropicGrammar.longest_name:
                 return False
             seen.add(call)
             waiting.add(call)

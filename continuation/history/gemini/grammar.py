@@ -37,6 +37,9 @@ class GeminiGrammar(Grammar):
     field: ClassVar[str] = "contents"
     rules: ClassVar[Mapping[str, str]] = texts(dialect)
     ordered: ClassVar[bool] = True
+    named: ClassVar[tuple[Kind, ...]] = (Kind.CALL, Kind.RESULT)
+    name_empty: ClassVar[str] = "Name cannot be empty"
+    name_unfit: ClassVar[str] = ""
 
     def common_shapes_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:
         waiting: list[str] = []
@@ -123,6 +126,11 @@ class GeminiGrammar(Grammar):
             texts = as_list(content := fields["content"]) or [content]
             fields = {"parts": [{"text": text_of([t] if is_map(t) else t)} for t in texts]}
         return [{**fields, "role": role}] if fields else []
+
+    def renamed(self, part: Part, name: str) -> Part:
+        key = next(key for key in _CALL_KEYS + _RESPONSE_KEYS if as_map(part.native.get(key)))
+        native = {**part.native, key: {**part.native[key], "name": name}}
+        return replace(part, native=native, name=name, faults=part.faults[1:])
 
     def repaired_part(self, message: Message, part: Part, fault: Fault) -> Iterable[Part]:
         native = part.native
@@ -260,7 +268,9 @@ def _model(parts: Iterable[Any], waiting: list[str]) -> bool:
                 return False
         else:
             call = part["functionCall"]
-            content = call.get("id") or call["name"]
+            content = call["name"] and (call.get("id") or call["name"])
+            if not says:
+                return False
             waiting.append(content)
     return content != ""
 
@@ -271,7 +281,7 @@ def _user(parts: Iterable[Any], waiting: list[str]) -> bool:
         (kind,) = part
         if kind == "functionResponse":
             answer = part[kind]
-            if waiting[answered] != (answer.get("id") or answer["name"]):
+            if not answer["name"] or waiting[answered] != (answer.get("id") or answer["name"]):
                 return False
             answered += 1
         elif kind == "text":

@@ -221,6 +221,11 @@ class ChatGrammar(Grammar):
             messages.append({**rest, "tool_calls": calls} if calls else rest)
         return messages
 
+    def renamed(self, part: Part, name: str) -> Part:
+        kind = "custom" if "custom" in part.native else "function"
+        native = {**part.native, kind: {**as_map(part.native.get(kind)), "name": name}}
+        return replace(part, native=native, name=name, faults=part.faults[1:])
+
     def repaired_part(self, message: Message, part: Part, fault: Fault) -> Iterable[Part]:
         if fault.code == "reasoning_missing":
             message.lacks_reasoning = True
@@ -347,7 +352,9 @@ def _plain_assistant(content: Any, calls: list[Any] | None, waiting: set[str]) -
         return type(content) is str and content != "" and not content.isspace()
     for call in calls:
         arguments = call["function"]["arguments"].encode()
-        if not call["id"] or call["id"] in waiting or type(from_json(arguments)) is not dict:
+        if not call["function"]["name"] or not call["id"] or call["id"] in waiting:
+            return False
+        if type(from_json(arguments)) is not dict:
             return False
         waiting.add(call["id"])
     return bool(calls) and (content is None or type(content) is str)

@@ -86,7 +86,12 @@ class ResponsesGrammar(Grammar):
                     return False
             elif kind == "function_call":
                 call, arguments = item["call_id"], item["arguments"].encode()
-                if call in seen or not call or type(from_json(arguments)) is not dict:
+                if (
+                    call in seen
+                    or not call
+                    or not item["name"]
+                    or type(from_json(arguments)) is not dict
+                ):
                     return False
                 waiting.add(call)
                 seen.add(call)
@@ -266,7 +271,8 @@ def _read_item(native: Any, index: int, aliases: dict[str, str]) -> Message:
     if kind == "reasoning":
         part.kind, part.signed = Kind.THINKING, True
     elif kind in PAIRED_CALLS and not on_server:
-        part.kind, part.name = Kind.CALL, as_text(fields.get("name")) or kind
+        named = kind in ("function_call", "custom_tool_call")  # the others go by their kind
+        part.kind, part.name = Kind.CALL, as_text(fields.get("name")) or ("" if named else kind)
         part.id = as_text(fields.get("call_id") or fields.get("id"))
         if isinstance(fields.get("id"), str):
             aliases[fields["id"]] = part.id
