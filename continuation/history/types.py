@@ -140,8 +140,8 @@ class RepairPolicy:
     alternate: bool = False
     """Chat: the server takes no two messages of one role in a row, as chat templates may not."""
     system_messages: Literal["keep", "user"] = "keep"
-    """Anthropic: system messages among the others. "user": the server takes none; they become the
-    user's."""
+    """Anthropic, Chat: system messages among the others. "user": the server takes none; they become
+    the user's."""
     prefill: bool | None = None
     """False: the history must end with the user, whatever is known of the model. True: nobody is
     about to ask, so that one which ends with the assistant is complete."""

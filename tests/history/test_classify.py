@@ -141,6 +141,7 @@ role_invalid convert_message
     Invalid value: 'model'. Supported values are: 'system', 'assistant', 'user', 'function', 'tool',
         and 'developer'.
     role 'system' is not supported on this model
+    Chat template error: System message must be at the beginning.
     messages[1].role must be either 'user' or 'assistant', but got 'system'
     Failed to deserialize the JSON body into the target type: messages[1].role: unknown variant
         `system`, expected `user` or `assistant` at line 1 column 1932

@@ -107,6 +107,25 @@ def test_a_server_that_takes_none_is_given_them_as_the_user_s(text: str, model: 
     assert [block["text"] for block in done["system"]] == ["be brief"]
 
 
+@pytest.mark.parametrize("role", ["system", "developer"])
+def test_a_chat_template_that_takes_one_at_the_beginning_is_given_one(role: str) -> None:
+    """Qwen's, on vLLM: the first ones become one, the others the user's."""
+    late = {"role": role, "content": "be brief"}
+    blocks = {"role": "system", "content": [{"type": "text", "text": "two"}]}
+    body = {"messages": [{"role": "system", "content": "one"}, blocks, late, U, A, late, U]}
+    assert repair(body, "openai-chat").body is body
+    error = classify(400, "System message must be at the beginning.")
+    assert error is not None
+    done = repair_refused(body, error, "openai-chat").body
+    roles = [message["role"] for message in done["messages"]]
+    assert roles == ["system", "user", "assistant", "user", "user"]
+    assert [block["text"].strip() for block in done["messages"][0]["content"]] == [
+        *("one", "two", "be brief")
+    ]
+    assert done["messages"][3] == {"role": "user", "content": "be brief"}
+    assert repair_refused(done, error, "openai-chat").body is done
+
+
 def test_others_behind_this_api_may_take_them_anywhere() -> None:
     body = _body([U, S, U], "glm-5")
     assert validate(body, "anthropic", live=False) == []

@@ -32,6 +32,7 @@ _ROLES: Final[Mapping[str, Role]] = {
     "developer": "system",
     "function": "system",  # results without ids, which nothing can pair
 }
+_SYSTEM: Final = ("system", "developer")
 _PLAIN_ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 _LONGEST_ID: Final = 40
 """OpenAI's own bound; others take longer ids, and make them."""
@@ -55,7 +56,8 @@ class ChatGrammar(Grammar):
     id_keys: ClassVar[tuple[str, str] | None] = ("id", "tool_call_id")
 
     def common_shapes_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:
-        if context.reasoning != "auto" or context.prefill is False:
+        usual = context.reasoning == "auto" and context.system_messages == "keep"
+        if not usual or context.prefill is False:
             return False
         waiting: set[str] = set()
         before = ""
@@ -142,6 +144,8 @@ class ChatGrammar(Grammar):
         return as_map(call.native.get("function")).get("arguments")
 
     def check(self, history: History) -> Iterator[Violation]:
+        first, others = _systems(history)
+        yield from (history.violation("role_invalid", message) for message in first[1:] + others)
         for message in _users_after_tools(history):
             yield history.violation("user_after_tool", message)
         if _must_end_with_user(history):
@@ -241,6 +245,13 @@ class ChatGrammar(Grammar):
         if repair.policy.thinking != "keep":
             codes = dict.fromkeys(repair.parts(Kind.THINKING), "reasoning_refused")
             repair.drop("drop_thinking", codes)
+        first, others = _systems(work)
+        if len(first) > 1 and work.may("merge_messages", first[1], "role_invalid"):
+            work.messages[: len(first)] = [self.merged(first)]
+        for message in others:
+            if work.may("convert_message", message, "role_invalid"):
+                message.role, message.touched = "user", True
+                message.native = {**as_map(message.native), "role": "user"}
 
     def finish(self, repair: HistoryRepair) -> None:
         for message in repair.messages:
@@ -324,6 +335,15 @@ def _reasoning_needed(body: Body, context: HistoryContext, assistants: list[Mess
         return False
     shown = any(part.signed for message in assistants for part in message.of(Kind.THINKING))
     return mode == "enabled" or shown or bool(_THINKING_MODEL.search(context.model))
+
+
+def _systems(history: History) -> tuple[list[Message], list[Message]]:
+    """System messages at the beginning, and behind it: for a server that takes one alone."""
+    if history.context.system_messages == "keep":
+        return [], []
+    asked = [m for m in history.messages if as_map(m.native).get("role") in _SYSTEM]
+    first = list(itertools.takewhile(lambda message: message in asked, history.messages))
+    return first, asked[len(first) :]
 
 
 def _users_after_tools(history: History) -> list[Message]:
