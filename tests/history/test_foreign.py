@@ -70,7 +70,7 @@ def test_images_are_read_in_responses(images: list[Any]) -> None:
 
 def test_what_a_chat_message_has_beside_its_text_is_no_part_of_messages() -> None:
     """As answers of Chat come, and are kept; a refusal is what was said."""
-    answer = {"role": "assistant", "content": "y", "refusal": None, "annotations": []}
+    answer: Any = {"role": "assistant", "content": "y", "refusal": None, "annotations": []}
     refused = {"role": "assistant", "content": None, "refusal": "I will not."}
     user = {"role": "user", "content": "x"}
     made = _repaired("messages", "anthropic", [user, answer, user, refused, user])

@@ -44,7 +44,9 @@ def test_other_letters_are_minded_by_strict_servers_alone_and_not_where_they_are
 
 
 def test_a_result_gets_the_name_of_its_call() -> None:
-    calls = [{"functionCall": {"name": name, "args": {}}} for name in ("look", "default:go", "")]
+    calls: list[Any] = [
+        {"functionCall": {"name": name, "args": {}}} for name in ("look", "default:go", "")
+    ]
     answers = [{"functionResponse": {"response": {"output": str(n)}}} for n in range(3)]
     body = {
         "contents": [

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 from continuation.history.anthropic.thinking import strange
 from continuation.history.grammar import History, Work
@@ -43,8 +44,8 @@ def place(work: Work) -> None:
     }
     first = [part.native for m, detail in strays.items() if detail == _FIRST for part in m.parts]
     if first:
-        system = work.body.get("system") or []
-        blocks = [*([system] if isinstance(system, str) else as_list(system)), *first]
+        system: Any = work.body.get("system")
+        blocks = [*([system] if system and isinstance(system, str) else as_list(system)), *first]
         work.settings["system"] = [
             {"type": "text", "text": block} if isinstance(block, str) else block for block in blocks
         ]
