@@ -181,6 +181,9 @@ last_not_user add_last_user
     Please ensure that multiturn requests ends with a user role or a function response
     The last message of deepseek-reasoner must be a user message, or an assistant message with
         prefix mode on
+error_result_not_text move_content
+    messages.2.content.0.tool_result: all content must be type `text` if `is_error` is true
+    all content must be type 'text' if 'is_error' is true
 tool_name_invalid rename_tool
     messages.1.content.1.tool_use.name: String should have at most 200 characters
     messages.5.content.1.tool_use.name: String should have at least 1 character

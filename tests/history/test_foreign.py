@@ -78,6 +78,24 @@ def test_what_a_chat_message_has_beside_its_text_is_no_part_of_messages() -> Non
     assert made[3]["content"] == [{"type": "text", "text": "I will not."}]
 
 
+def test_an_image_in_a_result_that_is_an_error_comes_behind_the_results() -> None:
+    calls = [{"type": "tool_use", "id": name, "name": "look", "input": {}} for name in "ab"]
+    text = {"type": "text", "text": "it threw"}
+    failed = {"type": "tool_result", "tool_use_id": "a", "content": [text, *MESSAGES]}
+    other = {"type": "tool_result", "tool_use_id": "b", "content": MESSAGES}
+    said = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": calls},
+        {"role": "user", "content": [{**failed, "is_error": True}, other]},
+    ]
+    made = _repaired("messages", "anthropic", said)
+    assert made[2]["content"] == [
+        {**failed, "content": [text], "is_error": True},
+        other,
+        *MESSAGES,
+    ]
+
+
 REFUSED = [
     (
         "anthropic",

@@ -65,6 +65,7 @@ def _result(call: str = "a", content: Any = "ok") -> Json:
 _T, _C = anthropic_block("t", "hi"), anthropic_block("c", "a")
 _MANUAL = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
 _SYSTEM = {"role": "system", "content": "be brief"}
+_IMAGE = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}
 
 ANTHROPIC_CASES = [
     *_noted(
@@ -125,6 +126,11 @@ ANTHROPIC_CASES = [
         "at most 64 characters",
         ["U:x", _says({**_C, "id": "a" * 65}), _user(_result("a" * 65))],
         strict=True,
+    ),
+    _an(
+        "error_result_not_text messages[2].content[0]",
+        "messages.2.content.0.tool_result: all content must be type `text` if `is_error` is true",
+        ["U:x A[c:a]", _user({**_result(content=[_T, _IMAGE]), "is_error": True})],
     ),
     _an(
         "tool_name_invalid messages[1].content[0]",

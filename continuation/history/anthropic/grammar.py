@@ -240,15 +240,20 @@ class AnthropicGrammar(Grammar):
                 if not blocks:
                     del native["content"]
                 return [replace(part, native=native, faults=())]
+            case "error_result_not_text":
+                texts_only = [block for block in native["content"] if _is_text(block)]
+                rest = [block for block in native["content"] if not _is_text(block)]
+                made = [replace(part, native={**native, "content": texts_only}, faults=())]
+                return made + [Part(Kind.OTHER, block, part.index, part.path) for block in rest]
             case "block_invalid" if url := image_url(native):
-                return [Part(Kind.OTHER, anthropic_image(url), part.index, part.place)]
+                return [Part(Kind.OTHER, anthropic_image(url), part.index, part.path)]
             case "block_invalid":
                 text = native if isinstance(native, str) else as_map(native).get("text")
                 if not isinstance(text, str):
                     text = as_text(as_map(native).get("refusal"))
                 block = {"type": "text", "text": text}
-                text_part = Part(Kind.TEXT, block, part.index, part.path, text=text)
-                return [] if blank(text) else [text_part]
+                plain = Part(Kind.TEXT, block, part.index, part.path, text=text)
+                return [] if blank(text) else [plain]
             case "tool_use_in_user" | "tool_result_in_assistant":
                 # It is sound in itself; `split_by_side` sees the whole message.
                 return [replace(part, faults=())]
@@ -321,6 +326,8 @@ def _read_block(block: Any, index: int, path: str) -> Part:
             part.kind, part.synthetic = Kind.RESULT, looks_synthetic(text_of(content))
             if any(_blank_block(inner) for inner in as_list(content)):
                 fault = "result_text_empty"
+            elif given.get("is_error") and not all(map(_is_text, as_list(content))):
+                fault = "error_result_not_text"
         case str() if kind.endswith("_tool_result"):
             part.kind = Kind.SERVER_RESULT
         case _:
@@ -341,6 +348,10 @@ def _thinking_fault(block: Mapping[str, Any]) -> str:
         return "thinking_blank" if blank(as_text(block.get("thinking"))) else "thinking_unsigned"
     plausible = _SIGNATURE.match(signature) and not signature.startswith(_FOREIGN_SIGNATURES)
     return "" if plausible else "thinking_foreign"
+
+
+def _is_text(block: object) -> bool:
+    return as_map(block).get("type") == "text"
 
 
 def _blank_block(block: object) -> bool:
@@ -492,6 +503,8 @@ def _user(content: Iterable[Any], waiting: set[str]) -> bool:
             waiting.remove(block["tool_use_id"])
             inner = block.get("content")
             if says or not (inner is None or type(inner) is str or _says(inner)):
+                return False
+            if block.get("is_error") and type(inner) is list and not all(map(_is_text, inner)):
                 return False
         elif kind == "text":
             text = block["text"]
