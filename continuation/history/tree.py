@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from enum import Enum
@@ -126,6 +127,13 @@ def unbroken(value: Any) -> Any:
         new = {key: unbroken(each) for key, each in value.items()}
         return new if any(new[key] is not each for key, each in value.items()) else value
     return value
+
+
+def plain_text(value: object) -> str:
+    """What stands where a text belongs, as a text: of an object its JSON, of nothing none."""
+    if isinstance(value, str) or value in (None, []):
+        return value if isinstance(value, str) else ""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def text_of(content: object) -> str:

@@ -153,6 +153,7 @@ system_misplaced place_system
     messages.0: use the top-level 'system' parameter for the initial system prompt; the
         directive-only form (content: [] with output_config) is accepted at any position
 text_empty drop_text
+    messages.1.content.0.text: cache_control cannot be set for empty text blocks
     messages: text content blocks must be non-empty
 text_blank drop_text
     messages: text content blocks must contain non-whitespace text
@@ -245,6 +246,10 @@ message_foreign convert_message
 field_foreign -
     messages.1.refusal: Extra inputs are not permitted
     messages.3.annotations: Extra inputs are not permitted
+    Invalid type for 'messages[2].content': expected one of a string or array of objects, but got an
+        object instead.
+    Invalid type for 'messages[1].tool_calls[0].function.arguments': expected a string, but got an
+        object instead.
     Invalid JSON payload received. Unknown name "content" at 'contents[1]': Cannot find field.
 thinking_blank drop_thinking
     messages.1.content.0.thinking: each thinking block must contain thinking

@@ -96,6 +96,40 @@ def test_an_image_in_a_result_that_is_an_error_comes_behind_the_results() -> Non
     ]
 
 
+def test_an_object_where_a_text_belongs_is_not_lost() -> None:
+    """As Ollama has arguments, and as careless tools answer."""
+    function = {"name": "look", "arguments": {"a": 1}}
+    said: list[Any] = [
+        {"role": "user", "content": {"type": "text", "text": "x"}},
+        {
+            "role": "assistant",
+            "tool_calls": [{"id": "a", "type": "function", "function": function}],
+        },
+        {"role": "tool", "tool_call_id": "a", "content": {"ok": True}},
+    ]
+    made = _repaired("messages", "openai-chat", said)
+    assert made[0]["content"] == [{"type": "text", "text": "x"}]
+    assert made[1]["tool_calls"][0]["function"]["arguments"] == '{"a": 1}'
+    assert made[2]["content"] == '{"ok": true}'
+
+    call = {"type": "function_call", "call_id": "a", **function}
+    output = {"type": "function_call_output", "call_id": "a", "output": {"ok": True}}
+    made = _repaired("input", "openai-responses", [said[0], call, output])
+    assert made[0]["content"] == [{"type": "input_text", "text": "x"}]
+    assert (made[1]["arguments"], made[2]["output"]) == ('{"a": 1}', '{"ok": true}')
+
+    used = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": {"ok": True}}
+    said[1:] = [{"role": "assistant", "content": [used]}, {"role": "user", "content": [result]}]
+    made = _repaired("messages", "anthropic", said)
+    assert made[2]["content"][0]["content"] == '{"ok": true}'
+
+
+def test_one_part_of_gemini_s_need_not_be_in_a_list() -> None:
+    body = {"contents": [{"role": "user", "parts": {"text": "x"}}]}
+    assert repair(body, "gemini").body is body
+
+
 REFUSED = [
     (
         "anthropic",

@@ -479,6 +479,11 @@ RESPONSES_CASES = [
         ["U:x A[c:a]", {"type": "custom_tool_call_output", "call_id": "a", "output": "ok"}],
     ),
     _or(
+        "output_invalid input[2]",
+        "Invalid type for 'input[2].output': expected one of a string or array of objects",
+        ["U:x A[c:a]", {"type": "function_call_output", "call_id": "a", "output": None}],
+    ),
+    _or(
         "output_foreign input[2]",
         "No tool call found for computer call output with call_id a.",
         ["U:x A[c:a]", {"type": "computer_call_output", "call_id": "a", "output": {}}],

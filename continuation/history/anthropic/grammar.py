@@ -20,7 +20,7 @@ from continuation.history.grammar import Grammar, History, HistoryContext, Histo
 from continuation.history.images import anthropic_image, image_url
 from continuation.history.passes import side_fault, split_by_side
 from continuation.history.rules import texts
-from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, text_of
+from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, plain_text, text_of
 from continuation.history.types import Body, HistoryFormat, Violation
 from continuation.history.wordings import LEAD, LEADS, looks_like_recovery, looks_synthetic
 from continuation.wire.json_values import as_list, as_map, as_text, is_map, parsed
@@ -240,10 +240,14 @@ class AnthropicGrammar(Grammar):
                 if not blocks:
                     del native["content"]
                 return [replace(part, native=native, faults=())]
+            case "content_invalid":
+                given = native["content"]
+                told: Any = [given] if "type" in given else plain_text(given)
+                return [replace(part, native={**native, "content": told}, faults=())]
             case "error_result_not_text":
-                texts_only = [block for block in native["content"] if _is_text(block)]
+                kept = [block for block in native["content"] if _is_text(block)]
                 rest = [block for block in native["content"] if not _is_text(block)]
-                made = [replace(part, native={**native, "content": texts_only}, faults=())]
+                made = [replace(part, native={**native, "content": kept}, faults=())]
                 return made + [Part(Kind.OTHER, block, part.index, part.path) for block in rest]
             case "block_invalid" if url := image_url(native):
                 return [Part(Kind.OTHER, anthropic_image(url), part.index, part.path)]
@@ -324,10 +328,7 @@ def _read_block(block: Any, index: int, path: str) -> Part:
         case "tool_result":
             content = fields.get("content")
             part.kind, part.synthetic = Kind.RESULT, looks_synthetic(text_of(content))
-            if any(_blank_block(inner) for inner in as_list(content)):
-                fault = "result_text_empty"
-            elif given.get("is_error") and not all(map(_is_text, as_list(content))):
-                fault = "error_result_not_text"
+            fault = _result_fault(given)
         case str() if kind.endswith("_tool_result"):
             part.kind = Kind.SERVER_RESULT
         case _:
@@ -337,6 +338,16 @@ def _read_block(block: Any, index: int, path: str) -> Part:
         part.id = as_text(fields.get("tool_use_id"))
     part.faults = (Fault(fault),) if fault else ()
     return part
+
+
+def _result_fault(block: Mapping[str, Any]) -> str:
+    content = block.get("content")
+    if is_map(content):
+        return "content_invalid"
+    if any(map(_blank_block, as_list(content))):
+        return "result_text_empty"
+    alone = block.get("is_error") and not all(map(_is_text, as_list(content)))
+    return "error_result_not_text" if alone else ""
 
 
 def _thinking_fault(block: Mapping[str, Any]) -> str:

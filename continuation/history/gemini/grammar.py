@@ -63,7 +63,10 @@ class GeminiGrammar(Grammar):
             message.faults = (Fault("message_invalid"),)
         elif role not in _ROLES or ("content" in fields and "parts" not in fields):
             message.faults = (Fault("role_invalid"),)
-        for n, each in enumerate(as_list(fields.get("parts"))):
+        parts = fields.get("parts")  # one alone need not be in a list
+        for n, each in enumerate(
+            [parts] if is_map(parts) or isinstance(parts, str) else as_list(parts)
+        ):
             part = _read_part(index, n, each)
             part.faults += side_fault(message.role, part)
             message.parts.append(part)

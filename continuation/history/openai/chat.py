@@ -19,7 +19,7 @@ from jiter import from_json
 from continuation.history.grammar import Grammar, History, HistoryContext, HistoryRepair, JoinTexts
 from continuation.history.images import image_url
 from continuation.history.rules import texts
-from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, text_of
+from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, plain_text, text_of
 from continuation.history.types import Body, HistoryFormat, Violation
 from continuation.history.wordings import LEAD, LEADS, looks_like_recovery, looks_synthetic
 from continuation.wire.json_values import as_list, as_map, as_text, is_list, is_map, parsed
@@ -64,7 +64,8 @@ class ChatGrammar(Grammar):
         for message in messages:
             role, content = message["role"], message["content"]
             if role == "tool":
-                waiting.remove(message["tool_call_id"] if content not in (None, []) else "")
+                sound = type(content) is str or (type(content) is list and content)
+                waiting.remove(message["tool_call_id"] if sound else "")
             elif waiting or role not in _PLAIN_ROLES:
                 return False
             elif role == "assistant":
@@ -95,13 +96,17 @@ class ChatGrammar(Grammar):
             part = Part(Kind.RESULT, fields, index, id=as_text(fields.get("tool_call_id")))
             part.name = as_text(fields.get("name"))
             part.synthetic = looks_synthetic(text_of(fields.get("content")))
-            part.faults = (Fault("content_invalid"),) if fields.get("content") in (None, []) else ()
+            told = fields.get("content")
+            sound = isinstance(told, str) or (is_list(told) and bool(told))
+            part.faults = () if sound else (Fault("content_invalid"),)
             message.parts = [part]
         elif role == "function":
             message.parts = [Part(Kind.OTHER, native, index)]
         else:
             message.parts = list(_read_parts(fields, index))
-            if role == "assistant" and fields.get("tool_calls") == []:
+            if is_map(fields.get("content")):
+                message.faults = (Fault("content_invalid"),)
+            elif role == "assistant" and fields.get("tool_calls") == []:
                 message.faults = (Fault("tool_calls_empty"),)
             elif any(map(_is_foreign, as_list(fields.get("content")))):
                 message.faults = (Fault("message_foreign"),)
@@ -202,6 +207,8 @@ class ChatGrammar(Grammar):
         role, content = as_text(fields.get("role")), fields.get("content")
         role = "assistant" if role == "model" else role
         rest: dict[str, Any] = {**fields, "role": role if role in _ROLES else "user"}
+        if is_map(content):
+            content = [content]
         if not is_list(content):
             return [rest]
         messages: list[dict[str, Any]] = []
@@ -235,10 +242,12 @@ class ChatGrammar(Grammar):
             message.lacks_reasoning = True
             return [replace(part, faults=part.faults[1:])]
         if fault.code == "content_invalid":
-            return [replace(part, native={**part.native, "content": ""}, faults=())]
+            told = plain_text(part.native.get("content"))
+            return [replace(part, native={**part.native, "content": told}, faults=())]
         if fault.code != "tool_input_invalid":
             return []
-        function = {**as_map(part.native.get("function")), "arguments": "{}"}
+        function = as_map(part.native.get("function"))
+        function = {**function, "arguments": plain_text(as_map(function.get("arguments")))}
         return [replace(part, native={**part.native, "function": function}, faults=part.faults[1:])]
 
     def prepare(self, repair: HistoryRepair) -> None:
@@ -299,7 +308,8 @@ def _read_parts(fields: Mapping[str, Any], index: int) -> Iterator[Part]:
         part.name = as_text(function.get("name") or as_map(call.get("custom")).get("name"))
         arguments = function.get("arguments")
         if call.get("type", "function") == "function" and not is_map(parsed(as_text(arguments))):
-            part.cut, part.faults = bool(arguments), (Fault("tool_input_invalid"),)
+            part.cut = bool(arguments) and not is_map(arguments)
+            part.faults = (Fault("tool_input_invalid"),)
         yield part
 
 

@@ -19,7 +19,7 @@ from jiter import from_json
 from continuation.history.grammar import Grammar, History, HistoryContext, HistoryRepair, JoinTexts
 from continuation.history.images import image_url
 from continuation.history.rules import REPAIRS, texts
-from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, text_of
+from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, plain_text, text_of
 from continuation.history.types import Body, HistoryFormat, Violation
 from continuation.history.wordings import LEAD, LEADS, looks_synthetic
 from continuation.wire.json_values import as_list, as_map, as_text, is_map, parsed
@@ -48,6 +48,7 @@ _ITEM_TEXTS: Final = {
 }
 
 
+_OUTPUTS: Final = (str, list)
 _ALIKE: Final = frozenset({"function_call_output", "custom_tool_call_output"})
 """Outputs that differ in nothing but their type."""
 
@@ -96,7 +97,7 @@ class ResponsesGrammar(Grammar):
                 waiting.add(call)
                 seen.add(call)
             elif kind == "function_call_output":
-                waiting.remove(item["call_id"])
+                waiting.remove(item["call_id"] if type(item["output"]) in _OUTPUTS else "")
             elif kind != "reasoning" or not (stored or item["encrypted_content"]):
                 return False
             before = kind
@@ -185,6 +186,7 @@ class ResponsesGrammar(Grammar):
         if not fields or kind_of(fields) != "message":
             return []
         content = fields.get("content")
+        content = [content] if is_map(content) else content
         if fields.get("role") == "tool":
             call = fields.get("tool_call_id", "")
             return [{"type": "function_call_output", "call_id": call, "output": text_of(content)}]
@@ -200,7 +202,11 @@ class ResponsesGrammar(Grammar):
     def repaired_part(self, message: Message, part: Part, fault: Fault) -> Iterable[Part]:
         rest = part.faults[1:]
         if fault.code == "tool_input_invalid":
-            return [replace(part, native={**part.native, "arguments": "{}"}, faults=rest)]
+            whole = plain_text(as_map(part.native.get("arguments")))
+            return [replace(part, native={**part.native, "arguments": whole}, faults=rest)]
+        if fault.code == "output_invalid":
+            told = plain_text(part.native.get("output"))
+            return [replace(part, native={**part.native, "output": told}, faults=rest)]
         if fault.code == "output_type_invalid":
             return [replace(part, native={**part.native, "type": part.name}, name="", faults=rest)]
         if fault.code in ("content_type_invalid", "input_type_invalid"):
@@ -259,7 +265,7 @@ def _read_item(native: Any, index: int, aliases: dict[str, str]) -> Message:
     if not kind:
         return Message("user", [], native, index, faults=(Fault("message_invalid"),))
     if kind == "message":
-        if role not in _ROLES or "tool_calls" in fields:
+        if role not in _ROLES or "tool_calls" in fields or is_map(fields.get("content")):
             return Message("user", [], native, index, faults=(Fault("role_invalid"),))
         return Message(_ROLES[role], [_read_text(fields, role, index)], native, index)
     on_server = fields.get("execution") == "server"
@@ -267,6 +273,8 @@ def _read_item(native: Any, index: int, aliases: dict[str, str]) -> Message:
     if kind in OUTPUTS and not (on_server and kind == "tool_search_output"):
         part.kind, part.synthetic = Kind.RESULT, looks_synthetic(text_of(fields.get("output")))
         part.id = as_text(fields.get("call_id") or aliases.get(str(fields.get("id")), ""))
+        if kind in _ALIKE and not isinstance(fields.get("output"), _OUTPUTS):
+            part.faults = (Fault("output_invalid"),)
         return Message("tool", [part], native, index)
     if kind == "reasoning":
         part.kind, part.signed = Kind.THINKING, True
@@ -277,7 +285,7 @@ def _read_item(native: Any, index: int, aliases: dict[str, str]) -> Message:
         if isinstance(fields.get("id"), str):
             aliases[fields["id"]] = part.id
         if kind == "function_call" and not is_map(parsed(as_text(fields.get("arguments")))):
-            part.cut = bool(fields.get("arguments"))
+            part.cut = bool(fields.get("arguments")) and not is_map(fields.get("arguments"))
             stopped = fields.get("status") == "incomplete"
             part.faults = (Fault("call_incomplete" if stopped else "tool_input_invalid"),)
     return Message("assistant", [part], native, index)
