@@ -125,6 +125,30 @@ def test_an_object_where_a_text_belongs_is_not_lost() -> None:
     assert made[2]["content"][0]["content"] == '{"ok": true}'
 
 
+def test_calls_beside_an_empty_list_of_content_stay() -> None:
+    function = {"name": "look", "arguments": "{}"}
+    call = {"id": "a", "type": "function", "function": function}
+    said: list[Any] = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": [], "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "content": "ok"},
+    ]
+    made = _repaired("messages", "openai-chat", said)
+    assert made == [said[0], {**said[1], "content": None}, said[2]]
+
+
+def test_a_file_of_gemini_s_before_a_result_goes_behind_it() -> None:
+    file = {"fileData": {"fileUri": "gs://x"}}
+    answer = {"functionResponse": {"name": "look", "response": {}}}
+    said: list[Any] = [
+        {"role": "user", "parts": [{"text": "x"}]},
+        {"role": "model", "parts": [{"functionCall": {"name": "look", "args": {}}}]},
+        {"role": "user", "parts": [file, answer]},
+    ]
+    made = _repaired("contents", "gemini", said)
+    assert made[2]["parts"] == [answer, file]
+
+
 def test_one_part_of_gemini_s_need_not_be_in_a_list() -> None:
     body = {"contents": [{"role": "user", "parts": {"text": "x"}}]}
     assert repair(body, "gemini").body is body

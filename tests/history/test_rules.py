@@ -251,6 +251,12 @@ ANTHROPIC_CASES = [
         facts=Facts(thinking="manual"),
     ),
     _an(
+        "thinking_not_first messages[2].content[0]",
+        "the first block must be `thinking` or `redacted_thinking`.",
+        ["U:x", _says(_T), _says(anthropic_block("th+", ""), _T), "U:w"],
+        facts=Facts(thinking="manual"),
+    ),
+    _an(
         "thinking_modified messages[1].content[0]",
         "messages.1.content.0: `thinking` or `redacted_thinking` blocks in the latest assistant"
         " message cannot be modified.",

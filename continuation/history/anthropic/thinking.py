@@ -11,6 +11,7 @@ the error texts quoted in public issues.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -20,6 +21,7 @@ from continuation.history.types import Violation
 from continuation.wire.json_values import as_list, as_map
 
 _BINDING_BETA: Final = "thinking-binding-controls-2026-08-01"
+_NOTHING: Final = Part(Kind.OTHER, None)
 REFUSED_MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "none": ("enabled", "adaptive"),
     "manual": ("adaptive",),
@@ -103,7 +105,7 @@ def _misplaced(history: History) -> Iterator[tuple[Part, str]]:
     silent = set(_open_loop(history)) if history.context.strict and off else set[Message]()
     # Thinking must open its message where it is manual; adaptive thinking may come in between.
     leads = history.context.strict or able == "manual" or mode == "enabled"
-    for n, message in enumerate(messages):
+    for n, (message, first) in enumerate(zip(messages, _openings(messages), strict=True)):
         thoughts = message.of(Kind.THINKING) if message.role == "assistant" else []
         if not thoughts:
             continue
@@ -118,7 +120,7 @@ def _misplaced(history: History) -> Iterator[tuple[Part, str]]:
                 end -= 1
             yield from ((part, "thinking_last") for part in parts[end:])
             thoughts = thoughts[: len(thoughts) - len(parts[end:])]
-        if parts[0].kind is not Kind.THINKING and leads:
+        if first.kind is not Kind.THINKING and leads:
             yield from ((part, "thinking_not_first") for part in thoughts)
         elif message.has(Kind.CALL):
             # Signed blocks with nothing between them, which no response has: a client merged them.
@@ -126,6 +128,14 @@ def _misplaced(history: History) -> Iterator[tuple[Part, str]]:
             for at, part in enumerate(parts):
                 if plain[at] and sum(plain[max(at - 1, 0) : at + 2]) > 1:
                     yield part, "thinking_modified"
+
+
+def _openings(messages: list[Message]) -> Iterator[Part]:
+    """For each message the part that it begins with, or its neighbours, which the API joins."""
+    for _, run in itertools.groupby(messages, lambda message: message.role):
+        joined = list(run)
+        opening = next((part for message in joined for part in message.parts), _NOTHING)
+        yield from [opening] * len(joined)
 
 
 def _open_loop(history: History) -> list[Message]:

@@ -286,10 +286,12 @@ def _user(parts: Iterable[Any], waiting: list[str]) -> bool:
             answer = part[kind]
             if not answer["name"] or waiting[answered] != (answer.get("id") or answer["name"]):
                 return False
-            answered += 1
+            at += 1
+        elif at != len(waiting):
+            return False
         elif kind == "text":
             text = part[kind]
-            if answered != len(waiting) or not text or text[:LEAD] in LEADS:
+            if not text or text[:LEAD] in LEADS:
                 return False
         elif kind not in _MEDIA:
             return False

@@ -64,7 +64,7 @@ class ChatGrammar(Grammar):
         for message in messages:
             role, content = message["role"], message["content"]
             if role == "tool":
-                sound = type(content) is str or (type(content) is list and content)
+                sound = type(content) is str or (type(content) is list and content != [])
                 waiting.remove(message["tool_call_id"] if sound else "")
             elif waiting or role not in _PLAIN_ROLES:
                 return False
@@ -104,11 +104,12 @@ class ChatGrammar(Grammar):
             message.parts = [Part(Kind.OTHER, native, index)]
         else:
             message.parts = list(_read_parts(fields, index))
-            if is_map(fields.get("content")):
+            content = fields.get("content")
+            if is_map(content) or (content == [] and fields.get("tool_calls")):
                 message.faults = (Fault("content_invalid"),)
             elif role == "assistant" and fields.get("tool_calls") == []:
                 message.faults = (Fault("tool_calls_empty"),)
-            elif any(map(_is_foreign, as_list(fields.get("content")))):
+            elif any(map(_is_foreign, as_list(content))):
                 message.faults = (Fault("message_foreign"),)
         return message
 
