@@ -89,7 +89,7 @@ def run(repair: HistoryRepair) -> None:
     if repair.context.strict:
         repair.replace("replace_halves", "text_surrogate", repair.torn())
     _join_recoveries(repair)
-    calls = work.pairing().calls() if any(p.faults for p in work.parts(Kind.RESULT)) else {}
+    calls = repair.pairing().calls() if any(p.faults for p in repair.parts(Kind.RESULT)) else {}
     for message in [m for m in repair.messages if any(part.faults for part in m.parts)]:
         parts: list[Part] = []
         for part in message.parts:

@@ -242,8 +242,8 @@ class AnthropicGrammar(Grammar):
                 return [replace(part, native=native, faults=())]
             case "content_invalid":
                 given = native["content"]
-                told: Any = [given] if "type" in given else plain_text(given)
-                return [replace(part, native={**native, "content": told}, faults=())]
+                content = [given] if "type" in given else plain_text(given)
+                return [replace(part, native={**native, "content": content}, faults=())]
             case "error_result_not_text":
                 kept = [block for block in native["content"] if _is_text(block)]
                 rest = [block for block in native["content"] if not _is_text(block)]
@@ -328,7 +328,7 @@ def _read_block(block: Any, index: int, path: str) -> Part:
         case "tool_result":
             content = fields.get("content")
             part.kind, part.synthetic = Kind.RESULT, looks_synthetic(text_of(content))
-            fault = _result_fault(given)
+            fault = _result_fault(fields)
         case str() if kind.endswith("_tool_result"):
             part.kind = Kind.SERVER_RESULT
         case _:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from continuation.history.anthropic.thinking import strange
-from continuation.history.grammar import History, Work
+from continuation.history.grammar import History, HistoryRepair
 from continuation.history.tree import Fault, Kind, Message
 from continuation.history.types import Violation
 from continuation.wire.json_values import as_list
@@ -35,24 +35,24 @@ def check(history: History) -> Iterator[Violation]:
         yield history.violation(Fault("system_misplaced", detail), message)
 
 
-def place(work: Work) -> None:
+def place(repair: HistoryRepair) -> None:
     """Bring them to the system prompt, behind the user's next message, or give them to the user."""
     strays = {
         message: detail
-        for message, detail in _strays(work).items()
-        if work.may("place_system", message, "system_misplaced")
+        for message, detail in _strays(repair).items()
+        if repair.may("place_system", message, "system_misplaced")
     }
     first = [part.native for m, detail in strays.items() if detail == _FIRST for part in m.parts]
     if first:
-        system: Any = work.body.get("system")
+        system: Any = repair.body.get("system")
         blocks = [*([system] if system and isinstance(system, str) else as_list(system)), *first]
-        work.settings["system"] = [
+        repair.settings["system"] = [
             {"type": "text", "text": block} if isinstance(block, str) else block for block in blocks
         ]
     held: list[Message] = []
     after: list[Message] = []
     speaker = ""
-    for message in work.messages:
+    for message in repair.messages:
         if message in strays:
             held += [message] if strays[message] != _FIRST else []
             continue
@@ -61,7 +61,7 @@ def place(work: Work) -> None:
             held = []
         speaker = message.role if message.role != "system" else speaker
         after.append(message)
-    work.messages = after + _behind(speaker, held)
+    repair.messages = after + _behind(speaker, held)
 
 
 def _behind(speaker: str, held: list[Message]) -> list[Message]:

@@ -272,7 +272,7 @@ def _model(parts: Iterable[Any], waiting: list[str]) -> bool:
         else:
             call = part["functionCall"]
             content = call["name"] and (call.get("id") or call["name"])
-            if not says:
+            if not content:
                 return False
             waiting.append(content)
     return content != ""
@@ -286,8 +286,8 @@ def _user(parts: Iterable[Any], waiting: list[str]) -> bool:
             answer = part[kind]
             if not answer["name"] or waiting[answered] != (answer.get("id") or answer["name"]):
                 return False
-            at += 1
-        elif at != len(waiting):
+            answered += 1
+        elif answered != len(waiting):
             return False
         elif kind == "text":
             text = part[kind]

@@ -96,8 +96,8 @@ class ChatGrammar(Grammar):
             part = Part(Kind.RESULT, fields, index, id=as_text(fields.get("tool_call_id")))
             part.name = as_text(fields.get("name"))
             part.synthetic = looks_synthetic(text_of(fields.get("content")))
-            told = fields.get("content")
-            sound = isinstance(told, str) or (is_list(told) and bool(told))
+            content = fields.get("content")
+            sound = isinstance(content, str) or (is_list(content) and bool(content))
             part.faults = () if sound else (Fault("content_invalid"),)
             message.parts = [part]
         elif role == "function":
@@ -243,8 +243,8 @@ class ChatGrammar(Grammar):
             message.lacks_reasoning = True
             return [replace(part, faults=part.faults[1:])]
         if fault.code == "content_invalid":
-            told = plain_text(part.native.get("content"))
-            return [replace(part, native={**part.native, "content": told}, faults=())]
+            text = plain_text(part.native.get("content"))
+            return [replace(part, native={**part.native, "content": text}, faults=())]
         if fault.code != "tool_input_invalid":
             return []
         function = as_map(part.native.get("function"))
@@ -255,11 +255,11 @@ class ChatGrammar(Grammar):
         if repair.policy.thinking != "keep":
             codes = dict.fromkeys(repair.parts(Kind.THINKING), "reasoning_refused")
             repair.drop("drop_thinking", codes)
-        first, others = _systems(work)
-        if len(first) > 1 and work.may("merge_messages", first[1], "role_invalid"):
-            work.messages[: len(first)] = [self.merged(first)]
+        first, others = _systems(repair)
+        if len(first) > 1 and repair.may("merge_messages", first[1], "role_invalid"):
+            repair.messages[: len(first)] = [self.merged(first)]
         for message in others:
-            if work.may("convert_message", message, "role_invalid"):
+            if repair.may("convert_message", message, "role_invalid"):
                 message.role, message.touched = "user", True
                 message.native = {**as_map(message.native), "role": "user"}
 

@@ -205,8 +205,8 @@ class ResponsesGrammar(Grammar):
             whole = plain_text(as_map(part.native.get("arguments")))
             return [replace(part, native={**part.native, "arguments": whole}, faults=rest)]
         if fault.code == "output_invalid":
-            told = plain_text(part.native.get("output"))
-            return [replace(part, native={**part.native, "output": told}, faults=rest)]
+            text = plain_text(part.native.get("output"))
+            return [replace(part, native={**part.native, "output": text}, faults=rest)]
         if fault.code == "output_type_invalid":
             return [replace(part, native={**part.native, "type": part.name}, name="", faults=rest)]
         if fault.code in ("content_type_invalid", "input_type_invalid"):
