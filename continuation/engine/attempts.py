@@ -53,7 +53,7 @@ HOPS = 32
 _LOOKUP_SECONDS = 5.0
 _TAKEN = 4_096
 """Tokens that any server gives, where neither request nor answer say what it has given."""
-_REFUSED = frozenset({400, 413, 422})
+_REFUSED = frozenset({400, 402, 413, 422})
 """What servers answer to a limit that they do not give."""
 
 Build: TypeAlias = Callable[[int | None, Way], Outgoing]
@@ -405,7 +405,7 @@ class Attempts:
         """Send the first attempt with a raised limit; if that is refused, with the caller's own."""
         budget, ledger, outgoing = self.budget, self.recorder.ledger, self.request.first(limit)
         reply = yield from send(ledger, outgoing, Mode.FIRST, limit, budget.seconds_left)
-        if not (isinstance(reply, Head) and reply.status in {400, 422, 429}):
+        if not (isinstance(reply, Head) and reply.status in {*_REFUSED, 429}):
             return reply
         body = yield Read()
         error = self.request.refused(reply, body if isinstance(body, bytes) else b"")
@@ -540,10 +540,7 @@ class Attempts:
             elif (
                 isinstance(reply, Head)
                 and mode is not Mode.NATIVE_CONTINUATION  # its token, rather
-                and (
-                    reply.status in _REFUSED
-                    or (anew and reply.status == 429 and budget.steps == LESSONS)
-                )
+                and (reply.status in _REFUSED or (reply.status == 429 and budget.steps == LESSONS))
                 and (smaller := budget.step_down(limit, anew=anew))
             ):
                 limit = smaller

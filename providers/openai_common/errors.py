@@ -64,7 +64,7 @@ def refused(status: int, body: bytes, asked: int | None = None) -> ClassifiedErr
     `RETRYABLE` with a maximum: the limit itself is over a quota, and waiting would not help.
     """
     label = label_of(status, body)
-    if status not in _READ and status != 429:
+    if status not in _READ | {402, 429}:
         busy = status in _BUSY or status >= 500
         return ClassifiedError(ErrorKind.RETRYABLE if busy else ErrorKind.FINAL, label)
     text, (quotas, every) = text_of(body), rows()
@@ -78,7 +78,7 @@ def refused(status: int, body: bytes, asked: int | None = None) -> ClassifiedErr
         if maximum is not None and maximum < 1:
             return ClassifiedError(ErrorKind.FINAL, label)
         return ClassifiedError(row.kind, label, maximum)
-    return ClassifiedError(ErrorKind.FINAL if status in _READ else ErrorKind.RETRYABLE, label)
+    return ClassifiedError(ErrorKind.RETRYABLE if status == 429 else ErrorKind.FINAL, label)
 
 
 def wrong_parameter(status: int, body: bytes) -> str | None:

@@ -139,7 +139,7 @@ def test_what_was_learned_is_of_the_credential_that_leaves(sim: Simulator) -> No
     assert [p.headers["x-api-key"] for p in sim.posts] == ["mine", "mine", "yours", "mine"]
 
 
-@pytest.mark.parametrize("status", [400, 429])
+@pytest.mark.parametrize("status", [400, 402, 429])
 def test_a_raised_limit_that_is_refused_is_forgotten(
     sim: Simulator, client: Client, status: int
 ) -> None:
@@ -175,6 +175,16 @@ def test_a_rate_limit_met_by_an_escalation_steps_down_once(sim: Simulator, clien
     message = wrapped.messages.create(**ask())
     assert limits(sim) == [1000, 128_000, 11_313, 11_313]
     assert message.content[0].text == "One, two."
+
+
+def test_a_rate_limit_met_by_a_raised_recovery_steps_down_once(
+    sim: Simulator, client: Client
+) -> None:
+    wrapped = client(Policy(backoff_seconds=0, max_retries=0))
+    sim.script([CUT, Reply(status=429), Reply([Text("two.")])])
+    with wrapped.messages.stream(**ask()) as stream:
+        assert "".join(stream.text_stream) == "One, two."
+    assert limits(sim) == [1000, 128_000, 11_313]
 
 
 @pytest.mark.parametrize(

@@ -308,21 +308,22 @@ def test_a_limit_above_the_ceiling_is_a_lesson(how: How, name: str) -> None:
 class Sparing(Simulator):
     """Gives no more than `most` tokens, and says so in words of its own."""
 
-    most = 0
+    most, status = 0, 400
 
     def _reply(self, ask: Ask, scenario: Scenario, attempt: int) -> Reply:
         if ask.limit > self.most:
-            return Reply(status=400, error=("invalid_request_error", "You ask too much of us."))
+            said = "invalid_request_error", "You ask too much of us."
+            return Reply(status=self.status, error=said)
         return super()._reply(ask, scenario, attempt)
 
 
 @formats
-@pytest.mark.parametrize("most", [LIMIT, 12_000])
+@pytest.mark.parametrize(("most", "status"), [(LIMIT, 400), (12_000, 402), (12_000, 422)])
 def test_a_limit_that_is_refused_in_words_nobody_knows_is_lowered(
-    how: How, form: Format, most: int
+    how: How, form: Format, most: int, status: int
 ) -> None:
     with Sparing() as sim:
-        sim.most = most
+        sim.most, sim.status = most, status
         gone_on = [cut("brown "), end("fox jumps.")]
         anew = most > LIMIT and not streamed(how)
         sim.script([cut("The quick "), *([end("The quick brown fox jumps.")] if anew else gone_on)])

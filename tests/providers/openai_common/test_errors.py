@@ -97,6 +97,7 @@ def test_of_other_statuses_only_the_servers_own_trouble_is_worth_another_try(
 ) -> None:
     for status, message in itertools.product(statuses, (CEILINGS["openai"][0], PREFILLS["claude"])):
         assert found(message, status) == (kind, None), status
+    assert found(ROOMS["openrouter, credit"][0], 402) == (ErrorKind.CONTEXT_OVERFLOW, 4717)
     for status in (400, 413, 422):
         assert found(CEILINGS["openai"][0], status) == (ErrorKind.CEILING, 16384)
 
