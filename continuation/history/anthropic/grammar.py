@@ -515,7 +515,7 @@ def _user(content: Iterable[Any], waiting: set[str]) -> bool:
             inner = block.get("content")
             if says or not (inner is None or type(inner) is str or _says(inner)):
                 return False
-            if block.get("is_error") and type(inner) is list and not all(map(_is_text, inner)):
+            if block.get("is_error") and not all(map(_is_text, as_list(inner))):
                 return False
         elif kind == "text":
             text = block["text"]
