@@ -211,6 +211,8 @@ class GatewayTurn:
         caller = self._caller
         try:
             async for chunk in stream:
+                if not chunk:  # whether it goes out as it came is not known yet
+                    continue
                 if pulse.beating is not None:
                     await pulse.beating
                 pulse.busy = True
@@ -218,8 +220,7 @@ class GatewayTurn:
                     await self._start(self._whole_length())
                 elif not self._opening:
                     self._opening = _first_event(chunk)
-                if chunk:
-                    self._sent(chunk)
+                self._sent(chunk)
                 await caller.write(chunk)
                 pulse.sent()
         except Exception as error:

@@ -85,9 +85,13 @@ def test_an_answer_keeps_its_headers_and_its_turn_can_be_looked_up(
     assert "One" not in line
 
 
-def test_an_answer_that_is_whole_keeps_its_length(served: Served, sim: Simulator) -> None:
-    sim.script([end("All.")])
-    answer = post(served, "anthropic-messages", MESSAGES)
+@formats
+@pytest.mark.parametrize("said", ["All.", CALL])
+def test_an_answer_that_is_whole_keeps_its_length(
+    served: Served, sim: Simulator, dialect: str, said: str | ToolCall
+) -> None:
+    sim.script([end(said)])
+    answer = post(served, dialect, request_body(dialect))
     assert int(answer.headers["content-length"]) == len(answer.content)
     assert told(served, answer.headers)["outcome"] == Outcome.COMPLETE
 
