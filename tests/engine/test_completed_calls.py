@@ -193,7 +193,7 @@ def test_a_rest_that_proves_nothing_is_not(manner: str, ends: bool) -> None:
     assert calls_of(driven) == []
     assert "was cut off" in driven.shown
     (call,) = driven.report.calls
-    assert call.how == "complete"
+    assert (call.how, call.characters) == ("complete", 1500)
     assert call.reason
 
 
