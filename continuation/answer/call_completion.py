@@ -20,6 +20,7 @@ import zlib
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
+from unicodedata import normalize
 
 from continuation.answer.blocks import Block
 from continuation.answer.message_builder import BEHIND
@@ -49,12 +50,16 @@ _LEAST, _LONGEST = 80, 400
 """Least and most characters that the model is asked to repeat."""
 _REMARK = re.compile(
     r"\W{0,3}(?:I(?:\W(?:m|ve|ll|d)| am| have| can(?:not|\Wt)?| could| will| hope| stopped)\b"
+    r"|(?:all )?done[.!]|end of (?:the )?file\b"
     r"|sorry\b|unfortunately\b|let me know\b|would you like\b|please note\b"
     r"|(?:that|this)(?:\Ws| is| was| completes| concludes) (?:the|all)\b"
     r"|the (?:\w+ )?(?:file|argument|rest|content) is (?:now )?(?:complete|whole|finished)\b)",
     re.IGNORECASE,
 )
-"""A line that addresses the reader."""
+"""A line to the reader."""
+_TAG = re.compile(r"</?(?:anchor|arrived)[-\d]*>")
+"""What our prompt sets words apart by."""
+_BARE = re.compile(r"(?<!\r)\n")
 _ELISION = re.compile(
     r"^[^\w\n]*(?:\.\.\.|\u2026|\[)[^\n]*\b(?:(?:rest|remainder) of (?:the|this|your)\b|unchanged\b"
     r"|(?:omitted|truncated|shortened)\b)",
@@ -185,53 +190,73 @@ class CallCompletion:
         """Add an attempt's text to the string; `sure`: trust only seams that repeat known words."""
         verdicts, before, words = self.text.seams(), self.text.before, self.anchor or ""
         verdict, cut = verdicts[-1][1] if verdicts else None, result.stop is not Stop.END
-        reply, ended = self._ended(self.text.attempt_text, cut=cut)
-        body, lead, fence = bared(reply, words)
-        plain = as_written(body, words, cut=cut) if self._place is not None else None
-        decoded = plain is not None
-        if plain is None and body.startswith(words):
-            plain = body[len(words) :]
-        elif plain is None and (at := self._goes_on(reply, before)) is not None:
-            plain, words, lead, fence = reply[at:], self._unquoted, "", ""
+        reply, ended = self._ended(self.text.reply, cut=cut)
+        new, decoded, lead, fence = self._after(reply, words, cut=cut)
+        if new is None and self._unquoted:  # perhaps it reply at once what follows
+            words = self._unquoted
+            new, decoded, lead, fence = self._after(reply, words, cut=cut)
+            if new is None and words in reply and _echoes(reply[: reply.find(words)], before):
+                new, lead, fence = reply.partition(words)[2], "", ""
+            new = words + new if new is not None else None
         self.know(refused=result.stop is Stop.REFUSED, decoded=decoded or self._plain(reply, words))
-        if plain is not None:
-            self.text = self._answer.aside(before + plain)
-            # Only the sign tells whether the line break before a closing fence is the text's.
+        if new is not None:
+            # Whether the line break before a fence's end is the text's, only the sign tells.
             if fence == "closed" or (fence and not (ended or cut)):
                 kind, trusted = SeamKind.FENCE, not sure
             elif lead and not _to_reader(lead, words, before):
                 kind, trusted = SeamKind.PREAMBLE, not sure
             else:
                 kind, trusted = SeamKind.ANCHOR, True
-            self.know(added=bool(plain) or ended, seam=str(kind))
+            self.know(added=bool(new) or ended, exact=True, seam=str(kind))
         else:
-            text = self._ended(self.text.text, cut=cut)[0]
-            if text != self.text.text:
-                self.text = self._answer.aside(text)
+            new = self._ended(self.text.text, cut=cut)[0][len(before) :]
             trusted = verdict is not None and (not sure or self._exact(verdict))
             self.know(
                 added=verdict is not None and result.made_progress,
                 exact=verdict is not None and not (verdict.taken_back or verdict.inserted),
                 seam=str(verdict.kind) if verdict is not None else "",
             )
+        new = self._met(new, before)
+        if before + new != self.text.text:
+            self.text = self._answer.aside(before + new)
         self._arrived = self.text.text
-        new = self._arrived[len(before) :]
         self.know(trusted=trusted, remarks=not cut and _adds_remark(new, before))
-        if len(new) < len(self._unquoted) + cut:  # fewer characters than had arrived before
+        if len(new) < len(self._unquoted) + cut:  # more than that had arrived
             self.know(added=False)
 
     def _ended(self, text: str, *, cut: bool) -> tuple[str, bool]:
-        """Return a text up to its end sign, and whether that is there; `cut`: half of it counts."""
-        if (at := text.rfind(self.sign)) >= 0:
-            return text[:at], True
+        """Return a text up to the sign of its end, and whether that is there; `cut`: half is."""
+        if (at := text.find(self.sign, max(0, text.find(self.anchor or "")))) >= 0:
+            quoted = "`" if text.startswith("`", at + len(self.sign)) else ""
+            return text[:at].removesuffix(quoted), True
         sizes = range(len(self.sign) - 1, 0, -1) if cut else ()
         half = next((size for size in sizes if text.endswith(self.sign[:size])), 0)
         return text[: len(text) - half], False
 
-    def _goes_on(self, reply: str, before: str) -> int | None:
-        """Return where in `reply` the unquoted words begin, at once or after an echo, or `None`."""
-        at = reply.find(self._unquoted) if self._unquoted else -1
-        return at if at >= 0 and before.endswith(reply[:at]) else None
+    def _after(self, reply: str, words: str, *, cut: bool) -> tuple[str | None, bool, str, str]:
+        """Return what follows known words that an answer begins with, and whether it was JSON.
+
+        Also the line of words and the fence before them.
+        """
+        body, lead, fence = bared(reply, words)
+        plain = as_written(body, words, cut=cut) if self._place is not None else None
+        if plain is None and body.startswith(words):
+            return body[len(words) :], False, lead, fence
+        return plain, plain is not None, lead, fence
+
+    def _met(self, new: str, before: str) -> str:
+        """Return what is new from where the words are that had arrived and were not quoted."""
+        known = self._unquoted
+        if (at := new.find(known)) > 0:
+            new, between = new[at:], new[:at]
+            self.know(exact=self.proof.exact and _echoes(between, before))
+        elif at < 0:  # the same in other characters: line ends, blanks, escapes
+            head = _letters(new[: 4 * len(known)])
+            same = new.startswith(escaped(known)) or head.startswith(_letters(known))
+            self.know(exact=self.proof.exact and not same)
+        if "\r\n" in before and not _BARE.search(before) and _BARE.search(new):
+            self.know(exact=False)
+        return new
 
     def _plain(self, reply: str, words: str) -> bool:
         """Whether an attempt's text is known to be plain text: JSON has no bare line breaks."""
@@ -348,8 +373,32 @@ def _to_reader(lead: str, words: str, before: str) -> bool:
     return found is not None and found.kind is SeamKind.PREAMBLE
 
 
+def _echoes(text: str, before: str) -> bool:
+    """Whether a text says nothing but what was reply, in our tags or a fence perhaps."""
+    return _TAG.sub("", text).strip(" \t\r\n`~") in before
+
+
+def _letters(text: str) -> str:
+    """Return what of a text no manner of writing it changes."""
+    return re.sub(r"\W", "", normalize("NFKD", text))
+
+
+def _closes_too_much(text: str) -> bool:
+    """Whether a text ends what nothing in it began: a tag, a fence, the object it stood in."""
+    last = text.rstrip().rpartition("\n")[2].lstrip()
+    if tag := re.search(r"</([\w.:-]+)>\Z", last):
+        return re.search(rf"<{re.escape(tag[1])}\b", text) is None
+    if last in ("```", "~~~"):
+        return len(re.findall(rf"^[ \t]*{last}", text, re.MULTILINE)) % 2 == 1
+    return bool(re.search(r'"\s*[}\]]+\Z', last)) and (
+        text.count("}") + text.count("]") > text.count("{") + text.count("[")
+    )
+
+
 def _adds_remark(new: str, before: str) -> bool:
-    """Whether a new text addresses the reader or leaves something out, as the old one did not."""
+    """Whether a new text says at its end, or leaves out, what no text before it did."""
+    if re.search(r"<end\b[^\n]{,12}\Z", new.rstrip()) or _closes_too_much(before + new):
+        return True
     last, known = new.strip().rsplit("\n", 3)[-3:], before.split("\n")
     if any(map(_REMARK.match, last)) and not any(map(_REMARK.match, known)):
         return True

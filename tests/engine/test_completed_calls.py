@@ -119,6 +119,12 @@ def calls_of(driven: Driven) -> list[Any]:
     return [block.input for block in driven.message.content if block.type == "tool_use"]
 
 
+def ending(end: str, more: str) -> str:
+    """Put words at the end of a text; the sign of its end stands behind them."""
+    text, sign, _ = more.partition("<end-")
+    return f"{text}{end}{sign}{more.removeprefix(text + sign)}"
+
+
 MANNERS: Mapping[str, Callable[[str, str], str]] = {
     "obeys": lambda anchor, more: anchor + more,
     "escapes": lambda anchor, more: escaped(anchor + more),
@@ -128,6 +134,11 @@ MANNERS: Mapping[str, Callable[[str, str], str]] = {
     "echoes half a line": lambda anchor, more: anchor[-9:] + more,
     "echoes a blank": lambda anchor, more: anchor[-1:] + more,
     "begins anew": lambda anchor, more: FILE.removesuffix(more) + more,
+    "talks first": lambda anchor, more: f"Here is the rest of the file:\n\n{more}",
+    "breaks the line": lambda anchor, more: f"{anchor}\n{more}",
+    "repeats it twice": lambda anchor, more: f"{anchor}\n{anchor}{more}",
+    "repeats it, and begins anew": lambda anchor, more: anchor + FILE.removesuffix(more) + more,
+    "keeps the tags": lambda anchor, more: f"<anchor>{anchor}</anchor>\n{more}",
 }
 DOUBTFUL: Mapping[str, Callable[[str, str], str]] = {
     "leaves a line out": lambda anchor, more: more.partition("\n")[2],
@@ -136,7 +147,14 @@ DOUBTFUL: Mapping[str, Callable[[str, str], str]] = {
     "answers with another file": lambda anchor, more: "import os\n\nprint(os.getcwd())\n" * 9,
     "says that it is done": lambda anchor, more: "The file is complete.",
     "says nothing": lambda anchor, more: " ",
-    "talks first": lambda anchor, more: f"Here is the rest of the file:\n\n{more}",
+    "leaves blanks out": lambda anchor, more: anchor + more.replace(": ", ":"),
+    "escapes what it was not told": lambda anchor, more: anchor + escaped(more),
+    "puts words between": lambda anchor, more: f"{anchor}\n\nIt goes on so:\n\n{more}",
+    "ends the object": lambda anchor, more: anchor + ending('"}', more),
+    "ends a tag": lambda anchor, more: anchor + ending("</content>", more),
+    "ends a fence": lambda anchor, more: anchor + ending("```", more),
+    "says that it is done, behind it": lambda anchor, more: anchor + ending("\nDone!", more),
+    "mistakes the sign": lambda anchor, more: anchor + ending("<end-12345>", more[:-14]),
 }
 
 
@@ -155,6 +173,10 @@ SIGNED: Mapping[str, Callable[[str, str], str]] = {
     "words before it": lambda anchor, more: f"Here is the rest of the file:\n\n{anchor}{more}",
     "words and a fence": lambda anchor, more: f"Here is the rest:\n\n```\n{anchor}{more}\n```",
     "words behind it": lambda anchor, more: f"{anchor}{more}\n\nLet me know if that is all.",
+    "signs twice": lambda anchor, more: f"{anchor}{more}\nI ended it with {more[-14:]}",
+    "signs in ticks": lambda anchor, more: f"{anchor}{ending('`', more)}`",
+    "in a fence of its own": lambda anchor, more: f"```\n{anchor}\n```\n{more}",
+    "in a fence, at once": lambda anchor, more: f"```\n{more}\n```",
     "goes on at once": lambda anchor, more: more,
     "begins anew": lambda anchor, more: FILE[: FILE.index(anchor)] + anchor + more,
 }
@@ -195,6 +217,20 @@ def test_a_rest_that_proves_nothing_is_not(manner: str, ends: bool) -> None:
     (call,) = driven.report.calls
     assert (call.how, call.characters) == ("complete", 1500)
     assert call.reason
+
+
+def test_line_ends_of_another_kind_are_no_text_of_the_file() -> None:
+    text = "\r\n".join(" ".join(str(n * m) for m in range(777, 999)) for n in range(17, 26))
+
+    def plainly(body: dict[str, Any]) -> Any:
+        prompt = body["messages"][-1]["content"][-1]["text"]
+        before = prompt.partition("\n<arrived>")[2].rpartition("</arrived>")[0]
+        anchor = prompt.rpartition("<anchor>")[2].partition("</anchor>")[0]
+        return said(anchor + text[len(before) :].replace("\r\n", "\n"))
+
+    driven = complete(3200, plainly, raw=json.dumps({"path": "a", "content": text}))
+    assert calls_of(driven) == []
+    assert driven.report.calls[0].reason == "its parts do not meet exactly (anchor)"
 
 
 @pytest.mark.parametrize("manner", list(MANNERS)[:3])
@@ -239,7 +275,7 @@ def test_any_seam_will_do_where_policy_says_so() -> None:
         backoff_seconds=0,
         models_endpoint=False,
     )
-    driven = complete(1500, rest(DOUBTFUL["talks first"]), policy=trusting)
+    driven = complete(1500, rest(SIGNED["in a fence"]), policy=trusting)
     assert calls_of(driven) == [{"path": "a.py", "content": FILE}]
 
 
