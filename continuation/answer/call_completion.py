@@ -193,10 +193,11 @@ class CallCompletion:
         reply, ended = self._ended(self.text.reply, cut=cut)
         new, decoded, lead, fence = self._after(reply, words, cut=cut)
         if new is None and self._unquoted:  # perhaps it reply at once what follows
-            words = self._unquoted
-            new, decoded, lead, fence = self._after(reply, words, cut=cut)
-            if new is None and words in reply and _echoes(reply[: reply.find(words)], before):
-                new, lead, fence = reply.partition(words)[2], "", ""
+            words, at = self._unquoted, reply.find(self._unquoted)
+            if at < 0 or not before.endswith(reply[:at]):
+                new, decoded, lead, fence = self._after(reply, words, cut=cut)
+            if new is None and at >= 0 and _echoes(reply[:at], before):
+                new, lead, fence = reply[at + len(words) :], "", ""
             new = words + new if new is not None else None
         self.know(refused=result.stop is Stop.REFUSED, decoded=decoded or self._plain(reply, words))
         if new is not None:
