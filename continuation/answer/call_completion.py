@@ -199,7 +199,7 @@ class CallCompletion:
             if new is None and at >= 0 and _echoes(reply[:at], before):
                 new, lead, fence = reply[at + len(words) :], "", ""
             new = words + new if new is not None else None
-        self.know(refused=result.stop is Stop.REFUSED, decoded=decoded or self._plain(reply, words))
+        self.know(refused=result.stop is Stop.REFUSED, decoded=decoded or self._plain(reply))
         if new is not None:
             # Whether the line break before a fence's end is the text's, only the sign tells.
             if fence == "closed" or (fence and not (ended or cut)):
@@ -259,9 +259,10 @@ class CallCompletion:
             self.know(exact=False)
         return new
 
-    def _plain(self, reply: str, words: str) -> bool:
-        """Whether an attempt's text is known to be plain text: JSON has no bare line breaks."""
-        tells = self._place is None or (words in reply and escaped(words) != words)
+    def _plain(self, reply: str) -> bool:
+        """Whether what an attempt reply is known to be plain text: JSON has no bare line breaks."""
+        known = self.anchor or "", self._unquoted
+        tells = self._place is None or any(w in reply and escaped(w) != w for w in known)
         return tells or "\\" not in reply or "\n" in reply.strip()
 
     @property
@@ -365,7 +366,10 @@ def _quotable(before: str) -> str | None:
     # that JSON escapes, the repetition tells whether plain text or JSON came.
     while start > 0 and (before[start - 1] != "\n" or escaped(before[start:]) == before[start:]):
         start = before.rfind("\n", 0, start - 1) + 1
-    return before[start if len(before) - start <= _LONGEST else least :]
+    if len(before) - start > _LONGEST:  # of a long line as much as has such a sign
+        near = range(least, max(-1, len(before) - _LONGEST), -1)
+        start = next((at for at in near if escaped(before[at:]) != before[at:]), least)
+    return before[start:]
 
 
 def _to_reader(lead: str, words: str, before: str) -> bool:
@@ -391,9 +395,8 @@ def _closes_too_much(text: str) -> bool:
         return re.search(rf"<{re.escape(tag[1])}\b", text) is None
     if last in ("```", "~~~"):
         return len(re.findall(rf"^[ \t]*{last}", text, re.MULTILINE)) % 2 == 1
-    return bool(re.search(r'"\s*[}\]]+\Z', last)) and (
-        text.count("}") + text.count("]") > text.count("{") + text.count("[")
-    )
+    ends = re.search(r'"\s*[}\]]+\Z', last) is not None
+    return ends and text.count(last[-1]) > text.count("{" if last[-1] == "}" else "[")
 
 
 def _adds_remark(new: str, before: str) -> bool:

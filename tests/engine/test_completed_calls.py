@@ -93,7 +93,11 @@ def bit_by_bit(text: str) -> list[bytes]:
 
 
 def rest(
-    manner: Callable[[str, str], str], tell: Callable[[str], Any] = said, *, ends: bool = False
+    manner: Callable[[str, str], str],
+    tell: Callable[[str], Any] = said,
+    *,
+    ends: bool = False,
+    file: str = FILE,
 ) -> Callable[[dict[str, Any]], Any]:
     """Answer as a model that goes on, in a manner: it is told the anchor and what follows it.
 
@@ -106,10 +110,10 @@ def rest(
             return said("No.")
         anchor = prompt.rpartition("<anchor>")[2].partition("</anchor>")[0]
         before = prompt.partition("\n<arrived>")[2].rpartition("</arrived>")[0]
-        assert FILE.startswith(before)
+        assert file.startswith(before)
         assert body["tool_choice"] == {"type": "none"}
         (sign,) = re.findall(r"<end-\w+>", prompt.replace(before, "")) if ends else [""]
-        return tell(manner(anchor, FILE[len(before) :] + sign))
+        return tell(manner(anchor, file[len(before) :] + sign))
 
     return answer
 
@@ -219,15 +223,18 @@ def test_a_rest_that_proves_nothing_is_not(manner: str, ends: bool) -> None:
     assert call.reason
 
 
+@pytest.mark.parametrize("manner", ["obeys", "goes on at once"])
+def test_a_file_of_one_line_tells_by_its_nearest_sign_how_its_rest_came(manner: str) -> None:
+    text = "".join(f"v{n}=f({n * 7});" + 's="\\n";' * (n % 16 == 0) for n in range(300))
+    raw = json.dumps({"path": "a.js", "content": text})
+    for at in range(1000, 2000, 61):
+        driven = complete(at, rest(MANNERS[manner], file=text), raw=raw)
+        assert calls_of(driven) == [{"path": "a.js", "content": text}], at
+
+
 def test_line_ends_of_another_kind_are_no_text_of_the_file() -> None:
     text = "\r\n".join(" ".join(str(n * m) for m in range(777, 999)) for n in range(17, 26))
-
-    def plainly(body: dict[str, Any]) -> Any:
-        prompt = body["messages"][-1]["content"][-1]["text"]
-        before = prompt.partition("\n<arrived>")[2].rpartition("</arrived>")[0]
-        anchor = prompt.rpartition("<anchor>")[2].partition("</anchor>")[0]
-        return said(anchor + text[len(before) :].replace("\r\n", "\n"))
-
+    plainly = rest(lambda anchor, more: anchor + more.replace("\r\n", "\n"), file=text)
     driven = complete(3200, plainly, raw=json.dumps({"path": "a", "content": text}))
     assert calls_of(driven) == []
     assert driven.report.calls[0].reason == "its parts do not meet exactly (anchor)"
