@@ -194,17 +194,19 @@ class CallCompletion:
         new, decoded, lead, fence = self._after(reply, words, cut=cut)
         if new is None and self._unquoted:  # perhaps it reply at once what follows
             words, at = self._unquoted, reply.find(self._unquoted)
-            if at < 0 or not before.endswith(reply[:at]):
+            echo = at >= 0 and before.endswith(reply[:at])
+            if not echo:
                 new, decoded, lead, fence = self._after(reply, words, cut=cut)
-            if new is None and at >= 0 and _echoes(reply[:at], before):
+            if echo or (new is None and at >= 0 and _echoes(reply[:at], before)):
                 new, lead, fence = reply[at + len(words) :], "", ""
             new = words + new if new is not None else None
         self.know(refused=result.stop is Stop.REFUSED, decoded=decoded or self._plain(reply))
         if new is not None:
+            again = before.endswith(said.partition(words)[0] + words)  # it said all before as well
             # Whether the line break before a fence's end is the text's, only the sign tells.
             if fence == "closed" or (fence and not (ended or cut)):
                 kind, trusted = SeamKind.FENCE, not sure
-            elif lead and not _to_reader(lead, words, before):
+            elif lead and not (again or _to_reader(lead, words, before)):
                 kind, trusted = SeamKind.PREAMBLE, not sure
             else:
                 kind, trusted = SeamKind.ANCHOR, True

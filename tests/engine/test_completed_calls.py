@@ -232,6 +232,14 @@ def test_a_file_of_one_line_tells_by_its_nearest_sign_how_its_rest_came(manner: 
         assert calls_of(driven) == [{"path": "a.js", "content": text}], at
 
 
+def test_the_first_line_of_a_file_that_is_begun_anew_is_no_word_to_the_reader() -> None:
+    text = "These are the lines of a file:\n\n" + FILE
+    anew = rest(lambda anchor, more: text.removesuffix(more) + more, file=text)
+    raw = json.dumps({"path": "a.py", "content": text})
+    for at in range(200, 400, 20):
+        assert calls_of(complete(at, anew, raw=raw)) == [{"path": "a.py", "content": text}], at
+
+
 def test_line_ends_of_another_kind_are_no_text_of_the_file() -> None:
     text = "\r\n".join(" ".join(str(n * m) for m in range(777, 999)) for n in range(17, 26))
     plainly = rest(lambda anchor, more: anchor + more.replace("\r\n", "\n"), file=text)
