@@ -164,8 +164,9 @@ class CallCompletion:
         def flow() -> bytes:
             nonlocal known
             verdict = next((found for _, found in self.text.seams()), None)
-            if verdict is None or not self._exact(verdict):
-                return b""
+            met = self.text.text.startswith(self._unquoted, len(self.text.before))
+            if verdict is None or not (met and self._exact(verdict)):
+                return b""  # what is shown is not taken back
             text = self._ended(self.text.text, cut=True)[0]
             new = text[known : max(known, len(text) - BEHIND)]
             known += len(new)  # the rest stays held: it may be the sign, or address the reader

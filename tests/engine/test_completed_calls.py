@@ -248,7 +248,7 @@ def test_line_ends_of_another_kind_are_no_text_of_the_file() -> None:
     assert driven.report.calls[0].reason == "its parts do not meet exactly (anchor)"
 
 
-@pytest.mark.parametrize("manner", list(MANNERS)[:3])
+@pytest.mark.parametrize("manner", MANNERS)
 def test_a_live_call_goes_on_as_the_text_comes_where_the_anchor_says_how(manner: str) -> None:
     live = replace(COMPLETE, stream_tool_calls="live")
     driven = complete(1500, rest(MANNERS[manner], bit_by_bit), policy=live)
