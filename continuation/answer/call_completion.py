@@ -191,9 +191,9 @@ class CallCompletion:
         """Add an attempt's text to the string; `sure`: trust only seams that repeat known words."""
         verdicts, before, words = self.text.seams(), self.text.before, self.anchor or ""
         verdict, cut = verdicts[-1][1] if verdicts else None, result.stop is not Stop.END
-        reply, ended = self._ended(self.text.reply, cut=cut)
+        reply, ended = self._ended(self.text.attempt_text, cut=cut)
         new, decoded, lead, fence = self._after(reply, words, cut=cut)
-        if new is None and self._unquoted:  # perhaps it reply at once what follows
+        if new is None and self._unquoted:  # perhaps it began with what follows
             words, at = self._unquoted, reply.find(self._unquoted)
             echo = at >= 0 and before.endswith(reply[:at])
             if not echo:
@@ -203,7 +203,9 @@ class CallCompletion:
             new = words + new if new is not None else None
         self.know(refused=result.stop is Stop.REFUSED, decoded=decoded or self._plain(reply))
         if new is not None:
-            again = before.endswith(said.partition(words)[0] + words)  # it said all before as well
+            again = before.endswith(
+                reply.partition(words)[0] + words
+            )  # it repeated all the text before
             # Whether the line break before a fence's end is the text's, only the sign tells.
             if fence == "closed" or (fence and not (ended or cut)):
                 kind, trusted = SeamKind.FENCE, not sure

@@ -88,7 +88,7 @@ def test_an_answer_keeps_its_headers_and_its_turn_can_be_looked_up(
 @formats
 @pytest.mark.parametrize("said", ["All.", CALL])
 def test_an_answer_that_is_whole_keeps_its_length(
-    served: Served, sim: Simulator, dialect: str, said: str | ToolCall
+    served: Served, sim: Simulator, dialect: str, said: str | ToolUse
 ) -> None:
     sim.script([end(said)])
     answer = post(served, dialect, request_body(dialect))
