@@ -305,6 +305,8 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
 
     _scope: anyio.CancelScope | None = None
     """Around what is being waited for."""
+    _reading: weakref.ref[AsyncIterator[bytes]] | None = None
+    """The iterator that is under way."""
 
     async def open(self) -> httpx2.Response:
         """Send the caller's request; return its response, with this stream in it if it is ours."""
@@ -350,7 +352,16 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
                 self._scope = None
         return self._error
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        # One for all who ask: behind `[DONE]` the SDK of OpenAI reads on by another way, to the end
+        # of the body, without which the connection would serve no further request.
+        reading = None if self._reading is None else self._reading()
+        if reading is None:
+            reading = self._read_all()
+            self._reading = weakref.ref(reading)  # it refers to us, and is to go when dropped
+        return reading
+
+    async def _read_all(self) -> AsyncIterator[bytes]:
         while (command := self._next()) is not None:
             if isinstance(command, StreamBody):
                 live, replay = cast("httpx2.Response", self._live), self._turn.replay

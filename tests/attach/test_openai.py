@@ -19,6 +19,7 @@ from support.shells import Way, both
 
 import continuation
 from continuation.attach.http import AsyncHealingClient, HealingClient
+from continuation.simulator import Simulator
 
 TEXT = "a short answer"
 ASK: dict[str, Any] = {"model": "gpt-5.5", "messages": [{"role": "user", "content": "say it"}]}
@@ -148,6 +149,18 @@ def test_streams_and_helpers_go_through_ours(kind: Any, watcher: Watcher) -> Non
             final = way.do(stream.get_final_completion())
         assert final.choices[0].message.content == TEXT
         assert watcher.seen == [CHAT] * 3
+
+
+def test_an_asynchronous_stream_leaves_its_connection_to_the_next() -> None:
+    """As without us: behind `[DONE]` the SDK reads on to the end of the body."""
+    with Simulator(TEXT) as sim, Way("async") as way:
+        client = continuation.wrap(bare(way, sim.url))
+        pool, used = client._client.origin._transport._pool, list[Any]()
+        for _ in range(3):
+            assert told(way, way.do(client.chat.completions.create(**ASK, stream=True))) == TEXT
+            used += pool.connections
+        assert len(used) == 3
+        assert used[0] is used[2]
 
 
 @both
