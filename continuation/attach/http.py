@@ -405,15 +405,20 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
 class _StandIn:
     """What the healing clients share: they stand for `origin`, and close only what is theirs."""
 
-    __slots__ = ("_closed", "_name", "_owned", "_plain", "engine", "origin", "prepare", "streams")
+    __slots__ = (
+        *("_closed", "_name", "_owned", "_patched", "_plain"),
+        *("engine", "origin", "prepare", "streams"),
+    )
+    _send: Callable[..., Any]
 
     def __init__(self, origin: Any, engine: Engine, *, owned: bool = False) -> None:
         # Not super().__init__: it would open a second pool of connections.
-        self.__dict__ = origin.__dict__  # type: ignore[misc]  # of the class beside this one
+        self.__dict__ = origin.__dict__  # of the class beside this one
         self.origin = origin
         """The client this one stands for."""
         self._owned = owned
         self._closed = False
+        self._patched: Any = None
         self.streams: set[weakref.ref[Any]] = set()
         """Those that were opened and may still be read."""
         self._name = uuid4().hex
@@ -424,6 +429,23 @@ class _StandIn:
         self.engine = engine
         self.prepare: Callable[[httpx2.Request], Any] | None = None
         """Prepares a later attempt, where all requests of this client are prepared alike."""
+
+    # A property goes before what was patched onto `origin`, whose settings are ours as well.
+    @property
+    def send(self) -> Any:
+        """Send a request; an answer that a dialect knows comes back whole.
+
+        Raises what the other client's `send` raises.
+        """
+        return self._patched or self._send
+
+    @send.setter
+    def send(self, patched: Any) -> None:
+        self._patched = patched
+
+    @send.deleter
+    def send(self) -> None:
+        self._patched = None
 
     @property
     def is_closed(self) -> bool:
@@ -517,7 +539,7 @@ class _PastSend(httpx2.BaseTransport):
         self._client.streams = ours.streams  # closed with it
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        return self._client.send(request, stream=True, auth=None)
+        return cast("httpx2.Response", self._client.send(request, stream=True, auth=None))
 
 
 class _PastSendAsync(httpx2.AsyncBaseTransport):
@@ -528,7 +550,8 @@ class _PastSendAsync(httpx2.AsyncBaseTransport):
         self._client.streams = ours.streams  # closed with it
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        return await self._client.send(request, stream=True, auth=None)
+        answer = await self._client.send(request, stream=True, auth=None)
+        return cast("httpx2.Response", answer)
 
 
 class HealingClient(_StandIn, httpx2.Client):
@@ -538,13 +561,9 @@ class HealingClient(_StandIn, httpx2.Client):
     whoever made it; with `owned=True` it closes that too.
     """
 
-    def send(
+    def _send(
         self, request: httpx2.Request, *, stream: bool = False, **options: Any
     ) -> httpx2.Response:
-        """Send a request; an answer that a dialect knows comes back whole.
-
-        Raises what the other client's `send` raises.
-        """
         turn = self._begin(request, self._leaving(request, options))
         if turn is None:
             return cast("httpx2.Response", self.origin.send(request, stream=stream, **options))
@@ -628,10 +647,9 @@ class HealingClient(_StandIn, httpx2.Client):
 class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
     """The asynchronous twin of `HealingClient`."""
 
-    async def send(
+    async def _send(
         self, request: httpx2.Request, *, stream: bool = False, **options: Any
     ) -> httpx2.Response:
-        """Send a request, as `HealingClient.send` does."""
         begin = partial(self._begin, request, await self._leaving(request, options))
         given = request.stream
         large = isinstance(given, httpx2.ByteStream) and len(request.content) > _LARGE

@@ -9,6 +9,7 @@ import json
 import weakref
 from collections.abc import Callable, Generator
 from typing import Any
+from unittest.mock import patch
 
 import anthropic
 import httpx2
@@ -105,6 +106,33 @@ def test_an_http_client_with_ways_of_its_own_keeps_them(kind: Any) -> None:
         assert client._client.region == "eu"
         assert create(way, client) == LONG
         assert {request.headers["x-built"] for request in sim.requests} == {"eu"}
+
+
+@both
+def test_a_send_that_was_patched_sends_each_attempt(kind: Any) -> None:
+    with Simulator(LONG) as sim, Way(kind) as way:
+        http, sent = way.http(), list[str]()
+        plain = http.send
+
+        def noted(request: httpx2.Request, **options: Any) -> Any:
+            sent.append(request.url.path)
+            return plain(request, **options)
+
+        http.send = noted
+        client = way.healing(sim.url, http_client=http)
+        assert create(way, client) == LONG
+        assert sent == [request.path for request in sim.requests]
+
+
+@both
+def test_our_send_may_be_patched_for_a_while(kind: Any) -> None:
+    with Simulator(LONG) as sim, Way(kind) as way:
+        client = way.healing(sim.url)
+        with patch.object(client._client, "send", wraps=client._client.send) as seen:
+            assert create(way, client) == LONG
+        assert seen.call_count == 1
+        assert create(way, client) == LONG
+        assert seen.call_count == 1
 
 
 # --- auth, hooks, cookies, redirects ------------------------------------------------------------
