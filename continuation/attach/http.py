@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import sys
 import threading
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
@@ -113,7 +114,13 @@ async def _shut(response: httpx2.Response) -> None:
     except RuntimeError:  # not asyncio, so there are only scopes
         await response.aclose()
         return
-    closing, cancelled = loop.create_task(response.aclose()), None
+    # It begins at once where it can: iterators that are collected together, and so are closed by a
+    # task each, find the response closed as they do without us, and need not wait for each other.
+    if sys.version_info >= (3, 12):
+        closing = asyncio.Task(response.aclose(), loop=loop, eager_start=True)
+    else:
+        closing = loop.create_task(response.aclose())
+    cancelled = None
     with anyio.CancelScope(shield=True):
         while not closing.done():
             try:

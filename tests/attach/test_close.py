@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import anthropic
 import anyio
 import httpx2
+import openai
 import pytest
 from anthropic.lib.credentials import AccessToken
 from support.shells import LONG, PATIENCE, Way, ask, both, create, gone, last, told
@@ -20,7 +22,7 @@ from support.shells import LONG, PATIENCE, Way, ask, both, create, gone, last, t
 import continuation
 from continuation import Event, Policy, Recovering, Retrying, Truncated
 from continuation.attach.http import AsyncHealingClient, HealingClient
-from continuation.simulator import Reply, Simulator, Text, ToolUse
+from continuation.simulator import Reply, Scenario, Simulator, Text, ToolUse
 
 HALF = LONG[:60]
 SOME = 12
@@ -250,6 +252,28 @@ def test_a_stream_that_is_dropped_is_closed(kind: Any) -> None:
         gc.collect()
         way.do(way.pick(lambda: None, _turns)())
         assert gone(last(sim))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="a task that closes begins too late there")
+def test_a_loop_that_is_left_by_a_break_is_not_told_of_in_the_log() -> None:
+    """The SDK's own iterators form a cycle; each is closed by the event loop when collected."""
+    told_of: list[Any] = []
+
+    async def leave(client: Any) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, found: told_of.append(found))
+        asked: Any = {"model": "gpt-4o", "messages": [{"role": "user", "content": "say it"}]}
+        for _ in range(5):
+            async for _chunk in await client.chat.completions.create(**asked, stream=True):
+                break
+            await _turns()
+            gc.collect()
+            await _turns()
+            assert not pool_of(client)._requests
+
+    with Simulator(LONG, Scenario(slow=0.001)) as sim:
+        bare = openai.AsyncOpenAI(base_url=f"{sim.url}/v1", api_key="k", max_retries=0)
+        asyncio.run(leave(continuation.wrap(bare)))
+    assert told_of == []
 
 
 @both
