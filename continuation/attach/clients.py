@@ -90,7 +90,10 @@ def _copied(client: Any, healing: Healing) -> Any:
     try:
         copy = client.copy(http_client=ours, **options)
     except Exception as error:
-        raise Unsupported(f"it cannot be copied ({error})") from error
+        raise Unsupported(
+            f"it cannot be copied ({error}); make it with http_client = continuation.http_client() "
+            "or async_http_client()"
+        ) from error
     if getattr(copy, "_client", None) is not ours or type(copy) is not type(client):
         raise Unsupported("its copy does not take another HTTP client")
     return copy

@@ -81,6 +81,16 @@ def test_every_attempt_goes_through_a_transport_of_ones_own(kind: Any) -> None:
         assert sent == [request.path for request in sim.requests]
 
 
+@ASK_FOR
+def test_a_client_over_aiohttp_is_served(ask_for: Any) -> None:
+    async def http() -> Any:
+        return anthropic.DefaultAioHttpClient()
+
+    with Simulator(LONG) as sim, Way("async") as way:
+        way._made.append(client := way.do(http()))
+        assert ask_for(way, way.healing(sim.url, http_client=client)) == LONG
+
+
 @both
 def test_an_http_client_with_ways_of_its_own_keeps_them(kind: Any) -> None:
     class Own(httpx2.Client):

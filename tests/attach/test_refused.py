@@ -109,7 +109,10 @@ def with_certificate(**http: Any) -> Make:
 
 
 CLIENTS: dict[str, tuple[Make, str]] = {
-    "anthropic, no copy": (subclass(anthropic.Anthropic, __init__=own), "cannot be copied"),
+    "anthropic, no copy": (
+        subclass(anthropic.Anthropic, __init__=own),
+        r"cannot be copied .* make it with http_client = continuation\.http_client\(\)",
+    ),
     "openai, detour": (
         subclass(openai.OpenAI, _send_request=detour),
         "sends requests in a way of its own",
