@@ -1,8 +1,8 @@
-"""Make relative links absolute, where a page is read outside the repository.
+"""Make the relative links of a page absolute, for readers outside the repository.
 
     python scripts/absolute_links.py README.md > elsewhere/README.md
 
-The base is `[tool.continuation] source` in pyproject.toml, and stands nowhere else.
+The base is `[tool.continuation] source` in pyproject.toml, and is set nowhere else.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
 def base() -> str:
-    """Return where the sources can be read, with a slash at its end."""
+    """Return the URL of the sources, with a slash at its end."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     return str(settings["tool"]["continuation"]["source"]).rstrip("/") + "/"
 
 
 def absolute(text: str, page: str, keep: Callable[[str], str | None] = lambda _: None) -> str:
-    """Return `text`, of the page at this path in the repository, with absolute links.
+    """Return `text`, the page at path `page` in the repository, with absolute links.
 
-    `keep`: what a path in the repository is to be called, where it is to stay a relative link.
-    Raises `ValueError` for a link to what is not there.
+    `keep`: returns the relative link to keep for a path in the repository, or None for none.
+    Raises `ValueError` for a link to a path that does not exist.
     """
 
     def link(match: re.Match[str]) -> str:

@@ -3,7 +3,7 @@
     python scripts/draw_keys.py            # print the table
     python scripts/draw_keys.py --write    # put it into design/tuning.md
 
-`tests/test_policy.py` fails when the page shows another one.
+`tests/test_policy.py` fails if the page has another table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PAGE = Path(__file__).resolve().parents[1] / "design" / "tuning.md"
 
 
 def docstrings() -> dict[str, str]:
-    """Return what stands below each field of `Policy`."""
+    """Return the docstring of each field of `Policy`, by the field's name."""
     [policy] = ast.parse(inspect.getsource(Policy)).body
     assert isinstance(policy, ast.ClassDef)
     texts = dict[str, str]()
@@ -32,7 +32,7 @@ def docstrings() -> dict[str, str]:
 
 
 def table() -> str:
-    """Return a row for each key: its default, what it may be, what it does."""
+    """Return a row for each key: its default, its possible values, its docstring."""
     rows, texts = list[str](), docstrings()
     for item in fields(Policy):
         default = f'"{item.default}"' if isinstance(item.default, str) else str(item.default)
@@ -42,7 +42,7 @@ def table() -> str:
 
 
 def with_table(page: str) -> str:
-    """Return the page with the rows of its table in place of those there."""
+    """Return the page with the rows of its table replaced."""
     rows = re.compile(r"(?<=\|---\|---\|---\|---\|\n)(?:\| `.*\n)+")
     return rows.sub(lambda _: table() + "\n", page, count=1)
 

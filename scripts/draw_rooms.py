@@ -1,10 +1,10 @@
-"""Draw the rooms of the code and who imports whom, from the imports themselves.
+"""Draw the rooms of the code and which of them imports which, read from the sources.
 
     python scripts/draw_rooms.py            # print the drawing
     python scripts/draw_rooms.py --write    # put it into design/architecture.md
 
-`tests/test_architecture.py` uses the same reading of the imports to hold the import rule, and fails
-when the page shows another drawing than this one.
+`tests/test_architecture.py` checks the import rule with the functions of this file, and fails if
+the page has another drawing.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ PAGE = ROOT / "design" / "architecture.md"
 BEGIN, END = "<!-- drawn by scripts/draw_rooms.py -->", "<!-- end of the drawing -->"
 
 WORDS = {"types", "policy", "dialect", "ledger", "prompts", "registry", "__version__"}
-"""Modules at the top that every room shares; the other ones there are doors for users."""
+"""Top-level modules that every room shares; the other ones are the public doors."""
 
 
 class Import(NamedTuple):
     """One import of one module."""
 
     name: str
-    """The module that is imported, or the name from a package's top."""
+    """The imported module, or the name imported from one of the two top packages."""
     lazy: bool
-    """It stands inside a function: it is loaded when it is needed, or not at all."""
+    """Whether it is inside a function, and so loaded only when it is needed."""
 
 
 def room(module: str) -> str:
@@ -50,12 +50,12 @@ def modules() -> Iterator[tuple[str, Path]]:
     for top, prefix in (("continuation", ""), ("providers", "continuation.")):
         for path in sorted((ROOT / top).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
-            if parts[:2] != ("continuation", "providers"):  # the link to the folder at the top
+            if parts[:2] != ("continuation", "providers"):  # a link to the top-level folder
                 yield prefix + ".".join(p for p in parts if p != "__init__"), path
 
 
 def imports(path: Path) -> Iterator[Import]:
-    """Yield what a file imports; what only type checkers read is left out."""
+    """Yield the imports of a file, without those that only type checkers read."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for_types = [n for n in tree.body if isinstance(n, ast.If)]
     unseen = {id(inner) for block in for_types for inner in ast.walk(block)}
@@ -73,7 +73,7 @@ def imports(path: Path) -> Iterator[Import]:
 
 
 def arrows() -> dict[str, dict[str, bool]]:
-    """Return, for each room, the rooms it imports, and whether it only ever does so lazily."""
+    """Return, for each room, the rooms it imports, with whether it does so only lazily."""
     drawn: dict[str, dict[str, bool]] = defaultdict(dict)
     for module, path in modules():
         importer = room(module)
@@ -109,7 +109,7 @@ def floors(drawn: dict[str, dict[str, bool]]) -> list[list[str]]:
 
 
 def drawing() -> str:
-    """Return the floors of the house as text, the doors at the top."""
+    """Return the floors as text, the top one first."""
     drawn = arrows()
     out = ["```"]
     for floor in floors(drawn):
@@ -121,7 +121,7 @@ def drawing() -> str:
 
 
 def page_with(text: str) -> str:
-    """Return the page with the drawing in its place."""
+    """Return the page with `text` in the place of its drawing."""
     page = PAGE.read_text(encoding="utf-8")
     before, rest = page.split(BEGIN)
     return f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}"

@@ -3,7 +3,7 @@
     python scripts/draw_tables.py            # print the drawing
     python scripts/draw_tables.py --write    # put it into design/decision-table.md
 
-`tests/engine/test_table.py` fails when the page shows other tables than the engine has.
+`tests/engine/test_table.py` fails if the page and the engine's tables differ.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BEGIN, END = "<!-- drawn by scripts/draw_tables.py: {} -->", "<!-- end of the dr
 
 
 def condition(row: Row | Label | Standing | Delivery | Ending) -> str:
-    """Say when a row fits."""
+    """Return in words when a row fits."""
     conditions = [_all_of(row.when)] if row.when else []
     if row.either:
         conditions.append(f"({' or '.join(map(_all_of, row.either))})")
@@ -101,7 +101,7 @@ def endings() -> Iterator[str]:
 
 
 def words(*kinds: type) -> Iterator[str]:
-    """Draw what the members of these enumerations, or the fields of these facts, mean."""
+    """Draw the docstrings of the members of enumerations, or of the fields of facts."""
     yield "| word | means |"
     yield "|---|---|"
     for kind in kinds:
@@ -146,7 +146,7 @@ def drawings() -> dict[str, str]:
 
 
 def with_drawings(page: str) -> str:
-    """Return the page with every drawing in its place."""
+    """Return the page with every drawing replaced; `ValueError` if a place is not there once."""
     for name, drawn in drawings().items():
         begin = BEGIN.format(name)
         pattern = f"{re.escape(begin)}.*?{re.escape(END)}"

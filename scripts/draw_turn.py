@@ -21,11 +21,11 @@ from continuation.types import Mode
 
 PICTURE = Path(__file__).resolve().parents[1] / "design" / "turn.svg"
 MODEL, LIMIT, CEILING, LENGTH = "claude-sonnet-5", 4096, 8192, 72_000
-"""The model, the caller's limit and the most the model writes at once, in tokens; characters."""
+"""The model; the caller's limit and the ceiling, in tokens; the text's length in characters."""
 
 
 def ask(client: anthropic.Anthropic) -> anthropic.types.Message:
-    """Stream the answer to its end."""
+    """Stream an answer to its end, and return it."""
     messages: list[anthropic.types.MessageParam] = [{"role": "user", "content": "Write the file."}]
     with client.messages.stream(model=MODEL, max_tokens=LIMIT, messages=messages) as stream:
         return stream.get_final_message()
@@ -37,7 +37,7 @@ def text_of(message: anthropic.types.Message) -> str:
 
 
 def bare(client: anthropic.Anthropic) -> tuple[str, Report]:
-    """Ask without us, and write down what came as a report would."""
+    """Call the bare client; return a title, and a report made here of what came."""
     began = time.monotonic()
     message = ask(client)
     seconds = time.monotonic() - began
@@ -60,7 +60,7 @@ def bare(client: anthropic.Anthropic) -> tuple[str, Report]:
 
 
 def wrapped(client: anthropic.Anthropic, whole: str) -> tuple[str, Report]:
-    """Ask with us, and see that the answer is the text."""
+    """Call the wrapped client, check the answer; return a title and the turn's report."""
     message = ask(continuation.wrap(client))
     report = continuation.last_report()
     assert text_of(message) == whole
@@ -69,7 +69,7 @@ def wrapped(client: anthropic.Anthropic, whole: str) -> tuple[str, Report]:
 
 
 def main() -> None:
-    """Run both, and draw them."""
+    """Make both calls, and draw them."""
     text = default_file().read_text(encoding="utf-8")[:LENGTH]
     scenario = Scenario(manner="echo:400", ceiling=CEILING, deltas=200, slow=0.033)
     with Simulator(text, scenario) as simulator:

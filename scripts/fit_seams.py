@@ -4,17 +4,17 @@
 
 Two samples are made from the texts of `tests/benchmarks/seam_cases.py`:
 
-- echoes: a text is cut and goes on with its own end again, in every manner of the benchmark;
-- chance: a text that is cut goes on as it stands, and happens to repeat its end. Ordinary texts
-  hardly do, so these come from test suites, tables, style sheets and generated code; all such
+- echoes: a text is cut, and what follows repeats its end, in every manner of the benchmark;
+- chance: a text is cut, and what follows in the text itself happens to repeat its end. Ordinary
+  texts hardly do, so these come from test suites, tables, style sheets and generated code; all such
   cuts at token boundaries count.
 
 The slopes are a logistic regression with a small ridge, by Newton's method, once for cuts inside
 a line and once for cuts after one. The constant is then lowered or raised until chance is taken
 for an echo at no more than `--wrong` of 100,000 cuts, since a wrong cut loses text. Both the
 shipped and the fitted weights are tried on a third sample, of another seed. `--write` puts the
-fitted ones into `continuation/seams/evidence.py`; whether they serve as well is for
-`tests/benchmarks/seams.py` to say. Seed, texts and counts go into the file.
+fitted ones into `continuation/seams/evidence.py`; how well they work is then measured by
+`tests/benchmarks/seams.py`. Seed, texts and counts go into the file.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 TABLE: Final = ROOT / "continuation" / "seams" / "evidence.py"
-#: The start of the line behind which all of it is written again.
+#: The beginning of the line in evidence.py after which the file is replaced.
 _WEIGHTS: Final = "# The weights ---"
-#: Characters of the attempt that are looked at, and of the text that must stand before a cut.
+#: Characters of the attempt that are looked at, and the fewest of the text before a cut.
 _HEAD, _BEFORE = 600, 600
-#: Characters before a cut by chance that can matter, and the longest repetition looked for.
+#: For repetitions by chance: characters looked at before a cut, and the longest looked for.
 _WINDOW, _LONGEST = 9000, 400
-#: Keeps a weight finite whose feature the echoes alone have.
+#: The penalty that keeps a weight finite if only echoes have its feature.
 _RIDGE: Final = 1.0
 
 Measured = dict[str, float]
@@ -54,7 +54,7 @@ Measured = dict[str, float]
 
 @dataclass
 class Sample:
-    """Repetitions that only the weights can tell apart, at cuts of one kind."""
+    """Repetitions at cuts of one kind, without those that `foregone` decides."""
 
     echoes: list[Measured] = field(default_factory=list[Measured])
     chance: list[Measured] = field(default_factory=list[Measured])
@@ -62,7 +62,7 @@ class Sample:
 
 
 def sample(seed: int, texts: int) -> dict[str, Sample]:
-    """Make the samples of one seed: "inside" a line and "after" one."""
+    """Return the samples of one seed, of cuts "inside" a line and "after" one."""
     rng = random.Random(seed)
     samples = {"inside": Sample(), "after": Sample()}
     bounds = boundaries()
@@ -86,10 +86,10 @@ def _kind(body: str, at: int) -> str:
 
 
 def _repetitions(body: str, cuts: set[int]) -> Iterator[tuple[int, int]]:
-    """Cuts behind which the last characters follow once more, and how many: (cut, size).
+    """Yield (cut, size) for each cut after which the `size` characters before it come again.
 
-    The text is laid over itself, `size` characters further on; where the two are equal for `size`
-    characters or more, their difference has a row of noughts.
+    The text is compared with itself, shifted by `size` characters: where the two are equal for
+    `size` characters or more, their XOR has a run of zero bytes.
     """
     coded = body.encode("utf-32-le", "surrogatepass")
     for size in range(4, _LONGEST):
@@ -103,7 +103,7 @@ def _repetitions(body: str, cuts: set[int]) -> Iterator[tuple[int, int]]:
 
 def _echoes(rng: random.Random, text: Text, at: int) -> Iterator[Measured]:
     before = text.body[:at]
-    sizes = [rng.randint(14, 64), rng.randint(14, 64)]  # beginning anywhere, as the hardest do
+    sizes = [rng.randint(14, 64), rng.randint(14, 64)]  # from any character on: the hardest
     sizes += [
         len(case.after) - (len(text.body) - at)
         for case in Maker(rng, text, at).cases()
@@ -119,7 +119,7 @@ def _echoes(rng: random.Random, text: Text, at: int) -> Iterator[Measured]:
 
 
 def fit(drawn: Sample, names: Sequence[str], wrong: float) -> Measured:
-    """The weights of `names` for one sample; at most `wrong` of 100,000 cuts go wrong."""
+    """Return the weights of `names` for a sample; at most `wrong` of 100,000 cuts go wrong."""
     rows = [[row[name] for name in names] for row in (*drawn.echoes, *drawn.chance)]
     offsets = [row["short"] for row in (*drawn.echoes, *drawn.chance)]
     labels = [1.0] * len(drawn.echoes) + [0.0] * len(drawn.chance)
@@ -142,7 +142,7 @@ def fit(drawn: Sample, names: Sequence[str], wrong: float) -> Measured:
 def _derivatives(
     rows: list[list[float]], offsets: list[float], labels: list[float], beta: list[float]
 ) -> tuple[list[float], list[list[float]], float]:
-    """Gradient, Hessian and loss of the penalised likelihood at `beta`."""
+    """Return gradient, Hessian and loss of the penalised likelihood at `beta`."""
     size = len(beta)
     gradient = [-_RIDGE * value if at else 0.0 for at, value in enumerate(beta)]
     hessian = [[_RIDGE if i == j and i else 0.0 for j in range(size)] for i in range(size)]
@@ -162,7 +162,7 @@ def _derivatives(
 
 
 def _solved(matrix: list[list[float]], vector: list[float]) -> list[float]:
-    """The solution of a symmetric positive system, by elimination."""
+    """Return the solution of a symmetric positive system, by elimination."""
     size = len(vector)
     rows = [[*line, value] for line, value in zip(matrix, vector, strict=True)]
     for at in range(size):
@@ -188,7 +188,7 @@ def _log_odds(table: Mapping[str, float], measured: Measured) -> float:
 
 
 def compare(kind: str, shipped: Measured, fitted: Measured, fresh: Sample) -> str:
-    """Say both tables side by side, and what each does on a sample it has not seen."""
+    """Return as text both tables, and what each does on a sample it was not fitted to."""
     lines = [f"cut {kind} a line", f"    {'':16}{'shipped':>9}{'fitted':>9}"]
     lines += [f"    {name:16}{shipped[name]:>9.3f}{fitted[name]:>9.3f}" for name in shipped]
     for title, table in (("shipped", shipped), ("fitted", fitted)):
@@ -214,7 +214,7 @@ def _render(tables: Mapping[str, Measured], how: str) -> str:
 
 
 def main() -> None:
-    """Fit, compare, and write when asked to."""
+    """Fit and compare; write the weights if `--write` is given."""
     parser = argparse.ArgumentParser(description="Fit the weights of the seam again.")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--texts", type=int, default=160, help="texts of the sample")

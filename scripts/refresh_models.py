@@ -3,14 +3,14 @@
     python scripts/refresh_models.py model_prices_and_context_window.json            # shows a diff
     python scripts/refresh_models.py model_prices_and_context_window.json --write
 
-Only entries of a model's own vendor count; what a reseller allows says nothing about the model.
+Only entries of a model's own vendor count; a reseller may set limits of its own.
 Rows with `pin = true` stay as they are, and so do comments and the order of the rows. A row changes
 
-- its ceiling, when the data set no longer knows the row's number for any model of the family; where
-  the set has several numbers, the lowest is taken, and whoever disagrees is named on stderr;
-- its window, when the set knows a larger one: its number is an input limit, so a smaller one means
-  nothing;
-- its prefill, when the set says the same for every model of the family.
+- its ceiling, if no model of the family has the row's number in the data set any more; of several
+  numbers the lowest is taken, and the models with another one are named on stderr;
+- its window, if the set has a larger one: its number is an input limit, so a smaller one does not
+  contradict the row;
+- its prefill, if the set has the same value for every model of the family.
 
 Models that no row covers are added at the end, to be moved to their family by hand.
 """
@@ -54,7 +54,7 @@ class BadInputError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What the data set says of one model."""
+    """What the data set contains on one model."""
 
     name: str
     ceiling: int
@@ -106,7 +106,7 @@ def _offer(name: str, entry: Entry) -> Offer:
 
 
 def refresh(text: str, offered: Iterable[Offer], date: str) -> tuple[str, list[str]]:
-    """Return the refreshed table and notes on what the data set itself disagrees about."""
+    """Return the refreshed table, and a note for each model with another ceiling than its row."""
     rows, notes = parse(text), list[str]()
     by_match, new = _sorted_in(rows, offered)
     lines = text.splitlines()
@@ -116,7 +116,7 @@ def refresh(text: str, offered: Iterable[Offer], date: str) -> tuple[str, list[s
     end = lines.index("]")
     lines[end:end] = [_added(name, group, date) for name, group in sorted(new.items())]
     result = "\n".join(lines) + "\n"
-    parse(result)  # what we are about to write must be readable
+    parse(result)  # raises if what is to be written is not readable
     return result, notes
 
 
@@ -185,7 +185,7 @@ def _read(line: str) -> Entry:
 
 
 def _render(row: Entry) -> str:
-    """Write a row as the table has it: fixed order, and nothing that is the default anyway."""
+    """Return a row's line: the keys in fixed order, without those that have their default."""
     fields = {key: row[key] for key in KEYS if row.get(key) and row[key] != "none"}
     return "  { " + ", ".join(f"{key} = {_value(value)}" for key, value in fields.items()) + " },"
 
@@ -197,7 +197,7 @@ def _value(value: object) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Show or write the refreshed table; the exit code is 1 when the data set cannot be used."""
+    """Show or write the refreshed table; the exit code is 1 if the data set cannot be used."""
     options = _options(argv)
     before = options.table.read_text(encoding="utf-8")
     try:

@@ -1,4 +1,4 @@
-"""What mkdocs does to a page of `design/`: links that leave it become absolute.
+"""A hook of mkdocs: links from a page of `design/` to files outside of it become absolute.
 
 The first page is the README.
 """
@@ -14,7 +14,7 @@ _HOME, _FOLDER = "index.md", "design/"
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: object) -> str:
-    """Return the page as the site has it."""
+    """Return the Markdown of a page as the site shows it."""
     name: str = page.file.src_uri
     where = _FOLDER + name
     if name == _HOME:

@@ -1,7 +1,7 @@
-"""Many requests at once, each answer whole: `run_batch` is the door.
+"""Makes many requests at once, and every answer whole: `run_batch`.
 
-`lane.py` is what they share, the rate limit above all; `workers.py` makes the calls; `lines.py`
-reads and writes them as lines of JSON.
+`lane.py` holds what the requests share, above all the rate limit; `workers.py` makes the calls;
+`lines.py` reads and writes lines of JSON.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ __all__ = ["BatchResult", "run_batch"]
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What one request of a batch came to."""
+    """The result of one request of a batch."""
 
     index: int
-    """Its place among the requests, from 0."""
+    """The position of the request, from 0."""
     id: str
-    """The caller's, or a digest of what it asks."""
+    """The request's own id, or without one a digest of the request."""
     answer: Any
-    """As the SDK's own method returns it; `None`: there was an error."""
+    """The answer as the SDK's own method returns it; `None` if there was an error."""
     report: Report | None
-    """What became of its turn; `None`: it was not sent."""
+    """The report of its turn; `None` if the request was not sent."""
     error: Exception | None
-    """What it failed with, as the SDK raises it."""
+    """The exception it failed with, as the SDK raises it; `None` if there is an answer."""
 
 
 @overload
@@ -61,25 +61,24 @@ def run_batch(
 ) -> Any:
     """Yield the answers to many requests, each made whole, in the order in which they are ready.
 
-    `client`: an SDK's, wrapped (its policies hold) or not; one of google-genai is wrapped by this.
-    Of an asynchronous one the result is an asynchronous iterator, of asyncio. `requests`: each is
-    the keywords of the SDK's method or its JSON, or a line of a batch API (`custom_id` and `params`
-    or `body`; `key` and `request`); with an `id`, if it has none of these and is to have one. They
-    are taken as they are needed, so a generator will do, and nothing of them is kept but a digest.
+    `client`: an SDK's client, wrapped (its policies apply) or not; a google-genai client is wrapped
+    in place. An asynchronous client gives an asynchronous iterator (of asyncio). `requests`: each
+    is the keywords of the SDK's method, its JSON body, or a line of a batch API (`custom_id` and
+    `params` or `body`; `key` and `request`). The first two may have an `id`. Requests are taken as
+    they are needed, so a generator will do, and only a digest of each is kept.
 
-    A request that is refused for its rate (429, 503, 529) waits, and all others wait with it: as
-    long as `retry-after` says, or ever longer. What fails otherwise is the SDK's to try again; then
-    it is the result's `error`, and the others go on. Answers come as streams and are put together,
-    so that one that breaks off is gone on with; a request with `"stream": False` is not.
+    `concurrency`: how many requests are open at once. `journal`: a path, a URL, or a `Journal` with
+    options of its own; called again with the same journal, the batch continues where it stopped.
+    Each request has a session there, named by its `id`, or without one by a digest of the request:
+    a whole answer is returned again without a request, and a half-written one is continued.
 
-    `concurrency`: how many requests are under way at once. `journal`: a path, a URL, or a `Journal`
-    with options of its own; called again with the same journal the batch goes on where it stopped.
-    Each request has a session there, by its `id`: an answer that was whole is given again, without
-    a request, and a half-written one is gone on with. Requests without an `id` are known by what
-    they ask.
+    If a request is refused for its rate (429, 503, 529), all requests wait: as long as
+    `retry-after` states, or ever longer. The SDK tries other errors again as usual; one that stays
+    is in the result, and the other requests continue. Answers are requested as streams and put
+    together, so that one whose connection drops is continued; not so with `"stream": False`.
 
-    Leaving the iterator ends what is under way. Raises `TypeError` for a client that cannot be
-    wrapped, `ValueError` naming a field and what is possible, and what a `Journal` raises.
+    Leaving the iterator breaks off the open requests. Raises `TypeError` for a client that cannot
+    be wrapped, `ValueError` naming a field and its possible values, and what a `Journal` raises.
     """
     from continuation.bulk.workers import Batch
 

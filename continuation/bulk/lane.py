@@ -1,11 +1,11 @@
 """What requests that are made at once share: one rate limit, and for each of them its journal.
 
-One request is refused for its rate, and all wait: for as long as the server says, or twice as long
-each time. What would come then is a herd, so from there on requests go one by one, at the rate at
-which they were taken before. Refused again at once, they go half as fast; refused after a while,
-hardly slower; and as long as none is, they come closer: soon to the gap that was refused last, and
-from there on slowly, for each refusal costs a wait. So the limit is found, whether it counts by the
-second or by the minute, and nobody has to name it.
+If one request is refused for its rate, all wait: as long as the server states, or twice as long
+each time. After that they are sent one by one, at the rate at which they were accepted before,
+since all at once would be refused again. A refusal soon after the wait halves the rate, a later one
+hardly lowers it. While none is refused, the gap between requests shrinks: fast down to the gap at
+the last refusal, then slowly, since each refusal costs a wait. So the limit is found without being
+configured, whether the server counts by the second or by the minute.
 """
 
 from __future__ import annotations
@@ -37,55 +37,55 @@ if TYPE_CHECKING:
 logger = logging.getLogger("continuation")
 
 PATIENCE = 600.0
-"""Seconds without an answer after which a refusal goes to the caller."""
+"""Seconds of refusals without an accepted request, after which the caller gets the refusal."""
 _LATER = frozenset({429, 503, 529})
-"""Statuses of a server that has too much to do, or was asked too often."""
+"""HTTP statuses that mean too many requests or an overloaded server."""
 _FIRST, _LONGEST = 0.5, 60.0
-"""Seconds to wait where the server does not say: at first, and at most."""
+"""Seconds to wait if the server states none: after the first refusal, and at most."""
 _LEAST = 0.001
-"""Seconds to wait where it says that there is no need, and refuses: at first; then longer."""
+"""The shortest wait in seconds, even if the server states 0; doubles with refusals in a row."""
 _SLOWER, _HARDLY = 2.0, 1.06
-"""What a refusal makes of the gap between two requests: one at once, one after a while."""
+"""Factors by which a refusal widens the gap between requests: soon after a wait, and later."""
 _SOON, _SLOWLY = 0.04, 0.002
-"""How much closer they come in the time of one wait: far from the last refusal, near it."""
+"""Share of the gap lost in the time of one wait: far above the last refused gap, and near it."""
 _COUNTED = 0.2, 5.0
-"""Seconds of a wait that count in that, at least and at most."""
+"""Bounds, in seconds, of the time that counts as one wait in that."""
 
 
 class StoppedError(Exception):
-    """The batch was left; this request is not sent any more."""
+    """The batch has ended, so this request is not sent."""
 
 
 class Pace:
-    """Says when the next request may go; it does no I/O, and any thread may ask."""
+    """Decides when the next request may be sent; does no I/O, and is safe in any thread."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.now = now
         self._lock = threading.Lock()
         self._gap = self._bad = 0.0
-        """Seconds between two requests, and with how many they were refused last."""
+        """Seconds between two requests: now, and when one was last refused."""
         self._next = self._opened = self._taken_at = now()
-        """When the next one may go; since when they may; when one was taken last."""
+        """Times: of the next request, of the end of the last wait, of the last accepted request."""
         self._shut, self._wait = -math.inf, 1.0
-        """When a refusal came last, and how long all waited."""
+        """The time of the last refusal, and the seconds that all waited after it."""
         self._taken = self._tries = 0
-        """How many were taken since they may go; refusals in a row."""
+        """Requests accepted since the last refusal; refusals in a row."""
         self._since: float | None = None
-        """When the first of these refusals came."""
+        """The time of the first refusal in the row; None if the last request was accepted."""
 
     def waits(self) -> Iterator[float]:
-        """Yield seconds to wait, one after the other; then a request may go."""
+        """Yield seconds to sleep; when the iterator ends, the request may be sent."""
         while True:
             with self._lock:
                 refusal, at = self._shut, max(self.now(), self._next)
                 self._next = at + self._gap
             while (left := at - self.now()) > 0:
                 yield left
-            if refusal == self._shut:  # else one came meanwhile: wait anew
+            if refusal == self._shut:  # else another refusal came meanwhile: wait again
                 return
 
     def taken(self) -> None:
-        """The server has taken a request."""
+        """Record that the server has accepted a request."""
         with self._lock:
             now = self.now()
             low, high = _COUNTED
@@ -100,16 +100,16 @@ class Pace:
             self._tries, self._since = 0, None
 
     def refused(self, sent: float, seconds: float | None) -> bool:
-        """The server has refused a request; `False`: it is no use to wait.
+        """Record a refusal; return False if it has lasted too long, and the caller is to get it.
 
-        `sent`: when that left; `seconds`: to wait, if the server says.
+        `sent`: when the request was sent, by `now`; `seconds`: the wait that the server states.
         """
         with self._lock:
             now = self.now()
             self._since = now if self._since is None else self._since
             if now + (seconds or 0.0) - self._since > PATIENCE:
                 return False
-            if sent <= self._shut:  # it left before the others were told to wait
+            if sent <= self._shut:  # sent before the refusal that all wait for
                 return True
             longer = 2.0 ** min(self._tries, 16)
             if seconds is None:
@@ -118,7 +118,7 @@ class Pace:
             went = now - self._opened
             if not self._gap:
                 self._gap = went / max(self._taken, 1)
-            elif self._taken:  # none taken: it is no rate limit, and slower is no help
+            elif self._taken:  # none accepted: not a rate limit, so slower is no help
                 self._bad = self._gap
                 self._gap *= _SLOWER if went < 4 * self._wait else _HARDLY
             self._shut, self._tries, self._taken = now, self._tries + 1, 0
@@ -127,7 +127,7 @@ class Pace:
 
 
 class Lane:
-    """One request on its way: recorded by a journal, if any, and sent when the pace allows it."""
+    """One request of a batch: recorded by a journal, if any, and sent when the pace allows it."""
 
     def __init__(self, pace: Pace, stopped: threading.Event, *, streams: bool) -> None:
         self.streams = streams
@@ -193,7 +193,7 @@ class Lane:
             await response.aclose()
 
     def _again(self, refused: Refused, sent: float, response: httpx2.Response, body: bytes) -> bool:
-        """Whether a refused request is to wait, and all others with it."""
+        """Whether to send a refused request again, after a wait that holds for all requests."""
         head = Head(response.status_code, dict(response.headers.items()))
         error = refused(head, body)
         lasting = error.kind is not ErrorKind.RETRYABLE or error.maximum is not None
@@ -204,7 +204,7 @@ class Lane:
 
 
 class Gathered:
-    """A turn that no journal records: assembles the answer that its caller is given."""
+    """Assembles the answer that the caller is given, for a turn that no journal records."""
 
     replay: bytes | None = None
     is_complete = is_body = repeated = False
@@ -230,5 +230,5 @@ class Gathered:
     def leave(self) -> None: ...
 
     def answer(self) -> bytes | None:
-        """Return the whole answer as a JSON body; `None`: its end has not come."""
+        """Return the whole answer as a JSON body; `None` before its end has come."""
         return dumps(self._given.body()) if self._given.segment.reason else None

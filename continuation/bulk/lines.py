@@ -1,4 +1,4 @@
-"""Requests and results as people have them in files: lines of JSON, as each batch API has them.
+"""Reads and writes requests and results as lines of JSON, in the forms of the batch APIs.
 
 | | a request | its result |
 |---|---|---|
@@ -22,18 +22,18 @@ from continuation.wire.json_values import as_int, as_json, as_text, objects
 
 _ID = ("custom_id", "key", "id")
 _TURNS = frozenset({"messages", "input", "contents"})
-"""Fields of a request itself: beside one of them, `metadata` is the provider's."""
+"""Fields of a bare request: beside one of them, `metadata` is part of the request."""
 _REQUEST = ("params", "body", "request")
 _PATHS = (("result", "message"), ("response", "body"), ("response",))
-"""Where a line of results has its answer..."""
+"""The paths at which a line of results may have its answer."""
 _ANSWERS = frozenset({"content", "choices", "output", "candidates"})
-"""...which has one of these."""
+"""Fields by which an answer is recognised: it has one of these."""
 _REASONS = ("stop_reason", "finish_reason", "finishReason")
 _PARTS = ("content", "parts")
 
 
 def request_in(line: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the id that a request has, `""` without one, and what it asks."""
+    """Return the id of a line, `""` without one, and the request in it."""
     request = dict(line)
     for key in _REQUEST:
         if inner := as_json(request.get(key)):
@@ -42,13 +42,13 @@ def request_in(line: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 class RequestIds:
-    """Makes ids for requests without one: a digest of what they ask, and a count of repetitions."""
+    """Makes ids for requests without one: a digest, and a count of repetitions."""
 
     def __init__(self) -> None:
         self._seen = dict[bytes, int]()
 
     def of(self, request: Mapping[str, Any]) -> str:
-        """Return the same id for the same requests in the same order, in any process."""
+        """Return an id; the same requests in the same order get the same ids, in any process."""
         document = json.dumps(request, sort_keys=True, default=_lasting)
         digest = hashlib.sha256(document.encode(errors="surrogatepass")).digest()[:8]
         count = self._seen[digest] = self._seen.get(digest, 0) + 1
@@ -56,24 +56,24 @@ class RequestIds:
 
 
 def _lasting(value: object) -> str:
-    """Return what is the same in any process: of a function or a class its name."""
+    """Return a text that is the same in any process: for a function or a class its name."""
     return str(getattr(value, "__qualname__", value))
 
 
 def id_of(line: Json) -> str:
-    """Return the id of a line of a batch API, or of ours; `""`: it has none."""
+    """Return the id of a line of a batch API or of our own output; `""` without one."""
     metadata = {} if _TURNS & line.keys() else as_json(line.get("metadata"))
     ids: list[object] = [*(line.get(name) for name in _ID), metadata.get("key")]
     return next((text for each in ids if (text := _id_text(each))), "")
 
 
 def _id_text(value: object) -> str:
-    """Return an id as a text; people number their requests, too."""
+    """Return an id as a text; it may be a number."""
     return str(as_text(value) if as_int(value) is None else value)
 
 
 def answer_in(line: Json) -> Json | None:
-    """Return the answer in a line of results; `None`: there is none, but an error."""
+    """Return the answer in a line of results; `None` without one, as for an error."""
     located = _answer(line)
     return None if located is None else located[1]
 
@@ -94,7 +94,7 @@ def _truncated() -> set[str]:
 
 
 def failure_in(line: Json) -> str:
-    """Return in a word how a line of results without an answer failed; `""`: it does not say."""
+    """Return types and codes of the error in a line of results, by commas; `""` without any."""
     result, response = as_json(line.get("result")), as_json(line.get("response"))
     error = (
         as_json(result.get("error")) or as_json(line.get("error")) or as_json(line.get("status"))
@@ -106,7 +106,7 @@ def failure_in(line: Json) -> str:
 
 
 def with_answer(line: Json, answer: Json) -> Json:
-    """Return a line of results with another answer in the place of its own."""
+    """Return a line of results with its answer replaced."""
     located = _answer(line)
     outer, *inner = located[0] if located else _PATHS[-1]
     return {**line, outer: {**as_json(line[outer]), inner[0]: answer} if inner else answer}
@@ -121,7 +121,7 @@ def _answer(line: Json) -> tuple[tuple[str, ...], Json] | None:
 
 
 def answer_json(answer: object) -> Json:
-    """Return the JSON of an answer as the SDK gave it."""
+    """Return the JSON of an answer that an SDK returned."""
     return as_json(body_of(answer))
 
 

@@ -1,8 +1,8 @@
-"""A batch at work: so many workers, each with one request at a time, threads or tasks.
+"""Runs a batch: its workers are threads or tasks, each with one request at a time.
 
-The two drivers are twins, as everywhere: threads that call a synchronous client, tasks that await
-an asynchronous one. A worker takes the next request when the one before has been handed over, so
-nothing piles up in front of a caller who is slow, and nothing is held that was delivered.
+There are two drivers of the same form: threads that call a synchronous client, and tasks that await
+an asynchronous one. A worker takes its next request when the caller has taken its last result, so
+results do not pile up for a slow caller, and none is kept after it was delivered.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from continuation.journal import Journal
 
 _Ready: TypeAlias = "BatchResult | Exception | None"
-"""What a worker puts: a result, what the requests failed with, or `None` at its end."""
+"""What a worker puts: a result, what the iterable of requests raised, or `None` at its end."""
 _ReadyOrStop: TypeAlias = "BatchResult | Exception | type[StoppedError] | None"
-"""The same, and what `stop` puts."""
+"""The same, or the class `StoppedError`, which `stop` puts."""
 _T = TypeVar("_T")
 SESSION = "batch"
-"""Of the journal, where the caller names none."""
+"""The session name of a journal that the caller gave as a path or URL."""
 _PATIENCE = 5.0
-"""Seconds that a batch which is left waits for its threads."""
+"""Seconds that a batch waits for its threads when the caller leaves it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +49,15 @@ class Item:
     id: str
     request: Mapping[str, Any]
     answer: Mapping[str, Any] | None = None
-    """What came of it elsewhere, to be gone on with."""
+    """A truncated answer from elsewhere, to be continued; `None` if there is none."""
     policies: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What holds for it alone."""
+    """Policies for this request alone."""
     wrong: Exception | None = None
-    """Why it cannot be sent."""
+    """Why it cannot be sent; `None` if it can."""
 
 
 class Batch:
-    """Requests on their way; `results` is how they come back."""
+    """A batch of requests; `results` sends them and yields what comes back."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Batch:
         concurrency: int,
         journal: str | os.PathLike[str] | Journal | None,
     ) -> None:
-        """Begin. Of an `Item` in `requests` the index is left as it is."""
+        """Check the arguments and open the journal. An `Item` in `requests` keeps its index."""
         if type(concurrency) is not int or concurrency < 1:
             message = f"concurrency = {concurrency!r}: must be a whole number from 1"
             raise ValueError(message)
@@ -97,19 +97,19 @@ class Batch:
         return journal, False
 
     def results(self) -> Iterator[BatchResult] | AsyncIterator[BatchResult]:
-        """Return what yields the results, asynchronously if the client is so."""
+        """Return an iterator of the results, an asynchronous one for an asynchronous client."""
         return self._awaited() if is_async(self._client) else self._called()
 
     def stop(self) -> None:
-        """Ask no more, break off what is under way, and give what has come; then it ends.
+        """Send no more requests, break off the open ones, yield the answers so far, and end.
 
-        Of a synchronous batch, from any thread, or from a signal's handler.
+        For a synchronous batch; may be called from any thread, or from a signal handler.
         """
         self._ready.put(StoppedError)
 
     @property
     def waiting(self) -> int:
-        """How many results of a synchronous batch nobody has taken yet."""
+        """How many results of a synchronous batch the caller has not taken yet."""
         return self._ready.qsize()
 
     # --- the requests -----------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class Batch:
 
     @contextlib.contextmanager
     def _under_way(self, item: Item) -> Generator[tuple[Lane, list[Report]]]:
-        """Let what is called inside the block be this request's, on a lane of its own."""
+        """Apply the item's policies and a new lane to calls inside; yield the lane and reports."""
         streams = item.answer is None and item.request.get("stream") is not False
         lane = Lane(self._pace, self._stopped, streams=streams)
         self._lanes.add(lane)
@@ -152,15 +152,15 @@ class Batch:
             self._lanes.discard(lane)
 
     def _call(self, item: Item) -> Any:
-        """Make the call; return the answer, or what is to be awaited for it."""
+        """Make the call; return the answer, or for an asynchronous client an awaitable of it."""
         if item.answer is not None:
             return finished(self._client, item.request, item.answer)
         return method(self._client, door_of(self._client, item.request), item.request)()
 
     def _open_session(self, item: Item) -> Journal | None:
-        """Open a request's own session; not in an event loop's thread.
+        """Open the request's own session; blocks, so not to be called in an event loop.
 
-        Raises what keeps it from being sent.
+        Returns None without a journal. Raises what keeps the request from being sent.
         """
         if item.wrong is not None:
             raise item.wrong
@@ -192,7 +192,7 @@ class Batch:
                         yield result
                 else:  # a worker has ended
                     left -= 1
-        except KeyboardInterrupt:  # the second one: do not wait
+        except KeyboardInterrupt:  # if it was stopped already, do not wait
             until = until and time.monotonic()
             raise
         finally:
@@ -215,7 +215,7 @@ class Batch:
             yield thread
 
     def _leave(self) -> float:
-        """Break off what is under way; return until when its threads are waited for."""
+        """Break off the open requests; return the time until which their threads are waited for."""
         self._stopped.set()
         for lane in [*self._lanes]:
             if lane.session is not None:
@@ -229,7 +229,7 @@ class Batch:
             while (item := self._next()) is not None:
                 put(self._ask(item))
                 self._room.acquire()
-        except Exception as error:  # of what the requests come from
+        except Exception as error:  # raised by the iterable of requests
             put(error)
         finally:
             put(None)
@@ -283,7 +283,7 @@ class Batch:
         answer, failed = None, None
         with self._under_way(item) as (lane, turns):
             try:
-                # Not cancelled: a session that opens after that would stay open.
+                # Not cancelled: a session that the thread opens after that would stay open.
                 opening = asyncio.ensure_future(asyncio.to_thread(self._open_session, item))
                 try:
                     lane.journal = await _to_its_end(opening)
@@ -302,7 +302,7 @@ def _left(until: float) -> float:
 
 
 async def _to_its_end(task: asyncio.Future[_T]) -> _T:
-    """Wait for what must not be left in its middle, also where the one who waits is cancelled."""
+    """Return a task's result; if the waiting task is cancelled, raise that once it is done."""
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:

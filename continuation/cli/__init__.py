@@ -1,4 +1,4 @@
-"""The command `continuation`: a module for each subcommand, and how each of them ends."""
+"""The command `continuation`: its parser and its exit status; each subcommand is a module."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COMMANDS = {
     "sessions": "journal",
     **{name: name for name in ("config", "limits", "doctor")},
 }
-"""The module of each command; most import much that the others do without."""
+"""The module of each command; only that of the called one is imported, as most import much."""
 _EPILOG = """\
 exit status:
     0  the answer is whole (demo: proven equal; serve, simulate: ended by Ctrl-C)
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison] - closed by `2>&-`
             sys.stderr.write(f"continuation: {message}\n")
         return int(status)
-    except Exception as error:  # what it says may hold what was read
+    except Exception as error:  # not its text: that may contain what was read
         at = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{type(error).__name__} in {at.name}, line {at.lineno} of {Path(at.filename).name}"
         if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison]
@@ -79,7 +79,7 @@ def _is_no_report(record: logging.LogRecord) -> bool:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Whatever can be run takes `--json` and `--quiet`."""
+    """A parser that adds `--json` and `--quiet` to every command that can be run."""
 
     def set_defaults(self, **defaults: Any) -> None:
         super().set_defaults(**defaults)
@@ -90,7 +90,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(command: str) -> argparse.ArgumentParser:
-    """Return the parser of a command line that begins with `command`, be it a command or not."""
+    """Return the parser: of one command if `command` is its name, else of all commands."""
     parser = _Parser(
         prog="continuation",
         description="Heal model answers that were cut at the output limit.",

@@ -1,4 +1,4 @@
-"""`continuation config`: is the file right, what holds for a model; and which file is in force."""
+"""`continuation config`: checks the file, and shows the policies that apply to a model."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def add_policies(parser: argparse.ArgumentParser) -> None:
 
 
 def find_config(named: str | Path | None) -> tuple[Path | None, str]:
-    """Return the file in force, if there is one, and who named it."""
+    """Return the file to use, None without one, and in words how it was chosen."""
     if named is not None:
         return Path(named), "named on the command line"
     if from_environment := os.environ.get(ENVIRONMENT):
@@ -62,9 +62,9 @@ def find_config(named: str | Path | None) -> tuple[Path | None, str]:
 
 
 def in_force(named: str | Path | None, settings: Sequence[str] = ()) -> Config:
-    """Read the configuration a command is to use, and say so if nobody named it.
+    """Return the configuration to use; note on stderr a file that `--config` did not name.
 
-    `settings`: what `--set` has of single keys. Raises `CommandError`.
+    `settings`: each KEY=VALUE of `--set`. Raises `CommandError` for a mistake.
     """
     path, who = find_config(named)
     try:
@@ -88,12 +88,12 @@ def in_force(named: str | Path | None, settings: Sequence[str] = ()) -> Config:
 
 
 def unreadable(error: Exception, who: str) -> str:
-    """Say what is wrong with a file, and who named it where that is not plain to see."""
+    """Describe the error of reading a file; `who`: how it was chosen, added to an `OSError`."""
     return f"{reason(error)} ({who})" if isinstance(error, OSError) else reason(error)
 
 
 def describe_config(path: Path, who: str, config: Config) -> str:
-    """Say what is in a file that has no mistakes."""
+    """Describe a file without mistakes: how many keys, vendors and upstreams it has."""
     keys = sum(len(layer.values) for layer in config.layers)
     counts = [plural(keys, "key"), plural(len(config.vendors), "vendor")]
     built_in = BUILT_IN.values()
@@ -131,7 +131,7 @@ def _show(arguments: argparse.Namespace) -> int:
     for key, setting in settings.items():
         shown = without_password(setting.value) if isinstance(setting.value, str) else setting.value
         document[key] = {"value": shown, "from": setting.source}
-        value = str(shown)  # as the file would have it
+        value = str(shown)  # as it is written in the file
         if isinstance(shown, bool):
             value = value.lower()
         elif isinstance(shown, str):

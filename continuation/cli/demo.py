@@ -1,4 +1,4 @@
-"""`continuation demo`: a real file as the answer of a simulated model that is cut several times."""
+"""`continuation demo`: a simulated model recites a real file and is truncated several times."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ _REPEATED = 128
 _BEFORE_THE_CALL = 256
 """Tokens for the text before a call."""
 _PACE = 2.0
-"""Seconds a wrapped text takes on a terminal, so that it can be watched."""
+"""Seconds that the wrapped client's text takes on a terminal, so that it can be watched."""
 _STEPS = 1200
-"""Events it then comes in, about."""
+"""About how many events that text comes in."""
 _PROMPT = "Write the file."
 _AROUND = 7
 """Characters of the answer that are quoted on either side of a seam."""
@@ -104,7 +104,7 @@ def add_to(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the demo; whole only if equality was proven."""
+    """Run the demo; return `Exit.WHOLE` only if the answer equals the file."""
     if arguments.kill:
         from continuation.cli.demo_kill import run as run_kill
 
@@ -147,16 +147,16 @@ def default_file() -> Path:
 
 
 class Demo:
-    """A file for the model to recite, and the limits at which it will be cut.
+    """A file for the model to recite, and the limits at which it is truncated.
 
-    Either as a long text, cut several times, or as the content of a streamed `Write` call that is
-    cut after visible text. Raises `CommandError` for an answer that no limit we heal would cut.
+    The answer is a long text, truncated several times, or visible text and a streamed `Write` call,
+    truncated inside the call. Raises `CommandError` for a file that is unreadable or too short.
     """
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         fallback = arguments.dialect or _DEFAULT_DIALECT
         driver = choose(arguments.dialect, arguments.model or "") or choose(fallback, "")
-        assert driver is not None  # argparse lets pass what is offered, and the default always is
+        assert driver is not None  # argparse accepts only offered names; the default is one
         self.format = driver
         self.model: str = arguments.model or driver.model
         self.path: Path = arguments.file or default_file()
@@ -164,8 +164,8 @@ class Demo:
         self.tool: bool = arguments.tool or self.huge
         self.out = screen(sys.stdout)
         self.document: dict[str, Any] = {"file": str(self.path)}
-        """What is written as JSON."""
-        # Of the wrapped call: characters of text so far, and what its events said.
+        """What `--json` writes."""
+        # Of the wrapped call: characters so far, the last attempt announced, the report, the line.
         self._received = 0
         self._announced: Recovering | Escalating | None = None
         self._report: Report | None = None
@@ -215,8 +215,8 @@ class Demo:
         self.scenario = Scenario(manner=manner, call=self.tool, ceiling=ceiling)
 
     def provider(self, scenario: Scenario) -> Simulator:
-        """Make the simulated provider, and say what it simulates."""
-        sdk = f"{self.format.sdk.name} {self.format.sdk.version}"  # or it is missing
+        """Return the simulated provider, and write what it simulates."""
+        sdk = f"{self.format.sdk.name} {self.format.sdk.version}"  # raises if it is missing
         try:
             simulator = Simulator(self.path, scenario)
         except OSError as error:
@@ -229,14 +229,14 @@ class Demo:
         return simulator
 
     def paced(self) -> Scenario:
-        """Return the scenario for eyes that want to follow; a call is held until it is whole."""
+        """Return the scenario slowed down for watching; for a call, which is held, as it is."""
         if self.tool:
             return self.scenario
         size = max(1, self.length // _STEPS)
         return self.scenario.but(f"deltas={size}, slow={_PACE * size / self.length}")
 
     def unwrapped(self, client: Any) -> None:
-        """Show what becomes of the answer without us."""
+        """Show the answer of the unwrapped client."""
         text: list[str] = []
         pieces: list[str] = []
         end = self._ask(client, OnDelta(text.append, pieces.append))
@@ -244,7 +244,7 @@ class Demo:
         if self.tool:
             more = "and called Write" if pieces else "and no more"  # Gemini: whole or not at all
             self.out.line(f"   the model said {''.join(text)!r} {more}", "dim")
-            # As much of the file as there is in arguments that may be cut.
+            # The part of the file that is in the arguments, which may be truncated.
             arguments = "".join(pieces).encode() or b"{}"
             read = jiter.from_json(arguments, partial_mode="trailing-strings")
             arrived, whole = len(str(read.get("content", ""))), len(self.content.decode())
@@ -269,13 +269,13 @@ class Demo:
             self.out.line(f"   {half}", "red")
 
     def wrapped(self, client: Any) -> bool:
-        """Show the wrapped call; return whether equality was proven."""
+        """Show the answer of the wrapped client; return whether it equals the file."""
         try:
             policies: PolicyKeys = {}
             if self.huge:
                 policies["truncated_tool_call"] = "complete"
             wrapped = continuation.wrap(client, on_event=self._on_event, **policies)
-        except (OSError, ValueError, TypeError) as error:  # above all of the environment's file
+        except (OSError, ValueError, TypeError) as error:  # mostly of the environment's file
             raise CommandError(reason(error), Exit.USAGE) from error
         self._began = time.monotonic()
         pieces: list[str] = []
@@ -313,7 +313,7 @@ class Demo:
         return f"{self.format.stop_name} {end.stop!r}"
 
     def prove(self, what: str, got: bytes) -> bool:
-        """Compare what came with the file, and show both digests."""
+        """Show the digests of the file and of `got`; return whether the two are equal."""
         self.out.line()
         self.out.line("3. the proof", "bold")
         for name, data in (("the file", self.content), (what, got)):
@@ -343,9 +343,9 @@ class Demo:
                 if isinstance(event, Recovering) and not event.replaces and not self.huge:
                     text += f"; seam at character {number(self._received)}"
             case Retrying():
-                self._announced = None  # this event says itself why it was sent again
+                self._announced = None  # this event itself states why the request is repeated
             case Truncated() if announced and event.attempt > announced.attempt:
-                # The attempt that was cut is not the one that was announced: no event says why.
+                # A later attempt was truncated than was announced, and no event states why.
                 self._note(
                     f"attempt {announced.attempt} was refused; "
                     f"attempt {event.attempt} has {limited(event)}"
@@ -383,7 +383,7 @@ class Demo:
             return
         rows: list[list[str]] = []
         for seam in self._report.seams:
-            # The text around it, quoted: nothing in it can move a cursor.
+            # By `repr`: control characters of the text must not reach the terminal.
             offset = seam.at - seam.taken_back
             before = repr(text[max(0, offset - _AROUND) : offset])[1:-1]
             after = repr(text[offset : offset + _AROUND])[1:-1]
@@ -396,7 +396,7 @@ class Demo:
 
 
 def _only_content(end: End) -> bytes:
-    """Return the content of the one call there must be; half a call is none, as for a program."""
+    """Return the file in the one call; empty if there is another number, or half a call."""
     try:
         parsed = [json.loads(call) if isinstance(call, str) else call for call in end.calls]
     except ValueError:

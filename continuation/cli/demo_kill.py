@@ -70,7 +70,7 @@ _LOOKS = Reply([Text("I look first."), ToolUse("Look", {})], stop="tool_use")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the demo; whole only if equality was proven, and the tool ran once."""
+    """Run the demo; return `Exit.WHOLE` if the answer equals the file and the tool ran once."""
     demo = Demo(arguments)
     if demo.tool or demo.format.name != "anthropic":
         message = "--kill: is shown with a text and the anthropic SDK; leave the others out"
@@ -103,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Agent:
-    """The program, as often as it is started."""
+    """The agent's program; each `run` starts it again."""
 
     def __init__(self, simulator: Simulator, folder: Path, model: str) -> None:
         self.file, self.answer, self.log = (folder / name for name in ("db", "answer", "log"))
@@ -116,7 +116,7 @@ class _Agent:
         self.status = 0
 
     def run(self, *, until: int | None) -> int:
-        """Run it; kill it after `until` characters of the answer. Return how many it received."""
+        """Run it; kill it after `until` characters of the answer; return how many it received."""
         received = 0
         with subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""`continuation doctor`: what is installed, what can be wrapped, what holds, and does it heal."""
+"""`continuation doctor`: checks the installation and the configuration, and heals answers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _CLOUDS: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
         {"aws_access_key_id": "DOCTOR", "aws_secret_access_key": _KEYS["DOCTOR"], **_AWS},
     ),
 )
-"""Module and class, the format it speaks, what it signs with, and how one is made."""
+"""Module and class, its wire format, what it signs with, and the arguments to make one."""
 
 
 Finding: TypeAlias = tuple[str, str, str]
@@ -93,7 +93,7 @@ def add_to(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look at everything; say what was found as it is found."""
+    """Examine everything; write each finding as it is made."""
     out = screen(sys.stdout)
     failed, findings = 0, list[dict[str, str]]()
     for mark, about, what in _examination(arguments.config, arguments.journal):
@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _examination(named: str | None, journal: str | None) -> Iterator[Finding]:
-    """Look at one thing after the other: a configuration file and a journal, if they are named."""
+    """Yield findings, one by one; `named`: a configuration file, `journal`: a file or URL."""
     yield "ok", "python", f"{platform.python_version()} ({sys.platform})"
     yield "ok", "continuation", continuation.__version__
     for name in _NEEDED:
@@ -203,7 +203,7 @@ def _journal(named: str | None) -> Iterator[Finding]:
 
 
 def _server(url: str) -> Finding:
-    """Look at a journal in PostgreSQL; no table is made."""
+    """Examine a journal in PostgreSQL, without creating a table."""
     from continuation.journal import JournalError
     from continuation.journal.store import kind_of
 
@@ -226,7 +226,7 @@ _TESTS = ("cut-text", "cut-call", "thinking-eats-all", "drop", "mislabelled")
 
 
 def _self_test(one: FormatDriver, config: Config) -> Iterator[Finding]:
-    """Heal one cut answer after the other; one line for what was healed, one for each failure."""
+    """Heal truncated answers; yield one finding for all healed ones, one for each failure."""
     from continuation.testing import simulate
 
     faults: dict[str, str | None] = {}
@@ -234,7 +234,7 @@ def _self_test(one: FormatDriver, config: Config) -> Iterator[Finding]:
         try:
             with simulate(name) as rehearsal, one.sdk.simulated(rehearsal.url) as bare:
                 faults[name] = _heal(one, bare, rehearsal.answer, config)
-        except Exception as error:  # whatever it is: the user is to see it, and the other tests
+        except Exception as error:  # any error is reported, and the other tests still run
             faults[name] = _describe_error(error)
     if healed := [name for name, wrong in faults.items() if wrong is None]:
         yield "ok", "self-test", f"{one.name}: {', '.join(healed)}: healed"
@@ -244,7 +244,7 @@ def _self_test(one: FormatDriver, config: Config) -> Iterator[Finding]:
 
 
 def _clouds(available: list[FormatDriver], config: Config) -> Iterator[Finding]:
-    """Heal one answer through each client of a cloud; the simulator checks what it signs."""
+    """Heal one answer through each cloud's client; the simulator checks its signatures."""
     from continuation.testing import simulate
 
     drivers = {one.name: one for one in available}
@@ -270,7 +270,7 @@ def _clouds(available: list[FormatDriver], config: Config) -> Iterator[Finding]:
 
 
 def _heal(one: FormatDriver, bare: Any, answer: str, config: Config) -> str | None:
-    """Ask for an answer that is going to be cut; say what is wrong with what came, if anything."""
+    """Request an answer that is truncated; return what is wrong with the result, None if whole."""
     text: list[str] = []
     with continuation.watch() as turns:
         client = continuation.wrap(bare, config=config.but("the self-test", **_DEFAULTS))
@@ -283,14 +283,14 @@ def _heal(one: FormatDriver, bare: Any, answer: str, config: Config) -> str | No
 
 
 def _answer_text(text: str, end: End) -> str:
-    """Return the text of an answer, or what its call was to write."""
+    """Return the text of an answer, or, if it has a call, the content to write."""
     if not end.calls:
         return text
     call = end.calls[0]
     return str((json.loads(call) if isinstance(call, str) else call)["content"])
 
 
-# What the self-test needs at its default, whatever a file says: one may switch healing off.
+# Policies that the self-test sets to their defaults, since a file may switch healing off.
 _NAMES = (
     "enabled escalate max_recoveries max_drop_recoveries max_attempts max_turn_output_tokens "
     "leave_limits_below model_max_output_tokens initial_limit verify_stop_reason stream_tool_calls "

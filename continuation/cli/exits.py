@@ -49,7 +49,7 @@ def port(text: str) -> int:
 
 
 def free(path: Path, *, force: bool) -> Path:
-    """Return a path that may be written: where a file stands, only with `--force`."""
+    """Return `path`. Raises `CommandError` if a file is there and `--force` was not given."""
     if path.is_file() and not force:
         message = f"--out {path}: is there already; choose another, or replace it with --force"
         raise CommandError(message, Exit.USAGE)
@@ -57,7 +57,7 @@ def free(path: Path, *, force: bool) -> Path:
 
 
 def reason(error: Exception) -> str:
-    """Return the text of an exception, of an `OSError` with its file and without its number."""
+    """Return an exception's text; of an `OSError` with the file and without the error number."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)

@@ -1,4 +1,4 @@
-"""The wire formats as their SDKs speak them: the SDKs, one table, and one way to ask for all."""
+"""The SDKs, and a table of the wire formats: how each is called by its SDK."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Sdk:
 
     module: str
     name: str
-    """What people call it."""
+    """Its name for users."""
     extra: str
-    """The extra of ours that installs it."""
+    """The extra of this package that installs it."""
     client: str
     """The class of its client."""
     keys: tuple[str, ...]
@@ -42,12 +42,12 @@ class Sdk:
     own_errors: tuple[str, ...]
     """The bases of its errors, as `module:name`."""
     server: str
-    """Where it sends to when nothing is said."""
+    """The server that it calls by default."""
     path: str = ""
-    """What its base URL has behind the host."""
+    """The path of its base URL."""
 
     def load(self) -> ModuleType:
-        """Import it; without it the command ends with the line that installs it."""
+        """Import the SDK; if it is missing, raise `CommandError` with the line that installs it."""
         try:
             return importlib.import_module(self.module)
         except ImportError as error:
@@ -81,14 +81,14 @@ class Sdk:
 
     @contextlib.contextmanager
     def simulated(self, url: str) -> Generator[Any]:
-        """Make a client of the simulator; no proxy and no key of the environment has a part."""
+        """Make a client of the simulator; proxies and keys of the environment are ignored."""
         with httpx2.Client(trust_env=False) as http, self._make(url + self.path, http) as client:
             yield client
 
     def connect(self, base_url: str | None) -> Any:
-        """Make a client by what the environment says.
+        """Make a client from the environment variables.
 
-        Raises `CommandError` without a key, unless the server is a local one, which asks for none.
+        Raises `CommandError` without a key, unless the server is local: that needs none.
         """
         for name in self.keys:
             key = os.environ.get(name, "")
@@ -103,9 +103,9 @@ class Sdk:
         except (httpx2.InvalidURL, ValueError) as error:
             message = f"the client cannot be made: {hide_keys(str(error))}"
             raise CommandError(message, Exit.USAGE) from error
-        except self.errors as error:  # it looked for credentials, and found none or broken ones
+        except self.errors as error:  # it found no credentials, or broken ones
             raise self._no_key(error) from error
-        # Anthropic's is made without a key, and fails when it is called.
+        # Anthropic's client is made even without a key, and fails when it is called.
         fields = ("api_key", "auth_token", "credentials")
         if self is ANTHROPIC and not any(getattr(client, field, None) for field in fields):
             client.close()
@@ -115,7 +115,7 @@ class Sdk:
     def _make(
         self, base_url: str | None, http: httpx2.Client | None = None, key: str | None = None
     ) -> Any:
-        """Make a client by what the environment says, or one of the simulator, with `http`."""
+        """Make a client from the environment variables, or with `http` one of the simulator."""
         simulated = {"api_key": "simulated", "max_retries": 0, "http_client": http}
         make = getattr(self.load(), self.client)
         return make(base_url=base_url, **(simulated if http else {"api_key": key} if key else {}))
@@ -142,7 +142,7 @@ class _GoogleSdk(Sdk):
             return make(api_key="simulated", vertexai=False, http_options=options)
         try:
             return make(api_key=key, http_options=options or None)
-        except ValueError as error:  # so it says that there is no key
+        except ValueError as error:  # there is no key
             raise self._no_key(error) from error
 
 
@@ -151,7 +151,7 @@ def is_local(url: str) -> bool:
     host = urlsplit(url).hostname or ""
     try:
         return ip_address(host).is_private
-    except ValueError:  # a name
+    except ValueError:  # a host name
         return host == "localhost" or host.endswith((".localhost", ".local", ".internal"))
 
 
@@ -197,7 +197,7 @@ _SCHEMA = {"type": "object", "properties": _FIELDS, "required": [*_FIELDS]}
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a model is asked, in the words of no format."""
+    """What a model is asked, independent of the format."""
 
     model: str
     text: str
@@ -205,12 +205,12 @@ class Prompt:
     """Output limit, in tokens."""
     system: str | None = None
     tool: bool = False
-    """It may call `Write`."""
+    """Whether it may call `Write`."""
 
 
 @dataclass(frozen=True)
 class OnDelta:
-    """Takes each piece of an answer as it comes: visible text, and raw arguments of calls."""
+    """Callbacks for the deltas of an answer: visible text, and raw arguments of calls."""
 
     text: Callable[[str], None]
     arguments: Callable[[str], None] = lambda _: None
@@ -221,7 +221,7 @@ CallArguments: TypeAlias = Mapping[str, Any] | str
 
 
 class End(NamedTuple):
-    """How an answer ended, in the format's own word, and its calls as the SDK gives them."""
+    """The stop reason of an answer, in the format's own word, and the arguments of its calls."""
 
     stop: str | None
     calls: Sequence[CallArguments] = ()
@@ -240,25 +240,25 @@ class FormatDriver:
     """One wire format as its SDK speaks it."""
 
     name: str
-    """Of its dialect."""
+    """The name of its dialect."""
     title: str
     sdk: Sdk
     model: str
     """The model to call when none is named."""
     prefixes: tuple[str, ...]
-    """How the names of models begin that are called in it."""
+    """Beginnings of the names of models that are called in this format."""
     stop_name: str
-    """What it calls the word for the end."""
+    """What the format calls its stop reason."""
     ends: tuple[str, ...]
-    """The words for the end of a whole answer."""
+    """The stop reasons of a whole answer."""
     called: str
-    """The word for the end of an answer that calls a tool."""
+    """The stop reason of an answer that calls a tool."""
     body: Callable[[Prompt], dict[str, Any]]
-    """What the SDK's method is called with for a prompt."""
+    """Returns the arguments of the SDK's method for a prompt."""
     stream: Callable[[Any, Prompt, OnDelta], End]
-    """Ask with a client of the SDK, pass on each delta, and return how the answer ended."""
+    """Sends a prompt by a client of the SDK, passes on each delta, returns how it ended."""
     method: str = ""
-    """What of the client speaks it, for the user."""
+    """The attribute of the client that speaks it, as shown to users."""
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
@@ -267,17 +267,17 @@ class FormatDriver:
 
 
 def offered() -> tuple[FormatDriver, ...]:
-    """Return the formats there is a dialect for."""
+    """Return the formats that have a dialect."""
     return tuple(one for one in FORMATS if one.name in BUILT_IN)
 
 
 def names() -> list[str]:
-    """Return what `--dialect` may say."""
+    """Return the possible values of `--dialect`."""
     return [one.name for one in offered()]
 
 
 def choose(name: str | None, model: str) -> FormatDriver | None:
-    """Return the format that is named, or else the first that a model is called in, if any."""
+    """Return the named format, or if `name` is None the model's first one; None without any."""
     for one in offered():
         fits = any(spelling.startswith(one.prefixes) for spelling in spellings(model))
         if one.name == name if name else fits:
@@ -321,7 +321,7 @@ _OPENAI_MODELS = ("gpt-", "chatgpt-", "o1", "o3", "o4", "codex-")
 
 def _completion(prompt: Prompt) -> dict[str, Any]:
     system = [] if prompt.system is None else [{"role": "system", "content": prompt.system}]
-    # The older name is the only one that other servers know, and the one that OpenAI refuses.
+    # Other servers know only the older name, `max_tokens`, which OpenAI refuses.
     newer = any(name.startswith(_OPENAI_MODELS) for name in spellings(prompt.model))
     body: dict[str, Any] = {
         "model": prompt.model,

@@ -142,7 +142,7 @@ def _show(arguments: argparse.Namespace) -> Listing:
 
 
 def _opened(arguments: argparse.Namespace) -> Any:
-    """Open a session to read, in a file that is there and whose content can be read."""
+    """Return what is listed of a session, and its journal, opened read-only."""
     from continuation.journal import Journal, look
 
     with look.reading(arguments.journal) as journal:
@@ -172,7 +172,7 @@ def _resume(arguments: argparse.Namespace) -> Listing:
     lines += [
         (f"  the result of {call} goes out with the next request", "") for call in resume.unsent
     ]
-    for calls in ("not_started", "unknown", "abandoned"):  # of calls, no arguments
+    for calls in ("not_started", "unknown", "abandoned"):  # calls without their arguments
         document[calls] = [{"id": call.id, "name": call.name} for call in getattr(resume, calls)]
     return lines, document
 

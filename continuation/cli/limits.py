@@ -1,4 +1,4 @@
-"""`continuation limits`: what a model may write and take, and who says so."""
+"""`continuation limits`: the limits of a model, each with its source."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def add_to(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Tell one model, or the table."""
+    """Write the limits of one model, or the table."""
     out = screen(sys.stdout)
     if arguments.model is not None:
         rows = _rows(in_force(arguments.config, arguments.set), arguments.model)
@@ -55,7 +55,7 @@ def _values(limits: ModelLimits) -> tuple[str, str, str, str]:
 
 
 def _rows(config: Config, model: str) -> list[tuple[str, str, str]]:
-    """Say what holds for a model: the configuration, what was learned, the table, in this order."""
+    """Return rows (of, value, source): the configuration wins, then learned facts, the table."""
     row = pick(table(), model)
     limits, source = ModelLimits(DEFAULT_CEILING), "default: no row in the table"
     if row is not None:
@@ -86,7 +86,7 @@ def _rows(config: Config, model: str) -> list[tuple[str, str, str]]:
 
 
 def _learned(config: Config, model: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return what the file of learned facts says of a model, upstream by upstream."""
+    """Return the facts of a model in the file of learned facts, each with its upstream."""
     from continuation.limits.learned_file import read
 
     name = config.policy_for(model).learned_file
@@ -94,6 +94,6 @@ def _learned(config: Config, model: str) -> list[tuple[str, dict[str, Any]]]:
         return []
     try:
         learned = read(Path(name)).lessons
-    except (OSError, ValueError):  # a turn would go without it as well, and say so
+    except (OSError, ValueError):  # a turn does not use such a file either
         return []
     return [(upstream, facts) for (upstream, _, of), facts in learned.items() if of == model]

@@ -1,4 +1,4 @@
-"""The line that moves while an answer comes: characters, tokens a second, attempt, cost."""
+"""The live line while an answer arrives: characters, tokens a second, attempt, cost."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from continuation.reports.report import Escalating, Event, Recovering, Truncated
 from continuation.types import Usage
 
 _EVERY = 0.1
-"""Seconds between two lines; a price takes longer to look up than a piece of text to show."""
+"""Seconds between two updates: looking up a price takes longer than showing a delta."""
 
 
 class Live:
-    """Follows one answer. The counts of what is still coming are estimates: 4 characters a token.
+    """Follows one answer. Tokens of the attempt under way are estimated: 4 characters a token.
 
-    `show` is given the line; `total`: how many characters are to come, where that is known.
+    `show` is called with the line; `total`: characters of the whole answer, if they are known.
     """
 
     def __init__(self, show: ShowLine, model: str, prompt: str, total: int | None = None) -> None:
@@ -27,7 +27,7 @@ class Live:
         self._began = self._last = time.monotonic()
 
     def on_event(self, event: Event) -> None:
-        """Take in that an attempt was cut, or that another one begins."""
+        """Note that an attempt was truncated, or that another one begins."""
         if isinstance(event, Truncated):
             output = event.output_tokens or (self._characters - self._before) // 4
             self._ended.append(Usage(input=self._prompt_tokens(), output=output))
@@ -36,18 +36,18 @@ class Live:
             self._attempt = event.attempt
 
     def arrived(self, count: int) -> None:
-        """So many characters have come, in all."""
+        """Set how many characters have arrived in all; show the line if `_EVERY` has passed."""
         self._characters = count
         if (now := time.monotonic()) >= self._last + _EVERY:
             self._last = now
             self._show(self.line(now))
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """Show the line for the last time."""
         self._show(self.line(time.monotonic()))
 
     def line(self, now: float) -> str:
-        """Say how it stands; costs only where prices are known."""
+        """Return the line at time `now`; it has a cost only if prices are known."""
         coming = (self._characters - self._before) // 4
         made = sum(usage.output or 0 for usage in self._ended) + coming
         of = "" if self._total is None else f" of {self._total:,}"
@@ -59,5 +59,5 @@ class Live:
         return ", ".join(parts)
 
     def _prompt_tokens(self) -> int:
-        """Tokens of the prompt of an attempt: a later one shows the model what there is."""
+        """Estimate the prompt tokens of an attempt: a later prompt contains the text so far."""
         return self._prompt + self._before // 4

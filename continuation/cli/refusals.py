@@ -11,9 +11,9 @@ from continuation import JournalError
 
 _KEY = re.compile(r"\b(?:(?:sk|pk|key)-[\w-]{6,}|AIza[\w-]{20,})")
 _KEY_NAMES = ("_API_KEY", "_AUTH_TOKEN")
-"""How the environment variables end that hold keys, whosever they are."""
+"""Endings of the names of environment variables that hold keys, of any provider."""
 _SHORTEST = 6
-"""Characters of a key; what is shorter is none, and hiding it would spoil the text."""
+"""Characters: a shorter value is not a key, and hiding it would garble the text."""
 _LONGEST = 300
 _REMEDIES = {
     400: "change the request",
@@ -30,24 +30,24 @@ _REMEDIES = {
 
 
 def explain(error: Exception, host: str, key: str) -> str:
-    """Say in one line what `error` from the server at `host` means; never shows a key.
+    """Return one line on what `error` from the server at `host` means; it never contains a key.
 
-    `key`: the environment variable to look at when it is the key that is wrong.
+    `key`: the environment variable to check if the key is wrong.
     """
     if isinstance(error, JournalError):
         return hide_keys(str(error))
-    # google-genai calls the HTTP status `code`, and openai something else.
+    # `code` is the HTTP status in google-genai, and another thing in openai.
     codes = (getattr(error, name, None) for name in ("status_code", "code"))
     status = next((value for value in codes if isinstance(value, int)), None)
-    # What the provider said of the error; openai keeps that without its envelope.
+    # The provider's error object; openai keeps it without the envelope.
     body = _mapping(getattr(error, "body", None)) or _mapping(getattr(error, "details", None))
     body = _mapping(body.get("error")) or body
     error_type = body.get("type") or body.get("status") or body.get("code")
     kind = f" {hide_keys(error_type)}" if isinstance(error_type, str) else ""
     if status is None or status == 200:
-        if body:  # an event in a stream that had begun well
+        if body:  # an error event in a stream that began with status 200
             return f"{host} ended the stream with an error{kind}: try again"
-        # No connection, no time, or no such protocol.
+        # No connection, a timeout, or another protocol.
         cause = error.__cause__ or error
         detail = hide_keys(str(cause))
         named = f"{type(cause).__name__}{': ' if detail else ''}{detail}"
@@ -57,15 +57,15 @@ def explain(error: Exception, host: str, key: str) -> str:
     is_number = isinstance(seconds, str) and seconds.replace(".", "", 1).isdecimal()
     after = f" (retry after {seconds} s)" if is_number else ""
     remedy = _REMEDIES.get(status, "try again later" if status >= 500 else "change the request")
-    # The provider's own words, except about keys.
+    # The provider's own text, except on errors about keys.
     words = body.get("message") if status not in (401, 403) else None
     own = f" ({shown})" if isinstance(words, str) and (shown := hide_keys(words)) else ""
     return f"{host} answered {status}{kind}{after}: {remedy.format(key=key)}{own}"
 
 
 def sdk_error(error: Exception) -> str:
-    """Say in one line what an SDK finds wrong with a request; never shows its content."""
-    if callable(listed := getattr(error, "errors", None)):  # pydantic's own text quotes it
+    """Return one line on why an SDK rejects a request; it never contains the request's content."""
+    if callable(listed := getattr(error, "errors", None)):  # pydantic's own text quotes the content
         errors = cast("list[dict[str, Any]]", listed(include_input=False, include_url=False))
         parts = [f"{'.'.join(map(str, each['loc']))}: {each['type']}" for each in errors]
         return hide_keys(", ".join(parts))

@@ -1,4 +1,4 @@
-"""`continuation report`: what became of turns, from their JSON."""
+"""`continuation report`: shows the reports of turns from their JSON."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def add_to(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Tell each report, as text or as one page of HTML."""
+    """Write the reports, as text or as one page of HTML."""
     where, out = arguments.file, arguments.out and free(arguments.out, force=arguments.force)
     try:
         text = sys.stdin.read() if where == "-" else Path(where).read_text(encoding="utf-8")
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _entries(text: str) -> list[Any]:
-    """Read one value, a list of them, or one a line; of what `run --json` writes, its report."""
+    """Return reports from one JSON value, a list, or one a line; `ValueError` without any."""
     try:
         value: Any = json.loads(text)
         entries = cast("Iterable[Any]", value if isinstance(value, list) else [value])

@@ -32,7 +32,7 @@ Send one prompt with the key in ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_
 whole answer to standard output, or to a file. What happens on the way, and a summary, go to
 standard error. A server on this machine or in a private network needs no key."""
 _NOT_EVENTS = (ValueError, AssertionError)
-"""What is raised where a body is no stream, or its events are of another format."""
+"""What SDKs raise if a body is not a stream, or its events are of another format."""
 
 
 def add_to(commands: Commands) -> None:
@@ -69,7 +69,7 @@ def add_to(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run one prompt. All that can be wrong with the arguments is found before it is sent."""
+    """Run one prompt. Mistakes in the arguments raise `CommandError` before it is sent."""
     if arguments.batch is not None:
         return batch(arguments)
     model: str = arguments.model or arguments.wrong("--model M is missing")
@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     ask = Prompt(model, prompt, arguments.max_tokens or MODEST, arguments.system)
     config = in_force(arguments.config, arguments.set)
     if not arguments.max_tokens:
-        # The limit that is sent instead is a default, and may be above a small model's ceiling.
+        # The limit that is sent then may be above a small model's ceiling.
         config = config.but("no --max-tokens", initial_limit="ceiling", clamp=True)
     server = url or os.environ.get(driver.sdk.base_url) or driver.sdk.server
     host = urlsplit(server).hostname or server
@@ -116,17 +116,17 @@ class _SinkError(Exception):
 
 
 class _Sink:
-    """Takes an answer's text as UTF-8 and flushes every piece. `name` is for the user.
+    """Writes an answer's text as UTF-8, flushed after every delta. `name` is for messages.
 
-    A file is made at once, so that a wrong path costs nothing, and keeps what was in it until the
-    first text comes.
+    A file is created at once, so that a wrong path fails before the request is paid. What was in it
+    is kept until the first text arrives.
     """
 
     def __init__(self, path: Path | None) -> None:
         self.written = 0
         """Characters written so far."""
         self.text: str | None = None
-        """All of it, once it is closed, where it is written as JSON."""
+        """The whole text after `close`, if the output is JSON; else None."""
         self._stream: IO[bytes]
         self._last = ""
         self._path = path
@@ -185,7 +185,7 @@ class _Sink:
 
 
 class _Turn:
-    """One prompt on its way: text to the sink, everything else to standard error."""
+    """Runs one prompt: its text goes to the sink, all notes go to standard error."""
 
     def __init__(self, driver: FormatDriver, host: str, sink: _Sink, *, to_terminal: bool) -> None:
         self._format = driver
@@ -232,7 +232,7 @@ class _Turn:
         return self._ended(why, status)
 
     def _ended(self, why: str, status: Exit) -> Exit:
-        """Tell how it ended: `why`, if it did not come to its end."""
+        """Write how the turn ended, and return the status; `why`: what broke it off, or ""."""
         for note in self._pending:
             self._note(note)
         if why:

@@ -1,4 +1,4 @@
-"""Where lines and tables go: coloured and live on a terminal, plain text everywhere else."""
+"""Writes lines and tables: coloured and live on a terminal, plain text everywhere else."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any, Literal, Protocol, TextIO
 
 
 class ShowLine(Protocol):
-    """Shows the present text of a line, and how much is done."""
+    """Replaces the text of a live line; `done`: how many steps of its bar are done."""
 
     def __call__(self, line: str, done: int = 0) -> object: ...
 
 
 _COLUMNS, _NARROW = 60, 6
-"""Columns a table may take, and the fewest that a folded one of its own keeps."""
+"""Characters: the most in a line of a table, and the fewest of a column that is folded."""
 _mode: Literal["lines", "json", "quiet"] = "lines"
 
 
@@ -34,7 +34,7 @@ def output_mode(mode: Literal["lines", "json", "quiet"]) -> Generator[None]:
 
 
 def print_json(value: Any) -> None:
-    """Write a value as a line of JSON, where JSON was asked for."""
+    """Write a value as a line of JSON, if the command was called with `--json`."""
     if wants_json():
         Screen(sys.stdout).line(json.dumps(value))
 
@@ -45,10 +45,10 @@ def wants_json() -> bool:
 
 
 class Screen:
-    """What a command writes to: plain lines. A stream that nobody reads any more is no error."""
+    """Writes plain lines to a stream, or nothing if that is None; write errors are ignored."""
 
     live = False
-    """Somebody may be looking: it is a terminal."""
+    """Whether it is a terminal with live lines."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
@@ -63,8 +63,8 @@ class Screen:
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Write a table in at most 60 columns.
 
-        Cells stand right where the head begins with `>`; the others are folded, the widest first.
-        A word is broken, so that no search finds it, only where that is not enough.
+        A column whose head begins with `>` is aligned right; the others are folded, the widest
+        first. Words are only broken if that is not enough, since no search finds a broken word.
         """
         names = [name.removeprefix(">") for name in head]
         columns = [*zip(names, *rows, strict=True)]
@@ -74,7 +74,7 @@ class Screen:
         ]
         while sum(widths) + 2 * len(widths) > _COLUMNS:
             left = [at for at, name in enumerate(head) if not name.startswith(">")]
-            # The first column says what a row is about.
+            # The first column names the row, so the others are folded before it.
             later = {at for at in left if at and widths[at] > 2 * _NARROW}
             widest = max(left, key=lambda at: (widths[at] > words[at], at in later, widths[at]))
             if widths[widest] <= _NARROW:
@@ -92,9 +92,9 @@ class Screen:
 
     @contextlib.contextmanager
     def progress(self, total: int | None = None) -> Generator[ShowLine, None, None]:
-        """Show a line that changes; what this yields is called with its present text.
+        """Show a live line; yield the function that sets its text.
 
-        `total`: it has a bar of so many steps, of which so many are done.
+        `total`: the number of steps of its progress bar; None: it has no bar.
         """
         yield lambda line, done=0: None
 
@@ -107,7 +107,7 @@ def _fold(cell: str, width: int) -> list[str]:
 
 
 def screen(stream: TextIO) -> Screen:
-    """Return the screen for a stream; without rich, an extra of ours, all of them are plain."""
+    """Return the screen for a stream; a coloured one needs a terminal, and rich, an extra."""
     if _mode != "lines":
         return Screen(None)
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
@@ -123,7 +123,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 class _Fancy(Screen):
-    """Colours, and a line that moves, by rich."""
+    """A screen with colours and live lines, by rich."""
 
     live = True
 
@@ -147,14 +147,14 @@ class _Fancy(Screen):
 
 
 def soften(*streams: TextIO | None) -> None:
-    """Let a character that a stream cannot show become `?` instead of an error."""
+    """Make streams write `?` for a character that they cannot encode, instead of raising."""
     for stream in streams:
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="replace")
 
 
 def silence(*streams: TextIO | None) -> None:
-    """Flush; where nobody listens any more, keep the interpreter from saying so at its exit."""
+    """Flush; replace a closed pipe by the null device, or Python reports it at its exit."""
     for stream in streams:
         try:
             if stream is not None:

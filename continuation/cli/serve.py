@@ -16,7 +16,7 @@ from continuation.cli.screen import print_json, screen
 from continuation.config import ConfigError
 
 _UNREAD = 1 << 19
-"""Bytes in the system's hands; it would take several megabytes by itself."""
+"""Bytes of a socket's send buffer; by itself the system takes several megabytes."""
 _DESCRIPTION = """\
 Serve a gateway on this machine: any agent that can be given a base URL gets whole answers from it.
 What goes to /anthropic, /openai or /gemini is passed on to that provider, with the caller's key.
@@ -44,7 +44,7 @@ def add_to(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until Ctrl-C or SIGTERM, which are the ways to end it and so no errors."""
+    """Serve until Ctrl-C or SIGTERM, then return success."""
     try:
         from continuation.gateway import app
         from continuation.gateway.access import is_loopback
@@ -75,10 +75,10 @@ def run(arguments: argparse.Namespace) -> int:
         helps = "choose another port" if taken else "name an address of this machine"
         message = f"--host {host} --port {arguments.port}: {reason(error)}; {helps}"
         raise CommandError(message, Exit.USAGE) from error
-    # A caller who does not read lets so much wait for it, and a healed turn keeps what has left.
+    # What a caller does not read waits in this buffer, and a healed turn keeps what it has sent.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNREAD)
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # the gateway says no to WebSockets
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # the gateway refuses WebSockets
     turns = logging.getLogger("continuation.turns")
     turns.setLevel(logging.INFO)
     turns.propagate = False
@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     print_json({"url": url})
     out.line(f"serving at {url}; Ctrl-C stops it", "bold")
     for name, upstream in gateway.table.upstreams.items():
-        # As clients are to have it: OpenAI's have the version in their base URL.
+        # As clients need it: the base URL of OpenAI's contains the version.
         version = "/v1" * (upstream.dialect == "openai" and not urlsplit(upstream.base_url).path)
         out.line(f"  {url}/{name}{version}  {upstream.base_url}{version}")
     with listening, contextlib.suppress(KeyboardInterrupt):

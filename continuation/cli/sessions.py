@@ -104,9 +104,9 @@ def _print(arguments: argparse.Namespace, how: Callable[[Path], Iterable[SavedSe
     entries: list[dict[str, Any]] = []
     worst = 0
     for path in arguments.paths:
-        # One that cannot be read or written does not keep us from the others.
+        # A path that cannot be read or written does not stop the others.
         try:
-            with resting():  # of the garbage collector: there are many objects, and no cycles
+            with resting():  # no garbage collection: many objects, and no cycles
                 status, lines, documents = _describe(path, how(path))
         except (OSError, RecursionError) as broken:
             deep = isinstance(broken, RecursionError)
@@ -124,7 +124,7 @@ def _print(arguments: argparse.Namespace, how: Callable[[Path], Iterable[SavedSe
 def _describe(
     path: Path, sessions: Iterable[SavedSession]
 ) -> tuple[int, list[tuple[str, str]], list[dict[str, Any]]]:
-    """Describe a path: the status, lines with their styles, and the entries if JSON is asked for.
+    """Return a path's exit status, lines with their styles, and entries if JSON is wanted.
 
     Of many sessions those that are clean are only counted.
     """
@@ -176,7 +176,7 @@ def _length(session: SavedSession) -> int:
 
 
 def _kinds(items: Iterable[T], kind: Callable[[T], Hashable]) -> Iterator[tuple[T, str]]:
-    """The first of each kind, and how many more there are: a broken log has one in each line."""
+    """Yield the first item of each kind, and how many more: a broken log has one in each line."""
     first, count = dict[Hashable, T](), Counter[Hashable]()
     for each in items:
         first.setdefault(kind(each), each)
@@ -199,7 +199,7 @@ def _details(session: SavedSession) -> Iterator[str]:
         yield f"      a provider would say: {violation.message}"
         if session.written is None:
             yield f"      a repair would: {repairs[violation.repair]['does']}"
-    # What was done; before it is done, only what no violation has announced.
+    # The changes made; if none is made yet, only those that no violation has announced.
     announced = {violation.code for violation in session.violations}
     changes = session.repaired.changes if session.repaired is not None else ()
     for change, more in _kinds(changes, lambda each: (each.what, each.why)):
@@ -215,7 +215,7 @@ def _details(session: SavedSession) -> Iterator[str]:
 
 
 def _number(session: SavedSession, path: str) -> int | None:
-    """Return the line of a log that a path in the body came from."""
+    """Return the number of the log's line that a path in the body is from; None if unknown."""
     from continuation.sessions.rewrite import LogSource
 
     match = re.match(r"\w+\[(\d+)\]", path)
@@ -226,7 +226,7 @@ def _number(session: SavedSession, path: str) -> int | None:
 
 
 def _safe(text: str) -> str:
-    """Nothing from a file, such as an id, can move a cursor."""
+    """Escape unprintable characters, which could control the terminal."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 

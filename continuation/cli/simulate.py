@@ -60,7 +60,7 @@ settings, of --scenario and of the request header x-simulate; by attempt as in d
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until Ctrl-C, which is the way to end it and so no error."""
+    """Serve until Ctrl-C, then return success."""
     out = screen(sys.stdout)
     path: Path | None = arguments.file
     if arguments.host not in _LOOPBACK:
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         out.line(f"  count attempts anew  curl -X POST {url}{_RESET}")
         out.line("  change one request with a header, x-simulate: manner=echo:40, drop=1:20")
         try:
-            # Waits in steps: on Windows a wait without an end does not hear Ctrl-C.
+            # In steps: on Windows Ctrl-C does not interrupt a wait without a timeout.
             while not threading.Event().wait(0.5):
                 pass
         except KeyboardInterrupt:
@@ -128,7 +128,7 @@ class _Logged(Simulator):
         answer, reply = super().respond(request)
         self.requests.clear()
         cells = [request.method, request.path, str(answer.status)]
-        if request.asks_model and answer.status == 200:  # no content, only how much there is of it
+        if request.asks_model and answer.status == 200:  # the number of tokens, no content
             cells += [f"out {spent(reply):,}", reply.stop]
         if reply.drop is not None:
             cells.append("dropped")
@@ -144,4 +144,4 @@ class _Logged(Simulator):
 
 
 class _Rehearsed(_Logged, Rehearsal):
-    """One that plays a scenario by its name."""
+    """A logging simulator that plays a named scenario."""

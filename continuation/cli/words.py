@@ -1,4 +1,4 @@
-"""Events in words: one line for each."""
+"""Describes events in words, one line for each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WAYS = {
 
 
 def limited(event: Escalating | Recovering | Truncated) -> str:
-    """Write the output limit of an attempt."""
+    """Return the output limit of an attempt, in words."""
     return "no limit" if event.limit is None else f"limit {event.limit:,}"
 
 

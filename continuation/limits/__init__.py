@@ -4,8 +4,8 @@
 model id and what holds for every model it matches. Providers, clouds, gateways and local servers
 spell one model in many ways; `find` undoes the spelling, then the most specific row wins, which is
 the one with the longest literal prefix. A model without a row gets no guess here: its dialect has a
-generous default, and the provider corrects it, since a limit that is too large is refused by a free
-error that names the right one (`Learned` keeps it).
+generous default. If that is too large, the provider refuses it with an error that costs nothing and
+names the right limit, which `Learned` keeps.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ DEFAULT_CEILING: Final = 64_000
 
 @dataclass(frozen=True, slots=True)
 class ModelLimits:
-    """What is known of one model; the defaults are what is assumed of an unknown one."""
+    """What is known of one model; the defaults of the fields are assumed for an unknown one."""
 
     ceiling: int
     """Largest output limit the provider accepts, in tokens."""
     window: int | None = None
     """Context window in tokens, prompt and answer together; None where it is not known."""
     prefill: bool = False
-    """Whether a trailing assistant message is continued (in the vendor's form), thinking off."""
+    """Whether it continues a trailing assistant message (in the vendor's form), thinking off."""
     thinking: str = "none"
-    """When it thinks: "none", "manual" (if asked), "adaptive" (can be off), "always" (cannot)."""
+    """When it thinks: "none" (never), "manual" (if asked), "adaptive" (can be off), "always"."""
     binding: bool = False
     """Whether a thinking block is refused when the messages before it have changed."""
     window_shared: bool = False
@@ -65,8 +65,8 @@ def find(model: str) -> ModelLimits | None:
 def clamp(ceiling: int, window: int | None, prompt: int | None, *, margin: int, floor: int) -> int:
     """Return the limit for a later attempt, in tokens: what fits, never below the last one used.
 
-    `prompt` is the size of the request in tokens, `margin` is kept free for what it got wrong and
-    `floor` is the last limit used. Without a window or a prompt size the ceiling is the limit.
+    `prompt` is the estimated size of the request in tokens, `margin` is kept free in case that is
+    too low, `floor` is the last limit used. Without a window or a prompt size the ceiling applies.
     """
     if window is None or prompt is None:
         return max(ceiling, floor)
@@ -101,13 +101,13 @@ def spellings(model: str) -> tuple[str, ...]:
     name = model.strip().lower()
     if name.startswith("ft:"):  # OpenAI: ft:BASE:organisation:name:id
         name = name.split(":")[1]
-    # Without provider path, cloud prefix, tag and context mark.
+    # Drop provider path, cloud prefix, tag and context mark.
     name = re.split(r"[/|]", name)[-1]
     name = re.sub(r"\[.*\]$", "", name)
     name = re.sub(r"(?:-v?\d)?:.*$", "", name).replace("@", "-")
     name = re.sub(r"^(?:[a-z]{2,6}(?:-[a-z]+)?\.)?deepseek\.", "deepseek-", name)
     name = _CLOUD_PREFIX.sub("", name)
-    # What single families are known for: word order, dots, and p for the decimal point.
+    # Spellings of single families: word order, dots, and p for the decimal point.
     if name.startswith("claude"):
         name = re.sub(r"(?<=\d)\.(?=\d)", "-", name)
         name = _CLAUDE_NUMBER_FIRST.sub(r"claude-\2-\1", name)
@@ -119,7 +119,7 @@ def spellings(model: str) -> tuple[str, ...]:
     forms = [name]
     while forms[-1] != (shorter := _SUFFIX.sub("", forms[-1])):
         forms.append(shorter)
-    # What gateways without dots write: gemini-2-5-pro for gemini-2.5-pro (but not gpt-4-1106).
+    # Gateways that allow no dots write gemini-2-5-pro for gemini-2.5-pro (but not gpt-4-1106).
     forms += [re.sub(r"(?<=\d)-(\d)(?=-|$)", r".\1", name, count=1) for name in forms]
     return tuple(dict.fromkeys(name for name in forms if name))
 
@@ -131,18 +131,18 @@ _FIELDS: Final = tuple(field.name for field in fields(ModelLimits))
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """One line of models.toml: a glob over normalised ids and what holds for what it matches."""
+    """One line of models.toml: a glob over normalised ids, and the limits of what it matches."""
 
     match: str
     """The glob."""
     prefix: str
-    """What is literal in the glob before its first wildcard."""
+    """The literal text of the glob before its first wildcard."""
     limits: ModelLimits
-    """What holds for what it matches."""
+    """The limits of every model it matches."""
 
 
 def parse(text: str) -> tuple[ModelRow, ...]:
-    """Read a table in the form of models.toml; the most specific row comes first."""
+    """Return the rows of a table in the form of models.toml, the most specific first."""
     import tomllib  # not needed by a program whose answers are never cut
 
     rows = list[ModelRow]()
@@ -162,7 +162,7 @@ def table() -> tuple[ModelRow, ...]:
 
 
 def pick(rows: Iterable[ModelRow], model: str) -> ModelRow | None:
-    """Return the first of the rows that covers the model in any of its spellings."""
+    """Return the first row that matches any spelling of the model; None without one."""
     names = spellings(model)
     for row in rows:
         for name in names:
@@ -179,11 +179,11 @@ class LearnedFacts(NamedTuple):
     """What was learned of one model."""
 
     ceiling: int | None = None
-    """The largest output limit, in tokens, as the provider named it."""
+    """The largest output limit, in tokens, as the provider stated it."""
     needed: int | None = None
-    """Output tokens of the longest answer that the ceiling made whole; of calls without tools."""
+    """Output tokens of the longest answer that was asked for again at the ceiling; no tools."""
     needed_with_tools: int | None = None
-    """The same of calls with tools."""
+    """The same for requests with tools."""
     no_prefill: bool = False
     """Whether a trailing assistant message was refused."""
     asked: bool = False
@@ -191,15 +191,15 @@ class LearnedFacts(NamedTuple):
 
 
 PERSISTED: Final = ("ceiling", "needed", "needed_with_tools", "no_prefill")
-"""The facts that are saved; that a provider was asked is not."""
+"""The facts that are saved: all but `asked`."""
 
 
 class Learned:
     """What one client learned from its providers; every method is safe to call from any thread.
 
     A key is any hashable; the engine uses (upstream, digest of the credential, model), since the
-    same name can mean another model or another quota elsewhere. At most `capacity` keys are kept,
-    the longest unused one goes first: a gateway for many tenants must not grow without end.
+    same name can mean another model or another quota elsewhere. At most `capacity` keys are kept;
+    the least recently used is dropped, so that a gateway for many tenants has a bounded size.
     """
 
     def __init__(self, capacity: int = 4096) -> None:
@@ -208,12 +208,12 @@ class Learned:
         self._facts: OrderedDict[Hashable, LearnedFacts] = OrderedDict()
         self.salt = os.urandom(16)
         self.histories: OrderedDict[tuple[Hashable, int, bytes], Any] = OrderedDict()
-        """Those that were refused and mended; what is kept of them is the engine's affair."""
+        """Histories that were refused and repaired; `engine/history_repair.py` fills it."""
         self.on_change: Callable[[], None] | None = None
-        """Called, outside the lock, when a fact worth keeping has changed."""
+        """Called when a fact of `PERSISTED` has changed; the lock is not held then."""
 
     def get(self, key: Hashable) -> LearnedFacts:
-        """Return what is known for this key."""
+        """Return what was learned for this key; the defaults for an unknown one."""
         with self._lock:
             if key not in self._facts:
                 return LearnedFacts()
@@ -221,14 +221,14 @@ class Learned:
             return self._facts[key]
 
     def knows(self, key: Hashable) -> bool:
-        """Whether anything is known for this key."""
+        """Whether anything was learned for this key."""
         return key in self._facts
 
     def learn(self, key: Hashable, **facts: Any) -> bool:
-        """Keep facts under their names in `Facts`, the newest counts; return whether one is new.
+        """Set fields of this key's `LearnedFacts`; return whether that changed one of them.
 
-        Of callers who learn the same fact at once, exactly one is told that it is new. A number
-        below 1 is nonsense, and ignored.
+        If several threads learn the same fact at once, exactly one of them gets True. If a value
+        is below 1, nothing is changed.
         """
         for value in facts.values():
             if value is not None and value < 1:
@@ -243,11 +243,11 @@ class Learned:
         return after != before
 
     def digest(self, credential: str | None) -> str:
-        """Return what stands for a credential in a key; it cannot be turned back into it."""
+        """Return a salted hash of a credential, for keys: 32 hexadecimal digits."""
         return hashlib.sha256(self.salt + (credential or "").encode()).hexdigest()[:32]
 
     def facts(self) -> dict[Hashable, dict[str, Any]]:
-        """Return what is worth keeping, by key, the longest unused first."""
+        """Return the `PERSISTED` facts that are set, by key, the least recently used first."""
         with self._lock:
             snapshot = dict(self._facts)
         persisted = {

@@ -1,6 +1,6 @@
 """A small file that keeps what a client learned of limits from one process to the next.
 
-Off unless `learned_file` names one. It holds numbers by upstream, model and a salted digest of the
+Used only if `learned_file` names it. It holds numbers by upstream, model and a salted digest of the
 credential. A file that is not ours, or not whole, is left as it is, with a warning.
 """
 
@@ -21,11 +21,11 @@ from continuation.limits import Learned
 logger = logging.getLogger("continuation")
 
 MOST = 1000
-"""So many lessons are kept; the longest unused goes first."""
+"""How many lessons are kept; the least recently used is dropped first."""
 LONGEST = 300
-"""Characters of a name; a lesson with a longer one is not kept."""
+"""The most characters of an upstream, digest or model; a lesson with more is not kept."""
 _LARGEST = 2_000_000
-"""Bytes; `MOST` lessons with the longest names are less."""
+"""The largest file that is read, in bytes: `MOST` lessons with the longest names are smaller."""
 _MARK = "continuation-learned"
 _VERSION = 1
 NUMBERS = ("ceiling", "needed", "needed_with_tools")
@@ -40,13 +40,13 @@ class LearnedFile(NamedTuple):
     """What a file holds."""
 
     salt: bytes
-    """What the digests of credentials are made with."""
+    """The salt of the credentials' digests."""
     lessons: dict[Key, dict[str, Any]]
-    """The facts, by key, the longest unused first."""
+    """The facts by key, the least recently used first."""
 
 
 class LearnedFileSync:
-    """Lets a `Learned` begin with what the file holds, and saves its changes there."""
+    """Loads the file's facts into a `Learned`, and saves its changes to the file."""
 
     def __init__(self, path: Path, learned: Learned) -> None:
         self._path = path
@@ -55,10 +55,10 @@ class LearnedFileSync:
         self._usable = True
 
     def attach(self) -> None:
-        """Read the file, make it if there is none, and write to it from now on. Never raises."""
+        """Read the file, create it if there is none, and save every later change. Never raises."""
         try:
             if not self._path.exists():
-                # Made whole and at once, so that all who start together agree on its salt.
+                # Created atomically: processes that start together must use one salt.
                 with contextlib.suppress(FileExistsError):
                     _write(self._path, LearnedFile(self._learned.salt, {}), new=True)
             content = read(self._path)
@@ -71,7 +71,7 @@ class LearnedFileSync:
         self._learned.on_change = self._save
 
     def _save(self) -> None:
-        """Merge our facts over what others have written since."""
+        """Write our facts, and those of other processes for keys that we do not have."""
         with self._lock:
             if not self._usable:
                 return
@@ -97,7 +97,7 @@ class LearnedFileSync:
 
 
 def read(path: Path) -> LearnedFile:
-    """Read a file; raises `ValueError` when it is not ours or not whole, `OSError`."""
+    """Return what a file holds. Raises `OSError`, and `ValueError` if it is damaged or not ours."""
     if path.stat().st_size > _LARGEST:
         raise ValueError("it is too large to be a file of ours")
     try:
@@ -109,7 +109,7 @@ def read(path: Path) -> LearnedFile:
         raise ValueError("it is damaged, or no file of ours; delete it to begin anew") from error
     lessons: dict[Key, dict[str, Any]] = {}
     for item in items:
-        # What is not valid among the lessons is passed over.
+        # A lesson that is not valid is skipped.
         with contextlib.suppress(ValueError, LookupError, TypeError):
             upstream, credential, model = (str(item[name])[:LONGEST] for name in _NAMES)
             if facts := valid_facts(item):
@@ -118,7 +118,7 @@ def read(path: Path) -> LearnedFile:
 
 
 def valid_facts(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of a stored lesson that are possible."""
+    """Return the facts of a stored lesson whose values are valid."""
     facts: dict[str, Any] = {
         name: item[name]
         for name in NUMBERS
@@ -130,7 +130,7 @@ def valid_facts(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write(path: Path, content: LearnedFile, *, new: bool) -> None:
-    """Write all or nothing; `new`: raises `FileExistsError` if there is a file by now."""
+    """Write the file, all or nothing. `new`: raise `FileExistsError` if there is one by now."""
     lessons: list[Mapping[str, Any]] = [
         {**dict(zip(_NAMES, key, strict=True)), **facts} for key, facts in content.lessons.items()
     ]

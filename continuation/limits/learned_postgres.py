@@ -1,8 +1,8 @@
-"""A table that shares what processes learned of limits: a hint, which costs no turn anything.
+"""A PostgreSQL table that shares what processes learned of limits; no turn waits for it.
 
-It is read when a process begins, and written and read when it has learned something; each time in a
-thread of its own, on a connection that is closed again. It holds numbers by upstream, model and a
-salted digest of the credential. Where it cannot be had, each process learns by itself.
+A process reads it when it begins, and writes and reads it when it has learned something; each time
+in a background thread, over a connection that is then closed. It holds numbers by upstream, model
+and a salted digest of the credential. If it cannot be reached, each process learns by itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from continuation.limits.learned_file import LONGEST, MOST, valid_facts
 
 logger = logging.getLogger("continuation")
 
-# A form that differs gets a table of another name: what is lost is learned again.
+# Other columns would get another table name and no migration: the facts are learned again.
 _TABLES: Final = """
     SELECT pg_advisory_xact_lock(1818586478);
     CREATE TABLE IF NOT EXISTS continuation_learned_salt_1 (salt bytea NOT NULL);
@@ -41,7 +41,7 @@ _READ: Final = """
 
 
 class LearnedTableSync:
-    """Lets a `Learned` begin with what others have learned, and shares its changes."""
+    """Loads into a `Learned` what other processes have learned, and shares its changes."""
 
     def __init__(self, url: str, learned: Learned) -> None:
         options = {"connect_timeout": "2", "application_name": "continuation"}
@@ -50,11 +50,11 @@ class LearnedTableSync:
         self._lock = threading.Lock()
         self._wanted = self._at_work = False
         self._reader: int | None = None
-        """The thread that takes over what others have learned, which is no change to share."""
+        """The thread that is storing what others have learned: its changes are not shared again."""
         self._sent: dict[Any, dict[str, Any]] = {}
 
     def attach(self) -> None:
-        """Read the table, soon, and write to it from now on. Never raises, and never waits."""
+        """Read the table soon, and share every later change. Never raises, and never waits."""
         self._learned.on_change = self._exchange_soon
         self._exchange_soon()
 
@@ -82,7 +82,7 @@ class LearnedTableSync:
                 logger.warning("what was learned is not shared: %s", reason or name)
 
     def _exchange(self) -> None:
-        """Put our changes into the table, and take over what is not known here."""
+        """Write our changes to the table, and learn the facts of keys that are unknown here."""
         with psycopg.connect(self._address, prepare_threshold=None) as connection:
             connection.execute(_TABLES)
             salts = "continuation_learned_salt_1"
@@ -93,7 +93,7 @@ class LearnedTableSync:
             )
             [salt] = connection.execute(f"SELECT salt FROM {salts}".encode()).fetchone() or [fresh]
             connection.commit()
-            if self._learned.salt != bytes(salt):  # keys that were made with another say nothing
+            if self._learned.salt != bytes(salt):  # keys made with another salt match nothing
                 self._learned.salt = bytes(salt)
                 self._sent = cast("dict[Any, dict[str, Any]]", self._learned.facts())
             all_facts = cast("dict[Any, dict[str, Any]]", self._learned.facts())

@@ -1,4 +1,4 @@
-"""How many tokens a text is, where the provider did not count it: an estimate, a little high.
+"""Estimates how many tokens a text has where the provider did not count it, a little high.
 
 With tiktoken's vocabulary on disk the text is encoded; without it, it is estimated from the kinds
 of its characters. Nothing here touches the network: tiktoken fetches a missing or damaged file
@@ -53,11 +53,11 @@ _PIECE: Final = re.compile(
     re.VERBOSE,
 )
 _SECOND_TOKEN: Final = re.compile(r"[\U00010000-\U0010ffff\u200d\ufe0f]")  # emoji cost about two
-_RANDOM: Final = re.compile(r"[A-Za-z0-9+/_]{40,}")  # base64, digests: they have no words to share
+_RANDOM: Final = re.compile(r"[A-Za-z0-9+/_]{40,}")  # base64, digests: no words, so more tokens
 
 
 def estimate(text: str, model: str | None = None) -> int:
-    """Return about how many tokens `text` is for `model`, rather too many than too few.
+    """Return an estimate of the tokens of `text` for `model`, rather too high than too low.
 
     The count is tiktoken's for OpenAI's own models, a quarter more than tiktoken's for everyone
     else's (whose vocabularies are not public and cut finer), or an estimate by characters when no
@@ -69,7 +69,7 @@ def estimate(text: str, model: str | None = None) -> int:
     name = next(iter(spellings(model)), "") if model else ""
     encoding = _vocabulary_for(name)
     # Slices also keep tiktoken alive: two million spaces in one string make its regular expression
-    # engine run out of stack, and what then comes up through Python is no `Exception`.
+    # engine run out of stack, and it then raises what is not an `Exception`.
     starts = range(0, len(text), _SLICE)
     if len(starts) > _SLICES:
         starts = range(0, len(text) - _SLICE + 1, (len(text) - _SLICE) // (_SLICES - 1))
@@ -94,21 +94,21 @@ def vocabulary() -> str | None:
 
 
 def _vocabulary_for(name: str) -> tiktoken.Encoding | None:
-    """Find the model's vocabulary, or another that is there: any is better than none."""
+    """Return the model's vocabulary, else another that is on disk; None without any."""
     names = sorted(_VOCABULARIES, reverse=not _CL100K.match(name))
     return next(filter(None, map(_load, names)), None)
 
 
 @cache
 def _load(name: str) -> tiktoken.Encoding | None:
-    """Load a vocabulary that is whole and on disk; None when there is none, for this process.
+    """Return a vocabulary if it is on disk and whole, else None; looked for once per process.
 
-    Whether tiktoken would find it is told by its own rules (tiktoken/load.py). The file is named by
-    the SHA-1 of its address. An empty folder name turns its cache off, and a file with the wrong
-    digest is deleted and fetched again: both would mean a download.
+    The file is looked for by tiktoken's rules (tiktoken/load.py): it is named by the SHA-1 of its
+    address. An empty folder name turns tiktoken's cache off, and it deletes a file with the wrong
+    digest and fetches it again: both would mean a download.
     """
     try:
-        import tempfile  # it brings much along, and most programs never get here
+        import tempfile  # slow to import, and most programs never get here
 
         folders = [os.environ.get(name) for name in ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR")]
         standard = str(Path(tempfile.gettempdir(), "data-gym-cache"))
@@ -116,8 +116,8 @@ def _load(name: str) -> tiktoken.Encoding | None:
         path = Path(folder, hashlib.sha1(_URL.format(name).encode()).hexdigest())
         if not folder or hashlib.sha256(path.read_bytes()).hexdigest() != _VOCABULARIES[name]:
             return None
-        import tiktoken  # the same, 20 ms or more
+        import tiktoken  # slow to import: 20 ms or more
 
         return tiktoken.get_encoding(name)
-    except Exception:  # an estimate is always at hand, so no failure in here is worth an error
+    except Exception:  # on any failure the caller estimates by characters
         return None

@@ -1,4 +1,4 @@
-"""Read saved sessions of agents, say what is wrong with them, and write repaired copies."""
+"""Reads saved sessions of agents, reports what is wrong with them, writes repaired copies."""
 
 from continuation.sessions.copies import repairing
 from continuation.sessions.lines import Problem

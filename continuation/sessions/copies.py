@@ -1,6 +1,6 @@
-"""Repaired copies: of a file, a database, or a folder; beside the original or in its place.
+"""Writes repaired copies of a file, a database or a folder, beside the original or in its place.
 
-Whatever is written appears whole or not at all, and no original is changed before it is kept.
+What is written appears whole or not at all. An original is only changed once a copy of it exists.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def repairing(
     target: Path | None = None,
     in_place: bool = False,
 ) -> Iterator[SavedSession]:
-    """Write a repaired copy of the sessions at a path; clean ones are left alone.
+    """Yield the sessions at a path, and write a repaired copy of those that need one.
 
     The copy goes beside the original as `<name>.repaired<suffix>`, or to `target`; with `in_place`
     it takes the original's place, which is kept as `<name>.orig<suffix>`. Of a folder of logs only
-    those that are repaired are in the copy, or are kept; opencode's storage is one thing. All is in
-    its place when no more sessions come. Raises what `checked` raises, FileExistsError rather than
-    overwrite, and OSError where an original that is to be replaced is in use.
+    the repaired ones are copied, or kept; opencode's storage is copied or kept as a whole. The copy
+    is complete when the iterator ends. Raises what `checked` raises, FileExistsError rather than
+    overwrite, and OSError if an original that is to be replaced is in use.
     """
     copy = _sibling(path, "orig") if in_place else target or _sibling(path, "repaired")
     if not path.is_dir():
@@ -81,9 +81,9 @@ def _refuse_full(folder: Path, files: Iterable[Path]) -> None:
 
 
 class _Unchanged:
-    """That files are as they were when we began to read, and that nobody else has them open.
+    """Checks that files are as they were when it was made, and that no other process has one open.
 
-    Which files are open is known on Linux alone; elsewhere only a change is seen.
+    Open files can be seen on Linux alone; elsewhere only a change is noticed.
     """
 
     def __init__(self, files: Iterable[Path]) -> None:
@@ -95,7 +95,7 @@ class _Unchanged:
         return [(each.st_ino, each.st_size, each.st_mtime_ns) for each in states]
 
     def refuse_use(self) -> None:
-        """Raise OSError where another program is at work on one of them."""
+        """Raise OSError if another program has one of the files open, or if one has changed."""
         names = {(each.st_dev, each.st_ino): file for file in self._files for each in [file.stat()]}
         for open_file in Path("/proc").glob("[0-9]*/fd/*"):
             with contextlib.suppress(OSError):
@@ -119,7 +119,7 @@ class _Unchanged:
 def _repair_file(
     path: Path, destination: Path, policy: RepairPolicy | None, backup: Path | None
 ) -> Iterator[SavedSession]:
-    """Repair what is in one file, to `goal`; where that is the file itself, it is `kept`."""
+    """Repair a file: write the result to `destination`, the original to `backup`, if given."""
     if is_database(path):
         yield from _repair_database(path, destination, policy, backup)
         return
@@ -143,11 +143,11 @@ def _repair_file(
 
 
 def _bytes(session: SavedSession) -> bytes:
-    """The repaired file."""
+    """Return the bytes of the repaired file."""
     repaired, source = session.repaired or Repaired(session.body), session.source
     if source is None or isinstance(source, Storage):
         return encoded(repaired.body, indented=True) + b"\n"
-    (messages,) = repaired.body.values()  # what a log is read into holds nothing else
+    (messages,) = repaired.body.values()  # the body of a log has no other field
     return source.rewritten(messages, _origins(repaired, messages))
 
 
@@ -156,7 +156,7 @@ def _origins(repaired: Repaired, messages: list[Any]) -> tuple[int, ...]:
 
 
 def _changes(sessions: Iterable[SavedSession]) -> dict[ItemKey, bytes | None]:
-    """What changes in opencode's storage."""
+    """Return the changed values of opencode's storage by key; None for one that is deleted."""
     changes: dict[ItemKey, bytes | None] = {}
     for session in sessions:
         storage, repaired = session.source, session.repaired
@@ -179,9 +179,9 @@ def _write_whole(path: Path, data: bytes, *, like: Path) -> None:
 
 
 def _make(path: Path, write: Callable[[Path], None], *, like: Path) -> None:
-    """Let a file be written under another name; when it is whole it gets its own.
+    """Call `write` with a temporary path, then rename that file to `path`.
 
-    It gets the mode of `like`, and its owner where that is allowed.
+    The file gets the mode of `like`, and its owner where that is allowed.
     """
     status = like.stat()
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -210,7 +210,7 @@ def _make(path: Path, write: Callable[[Path], None], *, like: Path) -> None:
 def _repair_database(
     path: Path, destination: Path, policy: RepairPolicy | None, backup: Path | None
 ) -> Iterator[SavedSession]:
-    """Repair opencode's database: a copy of it, or its rows once a copy is kept."""
+    """Repair a copy of opencode's database; with `backup`, copy it there, then repair its rows."""
     with opened(path, alone=backup is not None) as database:
         changes: dict[ItemKey, bytes | None] = {}
         for session in read_database(database, path):
@@ -243,9 +243,9 @@ def _repair_database(
 def _repair_folder(
     path: Path, copy: Path, policy: RepairPolicy | None, *, in_place: bool
 ) -> Iterator[SavedSession]:
-    """Repair the logs in a folder; those that need it are in the copy, or are kept, by themselves.
+    """Repair the logs in a folder; `copy` gets the repaired files alone, or in place the originals.
 
-    A copy of it over the folder is thus the repair, and a copy of what is kept undoes it.
+    Copying `copy` over the folder thus makes the repair, or in place undoes it.
     """
     workspace: AbstractContextManager[str] = contextlib.nullcontext(str(copy))
     if not in_place:
@@ -277,12 +277,12 @@ def _drop_empty(folder: Path) -> None:
 def _repair_storage(
     path: Path, result: Path, policy: RepairPolicy | None, *, in_place: bool
 ) -> Iterator[SavedSession]:
-    """Repair opencode's folder: a copy of all of it, or, in place, with the original kept.
+    """Repair a copy of opencode's whole folder; in place, the original becomes `result`.
 
-    The repaired storage is written beside, under a name of its own, and gets its place at the end.
+    The repaired storage is written under a temporary name beside it, and renamed at the end.
     """
     named_root = (storage_in(path) or Folder(path)).root
-    root = named_root.resolve()  # what a link leads to is repaired, the link stays
+    root = named_root.resolve()  # the target of a link is repaired, the link stays
     unchanged = _Unchanged(each for each in root.rglob("*") if each.is_file())
     sessions = list(checked(path, policy=policy))
     changes = _changes(sessions)
@@ -298,7 +298,7 @@ def _repair_storage(
                 if data is not None:
                     (copy / file).write_bytes(data)
                     shutil.copymode(root / file, copy / file)
-            if os.name == "posix":  # all at once, before it gets its name
+            if os.name == "posix":  # one sync for all files, before the rename
                 os.sync()
             if not in_place:
                 copy.rename(result)

@@ -1,9 +1,9 @@
-"""gemini-cli's saved chats: a log that is folded into messages, or, before, one JSON document.
+"""gemini-cli's saved chats: a log that is folded into messages, or (older) one JSON document.
 
-A line is a message (one with an id that was there before takes its place), `$set` with fields of
-the chat, among them `messages` as a whole, or `$rewindTo` with the first message that goes. A
-message of the model's holds its calls with their results, so it becomes two contents of a request.
-A repaired log ends with a line that sets all messages: the agent writes such lines itself.
+A line is a message (it replaces an earlier one with its id), `$set` with fields of the chat, among
+them all `messages`, or `$rewindTo` with the id of the first message to delete. A message of the
+model holds its calls with their results, so it becomes two contents of a request. A repaired log
+ends with a line that sets all messages: the agent writes such lines itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from continuation.sessions.logs import stable_uuid
 from continuation.wire.json_values import as_list, as_map, as_text, is_map
 
 _NOTES: Final = ("/", "?", "<session_context>", "<hook_context>")
-"""What a user says that begins so is for the agent, and is not sent again."""
+"""A user's message that begins with one of these is for the agent, and is not sent again."""
 
 
 class SavedChat:
@@ -28,7 +28,7 @@ class SavedChat:
         self._messages = list(_fold(records).values())
         self.contents: list[dict[str, Any]] = []
         self._owners: list[int] = []
-        """For each content the place of its message."""
+        """For each content the index of its message."""
         for at, message in enumerate(self._messages):
             contents = _contents(message)
             self.contents += contents
@@ -37,11 +37,11 @@ class SavedChat:
 
     @staticmethod
     def fits(value: Mapping[str, Any]) -> bool:
-        """Whether this is the first line of such a log, or such a document."""
+        """Whether this is the first line of a saved chat's log, or its document."""
         return "sessionId" in value and "projectHash" in value
 
     def rewritten(self, contents: list[Any], origins: tuple[int, ...]) -> bytes:
-        """The file with these contents; `origins` says which content each of them came from."""
+        """Return the file with these contents; `origins`: the index of each before, -1 if new."""
         lines = [record.raw for record in self._records]
         if [id(content) for content in contents] != [id(content) for content in self.contents]:
             messages = self._rewritten(contents, origins)
@@ -49,7 +49,7 @@ class SavedChat:
                 document = {**self._records[0].value, "messages": messages}
                 return encoded(document, indented=True) + b"\n"
             lines.append(encoded({"$set": {"messages": messages}}))
-        elif self._is_document:  # it was cut off
+        elif self._is_document:  # the document was truncated
             return encoded(self._records[0].value, indented=True) + b"\n"
         return b"".join(line + b"\n" for line in lines)
 
@@ -64,10 +64,10 @@ class SavedChat:
         for number, (content, origin) in enumerate(zip(contents, origins, strict=True)):
             owner = self._owners[origin] if origin >= 0 else -1
             if 0 <= owner < passed and content is self.contents[origin]:
-                continue  # results, which stand in the message of their calls
+                continue  # results, which are part of the message of their calls
             before: Mapping[str, Any] = {}
             if owner >= passed:
-                # Notices and the like stay where they were.
+                # Messages that are not sent, such as notices, stay where they were.
                 messages += self._aside(passed, owner)
                 passed, before = owner + 1, self._messages[owner]
             if not _is_content_of(before, content):
@@ -85,24 +85,24 @@ class SavedChat:
         return messages + self._aside(passed, len(self._messages))
 
     def _aside(self, start: int, stop: int) -> list[dict[str, Any]]:
-        """What of these messages is not sent."""
+        """Return the messages with these indices that are not sent."""
         return [dict(self._messages[at]) for at in range(start, stop) if at not in self._sent]
 
 
 class Checkpoint:
-    """What `/chat save` writes: contents as they are sent, in one JSON document."""
+    """What `/chat save` writes: one JSON document with the contents as they are sent."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
 
     def rewritten(self, contents: list[Any], origins: tuple[int, ...]) -> bytes:
-        """The file with these contents."""
+        """Return the file with these contents."""
         del origins
         return encoded({**self._document, "history": contents}, indented=True) + b"\n"
 
 
 def _fold(records: list[Record]) -> dict[str, Mapping[str, Any]]:
-    """The messages by their ids, in their order."""
+    """Return the messages that the records result in, by id, in their order."""
     messages: dict[str, Mapping[str, Any]] = {}
     for value in (record.value for record in records):
         if "$rewindTo" in value:
@@ -121,7 +121,7 @@ def _fold(records: list[Record]) -> dict[str, Mapping[str, Any]]:
 
 
 def _contents(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What a message is when it is sent: nothing, one content, or one and its calls' results."""
+    """Return what is sent of a message: nothing, one content, or one and its calls' results."""
     parts = _parts(message.get("content"))
     if message.get("type") == "user":
         text = "".join(as_text(part.get("text")) if "text" in part else "[…]" for part in parts)
@@ -164,12 +164,12 @@ def _result(call: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _is_content_of(message: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
-    """Whether a content is what this message says, and not the results that are in it."""
+    """Whether a content is the message itself, by its role, and not its calls' results."""
     return message.get("type") == ("gemini" if content.get("role") == "model" else "user")
 
 
 def _attach_results(messages: list[dict[str, Any]], content: Mapping[str, Any]) -> bool:
-    """Put results into the message of their calls, the one made last; False: it is not theirs."""
+    """Put results into the last message; return False if that does not have their calls."""
     calls = [as_map(call) for call in as_list(messages[-1].get("toolCalls"))] if messages else []
     parts = [as_map(part) for part in as_list(content.get("parts"))]
     answers = [as_map(part.get("functionResponse")) for part in parts]
@@ -181,7 +181,7 @@ def _attach_results(messages: list[dict[str, Any]], content: Mapping[str, Any]) 
     results, name = dict[str, list[Any]](), ""
     for part, answer in zip(parts, answers, strict=True):
         if answer:
-            # One that a repair made has no id: the next call of its name is without a result.
+            # A result made by a repair has no id: it is for the next open call of its name.
             candidates = waiting.get(as_text(answer.get("name")))
             name = as_text(answer.get("id")) or (candidates.pop() if candidates else "")
         numbered = {**part, "functionResponse": {**answer, "id": name}} if answer else part
@@ -201,7 +201,7 @@ def _attach_results(messages: list[dict[str, Any]], content: Mapping[str, Any]) 
 def _message(
     content: Mapping[str, Any], before: Mapping[str, Any], above: Mapping[str, Any], number: int
 ) -> dict[str, Any]:
-    """A message with this content: the one it was, or a new one below another."""
+    """Return a message with this content: `before` changed, or if that is empty a new one."""
     parts = as_list(content.get("parts"))
     entry = dict(before)
     if not entry:
@@ -210,7 +210,7 @@ def _message(
         kind = "gemini" if content.get("role") == "model" else "user"
         entry = {"id": name, "timestamp": stamp, "type": kind}
     entry["content"] = parts
-    if entry["type"] == "gemini":  # from now on its content says all
+    if entry["type"] == "gemini":  # the content now has its thoughts and calls
         calls = {as_text(as_map(as_map(part).get("functionCall")).get("id")) for part in parts}
         listed = as_list(entry.get("toolCalls"))
         entry["thoughts"] = []

@@ -1,7 +1,7 @@
 """kimi-code's wire.jsonl: an event log from which messages are folded.
 
-The fold is the agent's own: what is appended while calls wait for their results comes after them,
-and a step that begins closes what the step before it left open. Records of other kinds stay.
+They are folded as the agent does it: messages appended while calls wait for results come after the
+results, and a new step ends the waiting of the step before. Records of other kinds are kept.
 """
 
 from __future__ import annotations
@@ -66,14 +66,15 @@ class _Fold:
     entries: list[LogEntry] = field(default_factory=list[LogEntry])
     problems: list[Problem] = field(default_factory=list[Problem])
     steps: dict[str, LogEntry] = field(default_factory=dict[str, LogEntry])
-    """Steps by their id, and which of them have not ended."""
+    """Steps by their id."""
     open: set[str] = field(default_factory=set[str])
+    """Ids of steps that have not ended."""
     seen_ids: set[Any] = field(default_factory=set[Any])
-    """Ids of what steps hold."""
+    """Ids of the parts and calls of steps."""
     waiting: set[str] = field(default_factory=set[str])
-    """Calls without result."""
+    """Ids of calls without a result."""
     deferred: list[LogEntry] = field(default_factory=list[LogEntry])
-    """What was appended while they wait."""
+    """Messages that were appended while calls wait."""
 
     def take(self, record: Record) -> None:
         """Take the next record of the log."""
@@ -146,7 +147,7 @@ class _Fold:
             entry.message.setdefault("tool_calls", []).append(_to_chat_call(event))
 
     def release(self) -> None:
-        """Nothing waits any more: what was appended meanwhile has its place now."""
+        """Stop waiting for results, and append the messages that were deferred meanwhile."""
         self.waiting.clear()
         self.entries += self.deferred
         self.deferred = []
@@ -169,7 +170,7 @@ def _to_chat(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _add_content(message: dict[str, Any], part: Mapping[str, Any]) -> None:
-    """Add a part: texts become one string, thinking goes where Chat has it, others stay blocks."""
+    """Add a part: texts are joined, thinking goes to `reasoning_content`, others stay blocks."""
     content = message["content"]
     if part.get("type") == "think":
         thought = as_text(part.get("think"))
@@ -198,7 +199,7 @@ def _to_chat_call(event: Mapping[str, Any]) -> dict[str, Any]:
 def _step_events(
     message: Mapping[str, Any], like: Mapping[str, Any], number: int
 ) -> list[dict[str, Any]]:
-    """A whole step; a bare assistant message would not be known to have made its calls."""
+    """Return the events of a whole step; of a bare message the agent would not know the calls."""
     event = as_map(like.get("event"))
     turn = {"turnId": event.get("turnId", ""), "step": event.get("step", 0)}
     step = stable_uuid("step", event.get("uuid") or event.get("stepUuid"), number)

@@ -1,4 +1,4 @@
-"""Reading a log of JSON lines after a crash: what is whole is kept, the rest is reported."""
+"""Reads a log of JSON lines after a crash: what is whole is kept, the rest is reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from continuation.wire.json_values import as_map, is_map, loads
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong with a file, apart from the history in it."""
+    """Something wrong with a file itself, not with the history in it."""
 
     code: str
     """"torn_tail", "nul_run", "bad_line", "half_utf8", "fused_lines", "step_unfinished", …"""
@@ -32,7 +32,7 @@ class Record:
     line: int
     """Number of its line, from 1."""
     raw: bytes
-    """Without the line's end."""
+    """Its bytes, without the line break."""
     value: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -52,7 +52,7 @@ _DOCUMENT: Final = json.JSONEncoder(ensure_ascii=False, indent=2)
 
 
 def read_lines(data: bytes) -> tuple[list[Record], list[Problem]]:
-    """Read all records that are whole; nothing valid is lost, and nothing stops the reading."""
+    """Return all whole records, and a problem for each damaged line, in the order of lines."""
     records: list[Record] = []
     problems: list[tuple[int, str]] = []
     broken: dict[int, str] = {}
@@ -80,7 +80,7 @@ def read_lines(data: bytes) -> tuple[list[Record], list[Problem]]:
         if sound is not raw or clean is not value:
             problems.append((number, "half_utf8"))
         records.append(Record(number, sound if clean is value else encoded(clean), clean))
-    # Only now is it known what records look like, and so what is one inside a broken line.
+    # Only now the fields of whole records are known, by which others are found in broken lines.
     shapes = {frozenset(record.value) for record in records if len(record.value) > 1}
     for number, text in broken.items():
         objects = list(_objects(text, shapes))
@@ -103,15 +103,15 @@ def _decoded(raw: bytes) -> tuple[str, bytes]:
 
 
 def without_halves(value: Any, data: bytes) -> Any:
-    """What was read of `data`, with a replacement mark for half a character that was escaped.
+    """Return `value`, read from `data`, with each escaped half of a surrogate pair replaced.
 
-    The same object if there is none, as nearly always. Providers refuse such JSON.
+    It is the same object if there is none, as nearly always. Providers refuse JSON with halves.
     """
     return unbroken(value) if b"\\ud" in data.lower() else value
 
 
 def encoded(value: Any, *, indented: bool = False) -> bytes:
-    """A value as it is written; half a surrogate pair becomes a replacement mark."""
+    """Return a value as JSON; half a surrogate pair becomes a replacement mark."""
     text = (_DOCUMENT if indented else _LINE).encode(value)
     try:
         return text.encode()
@@ -120,7 +120,7 @@ def encoded(value: Any, *, indented: bool = False) -> bytes:
 
 
 def parse_cut(data: bytes) -> Any:
-    """What can be read of a cut JSON document, up to the last whole value; None: nothing."""
+    """Return a truncated JSON document up to its last whole value; None if nothing is readable."""
     text = data.replace(b"\0", b"").decode("utf-8", "ignore").encode()
     try:
         return jiter.from_json(text, partial_mode=True)
@@ -131,17 +131,17 @@ def parse_cut(data: bytes) -> Any:
 def _objects(
     text: str, shapes: set[frozenset[str]]
 ) -> Iterator[tuple[Mapping[str, Any], int, int]]:
-    """The whole records in a line that holds more, or less, than one.
+    """Yield the whole records in a line that is not exactly one: value, start, end.
 
-    Inner objects of a torn record are objects too, so a record must have the fields of another one
-    in the same file, unless the line begins with it.
+    Inner objects of a torn record are whole too, so a record must have the fields of another record
+    of the same file, unless it is at the start of the line.
     """
     decoder, at, budget = json.JSONDecoder(), text.find('{"'), 20 * len(text)
     while at >= 0 and budget >= 0:
         next_start = at + 1
         try:
             value, stop = decoder.raw_decode(text, at)
-        except json.JSONDecodeError as error:  # it is read so far once for each level it is deep
+        except json.JSONDecodeError as error:  # read up to here once for each level of nesting
             budget -= error.pos - at
         except RecursionError:
             budget -= 10_000

@@ -1,7 +1,7 @@
 """The logs of agents, line by line: which lines are messages, and how a repaired one is written.
 
-Formats were read in the agents' sources or in public descriptions of them. Each is a small class;
-what is common to all (which lines stay, move or go) is in `rewrite`.
+The formats are taken from the agents' sources or public descriptions. Each is a small class; what
+all share (which lines stay, move or are deleted) is in `rewrite`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class LogEntry:
     message: Any
     records: list[Record]
     opening: dict[str, Any] | None = None
-    """A record that began the message and is lost."""
+    """The first record of the message, made again because it was lost; None otherwise."""
     closing: dict[str, Any] | None = None
-    """A record that should have ended the message and never was written."""
+    """The last record of the message, made here because it was never written; None otherwise."""
 
 
 class Log(ABC):
@@ -37,29 +37,29 @@ class Log(ABC):
 
     name: ClassVar[str]
     history_format: ClassVar[HistoryFormat]
-    """The dialect of its messages."""
+    """The format of its messages."""
     threaded: ClassVar[bool] = False
-    """Records name the record before them, in `parentUuid`."""
+    """Whether records name the record before them, in `parentUuid`."""
 
     @abstractmethod
     def fits(self, value: Mapping[str, Any]) -> bool:
-        """Whether this record is one of a log of this kind."""
+        """Whether a record is of this kind of log."""
 
     @abstractmethod
     def read(self, records: list[Record]) -> tuple[list[LogEntry], list[Problem]]:
-        """The messages, in the order in which a provider would get them."""
+        """Return the messages in the order in which they are sent, and what is wrong in the log."""
 
     def dialect(self, messages: list[Any]) -> HistoryFormat:
-        """The dialect of these messages."""
+        """Return the format of these messages."""
         return self.history_format
 
     @abstractmethod
     def write(self, message: Any, like: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
-        """Records for a changed message, or for one made new, in the envelope of a neighbour."""
+        """Return the records of a changed message (`number` 0) or a new one, made like `like`."""
 
 
 def stable_uuid(*parts: object) -> str:
-    """A UUID that is the same for the same parts: a repair repeated is the same repair."""
+    """Return a UUID that depends on the parts alone: a repeated repair gives the same bytes."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, "/".join(str(part) for part in parts)))
 
 
@@ -71,7 +71,7 @@ _CONTENT_FIELDS: Final = ("content", "parts", "tool_calls")
 
 
 class Plain(Log):
-    """One message per line, as it is sent; roles that begin with "_" are notes (kimi-cli)."""
+    """One message per line, as it is sent; roles that begin with "_" are not sent (kimi-cli)."""
 
     name: ClassVar[str] = "jsonl"
 
@@ -98,7 +98,7 @@ class Plain(Log):
 
 
 class Codex(Log):
-    """codex's rollout-*.jsonl: Responses items, those after the last compaction."""
+    """codex's rollout-*.jsonl: Responses items; those after the last compaction are sent."""
 
     name: ClassVar[str] = "codex"
     history_format: ClassVar[HistoryFormat] = HistoryFormat.OPENAI_RESPONSES
@@ -141,7 +141,7 @@ class ThreadedLog(Log):
         entries, problems = list[LogEntry](), _drop_copies(records)
         messages = [record for record in records if self.fits(record.value)]
         main = [record for record in messages if not record.value.get("isSidechain")]
-        messages = main or messages  # a log of its own is what a subagent did
+        messages = main or messages  # a log of side chains alone is a subagent's
         if any("uuid" in record.value for record in messages):
             names, lost = _thread(records, messages)
             problems += lost
@@ -152,7 +152,7 @@ class ThreadedLog(Log):
             if last is None or not self.continues(last, record):
                 entries.append(LogEntry(message, [record]))
                 continue
-            if len(last.records) == 1:  # the record keeps its own
+            if len(last.records) == 1:  # copied, since the record keeps its own list
                 parts = list(as_list(last.message.get(self.content)))
                 last.message = {**last.message, self.content: parts}
             last.records.append(record)
@@ -160,16 +160,16 @@ class ThreadedLog(Log):
         return entries, problems
 
     def belonging(self, spoken: list[Record], names: set[str]) -> list[Record]:
-        """The records that are part of the conversation, given the thread's ids."""
+        """Return the records that are part of the conversation, given the ids of the thread."""
         return [record for record in spoken if as_text(record.value.get("uuid")) in names]
 
     @abstractmethod
     def continues(self, entry: LogEntry, record: Record) -> bool:
-        """Whether a record goes on with the message before it."""
+        """Whether a record continues the message before it."""
 
     @abstractmethod
     def kind(self, message: Mapping[str, Any]) -> str:
-        """The record type of a message."""
+        """Return the record type of a message."""
 
     def write(self, message: Any, like: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
         kind = self.kind(message)
@@ -180,7 +180,7 @@ class ThreadedLog(Log):
 
 
 def _drop_copies(records: list[Record]) -> list[Problem]:
-    """Drop lines that were written twice; of the two the one behind the record before it stays."""
+    """Drop and report lines written twice; of the two, one below its parent record is kept."""
     seen = dict[str, Record]()
     for record in records:
         name, parent = (as_text(record.value.get(key)) for key in ("uuid", "parentUuid"))
@@ -201,7 +201,7 @@ def _drop_copies(records: list[Record]) -> list[Problem]:
 
 
 def _thread(records: list[Record], spoken: list[Record]) -> tuple[set[str], list[Problem]]:
-    """Ids of the records from the last up to the root; a lost parent is bridged and reported."""
+    """Return the ids from the last record up to the root; report and bridge a lost parent."""
     by_id = {str(r.value["uuid"]): r for r in records if isinstance(r.value.get("uuid"), str)}
     order = {record: index for index, record in enumerate(records)}
     positions = [order[record] for record in spoken]
@@ -226,8 +226,8 @@ def _thread(records: list[Record], spoken: list[Record]) -> tuple[set[str], list
 class ClaudeCode(ThreadedLog):
     """Claude Code's projects/<folder>/<session>.jsonl.
 
-    A response is spread over lines, one block each, with the response's id in all; results of calls
-    made at once are side branches of the thread, each behind the line of its call.
+    A response takes several lines, one block each, all with the response's id; results of parallel
+    calls are side branches of the thread, each behind the line of its call.
     """
 
     name: ClassVar[str] = "claude-code"
@@ -246,7 +246,7 @@ class ClaudeCode(ThreadedLog):
                 calls |= {as_text(block.get("id")) for block in _blocks(record)}
         for record in spoken:
             message = record.value["message"]
-            # Error notices are logged as if they were the model's words; they are never sent.
+            # Error notices are logged as assistant messages; they are never sent.
             if record.value.get("isApiErrorMessage") or message.get("model") == "<synthetic>":
                 continue
             if (
@@ -292,7 +292,7 @@ class QwenCode(ThreadedLog):
         return "parts" in as_map(value.get("message"))
 
     def continues(self, entry: LogEntry, record: Record) -> bool:
-        """Neighbours of one role are joined whenever the history is sent."""
+        """Whether it has the same role: the agent joins such neighbours when it sends them."""
         return bool(entry.message.get("role") == record.value["message"].get("role"))
 
     def kind(self, message: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """opencode's sessions: messages, each with its parts, one JSON value apiece.
 
-They are files in a folder, or rows of a SQLite database (`opencode_database`); what is read and
-mended is the same. A tool call and its result are one part there, so an open call is a part that is
+They are files in a folder, or rows of a SQLite database (`opencode_database`), read and repaired
+the same way. A tool call and its result are one part there, so an open call is a part that is
 still `pending` or `running`, and closing it means giving it the state `error`.
 """
 
@@ -24,13 +24,13 @@ class Folder:
 
     root: Path
     only: str = ""
-    """The one session that is asked for."""
+    """The one session to read; "" for all."""
     named: bool = True
-    """A value holds its own id and its session's; if not, they are kept beside it."""
+    """Whether a value holds its own id and its session's; in a database they are columns."""
 
     @classmethod
     def find(cls, path: Path) -> Folder | None:
-        """The storage folder, or one that holds it, or a session's folder below `message`."""
+        """Return the storage if `path` is, holds, or is a session's folder in one; else None."""
         if path.parent.name == "message":
             return cls(path.parent.parent, path.name)
         roots = [root for root in (path, path / "storage") if (root / "message").is_dir()]
@@ -41,11 +41,11 @@ class Folder:
         return [self.only] if self.only else sorted(each.name for each in folders)
 
     def messages(self, session: str) -> list[tuple[ItemKey, bytes]]:
-        """The messages of a session in their order."""
+        """Return the messages of a session in their order."""
         return self._files(f"message/{session}")
 
     def parts(self, message: str) -> list[tuple[ItemKey, bytes]]:
-        """The parts of a message in their order."""
+        """Return the parts of a message in their order."""
         return self._files(f"part/{message}")
 
     def _files(self, folder: str) -> list[tuple[ItemKey, bytes]]:
@@ -73,7 +73,7 @@ _SENT = {
     "user": ("text", "file", "compaction", "subtask"),
     "assistant": ("text", "tool", "reasoning"),
 }
-"""Parts that become something in a request; a message that has none of them is not sent."""
+"""Kinds of parts that are sent, by role; a message without any of them is not sent."""
 
 
 def _sent(parts: list[_Part], role: str) -> list[_Part]:
@@ -93,12 +93,12 @@ class Storage:
     owners: list[ItemKey] = field(default_factory=list[ItemKey])
     """For each message of `body` the key of the message it came from."""
     calls: dict[int, list[_Part]] = field(default_factory=dict[int, list[_Part]])
-    """Parts that are calls, by index in `body`: some models begin anew to count their ids."""
+    """Parts that are calls, by index in `body`; their ids may be repeated in later messages."""
     damaged: dict[ItemKey, bytes | None] = field(default_factory=dict[ItemKey, "bytes | None"])
-    """What is not JSON, and what a repaired copy has instead; None: nothing."""
+    """Damaged values by key, with what a repaired copy has instead; None if nothing."""
 
     def read(self) -> None:
-        """Read all that is whole; report the rest."""
+        """Read all that is whole into `body`; report the rest in `problems`."""
         messages = list[_Message]()
         torn = list[tuple[int, bytes]]()
         for key, data in self.store.messages(self.session):
@@ -134,9 +134,9 @@ class Storage:
         return as_map(clean)
 
     def _rebuilt(self, lost: _Message, data: bytes, messages: list[_Message]) -> _Message:
-        """A message itself is lost, its parts are not: they say whose they are.
+        """Return a message whose value is lost, and only its parts are left, with a new value.
 
-        What they do not say (model, folder, …) is as in another message, if there is one.
+        What cannot be known (model, folder, …) is taken from another message, if there is one.
         """
         found = as_map(parse_cut(data))
         kinds = {part.kind for part in lost.parts}
@@ -160,7 +160,7 @@ class Storage:
         role, error = str(info.get("role")), as_map(info.get("error"))
         sent = _sent(parts, role)
         if error and (error.get("name") != "MessageAbortedError" or not sent):
-            return  # it is shown, and never sent
+            return  # the agent shows it, and never sends it
         if role == "user" and sent:
             texts = [str(part.value["text"]) for part in sent if part.kind == "text"]
             self.body.append({"role": "user", "content": "\n".join(texts) or _other_parts(sent)})
@@ -202,7 +202,7 @@ class Storage:
         self.owners += [key] * (1 + len(results))
 
     def rewrite(self, messages: list[Any], origins: tuple[int, ...]) -> dict[ItemKey, bytes | None]:
-        """New contents by key, of what a repair changes; None for what goes."""
+        """Return the values that a repair changes, by key; None for one that is deleted."""
         files, values = dict(self.damaged), dict[ItemKey, dict[str, Any]]()
         waiting: dict[str, _Part] = {}
         for message, origin in zip(messages, origins, strict=True):
@@ -233,7 +233,7 @@ class Storage:
 
 
 def _minimal_message(role: str, other: Mapping[str, Any]) -> dict[str, Any]:
-    """The least of a message that the agent reads, beside one of the other role."""
+    """Return the fields that the agent needs of a message; `other`: one of the other role."""
     agent, model = other.get("agent", "build"), as_map(other.get("model", other))
     model_fields = {key: model.get(key, "") for key in ("providerID", "modelID")}
     created = as_map(other.get("time")).get("created", 0)
@@ -246,7 +246,7 @@ def _minimal_message(role: str, other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _since_summary(messages: list[_Message]) -> list[_Message]:
-    """What is sent: nothing from before a summary, but for the tail that was kept of it."""
+    """Return what is sent: from the last summary on, or from the tail that it kept."""
     summarized = {
         as_text(info.get("parentID"))
         for _, info, _ in messages
@@ -262,7 +262,7 @@ def _since_summary(messages: list[_Message]) -> list[_Message]:
 
 
 def _other_parts(parts: list[_Part]) -> list[dict[str, Any]] | None:
-    """What a message says that has no text: an image, a thought. None: nothing."""
+    """Return the parts of a message that has no text, such as images; None without any."""
     kinds = ("file", "reasoning", "compaction", "subtask")
     others = [dict(part.value) for part in parts if part.kind in kinds]
     return others or None

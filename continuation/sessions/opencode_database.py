@@ -1,7 +1,7 @@
 """opencode's SQLite database (1.2 and later): a table of messages and one of parts.
 
-A row's JSON is in its column `data`, without the ids, which are columns of their own. A reader
-takes what is committed, be it in the write-ahead log, and leaves nothing behind.
+A row's JSON is in its column `data`, without the ids, which are columns of their own. Reading
+includes what is committed in the write-ahead log, and leaves no files behind.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _MAGIC: Final = b"SQLite format 3\0"
 
 
 class ItemKey(NamedTuple):
-    """Where a value is."""
+    """The key of a stored value."""
 
     where: str
     """A table, or a folder below the root."""
     name: str
-    """Its id."""
+    """The id of the value."""
 
 
 def is_database(path: Path) -> bool:
@@ -39,21 +39,21 @@ class Database:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
         self._parts: dict[str, list[tuple[ItemKey, bytes]]] = {}
-        """Those of one session, by message: each by itself would cost as much without an index."""
+        """All parts of one session, by message: without an index a single query costs as much."""
 
     @property
     def is_opencode(self) -> bool:
-        """Whether it has the tables that are read here."""
+        """Whether it has opencode's tables."""
         named = "SELECT count(*) FROM sqlite_master WHERE name IN ('session', 'message', 'part')"
         return bool(self.connection.execute(named).fetchone()[0] == 3)
 
     def sessions(self) -> list[str]:
-        """The ids of all sessions, in the order in which they began."""
+        """Return the ids of all sessions, the oldest first."""
         rows = self.connection.execute("SELECT id FROM session ORDER BY time_created, id")
         return [str(name) for (name,) in rows]
 
     def messages(self, session: str) -> list[tuple[ItemKey, bytes]]:
-        """The messages of a session, in the order in which the agent reads them."""
+        """Return the messages of a session, in the order in which the agent reads them."""
         self._parts.clear()
         for owner, key, data in self._rows("part", "message_id", session, "id"):
             self._parts.setdefault(owner, []).append((key, data))
@@ -61,7 +61,7 @@ class Database:
         return [(key, data) for _, key, data in rows]
 
     def parts(self, message: str) -> list[tuple[ItemKey, bytes]]:
-        """The parts of a message, of the session whose messages were asked for last."""
+        """Return the parts of a message of the session that `messages` was last called for."""
         return self._parts.get(message, [])
 
     def _rows(
@@ -75,7 +75,7 @@ class Database:
         return ((str(own), ItemKey(table, str(row)), data or b"") for own, row, data in rows)
 
     def change(self, keys: Mapping[ItemKey, bytes | None]) -> None:
-        """Give rows new contents, all or none; those without go, a message with its parts."""
+        """Set the rows' values, all or none; for None, delete the row, a message with its parts."""
         self.connection.execute("PRAGMA foreign_keys = ON")
         self.connection.execute("BEGIN IMMEDIATE")
         for (table, row), data in keys.items():
@@ -89,9 +89,9 @@ class Database:
 
 @contextlib.contextmanager
 def opened(path: Path, *, alone: bool = False) -> Generator[Database]:
-    """Open a database to read, or with no other program in it until we leave it.
+    """Open a database to read; `alone`: to write, with every other program locked out meanwhile.
 
-    Raises OSError where it is damaged or held by another program.
+    Raises OSError if it is damaged or locked by another program.
     """
     log = path.with_name(f"{path.name}-wal").exists()
     way = "mode=rw" if alone else "mode=ro" if log else "immutable=1"
@@ -101,8 +101,8 @@ def opened(path: Path, *, alone: bool = False) -> Generator[Database]:
         )
         with contextlib.closing(connection):
             if alone:
-                # Kept from the first transaction on; with a write-ahead log it is refused also
-                # where another program is idle in there.
+                # The lock is held from the first transaction on. With a write-ahead log it is
+                # refused even if another program only has the database open.
                 connection.execute("PRAGMA locking_mode = EXCLUSIVE")
                 connection.execute("BEGIN EXCLUSIVE")
                 connection.execute("COMMIT")

@@ -1,4 +1,4 @@
-"""A repaired log: the lines of unchanged messages stay byte for byte, and where they were."""
+"""Writes a repaired log; lines of unchanged messages keep their bytes and their place."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class LogSource:
     entries: list[LogEntry]
 
     def rewritten(self, messages: list[Any], origins: tuple[int, ...]) -> bytes:
-        """The log's bytes with `messages`; `origins` says which entry each of them came from.
+        """Return the log with `messages`; `origins`: the index each has in `entries`, -1 if new.
 
-        Lines that hold no message stay. A message that moved takes its lines along.
+        Lines that hold no message stay. The lines of a message that moved move with it.
         """
         writer = _LogWriter(self.log, self.entries, _unmoved(self.entries, origins))
         for number, (message, origin) in enumerate(zip(messages, origins, strict=True)):
@@ -39,9 +39,9 @@ class LogSource:
         return b"".join(line.encoded() + b"\n" for line in lines)
 
     def _bridge(self, lines: list[_Line]) -> None:
-        """Let no line name one that is gone as the one before it: the agent would stop there.
+        """Correct each `parentUuid` that names a deleted line: the agent would stop reading there.
 
-        It names what that one named, or else the last thing said above it in the file.
+        It becomes the parent of the deleted line, or else the last message above in the file.
         """
         names = {as_text(line.value.get("uuid")) for line in lines}
         parents = {
@@ -63,7 +63,7 @@ class LogSource:
 
 
 def _unmoved(entries: list[LogEntry], origins: tuple[int, ...]) -> set[int]:
-    """Origins of the longest run of messages that stand in the file in this order already."""
+    """Return the largest set of origins whose lines are in the file in this order already."""
     tails: list[int] = []  # smallest last line of a run of each length
     chain: list[int] = []  # position of the message that ends it
     previous: list[int] = []  # position of the message before each in its run
@@ -89,7 +89,7 @@ def _unmoved(entries: list[LogEntry], origins: tuple[int, ...]) -> set[int]:
 class _Line:
     value: Mapping[str, Any]
     raw: bytes | None
-    """The line as it was, None if it must be written anew."""
+    """The original bytes of the line; None if it must be encoded."""
 
     def encoded(self) -> bytes:
         if self.raw is not None:
@@ -98,7 +98,7 @@ class _Line:
 
 
 _NONE = -2
-"""A message that was made here has no origin, and the first of all is not the one behind it."""
+"""`previous` after a new message: with -1, entry 0 would seem to follow it as in the file."""
 
 
 @dataclass(slots=True)
@@ -109,18 +109,18 @@ class _LogWriter:
     behind: dict[Record | None, list[_Line]] = field(
         default_factory=dict[Record | None, list[_Line]]
     )
-    """Lines that go behind a record; None for the beginning."""
+    """Lines to insert after a record; after None: at the beginning."""
     stay: dict[Record, list[_Line]] = field(default_factory=dict[Record, list[_Line]])
-    """Lines that stand for a record."""
+    """Lines that replace a record."""
     anchor: Record | None = None
-    """Behind this record goes what has no place of its own."""
+    """The record after which moved and new messages are inserted."""
     previous: int = -1
     """Origin of the message that was put last."""
     uuid: Any = None
-    """The name of the line that was put last."""
+    """The uuid of the line that was put last."""
 
     def put(self, number: int, message: Any, origin: int) -> None:
-        """Take the next message of the repaired history."""
+        """Place the lines of the next message of the repaired history."""
         entry = self.entries[origin] if origin >= 0 else None
         lines = self._lines_of(number, message, entry)
         if self.log.threaded:
@@ -140,9 +140,9 @@ class _LogWriter:
         self.behind.setdefault(self.anchor, []).extend(lines[len(entry.records) :])
 
     def _is_crossed(self, origin: int) -> bool:
-        """Whether another message begins among its lines: then these are brought together.
+        """Whether its lines must be brought together, since another message begins among them.
 
-        Its results may stand there, and behind them what was said while they were waited for.
+        Results may be among them, and after those what was said while the calls ran.
         """
         last = self.entries[origin].records[-1].line
         roles = list[str]()
@@ -160,17 +160,17 @@ class _LogWriter:
         like: Mapping[str, Any] = {}
         if entry is not None:
             like = entry.records[0].value
-        elif self.entries:  # made here: in the envelope of a neighbour
+        elif self.entries:  # a new message: it gets the other fields of a neighbour
             like = self.entries[max(self.previous, 0)].records[-1].value
         new_number = 0 if entry is not None else number + 1
         return [_Line(value, None) for value in self.log.write(message, like, new_number)]
 
     def _thread(self, lines: list[_Line], origin: int) -> None:
-        """Name the record before, where that is another one than it was."""
+        """Set `parentUuid` of the first line if another line is before it now."""
         first, last = lines[0].value, lines[-1].value
         as_it_was = origin >= 0 and origin == self.previous + 1 and lines[0].raw is not None
         above = self.uuid
-        if above is None and origin < 0 and self.entries:  # made here, and nothing is before it
+        if above is None and origin < 0 and self.entries:  # a new message, and the first
             above = self.entries[0].records[0].value.get("parentUuid")
             lines[0] = _Line({**first, "parentUuid": above}, None)
         if not as_it_was and first.get("parentUuid") != above and above is not None:

@@ -1,4 +1,4 @@
-"""Saved sessions: read one in whatever form, and say what is wrong."""
+"""Reads saved sessions in every form, and reports what is wrong with them."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ class SavedSession:
     format: str
     """The agent's name, "json" (a request), "jsonl" (one message a line) or "unknown"."""
     dialect: HistoryFormat | None
-    """None where nothing of a conversation was found."""
+    """The format of its messages; None if no conversation was found."""
     body: dict[str, Any]
     problems: list[Problem] = field(default_factory=list[Problem])
     violations: list[Violation] = field(default_factory=list[Violation])
     repaired: Repaired | None = None
-    """What a repair would give; None before `checked`."""
+    """What a repair would give; None if it was only read, or holds no conversation."""
     written: Path | None = None
     """Where `repairing` put the repaired copy."""
     source: LogSource | Storage | SavedChat | Checkpoint | None = None
     """What it was read from; None for a request body."""
     name: str = ""
-    """Its id, where a path holds several."""
+    """Its id, if a path holds several sessions; else ""."""
     model: str = ""
-    """Whose rules count, where the log names another model than its agent's own."""
+    """The model whose rules apply, if the log names one that is not its agent's own; else ""."""
 
     @property
     def exit_code(self) -> int:
-        """0: clean; 1: repaired, or can be; 2: beyond repair."""
+        """0 if it is clean, 1 if it is repaired or can be, 2 if it cannot be repaired."""
         if self.dialect is None or (self.repaired is not None and self.repaired.left):
             return 2
         changed = self.repaired is not None and bool(self.repaired.changes)
@@ -58,21 +58,21 @@ class SavedSession:
 
 
 def checked(path: Path, *, policy: RepairPolicy | None = None) -> Iterator[SavedSession]:
-    """Read the sessions at a path and find what is wrong with their histories, one at a time.
+    """Read the sessions at a path one at a time, with `violations` and `repaired` filled in.
 
-    A saved session is taken for dead: a trailing open call is a fault, unless the policy says that
-    it may be live. Raises OSError if there is nothing to read.
+    No program is taken to be working on it: a trailing open call is a fault, unless the policy has
+    `live`. Raises OSError if the path cannot be read.
     """
     return (with_diagnosis(session, policy) for session in read(path))
 
 
 def with_diagnosis(session: SavedSession, policy: RepairPolicy | None) -> SavedSession:
-    """Say what is wrong with a session that was read, and what a repair would give."""
-    # It is at rest: nobody is about to ask, so it may end with the assistant.
+    """Fill in `violations` and `repaired` of a session that was read, and return it."""
+    # No request is about to be sent, so the history may end with the assistant.
     policy = policy if policy is not None else RepairPolicy(live=False, prefill=True)
     if session.dialect is not None:
         body, dialect = session.body, session.dialect
-        live = policy.live or not any(body.values())  # an empty one has only just begun
+        live = policy.live or not any(body.values())  # an empty history has only just begun
         diagnosis = diagnosed(body, dialect, replace(policy, live=live), session.model)
         session.violations, session.repaired = diagnosis
     return session
@@ -82,7 +82,7 @@ def with_diagnosis(session: SavedSession, policy: RepairPolicy | None) -> SavedS
 
 
 def read(path: Path) -> Iterator[SavedSession]:
-    """The sessions at a path, one at a time: in a file, opencode's storage, a folder of logs.
+    """Yield the sessions of a file, of opencode's storage, or of a folder of logs.
 
     Damage is reported in `problems`, never raised.
     """
@@ -105,22 +105,22 @@ def read(path: Path) -> Iterator[SavedSession]:
 
 
 def storage_in(path: Path) -> Folder | None:
-    """Opencode's storage, if a folder is one, unless a database has taken its place."""
+    """Return the opencode storage in a folder; None without one, or if a database replaced it."""
     return None if any(path.glob("opencode*.db")) else Folder.find(path)
 
 
 def sessions_in(path: Path) -> list[Path]:
-    """Files of a folder that may be sessions; originals that were kept beside are none."""
+    """Return the files of a folder that may be sessions, without originals kept by a repair."""
     databases = sorted(path.glob("opencode*.db"))
     files = databases or sorted(each for each in path.rglob("*") if each.suffix in _SUFFIXES)
     return [file for file in files if ".orig" not in file.suffixes and file.is_file()]
 
 
 def sessions_of_file(file: Path, sessions: Iterator[SavedSession]) -> Iterator[SavedSession]:
-    """The sessions of one file of a folder, which may have other files of an agent's, too.
+    """Yield the sessions of one file of a folder; skip a file that is no session.
 
-    A log in which not even the lines can be read is a session that was lost. A file that cannot be
-    read or repaired does not keep us from the others.
+    A log without a readable conversation, but with damaged lines, is a lost session. A file that
+    cannot be read or repaired becomes a session with a problem, so that the others are read.
     """
     try:
         for session in sessions:
@@ -133,7 +133,7 @@ def sessions_of_file(file: Path, sessions: Iterator[SavedSession]) -> Iterator[S
 
 
 def read_file(path: Path) -> Iterator[SavedSession]:
-    """The session in a file, or all sessions of a database."""
+    """Yield the session in a file, or all sessions of a database."""
     if not is_database(path):
         data = path.read_bytes()
         yield _load_json(path, data) or _load_log(path, data)
@@ -143,7 +143,7 @@ def read_file(path: Path) -> Iterator[SavedSession]:
 
 
 def read_database(database: Database, path: Path) -> Iterator[SavedSession]:
-    """All sessions of a database."""
+    """Yield all sessions of a database."""
     if database.is_opencode:
         yield from read_store(database, path)
         return
@@ -152,7 +152,7 @@ def read_database(database: Database, path: Path) -> Iterator[SavedSession]:
 
 
 def read_store(store: SessionStore, path: Path) -> Iterator[SavedSession]:
-    """The sessions of opencode's, from a folder or a database."""
+    """Yield opencode's sessions from a folder or a database."""
     for name in store.sessions():
         storage = Storage(store, name)
         storage.read()
@@ -163,9 +163,9 @@ def read_store(store: SessionStore, path: Path) -> Iterator[SavedSession]:
 
 
 def _load_json(path: Path, data: bytes) -> SavedSession | None:
-    """A JSON document: a request body, a list of messages, a chat that gemini-cli saved.
+    """Read a JSON document: a request body, a list of messages, a chat that gemini-cli saved.
 
-    None if the file is something else.
+    Return None if the file is something else.
     """
     problems: list[Problem] = []
     try:
@@ -211,7 +211,7 @@ def _load_log(path: Path, data: bytes) -> SavedSession:
     dialect = log.dialect(messages)
     body = {_FIELD.get(dialect, "messages"): messages}
     source = LogSource(log, records, entries)
-    # Of the agent's own models only the request says how they are asked to think.
+    # Claude models are left out: only a request, not the log, has their thinking settings.
     models = [as_text(as_map(message).get("model")) for message in messages]
     model = next((name for name in reversed(models) if name and "claude" not in name.lower()), "")
     return SavedSession(path, log.name, dialect, body, problems + extra, source=source, model=model)

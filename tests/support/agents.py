@@ -1,8 +1,8 @@
 """Agents that are killed: real processes that run the guide's loop, in any format.
 
-They are forked from one process that has imported the SDKs, so that hundreds cost seconds. What an
-agent does, and what it was given, it says line by line; a line is written before anything else
-happens, so that what a test has read, has happened.
+They are forked from one process that has imported the SDKs, so that hundreds cost seconds. An agent
+writes a line for each thing it does or receives, before it does the next one: what a test has read
+has happened.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Step:
 
 
 class Scripted(Reciter):
-    """Says the step that the conversation has come to, however often it is asked.
+    """Answers with the step that the conversation has reached, however often it is asked.
 
-    A step is over when the results of its calls have come. Of a step that broke off it says the
-    rest, as the simulator's own model does.
+    A step is over when the results of its calls have come. Of a step that broke off it answers
+    with the rest, as the simulator's own model does.
     """
 
     def __init__(self, steps: list[Step]) -> None:
@@ -58,10 +58,10 @@ class Scripted(Reciter):
         results = [at for at, turn in enumerate(ask.turns) if turn.results]
         number = min(len(results), len(self.steps) - 1)
         begun = [*ask.turns[:1], *ask.turns[results[-1] + 1 :]] if results else ask.turns
-        # The conversation of this step alone; what asks for it is what asked first.
+        # The conversation of this step alone, after the first question.
         step, each = self.steps[number], self._each[number]
         calls = step.calls
-        if each.position(begun) == len(step.text):  # all of it is said: the calls are left
+        if each.position(begun) == len(step.text):  # the text is complete: the calls are left
             said = Reply([], deltas=scenario.deltas, slow=scenario.slow)
         else:
             said = each.reply(replace(ask, turns=begun), scenario)
@@ -86,20 +86,20 @@ class Work:
     when: str = "before"
     signal: int = signal.SIGKILL
     settle: bool = False
-    """Calls of unknown outcome get a late result."""
+    """Whether calls of unknown outcome get a late result."""
     asynchronous: bool = False
     thinks: bool = False
 
 
 class Agent:
-    """One process."""
+    """The process of one agent."""
 
     def __init__(self, pid: int, said: int) -> None:
         self.pid = pid
         self._said = said
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield what it says until it has ended; a line that it died in says nothing."""
+        """Yield its lines until it has ended, without one that it died in."""
         with os.fdopen(self._said, "rb") as pipe:
             for line in pipe:
                 if line.endswith(b"\n"):
@@ -111,7 +111,7 @@ class Agent:
 
 
 class Agents:
-    """Starts agents."""
+    """Starts agents, each in a process of its own."""
 
     def __init__(self) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -143,9 +143,9 @@ class Agents:
 
 
 def serve(control: int) -> None:
-    """Fork an agent for each piece of work that comes."""
+    """Fork an agent for each `Work` that is received."""
     _warm()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system removes ended agents
     gc.freeze()
     with socket.socket(fileno=control) as asked:
         while True:
@@ -163,12 +163,12 @@ def serve(control: int) -> None:
             work = Work(**json.loads(data))
             with suppress(KeyboardInterrupt):
                 _Agent(work, held[0]).run()
-                os._exit(0)  # all is closed, and a program takes long to end
-            return  # as a program ends that was interrupted
+                os._exit(0)  # all is closed, and an orderly exit takes long
+            return  # as an interrupted program exits
 
 
 def _warm() -> None:
-    """Let an agent run in each format: what is imported late is imported here, once."""
+    """Run an agent in each format, so that late imports happen here, once."""
     import psycopg  # noqa: F401
 
     from support.sdks.formats import FORMATS
@@ -198,12 +198,12 @@ class _Agent:
                 data = data[os.write(self._said, data) :]
 
     def run(self) -> None:
-        """Live until all is done, or until it dies."""
+        """Run until the conversation is over, or until it kills itself."""
         self._hook()
         self.converse()
 
     def converse(self) -> None:
-        """Go on with the session, from wherever it is; a synchronous agent awaits nothing."""
+        """Continue the session from where it is; a synchronous agent awaits nothing."""
         if self.work.asynchronous:
             asyncio.run(self._go_on())
             return
@@ -287,7 +287,7 @@ class _Agent:
         from continuation.journal.forms import tool_call
 
         told = tool_call(call)
-        if told.name == "Ask":  # it was answered elsewhere
+        if told.name == "Ask":  # its result comes from elsewhere
             journal.result(call, "yes")
             return
 
@@ -306,7 +306,7 @@ class _Agent:
             self.say("result", value=journal.call(call, write))
 
     def _hook(self) -> None:
-        """Say before and after each commit that it comes or came; die there, if that is wanted."""
+        """Write a line before and after each commit; die there, if `Work.at` and `when` say so."""
         from continuation.journal import live_turn, sqlite, store
 
         Store: Any = store.kind_of(self.work.path)  # noqa: N806 - classes
@@ -355,7 +355,7 @@ class _Agent:
 
 
 def text_of(piece: Any) -> str:
-    """Return the visible text of a piece of a stream, in any format."""
+    """Return the visible text of an SDK's chunk or event, in any format."""
     if getattr(piece, "type", "") in {"text", "response.output_text.delta"}:
         return str(getattr(piece, "text", None) or piece.delta)
     if choices := getattr(piece, "choices", None):

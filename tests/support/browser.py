@@ -25,10 +25,10 @@ class Tab:
         self._line = line
         self._number = 0
         self.complaints: list[str] = []
-        """What its console says: errors of scripts, what a policy forbids."""
+        """Messages of its console: errors of scripts, violations of a policy."""
 
     def do(self, method: str, **parameters: Any) -> Any:
-        """Send a command, and return what it came to."""
+        """Send a command, and return its result."""
         self._number += 1
         self._line.send(json.dumps({"id": self._number, "method": method, "params": parameters}))
         while True:
@@ -40,13 +40,13 @@ class Tab:
                 return told["result"]
 
     def value(self, expression: str) -> Any:
-        """Return what an expression comes to in the page."""
+        """Return the value of an expression in the page."""
         told = self.do("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in told, told
         return told["result"].get("value")
 
     def until(self, expression: str) -> Any:
-        """Wait until an expression holds."""
+        """Wait until an expression is true in the page."""
         late = monotonic() + 20
         while not (found := self.value(expression)):
             assert monotonic() < late, (expression, self.value("document.body.innerText"))
@@ -76,7 +76,7 @@ class Tab:
 
 @contextlib.contextmanager
 def browsing(folder: Path) -> Iterator[Tab]:
-    """Start it; it asks nobody but the pages it is sent to."""
+    """Start it; it connects only to the pages that it is sent to."""
     assert CHROMIUM is not None
     quiet = ("--disable-background-networking", "--disable-component-update", "--no-first-run")
     command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", *quiet]

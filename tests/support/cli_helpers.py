@@ -26,7 +26,7 @@ _THEIRS = ("ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_", "CONTINUATION_")
 
 
 def clean(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
-    """Take away whatever the machine says about keys, proxies and colours; set our key."""
+    """Remove the environment's keys, proxies and colour settings; set the tests' key."""
     for name in [*os.environ]:
         if name.startswith(_THEIRS) or name in ("NO_COLOR", "FORCE_COLOR"):
             monkeypatch.delenv(name)
@@ -48,7 +48,7 @@ def start(*arguments: str) -> subprocess.Popen[bytes]:
 
 
 def arrived(process: subprocess.Popen[bytes], count: int) -> bytes:
-    """Wait for so many bytes of output, and return all there are, past any buffer of ours."""
+    """Wait for so many bytes of output, and return all there are, read without a buffer."""
     assert process.stdout is not None
     found = b""
     while len(found) < count:
@@ -59,7 +59,7 @@ def arrived(process: subprocess.Popen[bytes], count: int) -> bytes:
 
 
 def interrupt(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
-    """Press Ctrl-C, and return what else the process says."""
+    """Send Ctrl-C, and return the rest of the process's output."""
     process.send_signal(signal.SIGINT)
     return process.communicate(timeout=60)
 
@@ -98,5 +98,5 @@ class Terminal:
         try:
             while data := os.read(master, 65536):
                 self._seen.write(data)
-        except OSError:  # how Linux says that nobody holds the other end any more
+        except OSError:  # on Linux: the other end is closed
             return

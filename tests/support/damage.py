@@ -22,7 +22,7 @@ FIELDS = {
 
 @st.composite
 def lines(draw: st.DrawFn) -> str:
-    """The line of a valid history: texts are numbered, so that each can be told from the others."""
+    """Return the line of a valid history; texts are numbered, so that each is unique."""
     tokens, count = ["U:u0"], 0
     for turn in range(draw(st.integers(0, 5))):
         thinks = "th+," if draw(st.booleans()) else ""
@@ -38,7 +38,7 @@ def lines(draw: st.DrawFn) -> str:
 
 @st.composite
 def broken(draw: st.DrawFn) -> tuple[str, Json, Json]:
-    """A dialect, a valid body of it, and the same with some damage."""
+    """Return a dialect, a valid body of it, and the same with some damage."""
     dialect = draw(st.sampled_from(DIALECTS))
     whole = write(dialect, draw(lines()))
     body = copy.deepcopy(whole)
@@ -150,7 +150,7 @@ _DAMAGES: list[Callable[[st.DrawFn, str, list[Any]], None]] = [
 
 
 def texts(body: Json, dialect: str) -> Counter[str]:
-    """All texts of the user and the assistant, by their words."""
+    """Return all texts of the user and the assistant, by their words."""
     return Counter(
         word for text in _texts(body[FIELDS[dialect]]) for word in text.split() if word[0] in "uaz"
     )
@@ -170,7 +170,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def sure_results(body: Json) -> set[str]:
-    """Result texts that answer the only call of their id, made before them: none may be lost."""
+    """Return the texts of results after the only call of their id: none may be lost."""
     flat = json.dumps(body)
     found: set[str] = set()
     for number in range(40):

@@ -34,11 +34,11 @@ from continuation.registry import dialects
 from continuation.types import Enough, Head, Request
 
 Answered = tuple[int, dict[str, str], Sequence[bytes], Exception | None]
-"""Status, headers, the body as it arrives, and what it breaks off with; 0: only that came."""
+"""Status, headers, chunks of the body, and the error at its end; status 0: only the error."""
 
 Provider = Callable[[dict[str, Any]], Answered]
 Said = bytes | list[bytes] | Answered
-"""A stream, the same in pieces, or any answer at all."""
+"""A stream, the same in chunks, or any other answer."""
 Attempt = Said | Callable[[dict[str, Any]], Said]
 T = TypeVar("T")
 _EVENT: TypeAdapter[RawMessageStreamEvent] = TypeAdapter(RawMessageStreamEvent)
@@ -46,7 +46,7 @@ _EVENT: TypeAdapter[RawMessageStreamEvent] = TypeAdapter(RawMessageStreamEvent)
 
 @dataclass
 class Driven:
-    """What the caller got, in the pieces it got it."""
+    """What the caller got, chunk by chunk, and what the provider was asked."""
 
     pieces: list[bytes] = field(default_factory=list[bytes])
     requests: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -57,7 +57,7 @@ class Driven:
 
     @property
     def report(self) -> Report:
-        """Return what was told of the turn, which has ended."""
+        """Return the report of the turn, which has ended."""
         assert self.ended is not None
         return self.ended
 
@@ -71,7 +71,7 @@ class Driven:
         return [json.loads(text) for text in data if text != b"[DONE]"]
 
     def joined(self, accumulate: Callable[[list[dict[str, Any]]], T]) -> T:
-        """Return the answer as some SDK's own accumulation builds it."""
+        """Return the answer that an SDK's `accumulate` builds."""
         return accumulate(self.told)
 
     @property
@@ -99,7 +99,7 @@ def accumulate_message(events: list[dict[str, Any]]) -> Message:
 
 
 def check_stream(events: Sequence[Mapping[str, Any]]) -> None:
-    """One opening, dense blocks that open and close in turn, one end."""
+    """Assert one opening, blocks without gaps that open and close in turn, and one end."""
     kinds = [event["type"] for event in events]
     assert kinds.count("message_start") == kinds.count("message_stop") == 1
     assert (kinds[0], kinds[-2:]) == ("message_start", ["message_delta", "message_stop"])
@@ -124,7 +124,7 @@ def drive(
     clock: Clock | None = None,
     learned: Learned | None = None,
 ) -> Driven:
-    """Run a turn to its end; the path says which dialect's, `server` is its configuration."""
+    """Run a turn to its end. `path`: chooses the dialect; `server`: the upstream's settings."""
     clock = clock or Clock(tick=0.001)
     driven = Driven()
     engine = Engine(dialects(), policy or Policy(), driven.events.append, clock)
@@ -144,7 +144,7 @@ def drive(
 
 @dataclass
 class Clock:
-    """Seconds that pass by a tick at each look, and by waits."""
+    """A clock that is moved by `tick` seconds at each call, and by waits."""
 
     tick: float = 0.0
     now: float = 0.0
@@ -156,7 +156,7 @@ class Clock:
 
 @dataclass
 class _Shell:
-    """Does what the engine asks for, as the clients of `attach/` do it over sockets."""
+    """Performs the engine's commands, as the clients of `attach/` do over sockets."""
 
     provider: Provider
     request: dict[str, Any]
@@ -166,7 +166,7 @@ class _Shell:
     live: Answered = (0, {}, [], None)
     body: Iterator[bytes] = field(default_factory=lambda: iter(()))
     until: float = math.inf
-    """When the attempt under way is broken off."""
+    """The time at which the attempt under way is broken off."""
 
     def perform(self, command: Command) -> Reply:
         match command:
@@ -225,7 +225,7 @@ class _Shell:
 
 
 def streams(*attempts: Attempt, broken: Exception | None = None) -> Provider:
-    """Return a provider that answers with these in turn; `broken`: what each stream ends with."""
+    """Return a provider that gives these answers in turn; `broken`: the error after each."""
     left = iter(attempts)
 
     def provider(body: dict[str, Any]) -> Answered:
@@ -239,7 +239,7 @@ def streams(*attempts: Attempt, broken: Exception | None = None) -> Provider:
 
 
 def body(told: Any, status: int = 200) -> Answered:
-    """Return an answer that is JSON; bytes go as they stand."""
+    """Return an answer that is JSON; bytes are sent as they are."""
     return status, JSON, [told if isinstance(told, bytes) else json.dumps(told).encode()], None
 
 
@@ -312,9 +312,9 @@ def split(raw: bytes, cuts: Iterable[int]) -> list[bytes]:
 
 
 def combs(raw: bytes, size: int) -> Iterator[list[bytes]]:
-    """Yield a stream in pieces of `size` bytes, so often that a piece has ended at each byte.
+    """Yield a stream in chunks of `size` bytes, `size` times, so that a chunk ends at each byte.
 
-    Split in two at each byte, a stream of ten thousand would take a turn for each of them.
+    If it were split in two at each byte, a stream of ten thousand bytes would take as many turns.
     """
     for first in range(1, size + 1):
         yield split(raw, range(first, len(raw), size))

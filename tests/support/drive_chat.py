@@ -1,4 +1,4 @@
-"""Drives a Chat turn without sockets, and tells what the SDK makes of the bytes it gave."""
+"""Drives a Chat turn without sockets, and reads the result as the SDK does."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def gist(driven: Driven) -> tuple[str, dict[int, str], list[str], list[Any]]:
 
 
 def finishes(driven: Driven) -> list[str]:
-    """Return every finish reason that was told."""
+    """Return every finish reason that was sent."""
     said = [event["choices"][0].get("finish_reason") for event in driven.told if event["choices"]]
     return [reason for reason in said if reason]
 
@@ -73,7 +73,7 @@ def finishes(driven: Driven) -> list[str]:
 
 
 def sse(chunks: Iterable[Any], newline: str = "\n", *, spaced: bool = False) -> bytes:
-    """Encode chunks as a stream; texts go as they stand."""
+    """Encode chunks as a stream; texts are sent as they are."""
     separators = (", ", ": ") if spaced else (",", ":")
     told = (
         chunk if isinstance(chunk, str) else json.dumps(chunk, separators=separators)
@@ -95,7 +95,7 @@ def texts(*pieces: str) -> list[Chunk]:
 
 
 def call(pieces: Sequence[str], index: int = 0, name: str = "Write") -> list[Chunk]:
-    """Return a call whose arguments come in pieces."""
+    """Return a call whose arguments come in several deltas."""
     opened = {"name": name, "arguments": ""}
     begun = {"index": index, "id": f"call_{index}", "type": "function", "function": opened}
     rest = [{"index": index, "function": {"arguments": piece}} for piece in pieces]
@@ -103,7 +103,7 @@ def call(pieces: Sequence[str], index: int = 0, name: str = "Write") -> list[Chu
 
 
 def closing(finish: str, tokens: int | None = None) -> list[Chunk | str]:
-    """Return the end; with `tokens`, a usage chunk too."""
+    """Return the last chunks; with `tokens`, a usage chunk too."""
     counted = {"prompt_tokens": 10, "completion_tokens": tokens, "total_tokens": 10 + (tokens or 0)}
     usage = [] if tokens is None else [{**chunk({}), "choices": [], "usage": counted}]
     return [chunk({}, finish), *usage, "[DONE]"]

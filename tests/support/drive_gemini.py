@@ -13,7 +13,7 @@ Chunk = dict[str, Any]
 FAST = Policy(backoff_seconds=0.0, models_endpoint=False)
 BEFORE = "A captain of the line wrote his log by lamplight, and then the quick brown fo"
 ECHO = "and then the quick brown fo"
-"""What a recovery repeats of it: all that the prompt asks to repeat."""
+"""What a recovery repeats of the text: all that the prompt asks to repeat."""
 ASK: Chunk = {
     "contents": [{"role": "user", "parts": [{"text": "Go."}]}],
     "generationConfig": {"maxOutputTokens": 1000},
@@ -45,7 +45,7 @@ def call(name: str = "Write", **args: Any) -> Chunk:
 
 
 OPENED: Chunk = {"functionCall": {"name": "Write", "willContinue": True}}
-"""Half a call: there is none but where its arguments are streamed."""
+"""Half a call, which only exists if its arguments are streamed."""
 
 
 def sse(chunks: Iterable[Chunk], newline: str = "\r\n") -> bytes:

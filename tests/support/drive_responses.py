@@ -1,4 +1,4 @@
-"""Drives a turn of Responses without sockets, and writes what its provider says, in small."""
+"""Drives a turn of Responses without sockets, and makes its provider's answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.drive import Driven, Provider, drive
 
 Json = dict[str, Any]
 LIMIT = "max_output_tokens"
-"""Why a cut response is incomplete."""
+"""The `reason` in a truncated response's `incomplete_details`."""
 REQUEST: Json = {"model": "gpt-5.4", "max_output_tokens": 1000, "stream": True, "input": "Go."}
 
 
@@ -34,7 +34,7 @@ def accumulate(told: list[Json]) -> Any:
 
 
 def last(told: list[Json]) -> Any:
-    """Return what a stream without a gap ended with; the state machine is slow."""
+    """Return the response in the last event, without the slow state machine; assert no gap."""
     assert [event["sequence_number"] for event in told] == list(range(len(told)))
     return told[-1]["response"]
 

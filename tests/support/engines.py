@@ -2,7 +2,7 @@
 
 An agent has two steps. In the first its model writes a long answer that ends in a call, in the
 second the tool of that call runs. A worker is a process (`temporal_worker.py`, `dbos_worker.py`);
-it says line by line what it was given and what it did, so what a test has read, has happened.
+it writes a line for each thing it receives or does: what a test has read has happened.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from support.postgres import free_port
 ANSWER = lines("w", 800)
 STEPS = [Step(ANSWER, (ToolUse("Send", {"to": "all"}),)), Step("Sent.")]
 PACE = Scenario(deltas=24, slow=0.003)
-"""Some 8,000 characters a second: a fast model."""
+"""A fast model: some 8,000 characters a second."""
 PATIENCE = 90.0
 """Seconds that a worker may take; then it is ended, and its test fails."""
 
 
 class Counted(Scripted):
-    """A model that keeps how many characters it was paid for, request by request."""
+    """A model that counts the characters of each answer in `said`."""
 
     def __init__(self) -> None:
         super().__init__(STEPS)
@@ -57,20 +57,20 @@ class Work:
 
     engine: str
     url: str
-    """Of the provider."""
+    """The address of the provider."""
     server: str
     """Temporal's address, or DBOS's database."""
     effects: str
     """The file to which each run of the tool adds a line."""
     journal: str = ""
-    """Where the journal is; without one the engine is bare."""
+    """The path or URL of the journal; "" for an engine without one."""
     name: str = "w"
-    """Of the workflow."""
+    """The name of the workflow."""
     asynchronous: bool = False
     hangs: bool = False
-    """The tool takes longer than the worker lives."""
+    """Whether the tool takes longer than the worker lives."""
     dies: bool = False
-    """The worker kills itself behind the model's answer, before the engine hears of it."""
+    """Whether the worker kills itself after the answer, before it returns that to the engine."""
 
 
 # --- the worker's side ----------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def say(kind: str, **told: Any) -> None:
 
 
 def request(journal: Any) -> dict[str, Any]:
-    """Say that the first step begins, and return what the model is asked."""
+    """Report that the first step begins, and return its request."""
     say("begun", token=journal.fencing_token if journal else 0)
     tools = [{"name": "Send", "input_schema": {"type": "object"}}]
     messages = [{"role": "user", "content": "Write."}]
@@ -99,7 +99,7 @@ def wrapped(client: Any, journal: Any) -> Any:
 
 
 def answered(message: Any, work: Work) -> dict[str, Any]:
-    """Return what the first step comes to."""
+    """Return the result of the first step: the text and the call."""
     say("answered")
     if work.dies:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -109,7 +109,7 @@ def answered(message: Any, work: Work) -> dict[str, Any]:
 
 
 def write(work: Work, opened: AbstractContextManager[Any], beat: Any) -> dict[str, Any]:
-    """The first step: have the model write, and say what it gives; `beat` at each piece."""
+    """The first step: stream the model's answer and report each text; call `beat` at each."""
     bare = anthropic.Anthropic(base_url=work.url, api_key="k", max_retries=0)
     with (
         opened as journal,
@@ -167,7 +167,7 @@ async def use_async(work: Work, call: Any, opened: AbstractContextManager[Any]) 
 
 
 def opened(module: Any, work: Work) -> AbstractContextManager[Any]:
-    """Open the step's journal with the adapter of an engine; none where the engine is bare."""
+    """Return the step's journal by the engine's adapter, or a context of None without one."""
     return module.journal(work.journal) if work.journal else nullcontext()
 
 
@@ -186,11 +186,11 @@ class Worker:
             env={**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{here.parent}"},
         )
         self.shown = ""
-        """What it was given by its model."""
+        """The text that it was given by its model."""
         self.told: dict[str, Any] = {}
-        """What it said last."""
+        """The last line that it wrote."""
         self.first = 0.0
-        """When it was given the first of it, by `time.monotonic`."""
+        """When it was given the first text, by `time.monotonic`."""
         self._until = threading.Timer(PATIENCE, self.send)
         self._until.start()
 
@@ -205,7 +205,7 @@ class Worker:
                 yield self.told
 
     def until(self, kind: str, characters: int = 0) -> dict[str, Any]:
-        """Read until it says so, and has been given so many characters."""
+        """Read until a line of this kind, with at least so many characters received; return it."""
         for told in self._lines():
             if told["kind"] == kind and len(self.shown) >= characters:
                 return told
@@ -216,7 +216,7 @@ class Worker:
             self._process.send_signal(number)
 
     def kill(self) -> float:
-        """Kill it, read what it had said, and return when that was."""
+        """Kill it, read its last lines, and return the time of the kill."""
         self.send()
         when = time.monotonic()
         self.ended()
@@ -265,17 +265,17 @@ class TemporalServer:
 
 @dataclass
 class Lives:
-    """What came of a workflow whose worker was killed twice."""
+    """The outcome of a workflow whose worker was killed twice."""
 
     exact: bool
     shown: int
     """Characters that were given before the first kill."""
     again: int
-    """How many of them the model wrote again."""
+    """How many of these the model wrote again."""
     runs: int
-    """Of the tool."""
+    """How often the tool ran."""
     result: str
-    """What is told of it."""
+    """The result of the tool, as the workflow has it."""
     gap: float
     """Seconds from the first kill until more text was given."""
 

@@ -1,4 +1,4 @@
-"""How much a test tries in the fast part of the tests, and how much in the slow one."""
+"""How much a test tries in the fast part of the tests, and how much in the slow part."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import settings
 places = pytest.mark.parametrize(
     "step", [61, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"]
 )
-"""Where a stream breaks off: at some places of it, or, slowly, at each byte."""
+"""Where a stream breaks off: at some places, or in the slow part at each byte."""
 
 
 pieces = pytest.mark.parametrize("size", [1, 7, pytest.param(97, marks=pytest.mark.slow)])

@@ -113,7 +113,7 @@ def process(
 
 
 class Raw:
-    """An upstream on a socket: answers are bytes, in turn, and what it was sent is kept."""
+    """An upstream on a socket: gives answers of bytes in turn, and keeps what it was sent."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Raw:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self.seen: list[bytes] = []
-        """Of each request, all its bytes."""
+        """All bytes of each request."""
 
     @property
     def url(self) -> str:
@@ -162,7 +162,7 @@ class Raw:
 
 
 def whole(line: socket.socket) -> bytes:
-    """Read one message from a socket; what came before it ended."""
+    """Return one message from a socket, or what arrived if it ends earlier."""
     data = b""
     while b"\r\n\r\n" not in data:
         piece = line.recv(1 << 16)
@@ -183,7 +183,7 @@ def whole(line: socket.socket) -> bytes:
 
 
 def ask(url: str, request: bytes | Sequence[bytes]) -> bytes:
-    """Send bytes to a server, and return its answer's."""
+    """Send bytes to a server, and return the bytes of its answer."""
     host, _, port = url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=30) as line:
         for piece in [request] if isinstance(request, bytes) else request:
@@ -224,14 +224,14 @@ def request_body(dialect: str) -> dict[str, Any]:
 
 
 def told(served: Served, headers: httpx2.Headers) -> dict[str, Any]:
-    """Return the report of the turn that an answer names."""
+    """Return the report of the turn whose id is in an answer."""
     url = f"{served.url}/continuation/turns/{headers['x-continuation-turn']}"
     found: dict[str, Any] = httpx2.get(url).raise_for_status().json()
     return found
 
 
 def until(true: Callable[[], Any]) -> None:
-    """Wait for what is going to happen."""
+    """Wait until a condition is true."""
     end = monotonic() + PATIENCE
     while not true():
         assert monotonic() < end
@@ -241,7 +241,7 @@ def until(true: Callable[[], Any]) -> None:
 def begin(
     served: Served, body: dict[str, Any], *, whole: bool = True, token: str = "-"
 ) -> socket.socket:
-    """Send a request, or not quite all of it; whoever closes the socket has left."""
+    """Send a request, or most of it, and return the socket; closing it is the caller leaving."""
     raw = json.dumps(body).encode()
     host, _, port = served.url.removeprefix("http://").partition(":")
     line = socket.create_connection((host, int(port)))

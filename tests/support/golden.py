@@ -122,7 +122,7 @@ def kimi_cli(line: str) -> list[Json]:
 
 
 def gemini_cli(line: str) -> list[Json]:
-    """A message of the model's is written anew, with the same id, when its calls have results."""
+    """The model's message is written again, with the same id, when its calls have results."""
     records: list[Json] = [{"sessionId": "s", "projectHash": "h", "startTime": _stamp(0)}]
     model: Json = {}
     for content in write("gemini", line)["contents"]:

@@ -1,4 +1,4 @@
-"""Sessions whose process is gone, without a process: the owner's row names one that has ended."""
+"""Sessions of a killed process, without a process: their owner's row names an ended one."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from continuation.journal.store import JournalStore
 
 @cache
 def _dead() -> str:
-    """Return what the row of a process says that has ended."""
+    """Return the owner's row of a process that has ended."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     return json.dumps({**this_process(), "pid": ended.pid, "began": "1"})
 
 
 def killed(journal: Journal) -> Journal:
-    """Return the session as another process finds it when this one was killed just now."""
+    """Return the session as another process finds it if this one is killed now."""
     JournalStore.of(journal._target).flush()
     change = "UPDATE sessions SET owner = ? WHERE name = ?"
     execute(journal._target, change, (_dead(), journal.session))
@@ -33,7 +33,7 @@ def killed(journal: Journal) -> Journal:
 
 
 def let_go() -> None:
-    """Close what this process has open of databases; a test's are not those of the next."""
+    """Close the databases that this process has open, so that the next test has its own."""
     for key, store in [*JournalStore._open.items()]:
         if "://" in key:
             store.flush()
@@ -51,7 +51,7 @@ def rows(journal: Journal, query: str) -> list[tuple[object, ...]]:
 
 
 def execute(target: Any, sql: str, values: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
-    """Execute a statement as somebody else would; return what it finds."""
+    """Execute a statement over a connection of its own; return the rows it finds."""
     if "://" not in str(target):
         with closing(sqlite3.connect(Path(target), timeout=10)) as db, db:
             return db.execute(sql, values).fetchall()

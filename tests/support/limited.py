@@ -14,12 +14,12 @@ from continuation.simulator.model import Ask
 
 @dataclass
 class Bucket:
-    """Tokens come back steadily; a request takes one, or is told when to come again."""
+    """A token bucket: `rate` tokens a second, at most `burst`; a request takes one or waits."""
 
     rate: float
     burst: int
     hint: str = "retry-after-ms"
-    """The header that says how long to wait; `""`: none does."""
+    """The header that states how long to wait; `""` for none."""
     refused: int = 0
     _left: float = field(init=False)
     _at: float = field(default_factory=time.monotonic)

@@ -1,4 +1,4 @@
-"""A server of the Messages API that says what it is told to, and one turn through the real SDK."""
+"""A server of the Messages API with given answers, and one turn through the real SDK."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def half(call: Json, characters: int = 6) -> Json:
 
 
 def message(*blocks: Json, stop: str = "end_turn", tokens: int = 9) -> Json:
-    """Return a whole answer; a half block keeps its `characters` to itself."""
+    """Return a whole answer; the field `characters` of half a block is left out."""
     content = [{key: block[key] for key in block if key != "characters"} for block in blocks]
     counts = {"input_tokens": 10, "output_tokens": tokens}
     head = {"id": "msg_1", "type": "message", "role": "assistant", "model": MODEL}
@@ -58,7 +58,7 @@ def message(*blocks: Json, stop: str = "end_turn", tokens: int = 9) -> Json:
 
 
 def events(*blocks: Json, stop: str | None = "end_turn", tokens: int = 9) -> list[str]:
-    """Return the same as events; `stop=None`: the stream breaks off behind the last block."""
+    """Return the same as events; `stop=None`: the stream breaks off after the last block."""
     told = _events(*blocks, stop=stop, tokens=tokens)
     return [f"{json.dumps(event)}\nevent: {event['type']}" for event in told]
 
@@ -90,7 +90,7 @@ def _told(block: Json) -> tuple[Json, list[Json]]:
 
 @dataclass
 class Told:
-    """What the caller had, and what the provider was asked."""
+    """What the caller got, and what the provider was asked."""
 
     message: Message
     report: Report
@@ -106,7 +106,7 @@ class Told:
 
     @property
     def faults(self) -> list[str]:
-        """What the next request would be refused for."""
+        """The reasons for which the next request would be refused."""
         content = [block.model_dump(exclude_none=True) for block in self.message.content]
         asked = {key: value for key, value in self.asked[0].items() if key != "stream"}
         back = [{"role": "assistant", "content": content}, {"role": "user", "content": "And?"}]
@@ -114,7 +114,7 @@ class Told:
         return [fault.message for fault in validate(asked, "anthropic", live=False)]
 
     def replayed(self, attempt: int) -> list[str]:
-        """Return the kinds of block that an attempt was told were said before."""
+        """Return the types of the blocks so far that an attempt's request contains."""
         return [block["type"] for block in self.asked[attempt]["messages"][1]["content"]]
 
 
@@ -152,5 +152,5 @@ def said(*blocks: Json, stop: str | None = "end_turn", tokens: int = 9) -> Answe
 
 
 def cut(*blocks: Json, stop: str = "max_tokens") -> Answer:
-    """Return a streamed answer that used up its limit, whatever it says of itself."""
+    """Return a streamed answer that used up its limit, whatever its stop reason."""
     return said(*blocks, stop=stop, tokens=LIMIT)

@@ -37,7 +37,7 @@ _TOKEN = re.compile(r"(?P<who>U|A|R\*?)(?::(?P<text>[^\s\[]+)|\[(?P<parts>[^\]]*
 
 
 def write(dialect: str, line: str, **fields: Any) -> Json:
-    """The body for a line, with further fields beside the conversation."""
+    """Return the body for a line, with further fields beside the conversation."""
     messages: list[Json] = []
     for token in _TOKEN.finditer(line):
         _WRITERS[dialect](messages, token["who"], token["text"] or "", _parts(token["parts"]))
@@ -46,7 +46,7 @@ def write(dialect: str, line: str, **fields: Any) -> Json:
 
 
 def read(dialect: str, body: Json) -> str:
-    """The line of a body; runs of an assistant's parts are one A[…]."""
+    """Return the line of a body; consecutive parts of the assistant are one A[…]."""
     tokens: list[str] = []
     said: list[str] = []
     for kind, value in _READERS[dialect](body):

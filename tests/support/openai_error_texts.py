@@ -1,4 +1,4 @@
-"""What OpenAI-compatible servers say when they refuse a request: the texts beside this file."""
+"""Error texts of OpenAI-compatible servers that refuse a request, from files beside this."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Postgres:
 
     @property
     def pids(self) -> list[int]:
-        """Of the server and what it has started."""
+        """Ids of the server's process and of those it has started."""
         try:
             pid = (self._folder / "data" / "postmaster.pid").read_text().split()[0]
         except OSError:
@@ -115,19 +115,19 @@ class Postgres:
         return pids
 
     def freeze(self) -> None:
-        """Stop all of it where it stands: connections are taken, nothing is answered."""
+        """Suspend all its processes: connections are accepted, nothing is answered."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill it, as a power cut would."""
         pids = self._signal(signal.SIGKILL)
         until = time.monotonic() + 10
         while any(map(_runs, pids)) and time.monotonic() < until:
             time.sleep(0.01)
-        # Where nobody fetches the dead at once, they would count as running.
+        # Killed processes that are not reaped at once would count as running.
         for lock in (self._folder / "data" / "postmaster.pid", *self._folder.glob(".s.PGSQL*")):
             lock.unlink(missing_ok=True)
 
@@ -135,7 +135,7 @@ class Postgres:
         return f"postgresql://tests@127.0.0.1:{self.port}/postgres"
 
     def database(self) -> str:
-        """Make room for tables; return its URL. It is a schema: a database takes 7 MB."""
+        """Create a schema and return its URL; not a database, which takes 7 MB."""
         import psycopg
 
         name = f"d{next(self._names)}"
@@ -144,7 +144,7 @@ class Postgres:
         return f"{self.url()}?options=-csearch_path%3D{name}"
 
     def connections(self, application: str = "continuation") -> int:
-        """How many connections that name themselves so are open."""
+        """Return how many connections with this application name are open."""
         import psycopg
 
         with psycopg.connect(self.url()) as admin:
@@ -155,7 +155,7 @@ class Postgres:
 
 @pytest.fixture(scope="session")
 def databases() -> Iterator[Callable[[], str]]:
-    """Makes room for tables, and returns its URL."""
+    """A function that creates a schema, and returns its URL."""
     if not (BINARIES / "pg_ctl").exists():
         pytest.skip("PostgreSQL is not installed")
     with Postgres() as server:
@@ -164,7 +164,7 @@ def databases() -> Iterator[Callable[[], str]]:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=needs_postgres)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
-    """Where a journal may lie: a file, or the URL of a database."""
+    """The target of a journal: a file's path, or the URL of a database."""
     if request.param == "sqlite":
         return tmp_path / "agent.db"
     url: str = request.getfixturevalue("databases")()

@@ -24,11 +24,11 @@ _DEAD = RepairPolicy(live=False)
 
 @dataclass
 class Tally:
-    """What became of so many histories; each failure by its seed, so that it can be had again."""
+    """The outcome for a number of histories; each failure has its seed, to make it again."""
 
     histories: int = 0
     valid: int = 0
-    """Of them, those that the other validator finds nothing in as they are."""
+    """How many of them have no fault for the other validator as they are."""
     invalid: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     lost: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     changed: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
@@ -39,7 +39,7 @@ class Tally:
 
 
 def tally(dialect: str, count: int, seed: int = 0) -> Tally:
-    """Make, spoil and repair so many histories of a format."""
+    """Make, damage and repair `count` histories of a format."""
     told = Tally()
     for number in range(seed, seed + count):
         line, body = made(dialect, number)
@@ -60,7 +60,7 @@ def tally(dialect: str, count: int, seed: int = 0) -> Tally:
 
 
 def made(dialect: str, seed: int) -> tuple[list[str], Json]:
-    """A history, by number: its tokens, and the body that says them."""
+    """Return the history of a seed: its tokens, and the body made of them."""
     rng = random.Random(f"{dialect} {seed}")
     tokens, calls = ["U:u0x"], 0
     for turn in range(rng.randint(0, 4)):

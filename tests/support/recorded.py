@@ -44,37 +44,37 @@ Json = dict[str, Any]
 Events = Sequence[Json]
 LIMIT = 1000
 POLICY = Policy(backoff_seconds=0.0, models_endpoint=False, model_max_output_tokens=8 * LIMIT)
-"""A cut below the ceiling: a call is asked for again, a text that was shown is gone on from."""
+"""For a cut below the ceiling: calls are asked for again, a shown text is continued."""
 
 
 @dataclass(frozen=True)
 class Gist:
-    """What an answer amounts to, as the format's own SDK reads its events."""
+    """The content of an answer, as the format's own SDK reads its events."""
 
     text: str
     calls: Sequence[str] = ()
     """The calls that the caller is to run: name and arguments."""
     kept: Sequence[str] = ()
-    """All else that is neither to be lost nor to come twice: citations, results, signatures."""
+    """All else that may neither be lost nor repeated: citations, results, signatures."""
 
 
 @dataclass(frozen=True)
 class Wire:
-    """One wire format, as far as a recorded stream needs it."""
+    """The parts of a wire format that a recorded stream needs."""
 
     path: str
     history: str
-    """The name under which `validate` knows its histories."""
+    """The name of its history format, for `validate`."""
     request: Json
-    """The caller's, for a stream with the limit `LIMIT`."""
+    """The caller's request, for a stream with the limit `LIMIT`."""
     encode: Callable[[Events], bytes]
     gist: Callable[[Events], Gist]
-    """Read events through the SDK; raises where the SDK would."""
+    """Reads events through the SDK; raises what the SDK raises."""
     limited: Callable[[Events, int], Events]
-    """The first so many events, ended as the provider ends an answer that reached its limit."""
+    """Returns the first N events, ended as the provider ends an answer at its limit."""
     again: Callable[[Events, Json], Events]
-    """What the model that wrote the events answers to a later request: all of it where that is the
-    caller's own, else what stands behind what the request says was said."""
+    """Returns the model's answer to a later request: all events if it is the caller's own, else
+    those after the text that the request contains as said."""
 
 
 STAYS = {"cut behind calls that are whole", "dropped behind calls that are whole"}
@@ -93,7 +93,7 @@ class Cut:
 
     @property
     def kept(self) -> Sequence[Events]:
-        """Those of the attempts that the answer is made of."""
+        """The events of the attempts that were not discarded."""
         attempts = zip(self.driven.report.attempts, self.served, strict=True)
         return [events for attempt, events in attempts if not attempt.discarded]
 
@@ -111,9 +111,9 @@ def passes(wire: Wire, events: Events, policy: Policy = POLICY) -> None:
 
 
 def cuts(wire: Wire, events: Events, step: int = 1, policy: Policy = POLICY) -> Iterator[Cut]:
-    """Cut a stream behind each event, by the limit and by a connection that breaks; check each.
+    """Cut a stream after each event, by the limit and by a dropped connection; check each.
 
-    `step`: only each so-manieth of them is tried.
+    `step`: only every `step`-th cut is tried.
     """
     whole = wire.gist(events)
     for at, how in [*product(range(1, len(events)), _WAYS)][::step]:
@@ -131,7 +131,7 @@ _WAYS: tuple[How, ...] = ("limited", "dropped", "dropped in an event")
 steps = pytest.mark.parametrize(
     "step", [8, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"]
 )
-"""How many of the cuts are tried: some, each in another way, or, slowly, all of them."""
+"""How many of the cuts are tried: some, in changing ways, or in the slow part all."""
 
 
 def _cut(wire: Wire, events: Events, at: int, how: How, policy: Policy) -> Cut:
@@ -152,7 +152,7 @@ def _cut(wire: Wire, events: Events, at: int, how: How, policy: Policy) -> Cut:
 
 
 def behind(whole: str, said: str) -> int:
-    """Return where a text goes on of which `said` was said; what is blank may be missing there."""
+    """Return the index in `whole` after the text `said`, which may lack blanks of `whole`."""
     marks, blanks = len("".join(said.split())), len(said) - len(said.rstrip())
     for at, character in enumerate(whole):
         if marks and not character.isspace():
@@ -183,8 +183,8 @@ def _check(wire: Wire, cut: Cut, whole: Gist, events: Events) -> None:
         assert [fault.message for fault in validate(body, wire.history, live=False)] == []
     assert driven.error is None
     got = wire.gist(driven.told)
-    left = wire.gist(wire.limited(events, cut.at))  # what had come: perhaps all there is
-    if driven.report.rows[-1] in STAYS:  # a call that was never cut is never touched
+    left = wire.gist(wire.limited(events, cut.at))  # what had arrived, perhaps all
+    if driven.report.rows[-1] in STAYS:  # a call that was not cut is not changed
         assert (len(cut.served), got.text, got.calls) == (1, left.text, left.calls)
         assert left.calls
         assert {*left.calls} <= {*whole.calls}

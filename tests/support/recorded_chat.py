@@ -30,23 +30,23 @@ class Style:
     """How a vendor writes its chunks."""
 
     first: Json = field(default_factory=lambda: {"role": "assistant", "content": ""})
-    """The delta of the first chunk; an empty one: there is no such chunk."""
+    """The delta of the first chunk; if it is empty, there is no such chunk."""
     reasoning: str = "reasoning_content"
     parts: bool = False
-    """Text and reasoning are typed parts of the content."""
+    """Whether text and reasoning are typed parts of the content."""
     whole: bool = False
-    """A call comes in one piece."""
+    """Whether a call comes in one chunk."""
     named: bool = True
-    """Every choice says that it has no reason yet."""
+    """Whether a choice without a finish reason has the field, with null."""
     every: Json = field(default_factory=dict[str, Any])
     beside: Json = field(default_factory=dict[str, Any])
-    """What stands in every chunk, and in each choice."""
+    """Fields of every chunk, and of each choice."""
     before: tuple[Json, ...] = ()
     """Chunks before the first."""
     last: Json = field(default_factory=dict[str, Any])
-    """What stands in the chunk with the reason, beside what stands in every one."""
+    """Fields of the chunk with the finish reason, beside those of every chunk."""
     counted: bool = True
-    """A chunk without choices tells the usage at last."""
+    """Whether the last chunk has the usage and no choices."""
 
 
 def stream(line: str, style: Style = Style(), usage: Mapping[str, Any] = {}) -> Events:
@@ -148,7 +148,7 @@ def limited(events: Events, at: int) -> Events:
 
 
 def again(events: Events, asked: Body) -> Events:
-    """Answer a later request: with all, or with what is behind the text it says was said."""
+    """Answer a later request: with all, or with what follows the text that it contains."""
     text = "".join(m["content"] for m in asked["messages"] if m["role"] == "assistant")
     told: list[Json] = []
     for event in events:

@@ -104,7 +104,7 @@ def _part(told: str) -> Json:
 
 def _parts(events: Events) -> list[types.Part]:
     """Return the parts as the SDK reads them."""
-    read = types.GenerateContentResponse._from_response  # it drops what it does not know
+    read = types.GenerateContentResponse._from_response  # the SDK drops unknown fields
     told = [read(response=copy.deepcopy(event), kwargs={}) for event in events]
     candidates = [response.candidates[0] for response in told if response.candidates]
     contents = [candidate.content for candidate in candidates if candidate.content]
@@ -138,7 +138,7 @@ def gist(events: Events) -> Gist:
 
 
 def limited(events: Events, at: int) -> Events:
-    """Say the reason in a chunk of its own, as a stream does."""
+    """Return the first `at` events, and the finish reason in a chunk of its own."""
     vertex = "createTime" in events[0]
     end = _chunk([{"text": ""}], 0, vertex=vertex)
     end["candidates"][0]["finishReason"] = "MAX_TOKENS"
@@ -156,7 +156,7 @@ def _unended(candidate: Json) -> Json:
 
 
 def again(events: Events, asked: Json) -> Events:
-    """Answer a later request: with all, or with what is behind the content it says was said."""
+    """Answer a later request: with all, or with what follows the content that it contains."""
     said = [p for c in asked["contents"] if c["role"] == "model" for p in c["parts"]]
     if not said:
         return events

@@ -171,7 +171,7 @@ def gist(events: Events) -> Gist:
             case "tool_use":
                 calls.append(json.dumps([block["name"], block["input"]]))
             case "thinking":
-                pass  # another attempt thinks anew, and what it thinks is not told twice
+                pass  # another attempt thinks again; that is not sent twice
             case _:
                 kept.append(json.dumps(block, sort_keys=True))
     return Gist(text, calls, kept)
@@ -191,7 +191,7 @@ def limited(events: Events, at: int) -> Events:
 
 
 def again(events: Events, asked: Body) -> Events:
-    """Answer a later request: with all, or with what is behind the content it says was said."""
+    """Answer a later request: with all, or with what follows the content that it contains."""
     before = len(RAN if asked["messages"][:3] == RAN else GO)
     added = asked["messages"][before:]
     said = [b for m in added if m["role"] == "assistant" for b in m["content"]]
@@ -208,7 +208,7 @@ def again(events: Events, asked: Body) -> Events:
             if size and skip >= size:
                 skip -= size
                 continue
-            cited = skip == 0  # else that was told with what is skipped
+            cited = skip == 0  # else they were sent with the skipped text
             left: list[Json] = []
             for delta in deltas:
                 piece = delta.get("text", "")
@@ -229,7 +229,7 @@ def again(events: Events, asked: Body) -> Events:
 
 
 def _blocks(events: Events) -> Iterator[tuple[Json, list[Json]]]:
-    """Yield each block, those of the opening first: how it begins, and its deltas."""
+    """Yield each block, those of the opening first: its start, and its deltas."""
     for whole in events[0]["message"]["content"]:
         told = [{"type": "text_delta", "text": whole["text"]}] if whole["type"] == "text" else []
         yield ({**whole, "text": ""} if told else whole), told
@@ -259,4 +259,4 @@ WIRE = Wire(
     again=again,
 )
 RUNNING = replace(WIRE, request={**WIRE.request, "messages": RAN})
-"""The same behind code of the provider's that waited for a call, and goes on."""
+"""The same for a history in which code run by the provider waited for a call's result."""

@@ -151,12 +151,12 @@ def gist(events: Events) -> Gist:
                     for note in part.get("annotations") or []:
                         notes.add(str(note.get("title") or note.get("file_id")))
             case "reasoning":
-                pass  # another attempt thinks anew, and what it thinks is not told twice
+                pass  # another attempt thinks again; that is not sent twice
             case kind if kind in SERVER_ITEMS:
                 if item.get("status") not in {
                     "failed",
                     "incomplete",
-                }:  # it broke off, and ran again
+                }:  # broken off, and run again
                     kept.append(kind)
             case _:
                 calls.append(
@@ -190,9 +190,9 @@ def limited(events: Events, at: int) -> Events:
 
 
 def _half(events: Events) -> Json:
-    """Return an item that broke off, as the provider tells it at last."""
+    """Return an item that broke off, as the provider's last event contains it."""
     item: Json = {**events[0]["item"]}
-    whole = item["type"] in {"image_generation_call", "web_search_call"}  # they fail, or do not
+    whole = item["type"] in {"image_generation_call", "web_search_call"}  # never incomplete
     item |= {"status": "failed" if whole else "incomplete"} if "status" in item else {}
     parts = dict[int, Json]()
     for event in events:
@@ -210,14 +210,14 @@ def _half(events: Events) -> Json:
 
 
 def _items(events: Events, at: int) -> Iterator[list[Json]]:
-    """Yield the events of each item that began within the first so many."""
+    """Yield, of the first `at` events, those of each item that began in them."""
     places = [e["output_index"] for e in events[:at] if e["type"] == "response.output_item.added"]
     for place in places:
         yield [e for e in events[:at] if e.get("output_index") == place]
 
 
 def again(events: Events, asked: Body) -> Events:
-    """Answer a later request: with all, or with what is behind the text it says was said."""
+    """Answer a later request: with all, or with what follows the text that it contains."""
     given = (
         [item for item in asked["input"] if isinstance(item, dict)]
         if asked["input"] != "Go."
@@ -246,7 +246,7 @@ def again(events: Events, asked: Body) -> Events:
 
 
 def _behind(item: list[Json], text: str) -> tuple[list[Json], str]:
-    """Return of a message what stands behind a text, and what is left of that."""
+    """Return a message's events after `text`, and the rest of `text` if that is longer."""
     kept, left = list[Json](), False
     whole: Json = {**item[-1]["item"]}
     for event in item:

@@ -23,7 +23,7 @@ from continuation.attach import common as _attach_common
 
 
 class Local:
-    """Serves from `with` to its end; what its handlers are for, a subclass says."""
+    """A server that runs inside a `with` block; a subclass chooses its handler."""
 
     def __init__(self, handler: type[Handler]) -> None:
         self._server = _Server(("127.0.0.1", 0), handler)
@@ -49,7 +49,7 @@ class _Server(ThreadingHTTPServer):
     owner: Local
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a client that hangs up is an everyday event here."""
+        """Write nothing: clients that disconnect are expected."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -72,7 +72,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @dataclass
 class Asked:
-    """A request as it came."""
+    """A request as it was received."""
 
     method: str
     path: str
@@ -82,7 +82,7 @@ class Asked:
 
 @dataclass
 class Answer:
-    """What to say: JSON, or JSON values as server-sent events with `gap` seconds between them."""
+    """An answer: JSON, or JSON values as server-sent events with `gap` seconds between them."""
 
     body: Any = None
     events: list[Any] = field(default_factory=list[Any])
@@ -95,7 +95,7 @@ Rule = Callable[[Asked], Answer]
 
 
 class Canned(Local):
-    """Answers each request by a rule, and remembers it."""
+    """Answers each request by a rule, and keeps the requests in `asked`."""
 
     def __init__(self, rule: Rule) -> None:
         super().__init__(_CannedHandler)
@@ -158,7 +158,7 @@ class Watcher:
 
     @classmethod
     def installed(cls, monkeypatch: pytest.MonkeyPatch) -> Watcher:
-        """Return the one that all clients wrapped from now on have."""
+        """Return a watcher that replaces the dialects of all clients wrapped from now on."""
         watcher = cls()
         monkeypatch.setattr(_attach_common, "dialects", lambda: (watcher,))
         return watcher
@@ -175,7 +175,7 @@ _HOP = {"connection", "transfer-encoding", "content-length", "proxy-connection",
 
 @dataclass
 class Passed:
-    """One request on its way: `path` is an absolute URL where the client takes us for a proxy."""
+    """A request that is passed on; `path` is an absolute URL if the client uses us as a proxy."""
 
     method: str
     path: str

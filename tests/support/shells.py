@@ -1,4 +1,4 @@
-"""What the tests of the shells share: the sync and the async client, driven in the same words."""
+"""What the tests of the shells share: the sync and the async client by the same methods."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ LIMIT = 300
 LONG = "".join(f"{n}: der lange Text, 文字 und 🙂, geht weiter und weiter.\n" for n in range(120))
 """Long enough to be cut at `LIMIT`; whole at the ceiling."""
 PATIENCE = 60.0
-"""Seconds until what must happen counts as not happening; a busy machine is slow."""
+"""Seconds to wait for what must happen; long, since a busy machine is slow."""
 GO: list[dict[str, str]] = [{"role": "user", "content": "recite"}]
 
 
 class Way:
-    """One of the two kinds of client. Closes at its end all that was made through it."""
+    """One of the two kinds of client; at its end it closes every client made by it."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -49,7 +49,7 @@ class Way:
             self._runner.close()
 
     def do(self, value: Any) -> Any:
-        """Return a value, awaited if that is the way."""
+        """Return a value, awaited if the kind is asynchronous."""
         if self._runner is None:
             return value
 
@@ -82,7 +82,7 @@ class Way:
         self.do(manager.__aexit__(None, None, None))
 
     def pick(self, sync: Any, other: Any) -> Any:
-        """Return the one that is of this kind."""
+        """Return the one of the two that is of this kind."""
         return sync if self.kind == "sync" else other
 
     # --- clients -------------------------------------------------------------------------------

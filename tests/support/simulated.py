@@ -1,9 +1,9 @@
 """Sessions in one process that are killed at random: engine, journal, clock and provider, no I/O.
 
-A schedule is drawn from a seed, and the same seed draws the same one again: how the bytes are cut,
-when the writer gets its turn, what time it is, what fails, and when all of it is killed. A kill
-leaves what is committed, and nothing else. The journal's store is SQLite in memory; instead of its
-thread it has a step, taken when the schedule says so, or when somebody waits.
+A schedule is drawn from a seed, and the same seed draws the same schedule: how the bytes are split,
+when the writer runs, what time it is, what fails, and when all of it is killed. A kill leaves what
+is committed, and nothing else. The journal's store is SQLite in memory; instead of its thread it
+has `step`, called when the schedule says so, or when a future is waited for.
 
     python -m support.simulated 100000 [first seed]
 """
@@ -60,38 +60,38 @@ T = TypeVar("T")
 SAVE_EVERY = 0.05
 MOST_KILLS = 5
 PATH = Path(__file__)
-"""A file there is; nobody opens it."""
+"""A file that exists; it is never opened."""
 FULL = "database or disk is full"
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """The simulated process is killed."""
 
 
 class Partial(Exception):  # noqa: N818 - an outcome
-    """The turn ended with half an answer, as it may, and so does the schedule."""
+    """The turn ended with half an answer, which is allowed; it ends the schedule."""
 
 
 class _Waiting(Future[T]):
-    """A future whose waiting lets the writer work."""
+    """A future that, while it is waited for, makes the writer work."""
 
     def result(self, timeout: float | None = None) -> T:
         while not self.done():
-            if Memory.now.dead:  # nobody waits any more; what is cleaned up does not know that
+            if Memory.now.dead:  # only clean-up code of a killed process waits here
                 raise Fenced
             Memory.now.step()
         return super().result(timeout)
 
 
 class _Connection(sqlite3.Connection):
-    """All connections to a file in memory are this one."""
+    """The one connection to the file in memory, which all processes share."""
 
     def close(self) -> None:
-        """It outlives the processes."""
+        """Do nothing: it outlives the processes."""
 
 
 class Memory(files.SqliteJournalStore):
-    """The writer of one process: it works when the schedule lets it."""
+    """The writer of one process: it works when `step` is called."""
 
     now: Memory
 
@@ -104,14 +104,14 @@ class Memory(files.SqliteJournalStore):
         return self._world.file
 
     def _wake(self) -> None:
-        """The schedule says when."""
+        """Do nothing: the schedule decides when it works."""
 
     @property
     def busy(self) -> bool:
         return bool(self._units or self._ending or any(w <= self._world.now for w, _ in self._due))
 
     def step(self) -> None:
-        """Write what is due, in one transaction; be killed before it or after it, or not."""
+        """Write what is due in one transaction; the process may be killed before it or after it."""
         if self.dead:
             raise Killed
         units = self._wait() if self.busy else []
@@ -135,7 +135,7 @@ class Memory(files.SqliteJournalStore):
 
 @dataclass
 class _Clock:
-    """Stands in the place of the module `time`."""
+    """Replaces the module `time`."""
 
     world: World
 
@@ -160,7 +160,7 @@ class _Clock:
 
 @dataclass(frozen=True)
 class Wire:
-    """How a format is asked, and what it shows."""
+    """A wire format: its request, and how its events are read."""
 
     path: str
     turns: str
@@ -168,7 +168,7 @@ class Wire:
     body: dict[str, Any]
 
     def read(self, data: bytes) -> tuple[str, list[Any]]:
-        """Return the text and the calls that whole events show."""
+        """Return the text and the calls in the whole events of `data`."""
         raw = data.replace(b"\r\n", b"\n")
         whole = raw[: raw.rfind(b"\n\n") + 1].split(b"\n")
         told = [line[5:] for line in whole if line[:5] == b"data:"]
@@ -272,7 +272,7 @@ HEADERS = {
 
 
 class Provider:
-    """The simulator, asked without a socket."""
+    """The simulator, called without a socket."""
 
     def __init__(self) -> None:
         self.model = Simulator(Scripted(STEPS), Scenario(deltas=24))
@@ -284,34 +284,34 @@ class Provider:
 
 @dataclass
 class World:
-    """What outlives the processes of one session, and what decides on them."""
+    """What outlives the processes of one session, and the random choices of its schedule."""
 
     seed: int
     provider: Provider
     tally: Counter[str]
     now: float = 0.0
     skew: float = 0.0
-    """How far the wall clock is off."""
+    """Seconds by which the wall clock is off."""
     full: bool = False
-    """The disk is."""
+    """Whether the disk is full."""
     stolen: bool = False
-    """Another process has taken the session..."""
+    """Whether another process has taken the session."""
     left: int = 0
-    """...and found so many records."""
+    """The number of records when it was taken."""
     kills: int = 0
     life: int = 0
     begun: int = 0
-    """How often the open turn was asked for, in all lives."""
+    """How often the open turn was begun, in all lives."""
     counted: int = 0
-    """How many of these are committed."""
+    """How many of these beginnings are committed."""
     sent: int = 0
     """Upstream calls that were answered for the turn that began last, in all lives."""
     text: str = ""
     """What the caller was shown of the open turn, in this life."""
     shown: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
-    """When, and how many characters it had then."""
+    """The lengths of that text over time: (time, characters)."""
     kept: int = 0
-    """So many of them must outlive a kill."""
+    """How many of its characters must outlive a kill."""
     effects: list[str] = field(default_factory=list[str])
     finished: list[str] = field(default_factory=list[str])
 
@@ -325,11 +325,11 @@ class World:
             ":memory:",
             factory=_Connection,
             isolation_level=None,
-            check_same_thread=False,  # the collector closes it, in whatever thread it runs
+            check_same_thread=False,  # the garbage collector closes it, in any thread
         )
         weakref.finalize(self, sqlite3.Connection.close, self.file)
         files._migrate(self.file, PATH)
-        own = weakref.proxy(self)  # or the file would keep the world
+        own = weakref.proxy(self)  # no reference cycle from the file to the world
         self.file.create_function("julianday", 1, lambda _: _Clock(own).time() / 86_400 + 2440587.5)
 
     # --- chance ---
@@ -342,7 +342,7 @@ class World:
             raise Killed
 
     def point(self, where: str) -> None:
-        """Let time pass, and what may happen at any moment."""
+        """Let time pass; a fault, a step of the writer or a kill may happen."""
         self.now += self.rng.choice([0.0, 0.001, 0.02, 0.06])
         if self.faulty:
             self._fault()
@@ -366,7 +366,7 @@ class World:
     # --- what must be true ---
 
     def committed(self, begun: int) -> None:
-        """All that was due is written."""
+        """Note that all that was due is written."""
         if self.stolen or self.owing:
             return
         self.counted = begun
@@ -379,7 +379,7 @@ class World:
         return "".join(e.get("delta", {}).get("text", "") for e in events)
 
     def settle(self) -> None:
-        """After a life: what was promised of it."""
+        """Assert, at the end of a life, what the journal promises."""
         told = self.file.execute("SELECT number, epoch, kind, content FROM records ORDER BY number")
         rows = told.fetchall()
         epochs = [epoch for _, epoch, *_ in rows]
@@ -401,7 +401,7 @@ class World:
     # --- lives ---
 
     def run(self) -> None:
-        """Let processes live until the session is over."""
+        """Run one process after another until the session is over."""
         with _patched(self):
             for self.life in itertools.count(1):
                 assert self.life < 40, "it does not come to an end"
@@ -410,7 +410,7 @@ class World:
                     self.faulty, self.full = False, False
                 self.stolen, self.text, self.shown, self.kept = False, "", [], 0
                 self.finished_now = self.owing = False
-                self.begun = self.counted  # what was not committed, nobody knows
+                self.begun = self.counted  # what was not committed is lost
                 try:
                     over = self._live()
                 except Partial:
@@ -447,7 +447,7 @@ class World:
         self.point("at its beginning")
         waiting = journal.resume()
         if waiting.kind == "turn":
-            # One that was not answered, for its process was killed, may count as well: one a life.
+            # In each life one call that a kill left without an answer may count as well.
             told = self.counted, waiting.attempts, self.sent
             assert self.counted <= waiting.attempts <= self.sent + self.life, told
         for call in waiting.not_started:
@@ -465,14 +465,14 @@ class World:
         ) or len(turns) == 1:
             text, calls, whole = self._ask(journal, turns)
             said = text in [step.text for step in STEPS]
-            if not (said or whole):  # dropped again, and nothing may be asked for behind a call
+            if not (said or whole):  # dropped again after a call, where no recovery is allowed
                 assert any(step.text.startswith(text) for step in STEPS), "what nobody said"
                 raise Partial
             assert said, "the text is not what was said"
             self.finished_now = True
             (step,) = [step for step in STEPS if step.text == text]
             asked = [forms.tool_call(call).arguments for call in calls]
-            # Dropped behind a whole call, an answer ends there: the rest is asked for another time.
+            # A connection dropped after a whole call ends the answer there, without later calls.
             assert asked == [call.arguments for call in step.calls][: len(asked)]
             assert asked or not step.calls, "half a call was delivered"
             for call in calls:
@@ -483,7 +483,7 @@ class World:
                 break
             turns = journal.history()
         journal.close()
-        # What is owed is lost with this process.
+        # What is not written yet is lost with this process.
         return not (journal._store._leaving or self.stolen)
 
     def _use(self, journal: Journal, call: Any) -> None:
@@ -501,7 +501,7 @@ class World:
         journal.call(call, write)
 
     def _ask(self, journal: Journal, turns: list[Any]) -> tuple[str, list[Any], bool]:
-        """Ask for an answer, as a client of ours does; return whether it is whole, too."""
+        """Request an answer as our clients do; return text, calls, and whether it is whole."""
         journal.check()
         self.finished_now, wire = False, self.wire
         body = {**wire.body, wire.turns: turns}
@@ -532,7 +532,7 @@ class World:
             self.point("while it streams")
         if (ended := turn.recorder.finished) is not None and ended.outcome is Outcome.FAILED:
             Memory.now.dead = True
-            raise Killed  # it broke off before it began: what its SDK raises ends this life
+            raise Killed  # no answer began: the SDK's exception ends this life
         text, calls = wire.read(bytes(raw))
         rows = self.file.execute("SELECT kind FROM records ORDER BY number DESC LIMIT 1").fetchone()
         if not (self.full or self.stolen or journal._pending):
@@ -546,7 +546,7 @@ class World:
         return self.now
 
     def answer(self, body: bytes) -> tuple[Head, list[bytes], Exception | None]:
-        """Let the provider answer: in chunks, and perhaps not to the end."""
+        """Return the provider's answer: head, chunks, and the error if the connection drops."""
         self.sent += 1
         query = "alt=sse" if self.name == "gemini" else ""
         asked = Recorded("POST", self.wire.path, query, HEADERS, body, json.loads(body))
@@ -576,7 +576,7 @@ _POLICY = Policy(
 
 
 class _Shell(httpx2.SyncByteStream):
-    """Does what the engine asks for; its bytes are the answer's."""
+    """Performs the engine's commands; yields the bytes of the answer."""
 
     def __init__(self, world: World, turn: Turn, body: bytes, played: bytes | None) -> None:
         self._world, self._turn, self._body, self._played = world, turn, body, played
@@ -650,7 +650,7 @@ class _Shell(httpx2.SyncByteStream):
 
 @contextmanager
 def _patched(world: World) -> Iterator[None]:
-    """Put the world in the place of threads, clocks, files and processes."""
+    """Replace threads, clocks, files and processes by those of `world`."""
     clock = _Clock(world)
 
     def began(pid: int) -> str:
@@ -680,7 +680,7 @@ def _patched(world: World) -> Iterator[None]:
 
 
 def run(seed: int, provider: Provider, tally: Counter[str]) -> None:
-    """Run one schedule; what fails is told with its seed."""
+    """Run one schedule; an exception gets a note with its seed."""
     world = World(seed, provider, tally)
     try:
         world.run()

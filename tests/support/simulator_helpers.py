@@ -67,7 +67,7 @@ def model(*blocks: Any) -> dict[str, Any]:
 
 
 def refusal(client: anthropic.Anthropic, **body: Any) -> str:
-    """Send a body as it stands, through the SDK; return why it was refused."""
+    """Send a body as it is through the SDK; return why it was refused."""
     whole = {"model": MODEL, "max_tokens": 2000, "messages": [GO], **body}
     sent = {name: value for name, value in whole.items() if value != "missing"}
     with pytest.raises(anthropic.BadRequestError) as caught:

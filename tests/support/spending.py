@@ -1,4 +1,4 @@
-"""What a turn spends of calls, tokens and time on a provider that means no good."""
+"""What a turn spends of calls, tokens and time on a provider that behaves badly."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LIMIT = 1000
 
 @dataclass
 class Spent:
-    """What a turn took: the seconds at which its calls began, their limits, and its waits."""
+    """What a turn took: the times at which its calls began, their limits, and its waits."""
 
     begun: list[float] = field(default_factory=list[float])
     limits: list[int] = field(default_factory=list[int])

@@ -1,4 +1,4 @@
-"""A long text in which nothing is said twice, so that a seam in it has one right place."""
+"""A long text without repetitions, so that a seam in it has one right place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WORDS = (  # noqa: SIM905 - fifty quoted words are no easier to read
 
 
 def telling(characters: int) -> str:
-    """Return as many characters of sentences, the same ones each time."""
+    """Return a text of so many characters, the same at each call."""
     choose = random.Random(7)
     said = ""
     while len(said) < characters:

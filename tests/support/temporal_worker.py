@@ -74,7 +74,7 @@ async def main(work: engines.Work) -> None:
         workflows=[Agent],
         activities=Steps(work).wanted,
         activity_executor=ThreadPoolExecutor(1),
-        max_concurrent_activities=1,  # one that is busy takes no second one into its grave
+        max_concurrent_activities=1,  # a worker that dies then takes no second activity with it
         workflow_runner=UnsandboxedWorkflowRunner(),
     )
     async with worker:

@@ -33,7 +33,7 @@ def servers() -> list[str]:
 
 @contextlib.contextmanager
 def nginx(folder: Path, ports: list[int]) -> Iterator[str]:
-    """Run nginx with the configuration of `deploy/`, before gateways on these ports; its URL."""
+    """Run nginx with the configuration of `deploy/` before gateways on these ports; yield a URL."""
     text, port = (DEPLOY / "nginx.conf").read_text(), free_port()
     for name, place in zip(servers(), ports, strict=True):
         text = text.replace(name, f"127.0.0.1:{place}")

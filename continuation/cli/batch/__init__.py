@@ -1,8 +1,8 @@
 """`continuation run --batch` and `continuation finish`: a line for each request and each answer.
 
-Both are the same run: lines come in, some of them are requests on their way, and what came of one
-is a line of the file that `--out` names. That file says what is done. Started again, the command
-leaves those lines out, and takes off the beginning of a line that a kill has left at its end.
+Both work the same way: lines are read, requests are made for some of them, and each answer is
+written as a line to the file that `--out` names. That file records what is done: started again, the
+command skips its ids, and first removes half a line that a kill has left at its end.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def batch(arguments: argparse.Namespace) -> int:
 
 
 def finish(arguments: argparse.Namespace) -> int:
-    """Go on with a file of results."""
+    """Continue the truncated answers of a file of results."""
     return _run(arguments, ResultLines)
 
 
@@ -127,9 +127,9 @@ def _check(arguments: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _stop_on_interrupt(stop: Callable[[], None]) -> Generator[list[int]]:
-    """Let the first Ctrl-C call `stop`, so that what has come is kept; a second one ends it all.
+    """Make the first Ctrl-C call `stop`, so that answers are kept; a second one interrupts.
 
-    Yields a list with something in it once that has happened.
+    Yields a list that is empty until the first Ctrl-C.
     """
     signals, before = list[int](), signal.getsignal(signal.SIGINT)
 
@@ -156,7 +156,7 @@ def _collect(
     show: ShowLine,
     describe: Callable[[Exception], str],
 ) -> tuple[str, Exit]:
-    """Take the results in; return what ended it before its end, if something did."""
+    """Add the results to the tally; return why it ended early, "" if not, and the status."""
     try:
         for result in results:
             tally.add(result, describe)
@@ -171,7 +171,7 @@ def _collect(
 
 
 def _same(one: Path, other: Path) -> bool:
-    """Whether two paths lead to one file, be it there or not."""
+    """Whether two paths name one file, even if that does not exist."""
     with contextlib.suppress(OSError):
         return one.samefile(other)
     return one.resolve() == other.resolve()

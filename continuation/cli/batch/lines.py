@@ -1,4 +1,4 @@
-"""Lines that come in: requests in any form, or results of a batch API to be gone on with."""
+"""Reads lines: requests in any form, or results of a batch API with answers to continue."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from continuation.reports.account import plural
 from continuation.types import Json
 
 MODEST = 8192
-"""The limit to fall back on where the model's ceiling is refused, in tokens."""
+"""The output limit, in tokens, if the model's ceiling is refused."""
 _OLD = "completions"
 _OTHER_APIS = _OLD, "embeddings", "moderations", "generations", "edits", "videos"
-"""How the path ends of what else OpenAI's batches ask for."""
+"""Endings of the paths of other APIs that OpenAI's batches call."""
 _NAMED = 5
 """How many requests without a result are named."""
 
 
 class Lines(ABC):
-    """A file of lines; some are requests to be made, and each answer is a line as well."""
+    """A file of lines, some with requests to be made; each answer is a line of the output."""
 
     begins = b'{"'
     """What every line of the output begins with."""
@@ -48,11 +48,11 @@ class Lines(ABC):
     def __init__(self, arguments: argparse.Namespace, path: Path) -> None:
         self.path, self.notes = path, screen(sys.stderr)
         self.bad = 0
-        """Lines that cannot be read, or have no answer that could be gone on with."""
+        """How many lines cannot be read, or have no answer that can be continued."""
         self.before = 0
-        """Lines that the output has."""
+        """How many lines are skipped because the output has them already."""
         self.missing = 0
-        """Requests of which there is no result."""
+        """How many requests have no result."""
         self._model: str | None = arguments.model
         self.count = _count(path)
         first = next((line for _, _, line in self._read(path, quiet=True)), None)
@@ -65,7 +65,7 @@ class Lines(ABC):
         self.driver: FormatDriver = driver
 
     def _format(self, named: str | None, line: Json) -> FormatDriver | None:
-        """Say which format a line is of: by its form, or else by the model it names."""
+        """Return the named format, or that of a line by its form, or else by its model; or None."""
         _, request = request_in(line)
         return choose(named or _shape(line), str(request.get("model") or self._model or ""))
 
@@ -87,11 +87,11 @@ class Lines(ABC):
 
     @abstractmethod
     def items(self, out: Output) -> Iterator[Item]:
-        """Yield the requests that are to be made; their index is the number of the line."""
+        """Yield the requests to be made; the index of each is its line number."""
 
     @abstractmethod
     def id_of(self, line: Json) -> str:
-        """Return the id of a line of the output; `""`: it is none of ours."""
+        """Return the id of a line of the output; `""` if this command did not write it."""
 
     @abstractmethod
     def line(self, result: continuation.BatchResult) -> bytes:
@@ -103,7 +103,7 @@ class Lines(ABC):
 
 
 def _shape(line: Json) -> str | None:
-    """Say which format a line is of by its form; `None`: that does not tell."""
+    """Return the name of a line's format by its form; `None` if that does not show it."""
     _, request = request_in(line)
     shapes = {
         "anthropic": "params" in line,
@@ -124,7 +124,7 @@ class RequestLines(Lines):
         self._limit, self._system = arguments.max_tokens, arguments.system
         self._named: str | None = arguments.dialect
         self._plain = set[int]()
-        """Lines under way that are a mere prompt."""
+        """Numbers of the lines under way that are only a prompt."""
 
     def items(self, out: Output) -> Iterator[Item]:
         unnamed, seen = RequestIds(), set[str]()
@@ -145,7 +145,7 @@ class RequestLines(Lines):
             policies = dict[str, Any]()
             if _is_prompt(line):
                 self._plain.add(number)
-                if not self._limit:  # it asks for all that the model can write
+                if not self._limit:  # without a limit it gets the ceiling
                     policies = {"initial_limit": "ceiling", "clamp": True}
             yield Item(number, request_id, request, policies=policies)
 
@@ -206,12 +206,12 @@ class RequestLines(Lines):
 
 
 def _is_prompt(line: Json) -> bool:
-    """Whether a line is a mere prompt; the stored prompt of a Responses request is an object."""
+    """Whether a line is only a prompt; the stored prompt of a Responses request is an object."""
     return "prompt" in line and not isinstance(line["prompt"], dict)
 
 
 class ResultLines(Lines):
-    """Results of a batch API; each answer that is cut is gone on with."""
+    """Results of a batch API; each truncated answer is continued."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         count = _count(arguments.results)
@@ -223,7 +223,7 @@ class ResultLines(Lines):
         self._twice = set[str]()
         """Ids that two requests have."""
         self._lines = dict[int, tuple[Json, bytes]]()
-        """Results under way."""
+        """Results under way by line number: value and bytes."""
         offset = 0
         with self._requests.open("rb") as file:
             for line in file:
@@ -256,7 +256,7 @@ class ResultLines(Lines):
                         self.report_bad(
                             index, f"the request of {line_id!r} names no model; add --model"
                         )
-                        continue  # it is there for the next run
+                        continue  # not written, so that the next run tries it
                 if line_id:
                     seen.add(line_id)
         if left := sorted(self._offsets.keys() - seen):
@@ -266,7 +266,7 @@ class ResultLines(Lines):
             self.notes.line(f"continuation: {self.path}: {message}", "yellow")
 
     def _obstacle(self, line_id: str, line: Json) -> str:
-        """Say why a result cannot be gone on with; `""`: it can be."""
+        """Return why a result's answer cannot be continued; `""` if it can."""
         if answer_in(line) is None:
             failed = failure_in(line)
             return f"{line_id!r} has no answer" + (f", but {failed}" if failed else "")
@@ -301,7 +301,7 @@ def _count(path: Path) -> int:
 
 
 def _written(line: Json) -> bytes:
-    """Write a line; what UTF-8 cannot carry (half an emoji) is escaped."""
+    """Return a line as bytes; what UTF-8 cannot encode (half an emoji) is escaped."""
     try:
         return json.dumps(line, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""The file that `--out` names: the lines that it has are done, and new ones are appended."""
+"""The file that `--out` names: the ids in its lines are done, and new lines are appended."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from continuation.types import Json
 
 
 class Output:
-    """The file of answers, yours alone; lines are appended, by one run at a time.
+    """The file of answers, readable by its owner only; one run at a time appends lines to it.
 
-    What is not to stay (half a line; with `force` all) is cut off when the first line comes.
+    What is not kept (half a line; with `force` all) is removed before the first new line.
     """
 
     def __init__(
@@ -29,12 +29,12 @@ class Output:
         id_of: Callable[[Json], str],
         begins: bytes,
     ) -> None:
-        """Open it. `id_of`: the id of a line; `begins`: what every line of ours begins with.
+        """Open it. `id_of`: returns a line's id; `begins`: the first bytes of every line of ours.
 
-        Raises `CommandError` for a file that cannot be written, or is somebody else's.
+        Raises `CommandError` for a file that cannot be written, is in use, or has other lines.
         """
         self.done = set[str]()
-        """The ids of the lines that it has."""
+        """The ids of the lines that it had when it was opened."""
         self._id_of, self._begins = id_of, begins
         self._lock = threading.Lock()
         try:
@@ -44,7 +44,7 @@ class Output:
             raise CommandError(message, Exit.USAGE) from error
         self._file = os.fdopen(file, "r+b", buffering=0)
         self._size: int | None = None
-        """How many bytes of it are to stay; `None`: it is no regular file."""
+        """How many bytes of it are kept; `None` if it is no regular file."""
         self._begun, self._before = False, b""
         try:
             if stat.S_ISREG(os.fstat(file).st_mode):
@@ -82,7 +82,7 @@ class Output:
             line = line if line.endswith(b"\n") else line + b"\n"
             left = memoryview(line)
             try:
-                while left:  # a disk that is nearly full takes some of it
+                while left:  # a disk that is nearly full takes only a part
                     left = left[self._file.write(left) :]
             except OSError:
                 with contextlib.suppress(OSError):
@@ -103,9 +103,9 @@ class Output:
 
 
 def _lock(file: int, path: Path) -> None:
-    """Let no other run write to a file as long as it is open, where the system can do so.
+    """Lock a file against other runs as long as it is open, if the system has locks.
 
-    Raises `CommandError` where one does: each would pay for what the other has.
+    Raises `CommandError` if another run has it: both would pay for the same answers.
     """
     try:
         import fcntl
@@ -121,9 +121,9 @@ def _lock(file: int, path: Path) -> None:
 
 
 def object_in(line: bytes) -> Json | None:
-    """Read a line; `None`: it is no JSON object."""
+    """Return the JSON object in a line; `None` if it is none."""
     try:
         value = json.loads(line)
-    except (ValueError, RecursionError):  # what it says may quote the line
+    except (ValueError, RecursionError):  # dropped: its text may quote the line
         return None
     return cast("Json", value) if isinstance(value, dict) else None

@@ -1,4 +1,4 @@
-"""What a batch came to: shown while it runs, and summed up in the end."""
+"""Counts the results of a batch: shown while it runs, and summed up at the end."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from continuation.reports.account import number, plural
 
 WHOLE_OUTCOMES = ("complete", "healed", "untouched")
 _ENOUGH = 20
-"""Errors in a row that all other requests will have: a key that is refused, no connection."""
+"""Errors in a row that end a batch, if all requests would have them, as without connection."""
 _NOT_SENT = TypeError, ValueError
 """What an SDK raises for a request that it cannot send."""
 _EVERY = 10.0
-"""Seconds between two lines that say how far it is, where none can move."""
+"""Seconds between two lines of progress, without a live line."""
 _SLOWEST = 3
 """How many of the slowest requests are named."""
 
@@ -37,15 +37,14 @@ class Tally:
         self._lines, self._out = lines, out
         self._outcomes = Counter[str]()
         self._failed = self._cut = self._in_a_row = 0
-        """Results that are an error; answers that are not whole; errors that all others will have,
-        in a row."""
+        """Failed requests; answers not whole; errors in a row that all others would have too."""
         self._input = self._output = 0
         self._cost: float | None = None
         self._slowest: list[tuple[float, int, str]] = []
         self._began = self._last = time.monotonic()
 
     def add(self, result: continuation.BatchResult, describe: Callable[[Exception], str]) -> None:
-        """Take a result in, and write its line. Raises `OSError`."""
+        """Count a result, and write its line. Raises `OSError`."""
         report = result.report
         if report is not None:
             self._input += report.billed.prompt or 0
@@ -75,7 +74,7 @@ class Tally:
             self._lines.notes.line(f"continuation: {where} is not whole: {outcome}{why}", "yellow")
 
     def reason_to_stop(self, result: continuation.BatchResult) -> str:
-        """Say why no other request will do better; `""`: one may."""
+        """Return why every other request would fail, too; `""` if one may succeed."""
         error = result.error
         status = getattr(error, "status_code", getattr(error, "code", None))
         refused, sent = status in {401, 403}, result.report is not None
@@ -91,7 +90,7 @@ class Tally:
         return self._outcomes.total() + self._failed + self._lines.bad + self._lines.before
 
     def show(self, show: ShowLine) -> None:
-        """Say how far it is: on a line that moves, or on a line now and then."""
+        """Show progress: on a live line, or on a new line every `_EVERY` seconds."""
         now = time.monotonic()
         if not self._lines.notes.live and now < self._last + _EVERY:
             return
@@ -107,7 +106,7 @@ class Tally:
             self._lines.notes.line(f"continuation: {', '.join(parts)}")
 
     def end(self, why: tuple[str, Exit]) -> int:
-        """Sum it up; return the exit status."""
+        """Write the summary, return the exit status; `why`: what ended it early, and its status."""
         error, status = why
         lines, note = self._lines, self._lines.notes.line
         seconds = time.monotonic() - self._began

@@ -1,1 +1,1 @@
-"""One driver for each SDK, in one shape: a turn asked for in four ways, and what the caller got."""
+"""A driver for each SDK, all alike: requests a turn in four ways, and reads what came."""

@@ -30,7 +30,7 @@ HALF = Raw(OPENED)
 
 @dataclass
 class Ran(Turn):
-    """A turn of generateContent, asked for at one of the SDK's two doors."""
+    """A turn of generateContent, by one of the two ways that the SDK has."""
 
     door: Door = "models"
     vertex: bool = False
@@ -108,7 +108,7 @@ class Ran(Turn):
 
     @property
     def reasons(self) -> list[str]:
-        """All finish reasons that were told."""
+        """All finish reasons that were sent."""
         candidates = (c.candidates[0] for c in self.chunks if c.candidates)
         return [c.finish_reason.value for c in candidates if c.finish_reason]
 
@@ -156,5 +156,5 @@ def limits(sim: Simulator) -> list[int | None]:
 
 
 def speakers(ran: Ran) -> list[str]:
-    """Return who speaks in a chat's history, content by content."""
+    """Return the role of each content in a chat's history."""
     return [content.role or "" for content in ran.history]

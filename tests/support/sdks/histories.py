@@ -1,4 +1,4 @@
-"""Sends a broken history through each SDK, wrapped, and tells what became of it."""
+"""Sends a broken history through each wrapped SDK, and returns what came of it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def send(
     model: str = "",
     how: How = "sync",
 ) -> Ran:
-    """Send a history and tell what came back."""
+    """Send a history, and return what came back."""
     before = len(sim.posts)
     turn = play(_TURNS[dialect](), how, sim, _asked(dialect, body, limit, model), policy)
     return _ran(turn, sim, before)
@@ -73,7 +73,7 @@ def send(
 def converse(
     sim: Simulator, dialect: str, bodies: list[dict[str, Any]], policy: Policy = FAST
 ) -> list[Ran]:
-    """Send one history after the other by one client, which may remember."""
+    """Send several histories by one client, which may remember the earlier ones."""
     told: list[Ran] = []
     with _TURNS[dialect]().connect(sim.url, asynchronous=False) as bare:
         client = continuation.wrap(bare, config=policy)

@@ -12,7 +12,7 @@ from continuation.simulator import Simulator
 from support.sdks.turn import FAST, How, Turn, body_of, play
 
 LONG = 600.0
-"""The SDK's own default, said aloud: it lifts its guard on large limits without streaming."""
+"""The SDK's own default; set explicitly, it allows large limits without streaming."""
 NEW = "claude-opus-5"
 """Takes no prefill; ceiling 128,000."""
 OLD = "claude-haiku-4-5"
@@ -66,7 +66,7 @@ class Ran(Turn):
 
     @property
     def streamed(self) -> str:
-        """What the helper's text events gave."""
+        """The texts of the stream helper's text events."""
         return "".join(event.text for event in self.pieces if event.type == "text")
 
     @property

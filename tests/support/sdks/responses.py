@@ -42,7 +42,7 @@ class Ran(Turn):
         return client.responses.stream(**request)
 
     def ended(self, stream: Any) -> Any:
-        """Return what the one terminal event carries; a stream that broke off has none."""
+        """Return the response in the one terminal event; None for a stream that broke off."""
         told = [event.response for event in self.pieces if event.type in _LAST]
         assert len(told) <= 1, "two terminal events"
         return told[0] if told else None

@@ -1,7 +1,7 @@
 """What the drivers share: the four ways to ask, and the two loops that ask.
 
-A driver is a subclass of `Turn`. It says how its SDK's client is made, how an answer is asked for
-at once or as a stream, and reads what came; whether that is awaited is told here, once for all.
+A driver is a subclass of `Turn`. It makes its SDK's client, requests an answer as a whole or as a
+stream, and reads what came; whether that is awaited is decided here, for all drivers.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ How = Literal["sync", "sync-stream", "async", "async-stream"]
 HOWS: tuple[How, ...] = ("sync", "sync-stream", "async", "async-stream")
 STREAMS: tuple[How, ...] = ("sync-stream", "async-stream")
 BOTH: tuple[How, ...] = ("sync", "async-stream")
-"""A body and a stream, and either shell: enough where the engine decides, which knows no shell.
+"""A body and a stream, one in each shell: enough for the engine, which is the same in both shells.
 All four ways through each row are in `tests/engine/test_matrix.py`."""
 
 FAST = Policy(backoff_seconds=0.0)
-"""The defaults, without the waiting."""
+"""The default policies, without waits."""
 
 
 def streamed(how: How) -> bool:
@@ -43,12 +43,12 @@ class Turn(ABC):
 
     answer: Any = None
     pieces: list[Any] = field(default_factory=list[Any])
-    """What a stream gave."""
+    """The chunks or events of a stream."""
     events: list[Event] = field(default_factory=list[Event])
     report: Report | None = None
     error: Exception | None = None
     retries: int = 0
-    """How often the SDK may try again by itself."""
+    """How often the SDK itself may repeat a request."""
 
     # --- what a driver says of its SDK -----------------------------------------------------------
 
@@ -90,7 +90,7 @@ class Turn(ABC):
     @property
     @abstractmethod
     def says_cut(self) -> bool:
-        """Whether the answer says of itself that it was cut."""
+        """Whether the answer's stop reason states that it is truncated."""
 
     @property
     @abstractmethod
@@ -167,7 +167,7 @@ async def _async(
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Old models make the SDK warn; that is not what we test."""
+    """Ignore the SDK's warnings about old models, which are not under test."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         yield
@@ -182,7 +182,7 @@ def body_of(post: Recorded) -> dict[str, Any]:
 
 
 def cut(*said: Any, **more: Any) -> Reply:
-    """Return a reply that used up its limit; a string is a text."""
+    """Return a reply that used up its limit; a string becomes a text block."""
     return end(*said, stop="max_tokens", **more)
 
 
